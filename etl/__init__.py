@@ -1,0 +1,1 @@
+"""The streaming core: runs on Glue, EMR Serverless and the sandbox, with PySpark alone."""

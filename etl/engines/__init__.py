@@ -1,0 +1,1 @@
+"""What differs between Glue, EMR Serverless and the sandbox, one module each."""

@@ -1,0 +1,208 @@
+"""A job's settings, as its launch document holds them: strict, immutable, standard library only."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Engine = Literal["glue", "emr", "sandbox"]
+
+
+class SettingsError(ValueError):
+    """A launch document that this version of the core does not understand."""
+
+
+@dataclass(frozen=True)
+class KinesisSource:
+    """A Kinesis stream as a query reads it.
+
+    Attributes
+    ----------
+    stream
+        The stream's own name.
+    start
+        Where a query without a checkpoint begins.
+    records_per_shard
+        Limit for one shard and batch.
+    fetch_seconds
+        Longest time one batch reads from one shard.
+    retention_seconds
+        How long the stream keeps a record; no older one can come again.
+    """
+
+    kind: Literal["kinesis"]
+    name: str
+    stream: str
+    region: str
+    start: Literal["earliest", "latest"]
+    records_per_shard: int
+    fetch_seconds: float
+    retention_seconds: int
+
+
+@dataclass(frozen=True)
+class KafkaSource:
+    """A Kafka topic as a query reads it; ``connection`` names an entry of ``connections``."""
+
+    kind: Literal["kafka"]
+    name: str
+    topic: str
+    connection: str
+    start: Literal["earliest", "latest"]
+    records_per_batch: int
+    retention_seconds: int
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How to reach a Kafka cluster.
+
+    MSK's brokers are known to AWS only: ``cluster`` is looked up at start by the
+    job's own role, unless ``--bind kafka.NAME.bootstrap=HOST:PORT`` gives them.
+    """
+
+    kind: Literal["msk", "external"]
+    cluster: str | None
+    bootstrap_servers: str | None
+    authentication: Literal["iam", "tls", "none"]
+
+
+@dataclass(frozen=True)
+class LandSettings:
+    """A query that writes every record to a landing table (``database.table``)."""
+
+    kind: Literal["land"]
+    name: str
+    source: KinesisSource | KafkaSource
+    format: Literal["json"]
+    schema: str
+    table: str
+    trigger_seconds: float
+    repartition: int | None
+
+
+@dataclass(frozen=True)
+class EnrichmentSettings:
+    """A broadcast join: ``on`` maps stream column to table column, ``columns`` new column to table column."""
+
+    table: str
+    on: Mapping[str, str]
+    columns: Mapping[str, str]
+    refresh_seconds: float
+
+
+@dataclass(frozen=True)
+class IcebergSinkSettings:
+    """An Iceberg table (``database.table``), appended to once per record identity."""
+
+    kind: Literal["iceberg"]
+    table: str
+
+
+@dataclass(frozen=True)
+class DeriveSettings:
+    """A query over the good records of a landing table (``database.table``)."""
+
+    kind: Literal["derive"]
+    name: str
+    source_table: str
+    enrich: tuple[EnrichmentSettings, ...]
+    transform: str | None
+    sink: IcebergSinkSettings
+    trigger_seconds: float
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """Everything the core reads.
+
+    Attributes
+    ----------
+    version
+        Of this format; another one is refused.
+    catalog
+        Name of the Spark catalog that holds the tables.
+    checkpoints
+        Prefix; each query keeps its checkpoint below ``checkpoints/query-name``.
+    """
+
+    version: Literal[1]
+    environment: str
+    job: str
+    engine: Engine
+    catalog: str
+    checkpoints: str
+    connections: Mapping[str, Connection]
+    queries: tuple[LandSettings | DeriveSettings, ...]
+
+
+def parse(document: Any) -> JobSettings:
+    """Read a job's settings.
+
+    Parameters
+    ----------
+    document
+        The ``settings`` object of a launch document, decoded from JSON.
+
+    Raises
+    ------
+    SettingsError
+        An unknown or missing key or a value of the wrong type, with its path.
+    """
+    settings = _read(JobSettings, document, "settings")
+    assert isinstance(settings, JobSettings)
+    return settings
+
+
+def _read(kind: Any, value: Any, path: str) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        return _read_dataclass(kind, value, path)
+    if origin is Literal:
+        if value not in arguments or isinstance(value, bool):
+            raise SettingsError(f"{path}: {value!r} is not one of {', '.join(map(repr, arguments))}")
+        return value
+    if origin in (typing.Union, types.UnionType):
+        return _read_union(arguments, value, path)
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise SettingsError(f"{path}: expected a list, found {type(value).__name__}")
+        return tuple(_read(arguments[0], item, f"{path}[{i}]") for i, item in enumerate(value))
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(value, dict):
+            raise SettingsError(f"{path}: expected an object, found {type(value).__name__}")
+        return types.MappingProxyType({k: _read(arguments[1], v, f"{path}.{k}") for k, v in value.items()})
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise SettingsError(f"{path}: expected {kind.__name__}, found {value!r}")
+    return value
+
+
+def _read_union(arguments: tuple[Any, ...], value: Any, path: str) -> Any:
+    if value is None and type(None) in arguments:
+        return None
+    candidates = [a for a in arguments if a is not type(None)]
+    if len(candidates) == 1:
+        return _read(candidates[0], value, path)
+    kinds = {typing.get_args(typing.get_type_hints(c)["kind"])[0]: c for c in candidates}
+    found = value.get("kind") if isinstance(value, dict) else None
+    if found not in kinds:
+        raise SettingsError(f"{path}.kind: {found!r} is not one of {', '.join(map(repr, kinds))}")
+    return _read(kinds[found], value, path)
+
+
+def _read_dataclass(kind: Any, value: Any, path: str) -> Any:
+    if not isinstance(value, dict):
+        raise SettingsError(f"{path}: expected an object, found {type(value).__name__}")
+    hints = typing.get_type_hints(kind)
+    unknown, missing = sorted(value.keys() - hints.keys()), sorted(hints.keys() - value.keys())
+    if unknown or missing:
+        parts = [f"unknown keys {', '.join(unknown)}"] * bool(unknown)
+        parts += [f"missing keys {', '.join(missing)}"] * bool(missing)
+        raise SettingsError(f"{path}: {'; '.join(parts)}")
+    return kind(**{name: _read(hint, value[name], f"{path}.{name}") for name, hint in hints.items()})

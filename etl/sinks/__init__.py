@@ -1,0 +1,1 @@
+"""Sinks: each writes a batch idempotently and says what it guarantees."""

@@ -1,0 +1,1 @@
+"""Sources, each read into the one envelope."""

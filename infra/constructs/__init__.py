@@ -1,0 +1,1 @@
+"""What the stacks are built from."""

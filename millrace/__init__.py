@@ -1,0 +1,1 @@
+"""Millrace sizes, deploys, runs and tunes Spark Structured Streaming on AWS."""

@@ -1,0 +1,1 @@
+"""The command ``millrace``: one file per group of verbs."""

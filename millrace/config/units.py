@@ -1,0 +1,84 @@
+"""Durations and sizes that carry their unit in the value: ``60s``, ``512KiB``."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ByteSize, PlainSerializer, WithJsonSchema
+
+_DURATION = re.compile(r"^(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s|m|h|d)$")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE = re.compile(r"^\d+(?:\.\d+)?\s?(?:B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)$")
+
+
+def parse_duration(value: Any) -> timedelta:
+    """Read a duration that names its unit.
+
+    Parameters
+    ----------
+    value
+        ``"250ms"``, ``"60s"``, ``"5m"``, ``"24h"`` or ``"7d"``; a ``timedelta`` passes.
+
+    Returns
+    -------
+    timedelta
+        Longer than zero.
+
+    Raises
+    ------
+    ValueError
+        A bare number (its unit would be a guess), an unknown unit, or zero.
+    """
+    if isinstance(value, timedelta):
+        return value
+    match = _DURATION.match(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("write a number with its unit: ms, s, m, h or d, such as 60s or 24h")
+    seconds = float(match["number"]) * _SECONDS[match["unit"]]
+    if seconds <= 0:
+        raise ValueError("a duration is longer than zero, such as 60s or 24h")
+    return timedelta(seconds=seconds)
+
+
+def format_duration(value: timedelta) -> str:
+    """Write a duration in the largest unit that keeps it whole: ``90s``, ``24h``."""
+    seconds = value.total_seconds()
+    for unit in ("d", "h", "m", "s"):
+        if seconds >= _SECONDS[unit] and seconds % _SECONDS[unit] == 0:
+            return f"{int(seconds // _SECONDS[unit])}{unit}"
+    return f"{round(seconds * 1000)}ms"
+
+
+def require_size_unit(value: Any) -> Any:
+    """Refuse a size without a unit; pydantic's ``ByteSize`` would take it for bytes."""
+    if isinstance(value, ByteSize):
+        return value
+    if not isinstance(value, str) or not _SIZE.match(value):
+        raise ValueError("write a number with its unit: B, KB, KiB, MB, MiB, GB or GiB, such as 512KiB")
+    if float(re.split(r"[^0-9.]", value, maxsplit=1)[0]) <= 0:
+        raise ValueError("a size is larger than zero, such as 512KiB")
+    return value
+
+
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, return_type=str),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": _DURATION.pattern.replace("?P<number>", "").replace("?P<unit>", ""),
+            "examples": ["60s", "24h"],
+        }
+    ),
+]
+"""A ``timedelta`` written with its unit."""
+
+Size = Annotated[
+    ByteSize,
+    BeforeValidator(require_size_unit),
+    WithJsonSchema({"type": "string", "pattern": _SIZE.pattern, "examples": ["512KiB"]}),
+]
+"""A number of bytes written with its unit."""

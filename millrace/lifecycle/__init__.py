@@ -1,0 +1,1 @@
+"""Deployed jobs: how to find one and how to start it."""

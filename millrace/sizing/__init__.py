@@ -1,0 +1,1 @@
+"""What it takes: capacity, shards, workers, limits and cost, as pure functions."""

@@ -1,0 +1,1 @@
+"""Yours: the transforms and schemas that jobs name."""

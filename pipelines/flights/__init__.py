@@ -1,0 +1,1 @@
+"""The example: departures from New York, enriched."""
