@@ -1,0 +1,1 @@
+"""The web shop: clicks as they happen."""

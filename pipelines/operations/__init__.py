@@ -1,0 +1,1 @@
+"""Airline operations: aircraft positions, bags, bookings."""
