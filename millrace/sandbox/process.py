@@ -1,0 +1,167 @@
+"""Programs that the sandbox starts, and the promise that each of them ends.
+
+Every program runs in a process group of its own and leaves a record in
+``.millrace/sandbox/processes``. Whoever starts one stops it; what a killed
+sandbox left behind is found by its record and stopped by the next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from millrace.sandbox.toolchain import STATE
+
+RUN = STATE / "sandbox"
+"""Data, logs and records of running programs."""
+
+_RECORDS = RUN / "processes"
+
+
+class SandboxError(RuntimeError):
+    """Something on this machine did not start, stopped by itself or took too long."""
+
+
+def free_port() -> int:
+    """Ask the kernel for a TCP port on 127.0.0.1 that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass(frozen=True)
+class Process:
+    """A running program.
+
+    Attributes
+    ----------
+    name
+        As people know it: ``localstack``, ``kafka``, ``job-departures``.
+    log
+        Its standard output and error.
+    """
+
+    name: str
+    log: Path
+    popen: subprocess.Popen[bytes]
+
+    @classmethod
+    def start(
+        cls,
+        name: str,
+        command: Sequence[str | Path],
+        *,
+        environment: Mapping[str, str],
+        log: Path,
+        cwd: Path | None = None,
+    ) -> Process:
+        """Start a program in a process group of its own."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        _RECORDS.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            popen = subprocess.Popen(
+                command,
+                env=dict(environment),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        process = cls(name=name, log=log, popen=popen)
+        record = {"name": name, "pid": popen.pid, "created": psutil.Process(popen.pid).create_time()}
+        process._record.write_text(json.dumps(record))
+        return process
+
+    @property
+    def _record(self) -> Path:
+        return _RECORDS / f"{self.popen.pid}.json"
+
+    @property
+    def alive(self) -> bool:
+        """Whether the program itself still runs."""
+        return self.popen.poll() is None
+
+    def tail(self, lines: int = 15) -> str:
+        """Read the last lines of the log, for an error message."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def wait_until(self, ready: Callable[[], bool], *, seconds: float, what: str) -> None:
+        """Wait for a program to be ready.
+
+        Raises
+        ------
+        SandboxError
+            It ended, or was not ready in time; holds the end of its log.
+        """
+        deadline = time.monotonic() + seconds
+        while not ready():
+            if not self.alive:
+                raise SandboxError(
+                    f"{self.name} ended with status {self.popen.returncode} before {what}:\n{self.tail()}"
+                )
+            if time.monotonic() > deadline:
+                raise SandboxError(f"{self.name}: not {what} after {seconds:.0f} s:\n{self.tail()}")
+            time.sleep(0.1)
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Send a signal to the program and all that it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.popen.pid, number)
+
+    def kill(self) -> None:
+        """End the program as a power cut would (kill -9 of the group)."""
+        self.signal_group(signal.SIGKILL)
+        self.popen.wait()
+        self._record.unlink(missing_ok=True)
+
+    def stop(self, grace_seconds: float = 10) -> int:
+        """Ask the program to end, insist after the grace period; return its exit status."""
+        if self.alive:
+            self.signal_group(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                self.popen.wait(grace_seconds)
+        self.kill()
+        return self.popen.returncode
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def stop_left_behind() -> list[str]:
+    """Stop what an earlier sandbox started and could not stop; return the names.
+
+    A record counts only while a process of that id and start time exists, so that
+    no foreign process that inherited the number is ever touched.
+    """
+    stopped = []
+    for path in sorted(_RECORDS.glob("*.json")):
+        record = json.loads(path.read_text())
+        with suppress(psutil.NoSuchProcess):
+            leader = psutil.Process(record["pid"])
+            if leader.create_time() == record["created"]:
+                with suppress(ProcessLookupError):
+                    os.killpg(leader.pid, signal.SIGTERM)
+                _, living = psutil.wait_procs([leader], timeout=10)
+                if living:
+                    os.killpg(leader.pid, signal.SIGKILL)
+                stopped.append(record["name"])
+        path.unlink()
+    return stopped

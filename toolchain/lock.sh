@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Compile every hashed requirements file. Usage: toolchain/lock.sh UV
+set -euo pipefail
+compile() {
+  "$uv" pip compile --quiet --upgrade --python-version 3.11 --generate-hashes \
+    --no-emit-index-url --no-annotate --no-header "$@"
+}
+uv=$1
+compile pyproject.toml -o requirements.txt
+compile --group dev -c requirements.txt -o requirements-dev.txt
+for name in java node uv; do
+  compile "toolchain/$name.in" -o "toolchain/$name.txt"
+done
+# LocalStack 4.9.2 breaks with what its dependencies became after this day.
+compile --exclude-newer 2025-10-25 toolchain/localstack.in -o toolchain/localstack.txt
