@@ -10,8 +10,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints
 
+from millrace.config.places import Places
 from millrace.config.units import Duration, Size
 
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,38}[a-z0-9]$")]
@@ -30,7 +31,7 @@ Basis = Literal["assumed", "measured"]
 class Model(BaseModel):
     """Base of every section: frozen, unknown keys refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
 
 class Traffic(Model):
@@ -251,3 +252,9 @@ class Environment(Model):
     kafka: dict[Slug, KafkaCluster] = Field(default_factory=dict)
     streams: dict[Slug, Stream] = Field(min_length=1)
     jobs: dict[Slug, Job] = Field(min_length=1)
+    _places: Places = PrivateAttr(default=Places())
+
+    @property
+    def places(self) -> Places:
+        """Where each value was written; empty for an environment that a program built."""
+        return self._places

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql.functions import col, when
 
 
 def with_price_per_seat(bookings: DataFrame) -> DataFrame:
@@ -19,5 +19,5 @@ def with_price_per_seat(bookings: DataFrame) -> DataFrame:
     DataFrame
         The same rows and columns, and ``price_per_seat`` (decimal, in the booking's currency).
     """
-    per_seat = F.when(F.col("seats") > 0, (F.col("price") / F.col("seats")).cast("decimal(12,2)"))
+    per_seat = when(col("seats") > 0, (col("price") / col("seats")).cast("decimal(12,2)"))
     return bookings.withColumn("price_per_seat", per_seat)

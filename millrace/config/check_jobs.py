@@ -1,0 +1,216 @@
+"""Checks of jobs: what they read and write, where their code is, what their engine offers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from pathlib import Path as FilePath
+
+from millrace.config.engines import EMR_DISK_GIB, EMR_MEMORY_GIB, GIB, emr_memory_range, glue_workers
+from millrace.config.explain import nearest
+from millrace.config.model import DeriveQuery, EmrJob, Environment, GlueJob, Job, LandQuery, Query
+from millrace.config.problems import Finding, Path
+
+_OWNED_PREFIXES = (
+    "spark.dynamicAllocation.",
+    "spark.emr-serverless.",
+    "spark.eventLog.",
+    "spark.hadoop.fs.s3",
+    "spark.jars",
+    "spark.sql.catalog.",
+    "spark.submit.",
+)
+_OWNED = frozenset(
+    {
+        "spark.app.name",
+        "spark.driver.cores",
+        "spark.driver.memory",
+        "spark.executor.cores",
+        "spark.executor.instances",
+        "spark.executor.memory",
+        "spark.extraListeners",
+        "spark.master",
+        "spark.serializer",
+        "spark.speculation",
+        "spark.sql.adaptive.optimizer.excludedRules",
+        "spark.sql.defaultCatalog",
+        "spark.sql.extensions",
+        "spark.sql.session.timeZone",
+        "spark.sql.streaming.checkpointLocation",
+    }
+)
+
+
+def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath) -> Iterator[Finding]:
+    """Check every job.
+
+    Parameters
+    ----------
+    environment
+        Its valid parts.
+    streams
+        Names of all declared streams.
+    root
+        The project, where schemas and transforms are looked up.
+    """
+    landing = {
+        query.table
+        for job in environment.jobs.values()
+        for query in job.queries.values()
+        if isinstance(query, LandQuery)
+    }
+    writers: dict[str, str] = {}
+    for name, job in environment.jobs.items():
+        path = ("jobs", name)
+        yield from _glue(path, job) if isinstance(job, GlueJob) else _emr(path, job)
+        yield from _spark(path, job)
+        for query_name, query in job.queries.items():
+            query_path = (*path, "queries", query_name)
+            yield from _one_writer(query_path, query, writers)
+            if isinstance(query, LandQuery):
+                yield from _land(query_path, query, sorted(streams), root)
+            else:
+                yield from _derive(query_path, query, sorted(landing), root)
+
+
+def _glue(path: Path, job: GlueJob) -> Iterator[Finding]:
+    workers = list(glue_workers(job.version))
+    if job.worker not in workers:
+        yield Finding(
+            (*path, "worker"),
+            job.worker,
+            f"with Glue {job.version}: {', '.join(workers)}",
+            nearest(job.worker, workers),
+        )
+
+
+def _emr(path: Path, job: EmrJob) -> Iterator[Finding]:
+    worker, path = job.worker, (*path, "worker")
+    if worker.vcpu not in EMR_MEMORY_GIB:
+        yield Finding((*path, "vcpu"), str(worker.vcpu), f"one of {', '.join(map(str, EMR_MEMORY_GIB))}")
+    elif worker.memory not in {gib * GIB for gib in EMR_MEMORY_GIB[worker.vcpu]}:
+        yield Finding(
+            (*path, "memory"),
+            worker.memory.human_readable(),
+            f"with {worker.vcpu} vCPU: {emr_memory_range(worker.vcpu)}",
+        )
+    smallest, largest = EMR_DISK_GIB
+    if not smallest * GIB <= worker.disk <= largest * GIB or worker.disk % GIB:
+        yield Finding(
+            (*path, "disk"), worker.disk.human_readable(), f"{smallest}GiB to {largest}GiB, in whole GiB"
+        )
+
+
+def _spark(path: Path, job: Job) -> Iterator[Finding]:
+    for key, value in job.spark.items():
+        if not key.startswith("spark."):
+            yield Finding((*path, "spark", key), value, "a key that begins with spark.")
+        elif key in _OWNED or key.startswith(_OWNED_PREFIXES):
+            yield Finding(
+                (*path, "spark", key),
+                value,
+                "any setting but those that Millrace derives from the plan and the job",
+                "remove it, or pin the plan's number (cores, max_workers)",
+            )
+
+
+def _one_writer(path: Path, query: Query, writers: dict[str, str]) -> Iterator[Finding]:
+    table, key = (
+        (query.table, ("table",)) if isinstance(query, LandQuery) else (query.sink.table, ("sink", "table"))
+    )
+    here = f"jobs.{path[1]}.queries.{path[3]}"
+    first = writers.setdefault(table, here)
+    if first != here:
+        yield Finding((*path, *key), table, f"a table that no other query writes; {first} writes this one")
+
+
+def _land(path: Path, query: LandQuery, streams: list[str], root: FilePath) -> Iterator[Finding]:
+    if query.source not in streams:
+        yield Finding(
+            (*path, "source"),
+            query.source,
+            f"a declared stream: {', '.join(streams)}",
+            nearest(query.source, streams),
+        )
+    pipelines = (root / "pipelines").resolve()
+    schema = (root / query.schema_).resolve()
+    if schema.suffix != ".ddl" or not schema.is_relative_to(pipelines):
+        yield Finding(
+            (*path, "schema"), query.schema_, "a .ddl file below pipelines/, which travels with the job"
+        )
+    elif not schema.is_file():
+        known = [str(each.relative_to(root.resolve())) for each in sorted(pipelines.rglob("*.ddl"))]
+        yield Finding((*path, "schema"), query.schema_, "a file that exists", nearest(query.schema_, known))
+
+
+def _derive(path: Path, query: DeriveQuery, landing: list[str], root: FilePath) -> Iterator[Finding]:
+    if query.source not in landing:
+        yield Finding(
+            (*path, "source"),
+            query.source,
+            f"the table of a land query: {', '.join(landing) or 'there is none'}",
+            nearest(query.source, landing),
+        )
+    added: set[str] = set()
+    for position, enrichment in enumerate(query.enrich):
+        here = (*path, "enrich", position)
+        if enrichment.table == query.sink.table:
+            yield Finding((*here, "table"), enrichment.table, "a table other than the one this query writes")
+        for column in enrichment.columns:
+            if column.startswith("_"):
+                yield Finding(
+                    (*here, "columns", column), column, "a name that does not begin with _; those are ours"
+                )
+            if column in added:
+                yield Finding((*here, "columns", column), column, "a column that no earlier enrichment adds")
+            added.add(column)
+    if query.transform is not None:
+        yield from _transform((*path, "transform"), query.transform, root)
+
+
+def _transform(path: Path, transform: str, root: FilePath) -> Iterator[Finding]:
+    """Look the function up in the file's syntax tree; importing it would need Spark."""
+    module, function = transform.split(":")
+    parts = module.split(".")
+    if parts[0] != "pipelines":
+        yield Finding(
+            path, transform, "a function below pipelines, such as pipelines.flights.transforms:with_delay"
+        )
+        return
+    stem = root.joinpath(*parts)
+    file = next((each for each in (stem.with_suffix(".py"), stem / "__init__.py") if each.is_file()), None)
+    if file is None:
+        known = [
+            ".".join(each.relative_to(root).with_suffix("").parts)
+            for each in sorted((root / "pipelines").rglob("*.py"))
+        ]
+        yield Finding(
+            path, transform, f"a module that exists; there is no {'/'.join(parts)}.py", nearest(module, known)
+        )
+        return
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        where = f"{'/'.join(parts)}.py" + (f":{line}" if line else "")
+        yield Finding(path, transform, f"a module that can be imported; {where}: {error}")
+        return
+    functions = _functions(tree)
+    if function not in functions:
+        yield Finding(
+            path,
+            transform,
+            f"a function of {module}: {', '.join(functions) or 'it has none'}",
+            nearest(function, functions),
+        )
+
+
+def _functions(tree: ast.Module) -> list[str]:
+    """List the names that a module binds to functions, or that it imports."""
+    names = []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            names.append(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            names += [alias.asname or alias.name for alias in node.names]
+    return [name for name in names if not name.startswith("_")]

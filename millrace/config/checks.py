@@ -1,0 +1,219 @@
+"""Mistakes that one section alone cannot show, found without Spark, CDK or a network.
+
+Each check takes what could be read of the environment and yields findings; none
+stops at the first, so that one load reports everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from ipaddress import IPv4Network
+from pathlib import Path as FilePath
+from typing import get_args
+
+from millrace.config.check_jobs import check_jobs
+from millrace.config.explain import nearest
+from millrace.config.model import Environment, KafkaTopic, KinesisStream, MskCluster
+from millrace.config.names import Bucket, Names
+from millrace.config.problems import MISSING, Finding
+from millrace.config.units import format_duration
+
+MIB = 1024**2
+KAFKA_VERSIONS = ("3.8.x", "3.9.x", "4.0.x", "4.1.x")
+_BUCKET_LIMIT = 63
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What could be read of an environment.
+
+    Attributes
+    ----------
+    environment
+        Its valid parts only when other parts are broken.
+    streams, clusters
+        Names of all that the file declares, broken or not, so that a job which
+        reads a broken stream is not told that the stream is unknown.
+    root
+        The project: schemas and transforms are looked up below it.
+    """
+
+    environment: Environment
+    streams: frozenset[str]
+    clusters: frozenset[str]
+    root: FilePath
+
+
+def findings(draft: Draft) -> Iterator[Finding]:
+    """Run every check.
+
+    Yields
+    ------
+    Finding
+        In no particular order.
+    """
+    environment = draft.environment
+    yield from _names(environment)
+    yield from _tags(environment)
+    yield from _network(environment)
+    yield from _clusters(environment)
+    for name, stream in environment.streams.items():
+        if isinstance(stream, KinesisStream):
+            yield from _kinesis(name, stream)
+        else:
+            yield from _kafka(name, stream, draft.clusters)
+    yield from _one_name_each(environment)
+    yield from check_jobs(environment, draft.streams, draft.root)
+
+
+def _names(environment: Environment) -> Iterator[Finding]:
+    names = Names(environment, environment.account or "0" * 12)
+    longest = max(len(names.bucket(kind)) for kind in get_args(Bucket))
+    if longest > _BUCKET_LIMIT:
+        room = len(names.prefix) - (longest - _BUCKET_LIMIT)
+        yield Finding(
+            ("project",),
+            environment.project,
+            f"project and environment together up to {room} characters, as buckets are named after both",
+            f"{names.prefix} has {len(names.prefix)}",
+        )
+
+
+def _tags(environment: Environment) -> Iterator[Finding]:
+    for key, value in environment.tags.items():
+        if key.lower().startswith("aws:"):
+            yield Finding(("tags", key), value, "a key that does not begin with aws:")
+        if not 1 <= len(key) <= 128 or len(value) > 256:
+            yield Finding(("tags", key), value[:40], "keys up to 128 and values up to 256 characters")
+
+
+def _network(environment: Environment) -> Iterator[Finding]:
+    network = environment.network
+    if network.subnets and network.vpc is None:
+        yield Finding(
+            ("network", "subnets"),
+            ", ".join(network.subnets),
+            "only together with network.vpc, which holds them",
+        )
+    if network.vpc is not None and len(network.subnets) < 2:
+        yield Finding(
+            ("network", "subnets"),
+            ", ".join(network.subnets) or MISSING,
+            f"two or more subnets of {network.vpc}, in different Availability Zones",
+        )
+    try:
+        cidr = IPv4Network(network.cidr)
+    except ValueError as error:
+        yield Finding(("network", "cidr"), network.cidr, f"an IPv4 range, such as 10.42.0.0/16: {error}")
+        return
+    if not 16 <= cidr.prefixlen <= 24 or not cidr.is_private:
+        yield Finding(
+            ("network", "cidr"), network.cidr, "a private range from /16 to /24, such as 10.42.0.0/16"
+        )
+
+
+def _clusters(environment: Environment) -> Iterator[Finding]:
+    network = environment.network
+    zones = len(network.subnets) if network.vpc is not None else network.availability_zones
+    for name, cluster in environment.kafka.items():
+        if not isinstance(cluster, MskCluster):
+            continue
+        path = ("kafka", name)
+        if cluster.version not in KAFKA_VERSIONS:
+            yield Finding(
+                (*path, "version"),
+                cluster.version,
+                f"one of {', '.join(KAFKA_VERSIONS)}",
+                nearest(cluster.version, KAFKA_VERSIONS),
+            )
+        if cluster.tier == "express" and zones != 3:
+            yield Finding(
+                (*path, "tier"), "express", f"express only over 3 Availability Zones; the network has {zones}"
+            )
+        if cluster.tier == "serverless":
+            for key in ("brokers", "broker_type"):
+                value = getattr(cluster, key)
+                if value is not None:
+                    yield Finding(
+                        (*path, key), str(value), "nothing: a serverless cluster has no brokers to size"
+                    )
+            continue
+        if cluster.brokers is not None and cluster.brokers % zones:
+            yield Finding(
+                (*path, "brokers"),
+                str(cluster.brokers),
+                f"a multiple of {zones}, the same number in each Availability Zone",
+            )
+
+
+def _kinesis(name: str, stream: KinesisStream) -> Iterator[Finding]:
+    path = ("streams", name)
+    if not timedelta(hours=24) <= stream.retention <= timedelta(hours=8760):
+        yield Finding((*path, "retention"), format_duration(stream.retention), "24h to 8760h")
+    if stream.shards is not None and stream.mode == "on-demand" and stream.existing is None:
+        yield Finding(
+            (*path, "shards"),
+            str(stream.shards),
+            "no shards with mode on-demand: AWS opens them",
+            "remove shards, or write mode: provisioned",
+        )
+    if stream.existing is not None and stream.shards is None and stream.mode == "provisioned":
+        yield Finding(
+            (*path, "shards"),
+            MISSING,
+            "the number of shards that the existing stream has",
+            f"aws kinesis describe-stream-summary --stream-name {stream.existing}",
+        )
+    if len(stream.fan_out_consumers) > 20:
+        yield Finding(
+            (*path, "fan_out_consumers"),
+            f"{len(stream.fan_out_consumers)} consumers",
+            "at most 20 for a stream",
+        )
+    for position, consumer in enumerate(stream.fan_out_consumers):
+        if consumer in stream.fan_out_consumers[:position]:
+            yield Finding((*path, "fan_out_consumers", position), consumer, "each consumer once")
+    largest = stream.max_record_size or MIB
+    if stream.max_record_size is not None and not MIB <= stream.max_record_size <= 10 * MIB:
+        yield Finding((*path, "max_record_size"), str(stream.max_record_size), "1MiB to 10MiB")
+    elif stream.traffic.record_size > largest:
+        yield Finding(
+            (*path, "traffic", "record_size"),
+            f"{int(stream.traffic.record_size)}B",
+            f"at most {largest // MIB}MiB, the largest record of this stream",
+            "raise max_record_size, up to 10MiB",
+        )
+
+
+def _kafka(name: str, stream: KafkaTopic, clusters: Iterable[str]) -> Iterator[Finding]:
+    path = ("streams", name)
+    if stream.cluster not in clusters:
+        known = sorted(clusters)
+        yield Finding(
+            (*path, "cluster"),
+            stream.cluster,
+            f"a cluster under kafka: {', '.join(known) or 'none is declared'}",
+            nearest(stream.cluster, known),
+        )
+    if stream.topic in (".", ".."):
+        yield Finding((*path, "topic"), stream.topic, "a Kafka topic name other than . and ..")
+    if stream.existing and stream.partitions is None:
+        yield Finding((*path, "partitions"), MISSING, "the number of partitions that the existing topic has")
+
+
+def _one_name_each(environment: Environment) -> Iterator[Finding]:
+    names = Names(environment, environment.account or "0" * 12)
+    owners: dict[tuple[str, str], str] = {}
+    for name, stream in environment.streams.items():
+        physical = names.stream(name)
+        home = f"cluster {stream.cluster}" if isinstance(stream, KafkaTopic) else "Kinesis"
+        first = owners.setdefault((home, physical), name)
+        if first != name:
+            key = "topic" if isinstance(stream, KafkaTopic) else "existing"
+            yield Finding(
+                ("streams", name, key),
+                physical,
+                f"a name of its own: streams.{first} is {physical} on {home} already",
+            )

@@ -1,0 +1,200 @@
+"""YAML files as trees in which every value still knows its file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path as FilePath
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from millrace.config.problems import Finding, Path
+
+_MERGE_TAG = "tag:yaml.org,2002:merge"
+_MOST_VALUES = 50_000
+"""Nested aliases can make a small file enormous; no environment comes near this."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A value of a YAML file and the place of its key.
+
+    Attributes
+    ----------
+    file, line
+        Where the key stands (or the list item); lines count from 1.
+    value
+        A scalar, a ``dict[str, Tree]`` or a ``list[Tree]``.
+    """
+
+    file: FilePath
+    line: int
+    value: Any
+
+    def plain(self) -> Any:
+        """Return the value without places, as JSON would hold it."""
+        if isinstance(self.value, dict):
+            return {key: child.plain() for key, child in self.value.items()}
+        if isinstance(self.value, list):
+            return [child.plain() for child in self.value]
+        return self.value
+
+    def nearest(self, path: Path) -> Tree:
+        """Return the value at ``path``, or its closest ancestor that exists."""
+        tree = self
+        for step in path:
+            child = tree.child(step)
+            if child is None:
+                return tree
+            tree = child
+        return tree
+
+    def child(self, step: str | int) -> Tree | None:
+        """Return the value one step down, if it exists."""
+        if isinstance(self.value, dict):
+            found = self.value.get(step)
+            return found if isinstance(found, Tree) else None
+        if isinstance(self.value, list) and isinstance(step, int) and step < len(self.value):
+            return self.value[step] if isinstance(self.value[step], Tree) else None
+        return None
+
+    def leaves(self, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+        """Yield every scalar with its path."""
+        if isinstance(self.value, dict):
+            for key, child in self.value.items():
+                yield from child.leaves((*path, key))
+        elif isinstance(self.value, list):
+            for position, child in enumerate(self.value):
+                yield from child.leaves((*path, position))
+        else:
+            yield path, self.value
+
+
+@dataclass(frozen=True)
+class Document:
+    """One parsed file: its tree, and what YAML alone already shows to be wrong."""
+
+    tree: Tree
+    duplicates: tuple[tuple[Finding, int], ...]
+    """Keys written twice, each with the line of the second."""
+
+
+class DocumentError(ValueError):
+    """A file that cannot be read as one YAML mapping."""
+
+    def __init__(self, message: str, line: int = 0) -> None:
+        self.line = line
+        super().__init__(message)
+
+
+def read(path: FilePath) -> Document:
+    """Read one YAML file.
+
+    Parameters
+    ----------
+    path
+        An existing file, UTF-8, one document, a mapping at the top.
+
+    Raises
+    ------
+    DocumentError
+        The file cannot be read, is not YAML, or is no mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise DocumentError(error.strerror or str(error)) from error
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        root = yaml.compose(text)
+        if not isinstance(root, MappingNode):
+            raise DocumentError("an empty file" if root is None else "not a mapping of keys", line=1)
+        reader = _Reader(path, yaml)
+        tree = reader.tree(root, line=1, above=(), path=())
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark is not None else 0
+        raise DocumentError(str(error.problem or error.context), line) from error
+    except (YAMLError, ValueError) as error:
+        if isinstance(error, DocumentError):
+            raise
+        raise DocumentError(str(error).splitlines()[0]) from error
+    return Document(tree, tuple(reader.duplicates))
+
+
+def merge(base: Tree, over: Tree) -> Tree:
+    """Lay one tree over another: mappings merge, scalars and lists replace."""
+    if not (isinstance(base.value, dict) and isinstance(over.value, dict)):
+        return over
+    merged = dict(base.value)
+    for key, child in over.value.items():
+        merged[key] = merge(merged[key], child) if key in merged else child
+    return Tree(over.file, over.line, merged)
+
+
+class _Reader:
+    def __init__(self, file: FilePath, yaml: Any) -> None:
+        self._file = file
+        self._constructor = yaml.constructor
+        self._seen = 0
+        self.duplicates: list[tuple[Finding, int]] = []
+
+    def tree(self, node: Node, line: int, above: tuple[int, ...], path: Path) -> Tree:
+        self._seen += 1
+        if self._seen > _MOST_VALUES:
+            raise DocumentError(f"more than {_MOST_VALUES} values after aliases are followed", line)
+        if id(node) in above:
+            raise DocumentError("an alias that contains itself", line)
+        above = (*above, id(node))
+        if isinstance(node, MappingNode):
+            return Tree(self._file, line, self._mapping(node, above, path))
+        if isinstance(node, SequenceNode):
+            items = [
+                self.tree(item, item.start_mark.line + 1, above, (*path, position))
+                for position, item in enumerate(node.value)
+            ]
+            return Tree(self._file, line, items)
+        return Tree(self._file, line, self._scalar(node))
+
+    def _mapping(self, node: MappingNode, above: tuple[int, ...], path: Path) -> dict[str, Tree]:
+        own: dict[str, Tree] = {}
+        inherited: dict[str, Tree] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if key_node.tag == _MERGE_TAG or (key_node.value == "<<" and not key_node.style):
+                for merged in self._merged(value_node, above, path, line):
+                    inherited = {**merged, **inherited}
+                continue
+            if not isinstance(key_node, ScalarNode):
+                raise DocumentError("a key that is no plain word", line)
+            key = str(key_node.value)
+            if key in own:
+                finding = Finding(
+                    (*path, key), "written twice", f"each key once; the first is on line {own[key].line}"
+                )
+                self.duplicates.append((finding, line))
+                continue
+            own[key] = self.tree(value_node, line, above, (*path, key))
+        return {**inherited, **own}
+
+    def _merged(self, node: Node, above: tuple[int, ...], path: Path, line: int) -> list[dict[str, Tree]]:
+        nodes = node.value if isinstance(node, SequenceNode) else [node]
+        found = []
+        for each in nodes:
+            tree = self.tree(each, line, above, path)
+            if not isinstance(tree.value, dict):
+                raise DocumentError("<< takes a mapping or a list of mappings", line)
+            found.append(tree.value)
+        return found
+
+    def _scalar(self, node: Node) -> Any:
+        value = self._constructor.construct_object(node)
+        if isinstance(value, (date, bytes)):
+            return str(node.value)
+        return value

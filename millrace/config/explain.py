@@ -1,0 +1,203 @@
+"""Pydantic's errors in the words of the environment file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from rapidfuzz import fuzz, process
+
+from millrace.config.problems import MISSING, Finding, Path
+
+_PATTERNS = {
+    r"^[a-z][a-z0-9-]{0,38}[a-z0-9]$": "2 to 40 lower-case letters, digits and hyphens, a letter first",
+    r"^[a-z][a-z0-9_]{0,126}$": "lower-case letters, digits and underscores, a letter first",
+    r"^\d{12}$": "an account number of twelve digits, in quotes",
+    r"^[a-z]{2}(-[a-z]+)+-\d$": "a region, such as us-east-1",
+    r"^vpc-[0-9a-f]{8,17}$": "a VPC id, such as vpc-0123456789abcdef0",
+    r"^subnet-[0-9a-f]{8,17}$": "a subnet id, such as subnet-0123456789abcdef0",
+    r"^[a-zA-Z0-9._-]{1,249}$": "a Kafka topic name: up to 249 letters, digits, dots, underscores, hyphens",
+    r"^(Mon|Tue|Wed|Thu|Fri|Sat|Sun):([01]?\d|2[0-3])$": "a day and an hour, such as Sun:5",
+}
+_KINDS = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping of keys",
+    "model_type": "a mapping of keys",
+    "model_attributes_type": "a mapping of keys",
+    "string_type": "text",
+}
+
+
+def findings(error: ValidationError, model: type[BaseModel]) -> list[Finding]:
+    """Translate every error of one validation.
+
+    Parameters
+    ----------
+    error
+        What ``model.model_validate_json`` raised.
+    model
+        The model that was asked.
+    """
+    return [_finding(each, model) for each in error.errors(include_url=False)]
+
+
+def file_path(loc: Sequence[str | int], model: Any) -> Path:
+    """Drop from pydantic's location what is not in the file: the tags of unions, ``[key]``."""
+    return _walk(loc, model)[0]
+
+
+def nearest(word: str, choices: Sequence[str]) -> str | None:
+    """Return the choice most like ``word`` as a question, if one is like it at all."""
+    found = process.extractOne(
+        word.lower(), choices, scorer=fuzz.WRatio, processor=str.lower, score_cutoff=70
+    )
+    return f"did you mean {found[0]}?" if found else None
+
+
+def show(value: Any) -> str:
+    """Write a value the way it stands in a file, in short."""
+    if isinstance(value, Mapping):
+        return "a mapping" if value else "an empty mapping"
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}" if value else "an empty list"
+    if value is None:
+        return "empty"
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _finding(error: Any, model: type[BaseModel]) -> Finding:
+    path, owner, field = _walk(error["loc"], model)
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        keys = _keys(owner)
+        return Finding(
+            path, f"unknown, {show(value)}", f"one of {', '.join(keys)}", nearest(str(path[-1]), keys)
+        )
+    if kind == "missing":
+        return Finding(path, MISSING, (field.description if field else None) or "required", None)
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        return _tag(path, field, value, context)
+    if error["loc"] and error["loc"][-1] == "[key]":
+        return Finding(path, f"the name {path[-1]}", _pattern(context))
+    return Finding(path, show(value), *_allowed(kind, value, context, error["msg"], field))
+
+
+def _tag(path: Path, field: FieldInfo | None, value: Any, context: Mapping[str, Any]) -> Finding:
+    name = str(context["discriminator"]).strip("'")
+    tags = list(_members(field.annotation, field.metadata, name)) if field else []
+    found = value.get(name) if isinstance(value, Mapping) else None
+    shown = MISSING if found is None else show(found)
+    return Finding((*path, name), shown, " or ".join(tags), nearest(shown, tags) if found else None)
+
+
+def _allowed(
+    kind: str, value: Any, context: Mapping[str, Any], message: str, field: FieldInfo | None
+) -> tuple[str, str | None]:
+    if kind == "literal_error":
+        choices = [str(choice) for choice in get_args(_bare(field.annotation))] if field else []
+        if not isinstance(value, str) and show(value) in choices:
+            return f"one of {', '.join(choices)}", f'write it in quotes: "{show(value)}"'
+        return f"one of {', '.join(choices)}", nearest(show(value), choices)
+    if kind == "string_pattern_mismatch":
+        return _pattern(context), None
+    if kind == "value_error":
+        return str(context["error"]), None
+    if kind == "string_type" and isinstance(value, int | float):
+        return "text", f'write it in quotes: "{show(value)}"'
+    bounds = {
+        "greater_than": ("gt", "a number greater than"),
+        "greater_than_equal": ("ge", "a number, at least"),
+        "less_than": ("lt", "a number less than"),
+        "less_than_equal": ("le", "a number, at most"),
+    }
+    if kind in bounds:
+        name, words = bounds[kind]
+        bound = context[name]
+        return f"{words} {int(bound) if float(bound).is_integer() else bound}", None
+    if kind == "too_short":
+        return f"at least {context['min_length']} entry", None
+    return _KINDS.get(kind, message), None
+
+
+def _pattern(context: Mapping[str, Any]) -> str:
+    pattern = str(context.get("pattern", ""))
+    return _PATTERNS.get(pattern, f"text that matches {pattern}")
+
+
+def _walk(loc: Sequence[str | int], model: Any) -> tuple[Path, Any, FieldInfo | None]:
+    """Follow a location through the model: the path in the file, the last model, the last field."""
+    path: list[str | int] = []
+    owner, annotation = model, model
+    field: FieldInfo | None = None
+    metadata: tuple[Any, ...] = ()
+    for step in loc:
+        if step == "[key]":
+            continue
+        discriminator = _discriminator(annotation, metadata)
+        if discriminator is not None:
+            annotation = _members(annotation, metadata, discriminator).get(str(step))
+            metadata = ()
+            continue
+        path.append(step)
+        bare = _bare(annotation)
+        if isinstance(bare, type) and issubclass(bare, BaseModel):
+            owner = bare
+            field = _fields(bare).get(str(step))
+            annotation, metadata = (field.annotation, tuple(field.metadata)) if field else (None, ())
+            if field is not None and field.discriminator is not None:
+                metadata = (*metadata, field)
+        elif get_origin(bare) in (dict, tuple):
+            inner = get_args(bare)[1 if get_origin(bare) is dict else 0]
+            annotation, metadata = inner, ()
+            field = FieldInfo.from_annotation(inner) if get_origin(inner) is Annotated else field
+        else:
+            annotation, metadata = None, ()
+    return tuple(path), owner, field
+
+
+def _discriminator(annotation: Any, metadata: Sequence[Any]) -> str | None:
+    if get_origin(annotation) is Annotated:
+        metadata = (*get_args(annotation)[1:], *metadata)
+    for each in metadata:
+        if isinstance(each, FieldInfo) and isinstance(each.discriminator, str):
+            return each.discriminator
+    return None
+
+
+def _members(annotation: Any, metadata: Sequence[Any], name: str) -> dict[str, type[BaseModel]]:  # noqa: ARG001
+    members = {}
+    for member in get_args(_bare(annotation)):
+        if isinstance(member, type) and issubclass(member, BaseModel):
+            for tag in get_args(member.model_fields[name].annotation):
+                members[str(tag)] = member
+    return members
+
+
+def _bare(annotation: Any) -> Any:
+    """Strip ``Annotated`` and ``| None``."""
+    if get_origin(annotation) is Annotated:
+        return _bare(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        rest = [each for each in get_args(annotation) if each is not NoneType]
+        if len(rest) == 1:
+            return _bare(rest[0])
+    return annotation
+
+
+def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def _keys(model: Any) -> list[str]:
+    return [key for key in _fields(model) if key != "name" or "streams" not in _fields(model)]

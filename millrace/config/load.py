@@ -1,0 +1,231 @@
+"""From files to one checked environment, or to all that is wrong with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from millrace.config import checks, explain, secrets
+from millrace.config.document import DocumentError, Tree, merge, read
+from millrace.config.model import Environment, Job, KafkaCluster, Network, Slug, Stream
+from millrace.config.places import Places
+from millrace.config.problems import MISSING, ConfigurationError, Finding, Path, Problem, dotted
+
+EXTENDS = "extends"
+"""The key by which a file names the one it is laid over."""
+
+_SECTIONS: dict[str, Any] = {
+    "kafka": dict[Slug, KafkaCluster],
+    "streams": dict[Slug, Stream],
+    "jobs": dict[Slug, Job],
+    "network": Network,
+    "tags": dict[str, str],
+}
+
+
+def find_root(start: FilePath | None = None) -> FilePath:
+    """Return the project: the nearest folder upward that holds ``environments``, or where we are."""
+    here = (start or FilePath.cwd()).resolve()
+    return next((each for each in (here, *here.parents) if (each / "environments").is_dir()), here)
+
+
+def environments(root: FilePath | None = None) -> tuple[str, ...]:
+    """Name the environments of a project; a file that others extend is none.
+
+    Parameters
+    ----------
+    root
+        The project; found upward from the working directory if left out.
+    """
+    folder = (root or find_root()) / "environments"
+    parents: set[str] = set()
+    names = []
+    for file in sorted(folder.glob("*.yaml")):
+        try:
+            parent = read(file).tree.child(EXTENDS)
+        except DocumentError:
+            parent = None
+        if parent is not None:
+            parents.add(str(parent.value))
+        names.append(file.stem)
+    return tuple(name for name in names if name not in parents)
+
+
+def load(name_or_path: str | FilePath, root: FilePath | None = None) -> Environment:
+    """Load and check an environment.
+
+    Parameters
+    ----------
+    name_or_path
+        A name (``prod`` is ``environments/prod.yaml``) or the path of a YAML file.
+    root
+        The project, for names, schemas and transforms; found upward from the
+        working directory if left out.
+
+    Returns
+    -------
+    Environment
+        Frozen; its name is the file's.
+
+    Raises
+    ------
+    ConfigurationError
+        With every problem of the file and of those it extends.
+
+    Examples
+    --------
+    >>> load("prod").streams["departures"].kind  # doctest: +SKIP
+    'kinesis'
+    """
+    root = (root or find_root()).resolve()
+    file = _file(str(name_or_path), root)
+    problems: list[Problem] = []
+    tree = _read(file, root, problems, ())
+    places = Places(tree, root)
+    plain = {key: value for key, value in tree.plain().items() if key != EXTENDS}
+    found = list(secrets.findings(tree))
+    if "name" in plain:
+        found.append(
+            Finding(("name",), str(plain.pop("name")), "no name: the file's name is the environment's")
+        )
+    plain["name"] = file.stem
+    environment, wrong = _validate(plain)
+    found += wrong
+    found += _new(checks.findings(_draft(environment, plain, tree, root)), found)
+    problems += [places.problem(finding) for finding in _once(found)]
+    if problems or environment is None:
+        raise ConfigurationError(problems)
+    environment._places = places
+    return environment
+
+
+def _file(name: str, root: FilePath) -> FilePath:
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        file = FilePath(name).resolve()
+        if not file.is_file():
+            raise ConfigurationError([Problem(name, 0, "", "no such file", "a YAML file that exists")])
+        return file
+    file = root / "environments" / f"{name}.yaml"
+    if not file.is_file():
+        known = environments(root)
+        allowed = f"one of {', '.join(known)}" if known else "a file in environments/"
+        shown = Places(None, root).name(file)
+        hint = explain.nearest(name, known)
+        raise ConfigurationError([Problem(shown, 0, "", f"no environment {name!r}", allowed, hint)])
+    return file
+
+
+def _read(file: FilePath, root: FilePath, problems: list[Problem], above: tuple[FilePath, ...]) -> Tree:
+    name = Places(None, root).name(file)
+    try:
+        document = read(file)
+    except DocumentError as error:
+        raise ConfigurationError(
+            [*problems, Problem(name, error.line, "", str(error), "readable YAML")]
+        ) from error
+    for finding, line in document.duplicates:
+        problems.append(Problem(name, line, dotted(finding.path), finding.value, finding.allowed))
+    tree = document.tree
+    extends = tree.child(EXTENDS)
+    if extends is None:
+        return tree
+    parent = next(
+        (
+            each
+            for folder in (file.parent, root / "environments")
+            if isinstance(extends.value, str) and (each := folder / f"{extends.value}.yaml").is_file()
+        ),
+        None,
+    )
+    if parent is None or parent in (file, *above):
+        known = sorted(each.stem for each in file.parent.glob("*.yaml") if each != file)
+        hint = explain.nearest(str(extends.value), known)
+        allowed = "the name of another file beside this one that does not extend it in turn"
+        problems.append(Problem(name, extends.line, EXTENDS, explain.show(extends.plain()), allowed, hint))
+        return tree
+    return merge(_read(parent, root, problems, (*above, file)), tree)
+
+
+def _validate(plain: dict[str, Any]) -> tuple[Environment | None, list[Finding]]:
+    try:
+        # From JSON and strict: YAML has typed its scalars, so "4" is no number and true is no 1.
+        return Environment.model_validate_json(json.dumps(plain), strict=True), []
+    except ValidationError as error:
+        return None, explain.findings(error, Environment)
+
+
+def _draft(
+    environment: Environment | None, plain: dict[str, Any], tree: Tree, root: FilePath
+) -> checks.Draft:
+    if environment is None:
+        sections = {key: _valid_part(kind, plain.get(key, {})) for key, kind in _SECTIONS.items()}
+        texts = {
+            key: plain[key] for key in ("project", "region", "account") if isinstance(plain.get(key), str)
+        }
+        environment = Environment.model_construct(
+            **{"project": "", **texts, **sections, "name": plain["name"]}
+        )
+    declared = {
+        key: frozenset(node.value if (node := tree.child(key)) and isinstance(node.value, dict) else ())
+        for key in ("streams", "kafka")
+    }
+    return checks.Draft(environment, declared["streams"], declared["kafka"], root)
+
+
+def _valid_part(kind: Any, data: Any) -> Any:
+    """Read a section without what is wrong in it: a broken value goes, then what cannot do without it."""
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    if not isinstance(data, dict):
+        data = {}
+    data = json.loads(json.dumps(data))
+    while True:
+        text = json.dumps(data)
+        try:
+            return adapter.validate_json(text, strict=True)
+        except ValidationError as error:
+            for each in error.errors(include_url=False):
+                path = explain.file_path(each["loc"], kind)
+                _remove(data, path[:-1] if each["type"] == "missing" else path)
+        if json.dumps(data) == text:
+            data = {}
+
+
+def _remove(data: Any, path: Path) -> None:
+    if not path:
+        data.clear()
+        return
+    holder = data
+    for step in path[:-1]:
+        holder = _step(holder, step)
+    if isinstance(holder, dict):
+        holder.pop(path[-1], None)
+    elif isinstance(holder, list) and isinstance(path[-1], int) and path[-1] < len(holder):
+        del holder[path[-1]]
+
+
+def _step(holder: Any, step: str | int) -> Any:
+    if isinstance(holder, dict):
+        return holder.get(str(step))
+    if isinstance(holder, list) and isinstance(step, int) and step < len(holder):
+        return holder[step]
+    return None
+
+
+def _new(later: Iterator[Finding], earlier: list[Finding]) -> Iterator[Finding]:
+    """Drop what only follows from a mistake that is reported already."""
+    reported = {finding.path for finding in earlier if finding.value != MISSING or len(finding.path) > 1}
+    for finding in later:
+        if not any(finding.path[: len(path)] == path for path in reported):
+            yield finding
+
+
+def _once(findings: list[Finding]) -> list[Finding]:
+    """Keep one finding per path: the first says it best."""
+    first: dict[Path, Finding] = {}
+    for finding in findings:
+        first.setdefault(finding.path, finding)
+    return list(first.values())

@@ -1,0 +1,49 @@
+"""From a path of keys to the file and line where a person finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+
+from millrace.config.document import Tree
+from millrace.config.problems import ConfigurationError, Finding, Path, Problem, dotted
+from millrace.config.secrets import is_secret_key, mask
+
+
+@dataclass(frozen=True)
+class Places:
+    """The merged tree of an environment and the project's root.
+
+    Attributes
+    ----------
+    tree
+        ``None`` for an environment that no file describes.
+    root
+        Files are named relative to it.
+    """
+
+    tree: Tree | None = None
+    root: FilePath = FilePath()
+
+    def of(self, path: Path) -> tuple[str, int]:
+        """Return file and line of the value at ``path``, or of what should hold it."""
+        if self.tree is None:
+            return "(no file)", 0
+        nearest = self.tree.nearest(path)
+        return self.name(nearest.file), nearest.line
+
+    def name(self, file: FilePath) -> str:
+        """Name a file relative to the project where it lies inside it."""
+        return str(file.relative_to(self.root)) if file.is_relative_to(self.root) else str(file)
+
+    def problem(self, finding: Finding) -> Problem:
+        """Add file and line to a finding, and hide the value of a key that holds a secret."""
+        file, line = self.of(finding.path)
+        secret = any(isinstance(step, str) and is_secret_key(step) for step in finding.path)
+        value = mask(finding.value) if secret else finding.value
+        return Problem(file, line, dotted(finding.path), value, finding.allowed, finding.hint)
+
+    def error(self, findings: Iterable[Finding]) -> ConfigurationError:
+        """Make one error of all findings."""
+        return ConfigurationError(self.problem(finding) for finding in findings)
