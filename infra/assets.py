@@ -1,0 +1,169 @@
+"""The files that travel with a job: entry script, archive, JVM jars, launch document."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aws_cdk import Stack, Stage
+from aws_cdk.aws_s3_assets import Asset
+from constructs import Construct
+
+from infra.errors import InfrastructureError
+from infra.launch import AssetUrls
+from infra.settings import kafka_clusters
+from millrace.config.model import EmrJob, Environment, Job
+
+_PACKAGES = ("etl", "pipelines")
+_KAFKA_JARS = Path(".millrace/jars/kafka-client")
+_SCALA_213_RELEASES = ("emr-spark-8.0.0",)
+"""EMR releases built with Scala 2.13, which cannot load the jars of :data:`_KAFKA_JARS` (Scala 2.12)."""
+
+_EARLIEST_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class JobFiles:
+    """A job's files as assets of its stack."""
+
+    entry_script: Asset
+    archive: Asset
+    jars: tuple[Asset, ...]
+
+    @property
+    def urls(self) -> AssetUrls:
+        """Where the files will lie."""
+        return AssetUrls(
+            entry_script=asset_url(self.entry_script),
+            archive=asset_url(self.archive),
+            jars=tuple(asset_url(jar) for jar in self.jars),
+        )
+
+
+def job_files(scope: Construct, *, environment: Environment, job: Job, root: Path) -> JobFiles:
+    """Make assets of what a job needs.
+
+    Parameters
+    ----------
+    scope
+        The job's stack.
+    environment, job
+        The environment and the job's section of it.
+    root
+        The repository, which holds ``etl/``, ``pipelines/`` and the resolved jars.
+
+    Raises
+    ------
+    InfrastructureError
+        Jars that the job needs have not been resolved, or do not fit its release.
+    """
+    return JobFiles(
+        entry_script=Asset(scope, "EntryScript", path=str(root / "etl" / "main.py")),
+        archive=Asset(scope, "Archive", path=str(write_archive(root, _staging(scope)))),
+        jars=tuple(
+            Asset(scope, f"Jar-{jar.stem}", path=str(jar)) for jar in missing_jars(environment, job, root)
+        ),
+    )
+
+
+def document_asset(scope: Construct, name: str, document: dict[str, Any]) -> Asset:
+    """Write a launch document into the cloud assembly and make an asset of it."""
+    path = _staging(scope) / f"{name}.json"
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    return Asset(scope, "LaunchDocumentAsset", path=str(path))
+
+
+def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, ...]:
+    """Return the JVM jars that the job's engine does not ship, sorted by name.
+
+    Glue ships Spark's Kafka source, MSK's IAM library and, with ``--datalake-formats``,
+    Iceberg; EMR Serverless ships Iceberg and the Kinesis source but nothing for Kafka.
+
+    Raises
+    ------
+    InfrastructureError
+        They have not been resolved, or do not fit the job's release.
+    """
+    if not isinstance(job, EmrJob) or not kafka_clusters(environment, job):
+        return ()
+    if job.version in _SCALA_213_RELEASES:
+        raise InfrastructureError(
+            f"{job.version} runs Scala 2.13, and the Kafka jars of this version are built for Scala 2.12: "
+            "jobs that read Kafka take release emr-7.13.0"
+        )
+    jars = tuple(sorted((root / _KAFKA_JARS).glob("*.jar")))
+    if not jars:
+        raise InfrastructureError(
+            f"no Kafka jars in {_KAFKA_JARS}, which EMR Serverless lacks and a job needs: run `make jars`"
+        )
+    return jars
+
+
+def write_archive(root: Path, folder: Path) -> Path:
+    """Zip ``etl/`` and ``pipelines/`` so that the same content always gives the same bytes.
+
+    Entries are sorted, stored without compression (its result differs between zlib
+    versions) and carry one date; compiled Python and hidden files stay outside.
+
+    Parameters
+    ----------
+    root
+        The folder that holds both packages.
+    folder
+        Where the archive is written.
+
+    Returns
+    -------
+    Path
+        ``folder/job.zip``, with both packages at its root.
+    """
+    archive = folder / "job.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as target:
+        for file in sorted(file for package in _PACKAGES for file in _sources(root / package)):
+            entry = zipfile.ZipInfo(file.relative_to(root).as_posix(), _EARLIEST_ZIP_TIME)
+            entry.external_attr = 0o644 << 16
+            target.writestr(entry, file.read_bytes())
+    return archive
+
+
+def asset_url(asset: Asset) -> str:
+    """Return an asset's ``s3://`` URL as text that can be written into a file.
+
+    CDK knows an asset's address as a template expression; inside a file no template
+    is evaluated, so account and region of the stack are filled in here.
+
+    Raises
+    ------
+    InfrastructureError
+        The address holds something that only CloudFormation can resolve, which happens
+        with a stack without account or region.
+    """
+    stack = Stack.of(asset)
+    expression = stack.resolve(asset.s3_object_url)
+    text = expression["Fn::Sub"] if isinstance(expression, dict) else expression
+    url = text.replace("${AWS::AccountId}", stack.account).replace("${AWS::Region}", stack.region)
+    if re.search(r"\$\{", url):
+        raise InfrastructureError(f"the address of {asset.node.path} is not known before deployment: {url}")
+    return str(url)
+
+
+def _sources(package: Path) -> list[Path]:
+    return [
+        file
+        for file in package.rglob("*")
+        if file.is_file()
+        and file.suffix != ".pyc"
+        and not any(part.startswith(".") or part == "__pycache__" for part in file.relative_to(package).parts)
+    ]
+
+
+def _staging(scope: Construct) -> Path:
+    stage = Stage.of(scope)
+    assert stage is not None, "a stack without an app"
+    folder = Path(stage.asset_outdir) / "launch"
+    folder.mkdir(exist_ok=True)
+    return folder

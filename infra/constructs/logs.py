@@ -1,0 +1,29 @@
+"""Log groups that are encrypted and end some day."""
+
+from __future__ import annotations
+
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from infra.removal import removal_policy
+from millrace.config.model import Environment
+
+
+class EncryptedLogGroup(logs.LogGroup):
+    """A log group with a customer-managed key, kept for three months.
+
+    A resource of its own: what a service makes by itself at its first line never expires.
+    """
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, environment: Environment, name: str, key: kms.IKey
+    ) -> None:
+        super().__init__(
+            scope,
+            construct_id,
+            log_group_name=name,
+            encryption_key=key,
+            retention=logs.RetentionDays.THREE_MONTHS,
+            removal_policy=removal_policy(environment),
+        )

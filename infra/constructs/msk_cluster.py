@@ -1,0 +1,201 @@
+"""MSK clusters: IAM authentication, TLS only, encrypted, no topic by accident.
+
+The resources are used as CloudFormation has them: CDK's own construct for MSK is
+experimental and knows neither Express brokers nor topics
+(``docs/adr/0103-msk-resources.md``).
+"""
+
+from __future__ import annotations
+
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_msk as msk
+from constructs import Construct
+
+from infra.constructs.logs import EncryptedLogGroup
+from infra.removal import removal_policy
+from infra.stacks.network import MSK_IAM_PORT
+from millrace.config.model import MskCluster
+from millrace.config.names import Names
+from millrace.sizing.model import ClusterPlan
+
+_REPLICAS = 3
+"""Copies of a partition where there are as many brokers: Express and Serverless know no other number."""
+
+
+class ProvisionedCluster(Construct):
+    """A Standard or Express cluster.
+
+    Attributes
+    ----------
+    arn
+        The cluster's ARN.
+    replicas
+        Replication factor of its topics.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        names: Names,
+        cluster: str,
+        settings: MskCluster,
+        plan: ClusterPlan,
+        vpc: ec2.IVpc,
+        subnets: tuple[ec2.ISubnet, ...],
+        workers: ec2.ISecurityGroup,
+        key: kms.IKey,
+        logs_key: kms.IKey,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        assert plan.brokers is not None, f"{cluster}: no brokers in the plan"
+        assert plan.broker_type is not None, f"{cluster}: no broker type in the plan"
+        environment = names.environment
+        brokers = plan.brokers.value
+        self.replicas = min(_REPLICAS, brokers)
+        log_group = EncryptedLogGroup(
+            self,
+            "BrokerLogs",
+            environment=environment,
+            name=f"/{names.prefix}/kafka/{cluster}",
+            key=logs_key,
+        )
+        configuration = msk.CfnConfiguration(
+            self,
+            "Configuration",
+            name=names.cluster(cluster),
+            kafka_versions_list=[settings.version],
+            server_properties=server_properties(settings, replicas=self.replicas),
+        )
+        group = _broker_group(self, names=names, cluster=cluster, vpc=vpc, workers=workers)
+        resource = msk.CfnCluster(
+            self,
+            "Resource",
+            cluster_name=names.cluster(cluster),
+            kafka_version=settings.version,
+            number_of_broker_nodes=brokers,
+            broker_node_group_info=msk.CfnCluster.BrokerNodeGroupInfoProperty(
+                instance_type=plan.broker_type.value,
+                client_subnets=[subnet.subnet_id for subnet in broker_subnets(subnets, brokers)],
+                security_groups=[group.security_group_id],
+                storage_info=_storage(plan),
+            ),
+            client_authentication=msk.CfnCluster.ClientAuthenticationProperty(
+                sasl=msk.CfnCluster.SaslProperty(iam=msk.CfnCluster.IamProperty(enabled=True)),
+                unauthenticated=msk.CfnCluster.UnauthenticatedProperty(enabled=False),
+            ),
+            encryption_info=msk.CfnCluster.EncryptionInfoProperty(
+                encryption_at_rest=msk.CfnCluster.EncryptionAtRestProperty(
+                    data_volume_kms_key_id=key.key_arn
+                ),
+                encryption_in_transit=msk.CfnCluster.EncryptionInTransitProperty(
+                    client_broker="TLS", in_cluster=True
+                ),
+            ),
+            configuration_info=msk.CfnCluster.ConfigurationInfoProperty(
+                arn=configuration.attr_arn, revision=configuration.attr_latest_revision_revision
+            ),
+            enhanced_monitoring="PER_TOPIC_PER_BROKER",
+            logging_info=msk.CfnCluster.LoggingInfoProperty(
+                broker_logs=msk.CfnCluster.BrokerLogsProperty(
+                    cloud_watch_logs=msk.CfnCluster.CloudWatchLogsProperty(
+                        enabled=True, log_group=log_group.log_group_name
+                    )
+                )
+            ),
+        )
+        resource.apply_removal_policy(removal_policy(environment))
+        self.arn = resource.attr_arn
+
+
+class ServerlessCluster(Construct):
+    """A serverless cluster: IAM and TLS are its only way, its size is not ours to choose.
+
+    Attributes
+    ----------
+    arn
+        The cluster's ARN.
+    replicas
+        Replication factor of its topics.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        names: Names,
+        cluster: str,
+        vpc: ec2.IVpc,
+        subnets: tuple[ec2.ISubnet, ...],
+        workers: ec2.ISecurityGroup,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.replicas = _REPLICAS
+        group = _broker_group(self, names=names, cluster=cluster, vpc=vpc, workers=workers)
+        resource = msk.CfnServerlessCluster(
+            self,
+            "Resource",
+            cluster_name=names.cluster(cluster),
+            client_authentication=msk.CfnServerlessCluster.ClientAuthenticationProperty(
+                sasl=msk.CfnServerlessCluster.SaslProperty(
+                    iam=msk.CfnServerlessCluster.IamProperty(enabled=True)
+                )
+            ),
+            vpc_configs=[
+                msk.CfnServerlessCluster.VpcConfigProperty(
+                    subnet_ids=[subnet.subnet_id for subnet in subnets],
+                    security_groups=[group.security_group_id],
+                )
+            ],
+        )
+        resource.apply_removal_policy(removal_policy(names.environment))
+        self.arn = resource.attr_arn
+
+
+def server_properties(settings: MskCluster, *, replicas: int) -> str:
+    """Write the brokers' properties, one ``name=value`` a line.
+
+    Express brokers manage replication themselves and refuse those properties.
+    """
+    properties = {"auto.create.topics.enable": "false"}
+    if settings.tier == "standard":
+        properties |= {
+            "default.replication.factor": str(replicas),
+            # One copy may be away (a broker is patched) and producers with acks=all go on.
+            "min.insync.replicas": str(max(replicas - 1, 1)),
+            "unclean.leader.election.enable": "false",
+        }
+    return "\n".join(f"{name}={value}" for name, value in properties.items())
+
+
+def broker_subnets(subnets: tuple[ec2.ISubnet, ...], brokers: int) -> tuple[ec2.ISubnet, ...]:
+    """Return the most subnets over which brokers spread evenly, as MSK demands (two at least)."""
+    for count in range(len(subnets), 2, -1):
+        if brokers % count == 0:
+            return subnets[:count]
+    return subnets[:2]
+
+
+def _storage(plan: ClusterPlan) -> msk.CfnCluster.StorageInfoProperty | None:
+    if plan.storage_gib_per_broker is None:
+        return None
+    return msk.CfnCluster.StorageInfoProperty(
+        ebs_storage_info=msk.CfnCluster.EBSStorageInfoProperty(volume_size=plan.storage_gib_per_broker.value)
+    )
+
+
+def _broker_group(
+    scope: Construct, *, names: Names, cluster: str, vpc: ec2.IVpc, workers: ec2.ISecurityGroup
+) -> ec2.SecurityGroup:
+    group = ec2.SecurityGroup(
+        scope,
+        "Brokers",
+        vpc=vpc,
+        description=f"Brokers of {names.cluster(cluster)}",
+        allow_all_outbound=False,
+    )
+    group.add_ingress_rule(workers, ec2.Port.tcp(MSK_IAM_PORT), "Jobs")
+    return group

@@ -1,0 +1,71 @@
+"""All stacks of one environment, wired."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from constructs import Construct
+
+from infra.stacks.emr_job import EmrJobStack
+from infra.stacks.glue_job import GlueJobStack
+from infra.stacks.job import Foundation, JobStack
+from infra.stacks.kafka import KafkaStack, owned_clusters
+from infra.stacks.network import NetworkStack
+from infra.stacks.storage import StorageStack
+from infra.stacks.streams import StreamsStack, owned_streams
+from millrace.config.model import GlueJob
+from millrace.config.names import Names
+from millrace.sizing.model import Plan
+
+
+def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, JobStack]:
+    """Add an environment's stacks to an app.
+
+    Parameters
+    ----------
+    app
+        The app.
+    names
+        The deployed names, with the environment and the account.
+    plan
+        The environment's plan.
+    root
+        The repository, whose ``etl/`` and ``pipelines/`` travel with the jobs.
+
+    Returns
+    -------
+    dict
+        The jobs' stacks, by the jobs' names.
+
+    Raises
+    ------
+    InfrastructureError
+        Something that the environment asks for cannot be built.
+    """
+    environment = names.environment
+    storage = StorageStack(app, names=names)
+    network = NetworkStack(app, names=names, logs_key=storage.logs_key)
+    streams = StreamsStack(app, names=names, plan=plan) if owned_streams(environment) else None
+    kafka = None
+    if owned_clusters(environment):
+        kafka = KafkaStack(
+            app,
+            names=names,
+            plan=plan,
+            vpc=network.vpc,
+            subnets=network.subnets,
+            workers=network.workers,
+            logs_key=storage.logs_key,
+        )
+    foundation = Foundation(
+        storage=storage, network=network, streams_key=None if streams is None else streams.key
+    )
+    jobs: dict[str, JobStack] = {}
+    for name, job in environment.jobs.items():
+        kind = GlueJobStack if isinstance(job, GlueJob) else EmrJobStack
+        stack = kind(app, names=names, plan=plan.jobs[name], foundation=foundation, root=root)
+        for source in (streams, kafka):
+            if source is not None:
+                stack.add_stack_dependency(source, reason="a job that starts finds its sources")
+        jobs[name] = stack
+    return jobs

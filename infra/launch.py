@@ -1,0 +1,103 @@
+"""The launch document: one JSON object per job that says how to start it.
+
+Its keys are described in ``docs/launch-document.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from infra.settings import job_settings
+from infra.spark import spark_settings
+from millrace.config.model import EmrJob, Environment, Job
+from millrace.config.names import Names
+from millrace.sizing.model import JobPlan
+
+VERSION = 1
+_GIB = 1024**3
+
+
+@dataclass(frozen=True)
+class AssetUrls:
+    """Where a job's files lie.
+
+    Attributes
+    ----------
+    entry_script
+        ``etl/main.py``.
+    archive
+        The zip with ``etl/`` and ``pipelines/`` at its root.
+    jars
+        JVM jars that the job's engine lacks.
+    """
+
+    entry_script: str
+    archive: str
+    jars: tuple[str, ...] = ()
+
+
+def launch_document(environment: Environment, plan: JobPlan, names: Names, urls: AssetUrls) -> dict[str, Any]:
+    """Write a job's launch document.
+
+    Parameters
+    ----------
+    environment
+        The loaded environment file.
+    plan
+        The job's size.
+    names
+        The deployed names.
+    urls
+        Where the job's files lie.
+
+    Returns
+    -------
+    dict
+        JSON; the same input gives an equal document.
+
+    Raises
+    ------
+    InfrastructureError
+        A Spark setting that the engine cannot take.
+    """
+    job = environment.jobs[plan.name]
+    document = {
+        "version": VERSION,
+        "environment": environment.name,
+        "job": plan.name,
+        "engine": job.engine,
+        "engine_version": job.version,
+        "entry_script": urls.entry_script,
+        "archive": urls.archive,
+        "jars": list(urls.jars),
+        "arguments": [],
+        "spark": spark_settings(environment, job, plan, names),
+        "workers": _workers(job, plan),
+        "event_logs": f"s3://{names.bucket('event-logs')}/{event_log_prefix(plan)}/",
+        "settings": job_settings(environment, plan, names),
+    }
+    if isinstance(job, EmrJob):
+        document["retries_per_hour"] = job.retries_per_hour
+    return document
+
+
+def event_log_prefix(plan: JobPlan) -> str:
+    """Return the prefix of a job's event logs inside their bucket, without slashes around it."""
+    return f"{plan.engine}/{plan.name}"
+
+
+def gigabytes(size: int) -> str:
+    """Write a size the way EMR Serverless wants it: ``16 GB`` (of 1,024³ bytes)."""
+    return f"{size / _GIB:g} GB"
+
+
+def _workers(job: Job, plan: JobPlan) -> dict[str, Any]:
+    workers: dict[str, Any] = {"type": plan.worker, "max": plan.max_workers.value}
+    if isinstance(job, EmrJob):
+        workers |= {
+            "vcpu": job.worker.vcpu,
+            "memory": gigabytes(job.worker.memory),
+            "disk": gigabytes(job.worker.disk),
+        }
+    return workers

@@ -1,0 +1,161 @@
+"""A job's settings as its launch document holds them and ``etl.settings`` reads them.
+
+The core imports nothing of ours and nothing here may import the core, so the
+shape is written down twice; ``tests/template/test_contract.py`` proves for
+every job of every environment that the two agree.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millrace.config.model import (
+    DeriveQuery,
+    Enrichment,
+    Environment,
+    ExternalCluster,
+    Job,
+    KafkaTopic,
+    KinesisStream,
+    LandQuery,
+)
+from millrace.config.names import Names
+from millrace.sizing.model import JobPlan, QueryPlan
+
+CATALOG = "lake"
+"""Name of the Spark catalog that holds every table of an environment."""
+
+_FETCH_SHARE = 0.5
+"""Share of a trigger that a batch may spend reading one shard: the other half decodes and writes."""
+
+_SHORTEST_FETCH_SECONDS = 1.0
+"""What Glue's connector takes when nobody asks (``maxFetchTimeInMs`` 1000); less reads next to nothing."""
+
+
+def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> dict[str, Any]:
+    """Write one job's settings.
+
+    Parameters
+    ----------
+    environment
+        The loaded environment file.
+    job_plan
+        The job's triggers and limits; every number of the result that was computed comes from here.
+    names
+        The deployed names.
+
+    Returns
+    -------
+    dict
+        JSON, parsed by ``etl.settings.parse``.
+    """
+    job = environment.jobs[job_plan.name]
+    return {
+        "version": 1,
+        "environment": environment.name,
+        "job": job_plan.name,
+        "engine": job.engine,
+        "catalog": CATALOG,
+        "checkpoints": names.checkpoints(job_plan.name),
+        "connections": {
+            cluster: _connection(environment, cluster, names) for cluster in kafka_clusters(environment, job)
+        },
+        "queries": [
+            _land(environment, query, job_plan.queries[name], names)
+            if isinstance(query, LandQuery)
+            else _derive(query, job_plan.queries[name], names)
+            for name, query in job.queries.items()
+        ],
+    }
+
+
+def sources(environment: Environment, job: Job) -> dict[str, KinesisStream | KafkaTopic]:
+    """Return the streams that a job's queries read, by logical name and in the queries' order."""
+    return {
+        query.source: environment.streams[query.source]
+        for query in job.queries.values()
+        if isinstance(query, LandQuery)
+    }
+
+
+def kafka_clusters(environment: Environment, job: Job) -> tuple[str, ...]:
+    """Return the logical names of the Kafka clusters that a job connects to."""
+    found = [s.cluster for s in sources(environment, job).values() if isinstance(s, KafkaTopic)]
+    return tuple(dict.fromkeys(found))
+
+
+def _connection(environment: Environment, cluster: str, names: Names) -> dict[str, Any]:
+    kafka = environment.kafka[cluster]
+    if isinstance(kafka, ExternalCluster):
+        return {
+            "kind": "external",
+            "cluster": None,
+            "bootstrap_servers": kafka.bootstrap_servers,
+            "authentication": kafka.authentication,
+        }
+    return {
+        "kind": "msk",
+        "cluster": names.cluster(cluster),
+        # CloudFormation has no attribute for the brokers: the job's role looks them up at start.
+        "bootstrap_servers": None,
+        "authentication": "iam",
+    }
+
+
+def _land(environment: Environment, query: LandQuery, plan: QueryPlan, names: Names) -> dict[str, Any]:
+    return {
+        "kind": "land",
+        "name": plan.name,
+        "source": _source(environment, query, plan, names),
+        "format": query.format,
+        "schema": query.schema_,
+        "table": names.table(query.table),
+        "trigger_seconds": float(plan.trigger_seconds.value),
+        "repartition": None if plan.repartition is None else plan.repartition.value,
+    }
+
+
+def _source(environment: Environment, query: LandQuery, plan: QueryPlan, names: Names) -> dict[str, Any]:
+    stream = environment.streams[query.source]
+    shared = {
+        "name": query.source,
+        "start": query.start,
+        "retention_seconds": int(stream.retention.total_seconds()),
+    }
+    if isinstance(stream, KinesisStream):
+        assert plan.records_per_partition is not None, f"{plan.name}: no limit for one shard in the plan"
+        return shared | {
+            "kind": "kinesis",
+            "stream": names.stream(query.source),
+            "region": environment.region,
+            "records_per_shard": plan.records_per_partition.value,
+            "fetch_seconds": max(plan.trigger_seconds.value * _FETCH_SHARE, _SHORTEST_FETCH_SECONDS),
+        }
+    assert plan.records_per_batch is not None, f"{plan.name}: no limit for a batch in the plan"
+    return shared | {
+        "kind": "kafka",
+        "topic": names.stream(query.source),
+        "connection": stream.cluster,
+        "records_per_batch": plan.records_per_batch.value,
+    }
+
+
+def _derive(query: DeriveQuery, plan: QueryPlan, names: Names) -> dict[str, Any]:
+    return {
+        "kind": "derive",
+        "name": plan.name,
+        "source_table": names.table(query.source),
+        "enrich": [_enrichment(item, names) for item in query.enrich],
+        "transform": query.transform,
+        "sink": {"kind": query.sink.kind, "table": names.table(query.sink.table)},
+        "trigger_seconds": float(plan.trigger_seconds.value),
+    }
+
+
+def _enrichment(item: Enrichment, names: Names) -> dict[str, Any]:
+    return {
+        "table": names.table(item.table),
+        "on": dict(item.on),
+        "columns": dict(item.columns),
+        "refresh_seconds": item.refresh.total_seconds(),
+    }

@@ -1,0 +1,155 @@
+"""Spark settings of a job: the table catalog, the session, and what each engine wants."""
+
+from __future__ import annotations
+
+from infra.errors import InfrastructureError
+from infra.settings import CATALOG, sources
+from millrace.config.model import EmrJob, Environment, GlueJob, Job, KinesisStream
+from millrace.config.names import Names
+from millrace.sizing.model import JobPlan
+
+_ICEBERG = "org.apache.iceberg"
+_MIB = 1024 * 1024
+
+_EMR_ICEBERG_JAR = "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"
+_EMR_KINESIS_JAR = "/usr/share/aws/kinesis/spark-sql-kinesis/lib/spark-streaming-sql-kinesis-connector.jar"
+"""Jars that a release ships without putting them on the class path (EMR Serverless user guide)."""
+
+_OVERHEAD_SHARE = 0.10
+_OVERHEAD_LEAST_MIB = 384
+"""Memory that Spark asks for beside the heap: 10 %, at least 384 MiB, out of the worker's memory."""
+
+
+def warehouse(names: Names) -> str:
+    """Return the prefix under which the catalog keeps its tables."""
+    return f"s3://{names.bucket('lake')}/warehouse"
+
+
+def database_location(names: Names) -> str:
+    """Return the prefix of the environment's database; tables lie directly below it."""
+    return f"{warehouse(names)}/{names.database}.db"
+
+
+def spark_settings(environment: Environment, job: Job, plan: JobPlan, names: Names) -> dict[str, str]:
+    """Write a job's Spark settings; the file's own ``spark`` entries come last.
+
+    Parameters
+    ----------
+    environment, job, names
+        The environment, the job's section of it, and the deployed names.
+    plan
+        The job's size, which bounds dynamic allocation on EMR Serverless.
+
+    Returns
+    -------
+    dict
+        Setting to value, sorted by name so that equal input gives an equal document.
+
+    Raises
+    ------
+    InfrastructureError
+        A setting that cannot be passed on, such as one with a blank in Glue's ``--conf``.
+    """
+    settings = _session() | _catalog(names)
+    if isinstance(job, EmrJob):
+        settings |= _emr(job, plan, reads_kinesis=_reads_kinesis(environment, job))
+    else:
+        settings |= _glue()
+    settings |= job.spark
+    if isinstance(job, GlueJob):
+        for name, value in settings.items():
+            if any(character.isspace() for character in name + value):
+                raise InfrastructureError(
+                    f"jobs.{plan.name}.spark.{name}: {value!r} holds a blank, and Glue takes its Spark "
+                    "settings as one line divided by blanks; write the value without"
+                )
+    return dict(sorted(settings.items()))
+
+
+def glue_conf(settings: dict[str, str]) -> str:
+    """Chain settings the way Glue's ``--conf`` wants them: ``a=1 --conf b=2``."""
+    return " --conf ".join(f"{name}={value}" for name, value in settings.items())
+
+
+def heap_mib(memory_bytes: int) -> int:
+    """Return the heap that fits in a worker beside its overhead, in MiB.
+
+    Parameters
+    ----------
+    memory_bytes
+        Memory of the worker.
+
+    Returns
+    -------
+    int
+        The largest heap ``h`` with ``h + max(384, 0.1·h)`` within the worker.
+    """
+    total = memory_bytes // _MIB
+    heap = int(total / (1 + _OVERHEAD_SHARE))
+    return min(heap, total - _OVERHEAD_LEAST_MIB)
+
+
+def _session() -> dict[str, str]:
+    return {
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        # A second copy of a task would read a Kinesis shard twice at once.
+        "spark.speculation": "false",
+        "spark.sql.session.timeZone": "UTC",
+        # Adaptive execution replaces an empty side by nothing, and with it the node that counts
+        # the batch: the accounts of an empty batch would be lost.
+        "spark.sql.adaptive.optimizer.excludedRules": (
+            "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
+        ),
+        "spark.sql.extensions": f"{_ICEBERG}.spark.extensions.IcebergSparkSessionExtensions",
+    }
+
+
+def _catalog(names: Names) -> dict[str, str]:
+    prefix = f"spark.sql.catalog.{CATALOG}"
+    return {
+        prefix: f"{_ICEBERG}.spark.SparkCatalog",
+        f"{prefix}.catalog-impl": f"{_ICEBERG}.aws.glue.GlueCatalog",
+        f"{prefix}.io-impl": f"{_ICEBERG}.aws.s3.S3FileIO",
+        f"{prefix}.warehouse": warehouse(names),
+        # A cached table hides, from the session of a micro-batch, what another session committed.
+        f"{prefix}.cache-enabled": "false",
+    }
+
+
+def _glue() -> dict[str, str]:
+    # Glue writes the event log of an endless job to --spark-event-logs-path; rolled files keep
+    # each piece small enough to be uploaded and read while the job runs.
+    return {
+        "spark.eventLog.rolling.enabled": "true",
+        "spark.eventLog.rolling.maxFileSize": "64m",
+    }
+
+
+def _emr(job: EmrJob, plan: JobPlan, *, reads_kinesis: bool) -> dict[str, str]:
+    # EMR Serverless rolls event logs by itself, and Spark's own settings for it break the upload
+    # on emr-7 releases: none of spark.eventLog.* is set here.
+    heap = f"{heap_mib(job.worker.memory)}m"
+    disk = f"{job.worker.disk // 1024**3}g"
+    executors = str(plan.executors.value)
+    return {
+        "spark.jars": ",".join([_EMR_ICEBERG_JAR] + [_EMR_KINESIS_JAR] * reads_kinesis),
+        "spark.driver.cores": str(job.worker.vcpu),
+        "spark.driver.memory": heap,
+        "spark.emr-serverless.driver.disk": disk,
+        "spark.executor.cores": str(job.worker.vcpu),
+        "spark.executor.memory": heap,
+        "spark.emr-serverless.executor.disk": disk,
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.minExecutors": "1",
+        # A start finds the backlog of its stop: begin with all executors, and give back what idles.
+        "spark.dynamicAllocation.initialExecutors": executors,
+        "spark.dynamicAllocation.maxExecutors": executors,
+        "spark.dynamicAllocation.executorAllocationRatio": "0.7",
+        "spark.dynamicAllocation.executorIdleTimeout": "60s",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.timeout": "300s",
+    }
+
+
+def _reads_kinesis(environment: Environment, job: Job) -> bool:
+    return any(isinstance(stream, KinesisStream) for stream in sources(environment, job).values())

@@ -1,0 +1,57 @@
+"""What every stack of an environment shares."""
+
+from __future__ import annotations
+
+from aws_cdk import Environment as CdkEnvironment
+from aws_cdk import Fn, Stack, Tags
+from constructs import Construct
+
+from millrace.config.names import Names
+
+
+class EnvironmentStack(Stack):
+    """A stack with its environment's account, region, name and tags.
+
+    Parameters
+    ----------
+    scope
+        The app.
+    names
+        The deployed names; the stack's id and name are ``names.stack(part)``.
+    part
+        Which part of the environment it holds, such as ``storage``.
+    stateful
+        Whether it holds data. Such a stack is protected from termination unless the
+        environment says ``removal: destroy``.
+    description
+        One sentence for the console.
+    """
+
+    def __init__(
+        self, scope: Construct, *, names: Names, part: str, stateful: bool, description: str
+    ) -> None:
+        environment = names.environment
+        name = names.stack(part)
+        super().__init__(
+            scope,
+            name,
+            stack_name=name,
+            description=description,
+            env=CdkEnvironment(account=names.account, region=environment.region),
+            termination_protection=stateful and environment.removal != "destroy",
+        )
+        self.names = names
+        for key, value in (
+            environment.tags
+            | {"millrace:project": environment.project, "millrace:environment": environment.name}
+        ).items():
+            Tags.of(self).add(key, value)
+
+    @property
+    def availability_zones(self) -> list[str]:
+        """The region's zones as the account sees them, found by CloudFormation.
+
+        CDK would ask the account while it synthesises, and a synthesis needs no credentials here.
+        """
+        zones = self.names.environment.network.availability_zones
+        return [Fn.select(index, Fn.get_azs()) for index in range(zones)]

@@ -1,0 +1,143 @@
+"""One Glue streaming job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aws_cdk import CfnOutput
+from aws_cdk import aws_glue as glue
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from infra.constructs.job_role import JobRole
+from infra.launch import event_log_prefix
+from infra.permissions import glue_network_statements
+from infra.spark import glue_conf
+from infra.stacks.job import Foundation, JobStack
+from millrace.config.model import GlueJob
+from millrace.config.names import Names
+from millrace.sizing.model import JobPlan
+
+_RETRIES = 3
+"""Runs that follow a failed one by themselves. Batches and tasks have been tried again before;
+a job that fails four times in a row needs a person."""
+
+
+class GlueJobStack(JobStack):
+    """A Glue job with the traps of its defaults disarmed.
+
+    CDK's construct would take Glue 4.0, ten workers of one type and no auto scaling.
+    """
+
+    def __init__(
+        self, scope: Construct, *, names: Names, plan: JobPlan, foundation: Foundation, root: Path
+    ) -> None:
+        super().__init__(scope, names=names, plan=plan, foundation=foundation, root=root)
+        settings = names.environment.jobs[plan.name]
+        assert isinstance(settings, GlueJob)
+        storage = foundation.storage
+        connections = self._connections()
+        role = self._role(names, plan, connections)
+        workers = self.document["workers"]
+        job = glue.PySparkStreamingJob(
+            self,
+            "Job",
+            job_name=names.job(plan.name),
+            description=f"Queries {', '.join(plan.queries)}",
+            # Permissions are all in one place; the construct would add wider ones.
+            role=role.without_policy_updates(),
+            script=_published(self, "Script", self.document["entry_script"]),
+            extra_python_files=[_published(self, "PythonFiles", self.document["archive"])],
+            glue_version=glue.GlueVersion[f"V{settings.version.replace('.', '_')}"],
+            worker_configuration=glue.WorkerConfiguration(
+                worker_type=glue.WorkerType[workers["type"].replace(".", "_")],
+                number_of_workers=workers["max"],
+            ),
+            # Two runs on one checkpoint destroy it.
+            max_concurrent_runs=1,
+            max_retries=_RETRIES,
+            connections=list(connections),
+            security_configuration=self._security(names, plan),
+            continuous_logging=glue.ContinuousLoggingProps(
+                enabled=True, log_group=self.log_group, quiet=True
+            ),
+            enable_metrics=True,
+            enable_observability_metrics=True,
+            spark_ui=glue.SparkUIProps(bucket=storage.event_logs, prefix=f"/{event_log_prefix(plan)}"),
+            default_arguments={
+                "--launch-document": self.document_url,
+                "--conf": glue_conf(self.document["spark"]),
+                "--datalake-formats": "iceberg",
+                "--enable-auto-scaling": "true",
+                # The layout that a history server of one's own reads.
+                "--enable-spark-ui-legacy-path": "true",
+            },
+        )
+        # No property of the construct; without a window Glue restarts the job every seven days
+        # at an hour of its own. The timeout stays blank: with one, the job would end.
+        resource = job.node.default_child
+        assert isinstance(resource, glue.CfnJob)
+        resource.maintenance_window = settings.maintenance_window
+        resource.node.add_dependency(role.policy)
+        CfnOutput(self, "JobName", value=job.job_name)
+        CfnOutput(self, "RoleArn", value=role.role_arn)
+
+    def _connections(self) -> tuple[glue.Connection, ...]:
+        # One for each zone: Glue takes the next when a zone has no addresses left or is away.
+        network = self.foundation.network
+        return tuple(
+            glue.Connection(
+                self,
+                f"Connection{number}",
+                type=glue.ConnectionType.NETWORK,
+                description="Private subnets of the environment",
+                network=glue.ConnectionNetwork.subnet(subnet),
+                security_groups=[network.workers],
+            )
+            for number, subnet in enumerate(network.subnets, start=1)
+        )
+
+    def _security(self, names: Names, plan: JobPlan) -> glue.SecurityConfiguration:
+        storage = self.foundation.storage
+        return glue.SecurityConfiguration(
+            self,
+            "Security",
+            security_configuration_name=names.job(plan.name),
+            s3_encryption=glue.S3Encryption.kms(storage.data_key),
+            cloud_watch_encryption=glue.CloudWatchEncryption.kms(storage.logs_key),
+            job_bookmarks_encryption=glue.JobBookmarksEncryption.client_side_kms(storage.data_key),
+        )
+
+    def _role(self, names: Names, plan: JobPlan, connections: tuple[glue.Connection, ...]) -> JobRole:
+        network = self.foundation.network
+        connect = iam.PolicyStatement(
+            sid="Connections",
+            actions=["glue:GetConnection"],
+            resources=[
+                f"arn:{self.partition}:glue:{self.region}:{self.account}:catalog",
+                *(connection.connection_arn for connection in connections),
+            ],
+        )
+        return JobRole(
+            self,
+            "Role",
+            service="glue.amazonaws.com",
+            account=names.account,
+            source_arn=f"arn:{self.partition}:glue:{self.region}:{names.account}:*",
+            description=f"Job {plan.name} of {names.prefix}",
+            statements=[
+                *self.permissions.statements(),
+                connect,
+                *glue_network_statements(
+                    names,
+                    subnet_ids=[subnet.subnet_id for subnet in network.subnets],
+                    security_group_id=network.workers.security_group_id,
+                ),
+            ],
+        )
+
+
+def _published(scope: Construct, construct_id: str, url: str) -> glue.Code:
+    bucket, key = url.removeprefix("s3://").split("/", 1)
+    return glue.Code.from_bucket(s3.Bucket.from_bucket_name(scope, f"{construct_id}Bucket", bucket), key)

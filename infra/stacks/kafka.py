@@ -1,0 +1,122 @@
+"""MSK clusters that this environment owns, and their topics."""
+
+from __future__ import annotations
+
+import base64
+
+from aws_cdk import CfnOutput, Tags
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_msk as msk
+from constructs import Construct
+
+from infra.constructs.encryption import DataKey
+from infra.constructs.msk_cluster import ProvisionedCluster, ServerlessCluster
+from infra.removal import removal_policy
+from infra.stacks.base import EnvironmentStack
+from millrace.config.model import Environment, KafkaTopic, MskCluster
+from millrace.config.names import Names
+from millrace.sizing.model import Plan
+
+
+class KafkaStack(EnvironmentStack):
+    """Clusters and topics with brokers, storage and partitions from the plan.
+
+    Attributes
+    ----------
+    clusters
+        By logical name; clusters that somebody else runs are not among them.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        *,
+        names: Names,
+        plan: Plan,
+        vpc: ec2.IVpc,
+        subnets: tuple[ec2.ISubnet, ...],
+        workers: ec2.ISecurityGroup,
+        logs_key: kms.IKey,
+    ) -> None:
+        super().__init__(
+            scope, names=names, part="kafka", stateful=True, description=f"Kafka clusters of {names.prefix}"
+        )
+        environment = names.environment
+        owned = owned_clusters(environment)
+        key = None
+        if any(settings.tier != "serverless" for settings in owned.values()):
+            key = DataKey(self, "Key", environment=environment, holds="Kafka topics")
+        self.clusters: dict[str, ProvisionedCluster | ServerlessCluster] = {}
+        for name, settings in owned.items():
+            cluster: ProvisionedCluster | ServerlessCluster
+            if settings.tier == "serverless":
+                cluster = ServerlessCluster(
+                    self, name, names=names, cluster=name, vpc=vpc, subnets=subnets, workers=workers
+                )
+            else:
+                assert key is not None
+                cluster = ProvisionedCluster(
+                    self,
+                    name,
+                    names=names,
+                    cluster=name,
+                    settings=settings,
+                    plan=plan.clusters[name],
+                    vpc=vpc,
+                    subnets=subnets,
+                    workers=workers,
+                    key=key,
+                    logs_key=logs_key,
+                )
+            self.clusters[name] = cluster
+        self.topics = {
+            name: self._topic(name, topic, plan) for name, topic in owned_topics(environment).items()
+        }
+        CfnOutput(
+            self,
+            "Clusters",
+            value=self.to_json_string({name: cluster.arn for name, cluster in self.clusters.items()}),
+        )
+
+    def _topic(self, name: str, settings: KafkaTopic, plan: Plan) -> msk.CfnTopic:
+        partitions = plan.streams[name].partitions
+        assert partitions is not None, f"{name}: a Kafka topic without partitions in the plan"
+        cluster = self.clusters[settings.cluster]
+        topic = msk.CfnTopic(
+            self,
+            f"Topic-{name}",
+            cluster_arn=cluster.arn,
+            topic_name=self.names.stream(name),
+            partition_count=partitions.value,
+            replication_factor=cluster.replicas,
+            configs=base64.b64encode(topic_properties(settings).encode()).decode(),
+        )
+        topic.apply_removal_policy(removal_policy(self.names.environment))
+        Tags.of(topic).add("millrace:stream", name)
+        return topic
+
+
+def topic_properties(settings: KafkaTopic) -> str:
+    """Write a topic's properties, one ``name=value`` a line, as ``AWS::MSK::Topic`` takes them."""
+    return "\n".join(
+        (
+            f"compression.type={settings.compression}",
+            f"retention.ms={round(settings.retention.total_seconds() * 1000)}",
+        )
+    )
+
+
+def owned_clusters(environment: Environment) -> dict[str, MskCluster]:
+    """Return the clusters that the environment makes, by logical name."""
+    return {name: cluster for name, cluster in environment.kafka.items() if isinstance(cluster, MskCluster)}
+
+
+def owned_topics(environment: Environment) -> dict[str, KafkaTopic]:
+    """Return the topics that the environment makes: its own, on clusters of its own."""
+    owned = owned_clusters(environment)
+    return {
+        name: stream
+        for name, stream in environment.streams.items()
+        if isinstance(stream, KafkaTopic) and not stream.existing and stream.cluster in owned
+    }

@@ -1,0 +1,128 @@
+"""Keys, buckets and the catalog's database."""
+
+from __future__ import annotations
+
+from aws_cdk import CfnOutput, Duration
+from aws_cdk import aws_glue as glue
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from infra.constructs.encryption import DataKey, allow_log_groups
+from infra.removal import removal_policy
+from infra.spark import database_location
+from infra.stacks.base import EnvironmentStack
+from millrace.config.names import Bucket, Names
+
+_ABORT_UPLOADS = Duration.days(7)
+_KEEP_REPLACED = Duration.days(7)
+_KEEP_EVENT_LOGS = Duration.days(30)
+_KEEP_ACCESS_LOGS = Duration.days(365)
+
+
+class StorageStack(EnvironmentStack):
+    """Everything on S3, the keys that encrypt it, and the Glue database.
+
+    Attributes
+    ----------
+    data_key
+        Encrypts lake, checkpoints and dead letters.
+    logs_key
+        Encrypts event logs and log groups.
+    lake, checkpoints, dead_letters, event_logs, access_logs
+        The buckets.
+    """
+
+    def __init__(self, scope: Construct, *, names: Names) -> None:
+        environment = names.environment
+        super().__init__(
+            scope,
+            names=names,
+            part="storage",
+            stateful=True,
+            description=f"Buckets, keys and database of {names.prefix}",
+        )
+        self.data_key = DataKey(
+            self, "DataKey", environment=environment, holds="tables, checkpoints, dead letters"
+        )
+        self.logs_key = DataKey(self, "LogsKey", environment=environment, holds="event logs, log groups")
+        allow_log_groups(self.logs_key, prefix="")
+        self.access_logs = self._access_logs()
+        # Why which bucket keeps versions: docs/adr/0101-versions-and-lifecycles.md
+        self.lake = self._bucket("lake", self.data_key, versioned=True)
+        self.checkpoints = self._bucket("checkpoints", self.data_key)
+        self.dead_letters = self._bucket("dead-letters", self.data_key, versioned=True)
+        self.event_logs = self._bucket("event-logs", self.logs_key, expires=_KEEP_EVENT_LOGS)
+        self.database = glue.Database(
+            self,
+            "Database",
+            database_name=names.database,
+            description=f"Tables of {names.prefix}",
+            location_uri=database_location(names),
+            removal_policy=removal_policy(environment),
+        )
+        for output, bucket in (
+            ("Lake", self.lake),
+            ("Checkpoints", self.checkpoints),
+            ("DeadLetters", self.dead_letters),
+            ("EventLogs", self.event_logs),
+        ):
+            CfnOutput(self, f"{output}Bucket", value=bucket.bucket_name)
+        CfnOutput(self, "DatabaseName", value=self.database.database_name)
+
+    def _bucket(
+        self, kind: Bucket, key: DataKey, *, versioned: bool = False, expires: Duration | None = None
+    ) -> s3.Bucket:
+        rules = [s3.LifecycleRule(id="abort-uploads", abort_incomplete_multipart_upload_after=_ABORT_UPLOADS)]
+        if versioned:
+            rules.append(
+                s3.LifecycleRule(
+                    id="drop-replaced",
+                    noncurrent_version_expiration=_KEEP_REPLACED,
+                    expired_object_delete_marker=True,
+                )
+            )
+        if expires is not None:
+            rules.append(s3.LifecycleRule(id="expire", expiration=expires))
+        return s3.Bucket(
+            self,
+            _construct_id(kind),
+            bucket_name=self.names.bucket(kind),
+            encryption=s3.BucketEncryption.KMS,
+            encryption_key=key,
+            bucket_key_enabled=True,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            enforce_ssl=True,
+            minimum_tls_version=1.2,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            versioned=versioned,
+            server_access_logs_bucket=self.access_logs,
+            server_access_logs_prefix=f"{kind}/",
+            lifecycle_rules=rules,
+            removal_policy=removal_policy(self.names.environment),
+        )
+
+    def _access_logs(self) -> s3.Bucket:
+        return s3.Bucket(
+            self,
+            _construct_id("access-logs"),
+            bucket_name=self.names.bucket("access-logs"),
+            # S3 delivers access logs only to a bucket with keys of its own (S3 user guide,
+            # "Enabling Amazon S3 server access logging").
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            enforce_ssl=True,
+            minimum_tls_version=1.2,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    id="expire",
+                    expiration=_KEEP_ACCESS_LOGS,
+                    abort_incomplete_multipart_upload_after=_ABORT_UPLOADS,
+                )
+            ],
+            removal_policy=removal_policy(self.names.environment),
+        )
+
+
+def _construct_id(kind: Bucket) -> str:
+    return "".join(part.title() for part in kind.split("-"))

@@ -1,0 +1,99 @@
+"""Kinesis streams that this environment owns."""
+
+from __future__ import annotations
+
+import math
+
+from aws_cdk import CfnOutput, Duration, Tags
+from aws_cdk import aws_kinesis as kinesis
+from constructs import Construct
+
+from infra.constructs.encryption import DataKey
+from infra.removal import removal_policy
+from infra.stacks.base import EnvironmentStack
+from millrace.config.model import Environment, KinesisStream
+from millrace.config.names import Names
+from millrace.sizing.model import Plan
+
+_KIB = 1024
+
+
+class StreamsStack(EnvironmentStack):
+    """Streams with their shards from the plan, and their fan-out consumers.
+
+    Attributes
+    ----------
+    key
+        Encrypts all of them.
+    streams
+        By logical name; streams that somebody else owns are not among them.
+    consumers
+        Registered fan-out consumers, by ``stream/consumer``.
+    """
+
+    def __init__(self, scope: Construct, *, names: Names, plan: Plan) -> None:
+        super().__init__(
+            scope,
+            names=names,
+            part="streams",
+            stateful=True,
+            description=f"Kinesis streams of {names.prefix}",
+        )
+        self.key = DataKey(self, "Key", environment=names.environment, holds="streams")
+        self.consumers: dict[str, kinesis.StreamConsumer] = {}
+        self.streams = {
+            name: self._stream(name, stream, plan)
+            for name, stream in owned_streams(names.environment).items()
+        }
+        # One output for all: output names are bare words, in which `a-b` and `ab` would be the same.
+        CfnOutput(
+            self,
+            "Streams",
+            value=self.to_json_string({name: stream.stream_name for name, stream in self.streams.items()}),
+        )
+        if self.consumers:
+            CfnOutput(
+                self,
+                "Consumers",
+                value=self.to_json_string(
+                    {name: consumer.stream_consumer_arn for name, consumer in self.consumers.items()}
+                ),
+            )
+
+    def _stream(self, name: str, settings: KinesisStream, plan: Plan) -> kinesis.Stream:
+        partitions = plan.streams[name].partitions
+        stream = kinesis.Stream(
+            self,
+            name,
+            stream_name=self.names.stream(name),
+            stream_mode=kinesis.StreamMode.ON_DEMAND
+            if settings.mode == "on-demand"
+            else kinesis.StreamMode.PROVISIONED,
+            shard_count=None if partitions is None else partitions.value,
+            # Kinesis counts in hours: rather keep a record longer than asked than shorter.
+            retention_period=Duration.hours(math.ceil(settings.retention.total_seconds() / 3600)),
+            encryption=kinesis.StreamEncryption.KMS,
+            encryption_key=self.key,
+            shard_level_metrics=[kinesis.ShardLevelMetrics.ALL] if settings.shard_level_metrics else None,
+            removal_policy=removal_policy(self.names.environment),
+        )
+        if settings.max_record_size is not None:
+            resource = stream.node.default_child
+            assert isinstance(resource, kinesis.CfnStream)
+            resource.max_record_size_in_kib = settings.max_record_size // _KIB
+        for consumer in settings.fan_out_consumers:
+            registered = kinesis.StreamConsumer(
+                stream, f"Consumer-{consumer}", stream=stream, stream_consumer_name=consumer
+            )
+            self.consumers[f"{name}/{consumer}"] = registered
+        Tags.of(stream).add("millrace:stream", name)
+        return stream
+
+
+def owned_streams(environment: Environment) -> dict[str, KinesisStream]:
+    """Return the Kinesis streams that the environment makes, by logical name."""
+    return {
+        name: stream
+        for name, stream in environment.streams.items()
+        if isinstance(stream, KinesisStream) and stream.existing is None
+    }
