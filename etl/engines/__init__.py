@@ -1,1 +1,26 @@
-"""What differs between Glue, EMR Serverless and the sandbox, one module each."""
+"""What differs between Glue, EMR Serverless and the sandbox: one module each, the same two functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, cast
+
+from etl.engines import emr, glue, sandbox
+from etl.settings import Engine, KinesisSource
+
+
+class EngineModule(Protocol):
+    """What each engine's module offers."""
+
+    KINESIS_FORMAT: str
+
+    def kinesis_options(self, source: KinesisSource, endpoint: str | None) -> dict[str, str]:
+        """Options of the engine's Kinesis connector."""
+
+    def credentials(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Options that give the connector its credentials."""
+
+
+def module(engine: Engine) -> EngineModule:
+    """The module of an engine."""
+    return cast(EngineModule, {"glue": glue, "emr": emr, "sandbox": sandbox}[engine])

@@ -1,0 +1,131 @@
+"""The accounts of each batch: taken inside its one action, written as one JSON line."""
+
+from __future__ import annotations
+
+import json
+import queue
+import sys
+import threading
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from pyspark.sql import Column, DataFrame, Observation
+
+from etl.errors import AccountsError
+
+OBSERVATION_SECONDS = 120.0
+"""Longest wait for the figures of a finished action; they come through Spark's listener bus."""
+
+
+class Observed:
+    """Figures that an action computes on the way, without a second action.
+
+    Parameters
+    ----------
+    figures
+        Named aggregates, such as ``F.count("*").alias("read")``.
+    """
+
+    def __init__(self, *figures: Column) -> None:
+        self._figures = figures
+        self._observation = Observation()
+
+    def on(self, rows: DataFrame) -> DataFrame:
+        """Observe the rows that pass here; once per instance."""
+        return rows.observe(self._observation, *self._figures)
+
+    def values(self, timeout: float = OBSERVATION_SECONDS) -> dict[str, Any]:
+        """Figures of the action, after it succeeded.
+
+        Raises
+        ------
+        AccountsError
+            They did not come in time. Spark would wait for ever where its optimizer
+            removed the observed part of a plan, or where the listener bus dropped the event.
+        """
+        answer: queue.Queue[dict[str, Any]] = queue.Queue()
+        threading.Thread(target=lambda: answer.put(self._observation.get), daemon=True).start()
+        try:
+            return answer.get(timeout=timeout)
+        except queue.Empty:
+            raise AccountsError(f"no figures of the batch after {timeout:.0f} s") from None
+
+
+@dataclass(frozen=True)
+class LandAccounts:
+    """``read = landed + duplicates``, ``landed = good + bad``; in records."""
+
+    read: int
+    landed: int
+    bad: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.bad <= self.landed <= self.read:
+            raise AccountsError(f"accounts do not balance: {self}")
+
+    def fields(self) -> dict[str, int]:
+        """The figures as the batch's line has them."""
+        return {
+            "read": self.read,
+            "duplicates": self.read - self.landed,
+            "landed": self.landed,
+            "good": self.landed - self.bad,
+            "bad": self.bad,
+        }
+
+
+@dataclass(frozen=True)
+class DeriveAccounts:
+    """``read = written + filtered + duplicates``; ``filtered`` is negative where a transform adds rows."""
+
+    read: int
+    transformed: int
+    written: int
+
+    def __post_init__(self) -> None:
+        if self.read < 0 or not 0 <= self.written <= self.transformed:
+            raise AccountsError(f"accounts do not balance: {self}")
+
+    def fields(self) -> dict[str, int]:
+        """The figures as the batch's line has them."""
+        return {
+            "read": self.read,
+            "duplicates": self.transformed - self.written,
+            "filtered": self.read - self.transformed,
+            "written": self.written,
+        }
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """Writes events as JSON lines, each in one piece and flushed: queries share the stream.
+
+    Parameters
+    ----------
+    job
+        Name of the job, part of every line.
+    stream
+        Standard output, where a job's log and its starter read.
+    """
+
+    job: str
+    stream: TextIO = field(default_factory=lambda: sys.stdout)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def emit(self, event: str, **fields: Any) -> None:
+        """Write one event."""
+        line = json.dumps({"event": event, "job": self.job, **fields}, default=str)
+        with self._lock:
+            self.stream.write(line + "\n")
+            self.stream.flush()
+
+
+def now() -> datetime:
+    """The present moment, in UTC."""
+    return datetime.now(UTC)
+
+
+def text(moment: datetime) -> str:
+    """A moment in ISO 8601, UTC, with milliseconds."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,59 @@
+"""What Spark's checkpoint says about the batch at hand: where it begins."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from etl.hadoop import read_text
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A query's checkpoint.
+
+    Parameters
+    ----------
+    location
+        URL or path of the query's checkpoint.
+    """
+
+    location: str
+
+    def start_of(self, spark: SparkSession, batch: int) -> Any:
+        """Offset at which a batch of a query with one source begins.
+
+        It is the end of the batch before, as Spark wrote it to the offset log: a
+        version line, a line of metadata, then one line per source.
+
+        Parameters
+        ----------
+        spark
+            Whose file systems are used.
+        batch
+            Id of the batch at hand.
+
+        Returns
+        -------
+        object or None
+            The offset, decoded from JSON; None where nothing is known, which is so
+            for the first batch of a checkpoint.
+        """
+        if batch == 0:
+            return None
+        try:
+            log = read_text(spark, f"{self.location}/offsets/{batch - 1}")
+        except FileNotFoundError:
+            return None
+        return parse_offset(log)
+
+
+def parse_offset(log: str) -> Any:
+    """The one source's offset in an offset log entry; None for ``-`` (no data yet)."""
+    lines = log.splitlines()
+    if len(lines) < 3 or not lines[0].startswith("v"):
+        raise ValueError(f"not an entry of Spark's offset log: {log[:80]!r}")
+    return None if lines[2] == "-" else json.loads(lines[2])

@@ -1,0 +1,197 @@
+"""Derive: the good records of a landing table through enrichment and transform into a sink."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql.types import StructType
+
+from etl import accounts
+from etl.accounts import DeriveAccounts, Observed, Reporter
+from etl.checkpoint import Checkpoint
+from etl.enrich import ReferenceTable
+from etl.envelope import CARRIED
+from etl.errors import StartError
+from etl.settings import DeriveSettings
+from etl.sinks.iceberg import EVERYTHING, Bound, IcebergSink, with_first_that_holds
+from etl.tables import Table
+
+Transform = Callable[[DataFrame], DataFrame]
+
+ROWS_PER_BATCH = 1_000_000
+"""Most rows that a batch takes from the landing table, by whole files: bounds the first batch after a pause."""
+
+SLACKS = (timedelta(seconds=1), timedelta(hours=1))
+"""What is taken off a bound: first nothing to speak of, then enough for two drivers' clocks or two land queries."""
+
+DEAD_LETTER = ("_bytes", "_stage", "_error")
+
+
+def load_transform(name: str | None) -> Transform:
+    """Find a transform by name.
+
+    Parameters
+    ----------
+    name
+        ``package.module:function``; None for none.
+
+    Raises
+    ------
+    StartError
+        It cannot be imported or is not a function.
+    """
+    if name is None:
+        return lambda rows: rows
+    module_name, _, function_name = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise StartError(f"transform {name}: {error}") from error
+    if not callable(found):
+        raise StartError(f"transform {name}: not a function")
+    transform: Transform = found
+    return transform
+
+
+def good_records(landing: DataFrame) -> DataFrame:
+    """Rows of a landing table without the dead letters and their columns."""
+    return landing.where("_error IS NULL").drop(*DEAD_LETTER)
+
+
+def read(spark: SparkSession, table: Table) -> DataFrame:
+    """Open a landing table as a stream of its good records.
+
+    A batch is a fixed range of the table's snapshots: a replay holds the same
+    records. Compaction and deletes (upkeep, redaction) make no records.
+    """
+    rows = (
+        spark.readStream.format("iceberg")
+        .option("streaming-skip-overwrite-snapshots", "true")
+        .option("streaming-skip-delete-snapshots", "true")
+        .option("streaming-max-rows-per-micro-batch", str(ROWS_PER_BATCH))
+        .table(str(table))
+    )
+    return good_records(rows)
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Enrichment and transform as one function from good records to rows of the sink.
+
+    It takes a static or a streaming DataFrame, so that what keeps state can be
+    built before ``foreachBatch``.
+    """
+
+    references: tuple[ReferenceTable, ...]
+    transform: Transform
+    name: str
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        """Enrich, transform, stamp.
+
+        Raises
+        ------
+        StartError
+            The transform loses a column that identity or latency rest on, or takes one of ours.
+        """
+        for reference in self.references:
+            rows = reference.join(rows, reference.rows(rows.sparkSession))
+        out = self.transform(rows)
+        if not isinstance(out, DataFrame):
+            raise StartError(f"transform {self.name}: returned {type(out).__name__}, not a DataFrame")
+        lost = [c for c in CARRIED if c not in out.columns]
+        if lost:
+            raise StartError(
+                f"transform {self.name}: loses {', '.join(lost)}; keep etl.envelope.CARRIED in its select"
+            )
+        if "_written_at" in out.columns:
+            raise StartError(f"transform {self.name}: _written_at is a column of the sink's own")
+        return out.withColumn("_written_at", F.current_timestamp())
+
+    def schema(self, spark: SparkSession, landing: Table) -> StructType:
+        """Columns of the sink; finds mistakes in the transform before the stream starts."""
+        return self(good_records(spark.table(str(landing)).limit(0))).schema
+
+
+def snapshot_bound(landing: Any, start: Any) -> datetime | None:
+    """A moment that no record of a batch was landed before.
+
+    Records of a snapshot were landed after the append before it was committed,
+    as one query lands them, a batch at a time.
+
+    Parameters
+    ----------
+    landing
+        The landing table, as Iceberg's Java object.
+    start
+        Iceberg's streaming offset at which the batch begins.
+
+    Returns
+    -------
+    datetime or None
+        None where the table no longer knows, or the batch begins with its first append.
+    """
+    snapshot = landing.snapshot(int(start["snapshot_id"])) if start else None
+    while snapshot is not None and snapshot.parentId() is not None:
+        snapshot = landing.snapshot(snapshot.parentId())
+        if snapshot is not None and snapshot.operation() == "append":
+            return datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=UTC)
+    return None
+
+
+@dataclass(frozen=True)
+class Deriver:
+    """Writes each batch of a derive query; called by ``foreachBatch``."""
+
+    settings: DeriveSettings
+    landing: Table
+    compose: Composition
+    sink: IcebergSink
+    checkpoint: Checkpoint
+    report: Reporter
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write a batch and report its accounts.
+
+        Parameters
+        ----------
+        batch
+            Good records of the landing table.
+        batch_id
+            Spark's.
+        """
+        begun = accounts.now()
+        balance = with_first_that_holds(
+            self._bounds(batch, batch_id), lambda bound: self._write(batch, bound)
+        )
+        committed = accounts.now()
+        self.report.emit(
+            "batch",
+            query=self.settings.name,
+            batch=batch_id,
+            **balance.fields(),
+            seconds=round((committed - begun).total_seconds(), 3),
+            committed_at=accounts.text(committed),
+        )
+
+    def _bounds(self, batch: DataFrame, batch_id: int) -> Iterator[Bound]:
+        spark = batch.sparkSession
+        start = self.checkpoint.start_of(spark, batch_id)
+        since = snapshot_bound(self.landing.metadata(spark), start)
+        if since is not None:
+            for slack in SLACKS:
+                yield Bound.since("_landed_at", since - slack)
+        yield EVERYTHING
+
+    def _write(self, batch: DataFrame, bound: Bound) -> DeriveAccounts:
+        read = Observed(F.count(F.lit(1)).alias("read"))
+        transformed = Observed(F.count(F.lit(1)).alias("transformed"))
+        rows = transformed.on(self.compose(read.on(batch)))
+        figures = self.sink.append(rows, bound, F.count(F.lit(1)).alias("written"))
+        return DeriveAccounts(read.values()["read"], transformed.values()["transformed"], figures["written"])

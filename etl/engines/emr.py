@@ -1,0 +1,40 @@
+"""EMR Serverless: its built-in Kinesis connector (awslabs), since emr-7.1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from etl.settings import KinesisSource
+
+KINESIS_FORMAT = "aws-kinesis"
+SHORTEST_FETCH_SECONDS = 10  # the connector refuses less
+
+
+def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, str]:
+    """Options of ``spark.readStream.format("aws-kinesis")``.
+
+    Parameters
+    ----------
+    source
+        What to read, and how much of it in a batch.
+    endpoint
+        Another endpoint than the region's own; the connector asks for one in any case.
+    """
+    return {
+        "kinesis.region": source.region,
+        "kinesis.streamName": source.stream,
+        "kinesis.consumerType": "GetRecords",
+        "kinesis.endpointUrl": endpoint or f"https://kinesis.{source.region}.amazonaws.com",
+        "kinesis.startingPosition": {"earliest": "TRIM_HORIZON", "latest": "LATEST"}[source.start],
+        "kinesis.failOnDataLoss": "true",
+        "kinesis.maxFetchRecordsPerShard": str(source.records_per_shard),
+        "kinesis.maxFetchTimePerShardSec": str(max(SHORTEST_FETCH_SECONDS, math.ceil(source.fetch_seconds))),
+        # 10,000 records is the most one GetRecords call returns.
+        "kinesis.getRecords.numberOfRecordsPerFetch": str(min(10_000, source.records_per_shard)),
+    }
+
+
+def credentials(_environment: Mapping[str, str]) -> dict[str, str]:
+    """No options: the job's own role is used."""
+    return {}

@@ -1,0 +1,81 @@
+"""One shape for the records of every source; everything after it is source-blind.
+
+=============  ================================  ==================================================
+column         type                              what it holds
+=============  ================================  ==================================================
+_id            string                            ``topic/partition/offset`` or ``stream/sequenceNumber``
+_source        string                            the stream's logical name
+_shard         string                            Kafka partition; null where a connector gives no shard
+_position      string                            Kafka offset, 20 digits; Kinesis sequence number
+_key           binary                            Kafka key, Kinesis partition key
+_headers       array<struct<key,value>>          Kafka headers
+_arrived_at    timestamp                         the source's own time of the record
+payload        binary                            the record's bytes
+=============  ================================  ==================================================
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+
+IDENTITY = ("_source", "_id")
+"""What makes a record one record: a stream's name, and the record's place in it."""
+
+CARRIED = ("_id", "_source", "_arrived_at", "_landed_at")
+"""Columns that a transform hands on: identity, and the times that latency and idempotence rest on."""
+
+COLUMNS = ("_id", "_source", "_shard", "_position", "_key", "_headers", "_arrived_at")
+"""The envelope without its payload, as landing tables keep it."""
+
+POSITION_DIGITS = 20
+"""Digits of the largest offset (2**63 - 1 has 19), so that text sorts as numbers do."""
+
+HEADERS = "array<struct<key:string,value:binary>>"
+
+
+def from_kafka(records: DataFrame, source: str) -> DataFrame:
+    """Put Kafka records into the envelope.
+
+    Parameters
+    ----------
+    records
+        Columns of Spark's Kafka source, read with ``includeHeaders``.
+    source
+        The stream's logical name.
+    """
+    partition, offset = F.col("partition").cast("string"), F.col("offset").cast("string")
+    return records.select(
+        F.concat_ws("/", "topic", partition, offset).alias("_id"),
+        F.lit(source).alias("_source"),
+        partition.alias("_shard"),
+        F.lpad(offset, POSITION_DIGITS, "0").alias("_position"),
+        F.col("key").alias("_key"),
+        F.col("headers").cast(HEADERS).alias("_headers"),
+        F.col("timestamp").alias("_arrived_at"),
+        F.col("value").alias("payload"),
+    )
+
+
+def from_kinesis(records: DataFrame, source: str) -> DataFrame:
+    """Put Kinesis records into the envelope.
+
+    Parameters
+    ----------
+    records
+        Columns ``data``, ``streamName``, ``partitionKey``, ``sequenceNumber`` and
+        ``approximateArrivalTimestamp``, which the connectors of Glue, EMR Serverless
+        and the sandbox share. None of them names the shard.
+    source
+        The stream's logical name.
+    """
+    return records.select(
+        F.concat_ws("/", "streamName", "sequenceNumber").alias("_id"),
+        F.lit(source).alias("_source"),
+        F.lit(None).cast("string").alias("_shard"),
+        F.col("sequenceNumber").alias("_position"),
+        F.col("partitionKey").cast("binary").alias("_key"),
+        F.lit(None).cast(HEADERS).alias("_headers"),
+        F.col("approximateArrivalTimestamp").alias("_arrived_at"),
+        F.col("data").alias("payload"),
+    )

@@ -1,0 +1,180 @@
+"""Land: every record of a source, good or bad, into one append-only table, in one action per batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql.types import (
+    BinaryType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from etl import accounts, envelope
+from etl.accounts import LandAccounts, Observed, Reporter
+from etl.checkpoint import Checkpoint
+from etl.decode import JsonDecoder, nullable
+from etl.envelope import POSITION_DIGITS
+from etl.settings import KafkaSource, KinesisSource, LandSettings
+from etl.sinks.iceberg import EVERYTHING, Bound, IcebergSink, with_first_that_holds
+
+SLACK = timedelta(seconds=10)
+"""How much older than the last batch's oldest record one may be before the wider look-up is needed."""
+
+_ENVELOPE = StructType(
+    [
+        StructField("_id", StringType()),
+        StructField("_source", StringType()),
+        StructField("_shard", StringType()),
+        StructField("_position", StringType()),
+        StructField("_key", BinaryType()),
+    ]
+)
+
+
+def table_schema(headers: StructField, schema: StructType) -> StructType:
+    """Columns of a landing table.
+
+    Parameters
+    ----------
+    headers
+        The envelope's ``_headers`` column.
+    schema
+        Of the payload.
+    """
+    return StructType(
+        [
+            *_ENVELOPE.fields,
+            StructField("_headers", headers.dataType),
+            StructField("_arrived_at", TimestampType()),
+            StructField("_hash", LongType()),
+            StructField("_landed_at", TimestampType()),
+            *nullable(schema).fields,
+            StructField("_bytes", BinaryType()),
+            StructField("_stage", StringType()),
+            StructField("_error", StringType()),
+        ]
+    )
+
+
+def kafka_bound(source: str, topic: str, start: Any) -> Bound:
+    """Rows of a table that a Kafka batch can hold again: at or after the batch's first offsets.
+
+    A Kafka batch is a fixed range of offsets, so this holds without a check. A
+    partition that the start does not name is new, and looked at from its beginning.
+
+    Parameters
+    ----------
+    source
+        The stream's logical name.
+    topic
+        The topic's own name.
+    start
+        Spark's Kafka offset, ``{topic: {partition: offset}}``; None where unknown.
+    """
+    mine = F.col("_source") == source
+    offsets: dict[str, int] = (start or {}).get(topic, {})
+    if not offsets:
+        return Bound(mine)
+    later = [
+        (F.col("_shard") == shard) & (F.col("_position") >= str(offset).zfill(POSITION_DIGITS))
+        for shard, offset in sorted(offsets.items())
+    ]
+    return Bound(mine & (reduce(lambda a, b: a | b, later) | ~F.col("_shard").isin(*offsets)))
+
+
+@dataclass
+class Lander:
+    """Writes each batch of a land query; called by ``foreachBatch``.
+
+    Attributes
+    ----------
+    oldest
+        Arrival of the oldest record of the last batch of this run, for Kinesis' bound.
+    """
+
+    settings: LandSettings
+    decoder: JsonDecoder
+    sink: IcebergSink
+    checkpoint: Checkpoint
+    report: Reporter
+    oldest: datetime | None = field(default=None)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Land a batch and report its accounts.
+
+        Parameters
+        ----------
+        batch
+            In the envelope's shape.
+        batch_id
+            Spark's; no proof of what the batch holds with Kinesis, used for Kafka's offsets only.
+        """
+        begun = accounts.now()
+        figures, balance = with_first_that_holds(
+            self._bounds(batch, batch_id, begun), lambda bound: self._write(batch, bound)
+        )
+        committed = accounts.now()
+        fields: dict[str, Any] = {
+            **balance.fields(),
+            "seconds": round((committed - begun).total_seconds(), 3),
+            "committed_at": accounts.text(committed),
+        }
+        if figures["oldest"] is not None:
+            fields["max_age_seconds"] = round(committed.timestamp() - figures["oldest"] / 1e6, 3)
+            if isinstance(self.settings.source, KinesisSource):
+                self.oldest = datetime.fromtimestamp(figures["oldest"] / 1e6, tz=UTC)
+        self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
+
+    def _bounds(self, batch: DataFrame, batch_id: int, begun: datetime) -> Iterator[Bound]:
+        source = self.settings.source
+        if isinstance(source, KafkaSource):
+            yield kafka_bound(
+                source.name, source.topic, self.checkpoint.start_of(batch.sparkSession, batch_id)
+            )
+            return
+        # A shard moves forward, so a batch is seldom older than the one before. The write
+        # itself checks that: a second look at a Kinesis batch would see other records.
+        if self.oldest is not None:
+            yield Bound.since("_arrived_at", self.oldest - SLACK)
+        yield Bound.since("_arrived_at", begun - timedelta(seconds=source.retention_seconds) - SLACK)
+        yield EVERYTHING
+
+    def _write(self, batch: DataFrame, bound: Bound) -> tuple[dict[str, Any], LandAccounts]:
+        read = Observed(F.count(F.lit(1)).alias("read"))
+        records = self._distinct(batch, read)
+        stamped = records.select(
+            *envelope.COLUMNS,
+            F.xxhash64("payload").alias("_hash"),
+            F.current_timestamp().alias("_landed_at"),
+            "payload",
+        )
+        figures = self.sink.append(
+            self.decoder.decode(stamped),
+            bound,
+            F.count(F.lit(1)).alias("landed"),
+            F.count("_error").alias("bad"),
+            F.expr("min(unix_micros(_arrived_at))").alias("oldest"),
+        )
+        return figures, LandAccounts(read.values()["read"], figures["landed"], figures["bad"])
+
+    def _distinct(self, batch: DataFrame, read: Observed) -> DataFrame:
+        """Each identity once. Offsets do not repeat in a batch; resharding can repeat a Kinesis record.
+
+        The shuffle by identity also spreads the work of few shards. It stands before
+        the count, so that a lost executor's map tasks, run again, are not counted twice.
+        """
+        if isinstance(self.settings.source, KafkaSource):
+            return read.on(batch)
+        n = self.settings.repartition
+        spread = batch.repartition(n, "_id") if n else batch.repartition("_id")
+        return read.on(spread).dropDuplicates(["_id"])

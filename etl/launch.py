@@ -1,0 +1,102 @@
+"""How a job is started: arguments of the entry script, and the launch document they point at."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from etl import settings
+from etl.errors import StartError
+from etl.settings import Engine, JobSettings
+
+DOCUMENT_VERSION = 1
+_KAFKA_BIND = re.compile(r"kafka\.(?P<connection>[a-z][a-z0-9-]*)\.(bootstrap|authentication)")
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The entry script's arguments.
+
+    Attributes
+    ----------
+    document
+        URL of the launch document.
+    engine
+        In place of the engine that the document names.
+    binds
+        What is known only where the job runs.
+    unknown
+        Arguments of nobody's; Glue adds some of its own.
+    """
+
+    document: str
+    engine: Engine | None
+    binds: Mapping[str, str]
+    unknown: tuple[str, ...]
+
+
+def parse_arguments(arguments: Sequence[str]) -> Arguments:
+    """Read the arguments; wrong ones end the process with status 2, as argparse does."""
+    parser = argparse.ArgumentParser(prog="main.py", allow_abbrev=False)
+    parser.add_argument("--launch-document", required=True, metavar="URL")
+    parser.add_argument("--engine", choices=("glue", "emr", "sandbox"))
+    parser.add_argument("--bind", action="append", default=[], metavar="NAME=VALUE", type=_bind)
+    known, unknown = parser.parse_known_args(list(arguments))
+    return Arguments(known.launch_document, known.engine, MappingProxyType(dict(known.bind)), tuple(unknown))
+
+
+def _bind(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name or not value:
+        raise argparse.ArgumentTypeError(f"{text!r}: write NAME=VALUE")
+    return name, value
+
+
+def read_document(text: str, arguments: Arguments) -> JobSettings:
+    """Read a launch document's settings, with the arguments applied.
+
+    Parameters
+    ----------
+    text
+        The document, JSON.
+    arguments
+        Of the entry script.
+
+    Raises
+    ------
+    StartError
+        Not a document of this version, settings that this core does not know, two
+        queries of one name, a bind for nothing, or an unknown argument (Glue passes its own
+        arguments on to the script, so there they are let pass).
+    """
+    where = arguments.document
+    try:
+        document: Any = json.loads(text)
+    except ValueError as error:
+        raise StartError(f"{where}: not JSON: {error}") from error
+    if not isinstance(document, dict) or document.get("version") != DOCUMENT_VERSION:
+        found = document.get("version") if isinstance(document, dict) else None
+        raise StartError(f"{where}: version {found!r}; this core reads version {DOCUMENT_VERSION}")
+    try:
+        job = settings.parse(document.get("settings"))
+    except settings.SettingsError as error:
+        raise StartError(f"{where}: {error}") from error
+    if arguments.engine:
+        job = dataclasses.replace(job, engine=arguments.engine)
+    if arguments.unknown and job.engine != "glue":
+        raise StartError(f"unknown arguments: {' '.join(arguments.unknown)}")
+    names = [q.name for q in job.queries]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice or not names:
+        raise StartError(f"{where}: " + (f"queries named twice: {', '.join(twice)}" if twice else "no query"))
+    for name in arguments.binds:
+        match = _KAFKA_BIND.fullmatch(name)
+        if name != "kinesis.endpoint" and not (match and match["connection"] in job.connections):
+            raise StartError(f"--bind {name}: neither kinesis.endpoint nor a key of a connection of this job")
+    return job

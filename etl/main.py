@@ -1,0 +1,60 @@
+"""Entry script of every job, on Glue, EMR Serverless and the sandbox: ``docs/launch-document.md``."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+
+from pyspark.sql import SparkSession
+
+from etl import hadoop, launch, run
+from etl.accounts import Reporter
+from etl.errors import StartError
+from etl.supervise import Supervisor
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a job until it is stopped or fails.
+
+    Parameters
+    ----------
+    arguments
+        Of the script, without its name.
+
+    Returns
+    -------
+    int
+        0 after a requested stop, 1 after a failure, 2 for a job that must not start.
+    """
+    given = launch.parse_arguments(arguments)
+    spark = SparkSession.builder.getOrCreate()
+    try:
+        job = launch.read_document(_read(spark, given.document), given)
+        report = Reporter(job.job)
+        queries = run.build(spark, job, given.binds, report)
+    except StartError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.flush()
+        spark.stop()
+        return 2
+    supervisor = Supervisor(spark, report)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: supervisor.stop())
+    signal.signal(signal.SIGINT, lambda _number, _frame: supervisor.stop())
+    status = supervisor.run(queries)
+    spark.stop()
+    return status
+
+
+def _read(spark: SparkSession, url: str) -> str:
+    try:
+        return hadoop.read_text(spark, url)
+    except OSError as error:
+        raise StartError(f"launch document: {error}") from error
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    # Glue takes any SystemExit for a failure.
+    if status:
+        sys.exit(status)

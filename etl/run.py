@@ -1,0 +1,127 @@
+"""From a job's settings to running queries."""
+
+from __future__ import annotations
+
+import importlib.util
+import pkgutil
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from pyspark.sql import SparkSession
+
+from etl import accounts, derive, envelope, hadoop, land, session, tables
+from etl.accounts import Reporter
+from etl.checkpoint import Checkpoint
+from etl.decode import JsonDecoder, parse_schema
+from etl.derive import Composition, Deriver
+from etl.enrich import ReferenceTable
+from etl.errors import StartError
+from etl.settings import DeriveSettings, JobSettings, KafkaSource, LandSettings
+from etl.sinks.iceberg import IcebergSink
+from etl.sources import kafka, kinesis
+from etl.supervise import Query
+from etl.tables import Table
+
+
+def read_schema(spark: SparkSession, path: str) -> str:
+    """Text of a schema file: beside the code in the archive, or at a URL.
+
+    Parameters
+    ----------
+    spark
+        Whose file systems read a URL or an absolute path.
+    path
+        Such as ``pipelines/flights/schemas/flight.ddl``.
+
+    Raises
+    ------
+    StartError
+        No such file.
+    """
+    try:
+        if "://" in path or path.startswith("/"):
+            return hadoop.read_text(spark, path)
+        package, *rest = PurePosixPath(path).parts
+        if ".." in rest or not rest or importlib.util.find_spec(package) is None:
+            raise FileNotFoundError(f"no such file in the archive: {path}")
+        data = pkgutil.get_data(package, "/".join(rest))
+    except OSError as error:
+        raise StartError(f"schema {path}: {error}") from error
+    if data is None:
+        raise StartError(f"schema {path}: package {package} holds no files")
+    return data.decode()
+
+
+def build(
+    spark: SparkSession, job: JobSettings, binds: Mapping[str, str], report: Reporter
+) -> tuple[Query, ...]:
+    """Make tables and queries, so that every mistake shows before the first record is read.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    job
+        Its settings.
+    binds
+        Names and values of ``--bind``.
+    report
+        Where batches are reported.
+
+    Raises
+    ------
+    StartError
+        Whatever does not fit.
+    """
+    session.prepare(spark, job)
+    # Landing tables first: a derive query of the same job reads one.
+    order = sorted(job.queries, key=lambda q: isinstance(q, DeriveSettings))
+    return tuple(
+        _land(spark, job, q, binds, report) if isinstance(q, LandSettings) else _derive(spark, job, q, report)
+        for q in order
+    )
+
+
+def _land(
+    spark: SparkSession, job: JobSettings, query: LandSettings, binds: Mapping[str, str], report: Reporter
+) -> Query:
+    schema = parse_schema(spark, read_schema(spark, query.schema), query.schema)
+    source = query.source
+    if isinstance(source, KafkaSource):
+        if source.connection not in job.connections:
+            raise StartError(f"query {query.name}: there is no connection {source.connection}")
+        connection = kafka.bind(source.connection, job.connections[source.connection], binds)
+        rows = kafka.read(spark, source, connection, partitions=query.repartition)
+    else:
+        rows = kinesis.read(spark, source, engine=job.engine, endpoint=binds.get("kinesis.endpoint"))
+    table = Table.of(job.catalog, query.table)
+    tables.ensure(spark, table, land.table_schema(rows.schema["_headers"], schema))
+    checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
+    handler = land.Lander(query, JsonDecoder(schema), IcebergSink(table), checkpoint, report)
+    return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds)
+
+
+def _derive(spark: SparkSession, job: JobSettings, query: DeriveSettings, report: Reporter) -> Query:
+    landing = Table.of(job.catalog, query.source_table)
+    if not landing.exists(spark):
+        raise StartError(
+            f"query {query.name}: there is no table {landing}; start the job that lands it first"
+        )
+    lacking = [c for c in envelope.CARRIED + derive.DEAD_LETTER if c not in spark.table(str(landing)).columns]
+    if lacking:
+        raise StartError(f"query {query.name}: {landing} is no landing table: it lacks {', '.join(lacking)}")
+
+    def ambiguous(table: Table, keys: int) -> None:
+        report.emit(
+            "ambiguous", query=query.name, table=str(table), keys=keys, at=accounts.text(accounts.now())
+        )
+
+    references = tuple(ReferenceTable(e, Table.of(job.catalog, e.table), ambiguous) for e in query.enrich)
+    for reference in references:
+        reference.check(spark)
+    compose = Composition(references, derive.load_transform(query.transform), query.transform or "(none)")
+    table = Table.of(job.catalog, query.sink.table)
+    tables.ensure(spark, table, compose.schema(spark, landing))
+    checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
+    handler = Deriver(query, landing, compose, IcebergSink(table), checkpoint, report)
+    return Query(query.name, derive.read(spark, landing), handler, checkpoint.location, query.trigger_seconds)

@@ -1,0 +1,148 @@
+"""Iceberg tables, appended to once per record identity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
+
+from etl.accounts import Observed
+from etl.envelope import IDENTITY
+from etl.tables import Table
+
+OUTSIDE = "millrace: a record lies outside the bound of its batch"
+"""What a task fails with when a bound does not hold; found again in the driver's error."""
+
+Result = TypeVar("Result")
+
+
+class OutsideBoundError(Exception):
+    """A record of the batch lies outside the bound; nothing was committed."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Which rows of the table can hold a record of the batch: the others are not read.
+
+    Attributes
+    ----------
+    rows
+        Condition on the table; None for all of it.
+    column, minimum
+        Where the condition is only likely: no record of the batch may have a
+        smaller value in this column, and the write fails when one has.
+    """
+
+    rows: Column | None = None
+    column: str | None = None
+    minimum: datetime | None = None
+
+    @classmethod
+    def since(cls, column: str, minimum: datetime) -> Bound:
+        """Rows from a moment on, checked inside the write."""
+        return cls(F.col(column) >= F.lit(minimum), column, minimum)
+
+    def guard(self, batch: DataFrame) -> DataFrame:
+        """Make a record that lies outside fail its task, before anything is committed."""
+        if self.column is None:
+            return batch
+        value = F.col(self.column)
+        failing = F.raise_error(F.lit(OUTSIDE)).cast(batch.schema[self.column].dataType)
+        return batch.withColumn(self.column, F.when(value < F.lit(self.minimum), failing).otherwise(value))
+
+
+EVERYTHING = Bound()
+"""No bound: the whole table is looked at."""
+
+
+@dataclass(frozen=True)
+class IcebergSink:
+    """An append-only Iceberg table.
+
+    Parameters
+    ----------
+    table
+        Its name; made or checked by :func:`etl.tables.ensure`.
+    """
+
+    table: Table
+
+    def append(self, batch: DataFrame, bound: Bound, *figures: Column) -> dict[str, Any]:
+        """Write those records of a batch that the table does not hold yet, in one transaction.
+
+        Guarantee: exactly once per identity (``_source``, ``_id``) with one writer at a
+        time, whatever was killed, retried or replayed before, also when a replay holds
+        other records. The look-up and the append are one action; the append is
+        atomic; a write that fails leaves the table as it was. Two writers at once are not
+        told apart: each sees the table as it was when its own write began.
+
+        Parameters
+        ----------
+        batch
+            With ``_source`` and ``_id``, each pair once.
+        bound
+            Where in the table a record of this batch can be.
+        *figures
+            Aggregates over the rows that are written.
+
+        Returns
+        -------
+        dict
+            The figures, by name.
+
+        Raises
+        ------
+        OutsideBoundError
+            The bound does not hold; nothing was written.
+        """
+        held = batch.sparkSession.table(str(self.table))
+        known = (held if bound.rows is None else held.where(bound.rows)).select(*IDENTITY)
+        observed = Observed(*figures)
+        fresh = observed.on(bound.guard(batch.join(known, list(IDENTITY), "left_anti")))
+        try:
+            fresh.writeTo(str(self.table)).append()
+        except (Py4JJavaError, CapturedException) as error:
+            if OUTSIDE in _whole_text(error):
+                raise OutsideBoundError(str(self.table)) from error
+            raise
+        return observed.values()
+
+
+def _whole_text(error: Py4JJavaError | CapturedException) -> str:
+    """Messages of an error and of all its causes in the JVM."""
+    origin = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    texts = [str(error)]
+    while origin is not None:
+        texts.append(str(origin.toString()))
+        origin = origin.getCause()
+    return "\n".join(texts)
+
+
+def with_first_that_holds(bounds: Iterable[Bound], write: Callable[[Bound], Result]) -> Result:
+    """Write with the first bound that holds; each attempt is a whole new action.
+
+    Parameters
+    ----------
+    bounds
+        From the tightest, which is cheap, to one that cannot fail.
+    write
+        One attempt.
+
+    Raises
+    ------
+    OutsideBoundError
+        None of them holds.
+    """
+    refused: OutsideBoundError | None = None
+    for bound in bounds:
+        try:
+            return write(bound)
+        except OutsideBoundError as error:
+            refused = error
+    raise refused or ValueError("no bound was given")

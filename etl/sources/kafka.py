@@ -1,0 +1,147 @@
+"""Kafka topics, on MSK or elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from etl import envelope
+from etl.errors import StartError
+from etl.settings import Connection, KafkaSource
+
+_AUTHENTICATION: Mapping[str, Mapping[str, str]] = {
+    "none": {},
+    "tls": {"kafka.security.protocol": "SSL"},
+    "iam": {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "AWS_MSK_IAM",
+        "kafka.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+        "kafka.sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+    },
+}
+
+_BROKERS = {
+    "iam": "BootstrapBrokerStringSaslIam",
+    "tls": "BootstrapBrokerStringTls",
+    "none": "BootstrapBrokerString",
+}
+
+
+def bind(name: str, connection: Connection, binds: Mapping[str, str]) -> Connection:
+    """Apply what was given with ``--bind kafka.NAME.…`` to a connection.
+
+    Parameters
+    ----------
+    name
+        The connection's name in the launch document.
+    connection
+        As the launch document has it.
+    binds
+        Names and values of ``--bind``.
+
+    Raises
+    ------
+    StartError
+        An authentication that does not exist.
+    """
+    authentication = binds.get(f"kafka.{name}.authentication", connection.authentication)
+    if authentication not in _AUTHENTICATION:
+        raise StartError(
+            f"--bind kafka.{name}.authentication={authentication}: not one of {', '.join(_AUTHENTICATION)}"
+        )
+    servers = binds.get(f"kafka.{name}.bootstrap", connection.bootstrap_servers)
+    return Connection(connection.kind, connection.cluster, servers, authentication)  # type: ignore[arg-type]
+
+
+def bootstrap_servers(connection: Connection, *, client: Any = None) -> str:
+    """Bootstrap servers of a connection; those of an MSK cluster are looked up by its name.
+
+    Parameters
+    ----------
+    connection
+        After :func:`bind`.
+    client
+        A boto3 ``kafka`` client; left out, one with the job's own role.
+
+    Raises
+    ------
+    StartError
+        No such cluster, or one without an address for this kind of authentication.
+    """
+    if connection.bootstrap_servers:
+        return connection.bootstrap_servers
+    if not connection.cluster:
+        raise StartError("a Kafka connection names neither bootstrap servers nor a cluster")
+    kafka = client or _msk_client()
+    clusters = kafka.list_clusters_v2(ClusterNameFilter=connection.cluster)["ClusterInfoList"]
+    # The filter of ListClustersV2 matches prefixes.
+    arns = [c["ClusterArn"] for c in clusters if c["ClusterName"] == connection.cluster]
+    if not arns:
+        raise StartError(f"there is no MSK cluster named {connection.cluster} in this account and region")
+    brokers = kafka.get_bootstrap_brokers(ClusterArn=arns[0]).get(_BROKERS[connection.authentication])
+    if not brokers:
+        raise StartError(
+            f"MSK cluster {connection.cluster} offers no address for authentication {connection.authentication}"
+        )
+    return str(brokers)
+
+
+def _msk_client() -> Any:
+    # Both engines ship boto3; the core itself needs it for this one question only.
+    try:
+        import boto3
+    except ImportError as error:
+        raise StartError(
+            "boto3 is needed to look up an MSK cluster; or give --bind kafka.NAME.bootstrap"
+        ) from error
+    return boto3.client("kafka")
+
+
+def options(source: KafkaSource, connection: Connection, *, partitions: int | None) -> dict[str, str]:
+    """Options of Spark's Kafka source.
+
+    Parameters
+    ----------
+    source
+        What to read, and how much of it in a batch.
+    connection
+        With its bootstrap servers.
+    partitions
+        Least number of tasks of a batch: large offset ranges are split, without a shuffle.
+    """
+    chosen = {
+        "kafka.bootstrap.servers": bootstrap_servers(connection),
+        "subscribe": source.topic,
+        "startingOffsets": source.start,
+        "maxOffsetsPerTrigger": str(source.records_per_batch),
+        "failOnDataLoss": "true",
+        "includeHeaders": "true",
+        # Records of aborted transactions were never published.
+        "kafka.isolation.level": "read_committed",
+        **_AUTHENTICATION[connection.authentication],
+    }
+    return chosen | ({"minPartitions": str(partitions)} if partitions else {})
+
+
+def read(
+    spark: SparkSession, source: KafkaSource, connection: Connection, *, partitions: int | None
+) -> DataFrame:
+    """Open a topic as a streaming DataFrame in the envelope's shape.
+
+    A batch is a fixed range of offsets of each partition: a replay holds the same records.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    source
+        What to read.
+    connection
+        After :func:`bind`.
+    partitions
+        Least number of tasks of a batch.
+    """
+    chosen = options(source, connection, partitions=partitions)
+    return envelope.from_kafka(spark.readStream.format("kafka").options(**chosen).load(), source.name)

@@ -1,0 +1,189 @@
+"""Runs the queries of a job side by side: one that fails is reported, and does not cut another's batch short."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
+
+from etl.accounts import Reporter
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POLL_SECONDS = 0.2
+
+HOOK_PRIORITY = 100
+"""Before Spark's own shutdown hook, which stops the context (Hadoop's for file systems has 10, Spark's 40)."""
+
+HOOK_SECONDS = 1800
+"""Longest that a shutdown waits for a batch: the longest grace period of EMR Serverless."""
+
+BatchHandler = Callable[[DataFrame, int], None]
+
+
+class StopRequestedError(Exception):
+    """Ends a query at the beginning of a batch, when the job was told to stop."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query ready to be started."""
+
+    name: str
+    rows: DataFrame
+    handle: BatchHandler
+    checkpoint: str
+    trigger_seconds: float
+
+
+@dataclass
+class _Running:
+    name: str
+    handle: BatchHandler
+    stopping: threading.Event
+    query: StreamingQuery | None = None
+    error: BaseException | None = None
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        # A batch that has begun is finished; the next one is left to the next start.
+        if self.stopping.is_set():
+            raise StopRequestedError(self.name)
+        try:
+            self.handle(batch, batch_id)
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+class _Hook:
+    """A ``java.lang.Runnable`` in Python."""
+
+    class Java:
+        implements = ("java.lang.Runnable",)
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+
+    def run(self) -> None:
+        self._action()
+
+
+@dataclass
+class Supervisor:
+    """Starts queries, waits for them, ends them.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    report
+        Where events go.
+    """
+
+    spark: SparkSession
+    report: Reporter
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _done: threading.Event = field(default_factory=threading.Event)
+
+    def stop(self) -> None:
+        """Ask for an end after the batches at hand; returns at once, may be called from a signal handler."""
+        self._stopping.set()
+
+    def run(self, queries: Sequence[Query]) -> int:
+        """Run queries until they end.
+
+        Parameters
+        ----------
+        queries
+            At least one.
+
+        Returns
+        -------
+        int
+            Exit status: 0 after a requested stop, 1 after a failure.
+        """
+        hook = self._add_hook()
+        running: list[_Running] = []
+        failed = False
+        try:
+            for query in queries:
+                one = _Running(query.name, query.handle, self._stopping)
+                try:
+                    one.query = self._start(query, one)
+                except (CapturedException, Py4JJavaError) as error:
+                    one.error = error
+                    failed = self._fail(one)
+                    break
+                running.append(one)
+                self.report.emit("started", query=query.name)
+            return int(self._wait(running) or failed)
+        finally:
+            self._done.set()
+            self._remove_hook(hook)
+
+    def _start(self, query: Query, handle: BatchHandler) -> StreamingQuery:
+        trigger = f"{max(0, round(query.trigger_seconds * 1000))} milliseconds"
+        return (
+            query.rows.writeStream.queryName(query.name)
+            .option("checkpointLocation", query.checkpoint)
+            .trigger(processingTime=trigger)
+            .foreachBatch(handle)
+            .start()
+        )
+
+    def _wait(self, running: list[_Running]) -> bool:
+        failed = False
+        while running:
+            for one in list(running):
+                assert one.query is not None
+                if not one.query.isActive:
+                    running.remove(one)
+                    one.error = one.error or one.query.exception()
+                    stopped = isinstance(one.error, StopRequestedError) or (
+                        self._stopping.is_set() and "StopRequestedError" in str(one.error)
+                    )
+                    if one.error is not None and not stopped:
+                        failed = self._fail(one)
+                elif self._stopping.is_set() and not one.query.status["isTriggerActive"]:
+                    one.query.stop()
+            time.sleep(POLL_SECONDS)
+        return failed
+
+    def _fail(self, one: _Running) -> bool:
+        assert one.error is not None
+        message = str(one.error).strip() or type(one.error).__name__
+        self.report.emit("failed", query=one.name, error=message[:4000], error_class=type(one.error).__name__)
+        self._stopping.set()
+        return True
+
+    def _add_hook(self) -> Any:
+        """Make the JVM's end (an engine's SIGTERM goes there, not to Python) wait for the batches at hand."""
+
+        def wait_for_end() -> None:
+            self.stop()
+            self._done.wait(HOOK_SECONDS)
+
+        gateway: Any = self.spark.sparkContext._gateway
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+        # A Thread is held in the JVM, so that the same object can be removed again.
+        hook = gateway.jvm.java.lang.Thread(_Hook(wait_for_end))
+        manager = gateway.jvm.org.apache.hadoop.util.ShutdownHookManager.get()
+        seconds = gateway.jvm.java.util.concurrent.TimeUnit.SECONDS
+        manager.addShutdownHook(hook, HOOK_PRIORITY, HOOK_SECONDS, seconds)
+        return hook
+
+    def _remove_hook(self, hook: Any) -> None:
+        gateway: Any = self.spark.sparkContext._gateway
+        try:
+            gateway.jvm.org.apache.hadoop.util.ShutdownHookManager.get().removeShutdownHook(hook)
+        except Py4JError:
+            # The JVM is shutting down and takes no changes: the hook is what brought us here.
+            return
