@@ -6,9 +6,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
 from millrace.sandbox import jars
 from millrace.sandbox.process import RUN, Process, free_port
@@ -97,7 +98,7 @@ def _start() -> Kafka:
     )
     class_path = ":".join(str(path) for path in jars.files("kafka-broker"))
     # Plain HotSpot flags: a broker of one node needs neither a large heap nor parallel collection.
-    java = [java_home() / "bin" / "java", "-Xmx384m", "-XX:+UseSerialGC", "-cp", class_path]
+    java: list[str | Path] = [java_home() / "bin" / "java", "-Xmx384m", "-XX:+UseSerialGC", "-cp", class_path]
     log = RUN / "kafka.log"
     log.unlink(missing_ok=True)
     formatting = Process.start(

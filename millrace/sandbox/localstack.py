@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import urllib.error
@@ -42,7 +43,8 @@ class LocalStack:
 
     def client(self, service: str) -> Any:
         """Make a boto3 client for one of its services."""
-        return boto3.client(
+        make: Any = boto3.client  # the service is not known to the type checker
+        return make(
             service,
             endpoint_url=self.endpoint,
             region_name=self.region,
@@ -168,7 +170,5 @@ def _provide_kinesis(root: Path) -> None:
 
 
 def _version(module: Path) -> str:
-    import json
-
     version: str = json.loads((module / "package.json").read_text())["version"]
     return version

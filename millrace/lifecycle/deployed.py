@@ -1,0 +1,71 @@
+"""What a deployment says about itself: stack outputs and launch documents."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlparse
+
+from botocore.exceptions import ClientError
+
+from millrace.config.names import Names
+
+
+class NotDeployedError(RuntimeError):
+    """A stack or its launch document is not there; says which."""
+
+
+@dataclass(frozen=True)
+class LaunchDocument:
+    """A job's launch document as it was read back (``docs/launch-document.md``)."""
+
+    url: str
+    content: dict[str, Any]
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Split ``s3://bucket/key`` into bucket and key."""
+    parts = urlparse(url)
+    return parts.netloc, parts.path.lstrip("/")
+
+
+def outputs(cloudformation: Any, stack: str) -> dict[str, str]:
+    """Read a stack's outputs.
+
+    Parameters
+    ----------
+    cloudformation
+        A boto3 client.
+
+    Raises
+    ------
+    NotDeployedError
+        There is no such stack.
+    """
+    try:
+        answer = cloudformation.describe_stacks(StackName=stack)
+    except ClientError as error:
+        raise NotDeployedError(
+            f"stack {stack} is not deployed: {error.response['Error']['Message']}"
+        ) from error
+    return {output["OutputKey"]: output["OutputValue"] for output in answer["Stacks"][0].get("Outputs", ())}
+
+
+def launch_document(cloudformation: Any, s3: Any, names: Names, job: str) -> LaunchDocument:
+    """Read a deployed job's launch document back.
+
+    Raises
+    ------
+    NotDeployedError
+        The job's stack is not deployed, names no document, or the document is of another version.
+    """
+    stack = names.stack(f"job-{job}")
+    url = outputs(cloudformation, stack).get("LaunchDocument")
+    if url is None:
+        raise NotDeployedError(f"stack {stack} has no output LaunchDocument: deploy it with this version")
+    bucket, key = split_url(url)
+    content = json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
+    if content.get("version") != 1:
+        raise NotDeployedError(f"{url} is of version {content.get('version')!r}; this Millrace reads 1")
+    return LaunchDocument(url=url, content=content)

@@ -1,0 +1,255 @@
+"""``make demo``: the flights example, deployed, fed, killed and accounted for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from millrace.sandbox import flights
+from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
+from millrace.sandbox.drill import Drill, Feed, Outcome
+from millrace.sandbox.drill import Progress as DrillProgress
+from millrace.sandbox.history import history_server
+from millrace.sandbox.process import RUN
+from millrace.sandbox.spark import EVENT_LOGS
+
+Records = Literal["few", "month", "all"]
+
+_DIRTY_SHARE = 0.01
+_SEED = 2013
+_LIVE_MOST = 2_000
+"""Records of the live tail: enough for a p95, sent in ten seconds."""
+_LIVE_SECONDS = 10.0
+
+
+@dataclass
+class Phases:
+    """Times the phases of a run and shows them as they pass."""
+
+    console: Console
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time one phase."""
+        started = time.monotonic()
+        with self.console.status(f"{name} …") if self.console.is_terminal else _line(self.console, name):
+            yield
+        self._done(name, started)
+
+    @contextmanager
+    def drill(self, name: str, total: int) -> Iterator[Any]:
+        """Time a drill, with a bar of landed records; gives the function that moves it."""
+        started = time.monotonic()
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total} landed"),
+            TimeElapsedColumn(),
+        )
+        if not self.console.is_terminal:
+            self.console.print(f"{name} …")
+            yield _plain_reporter(self.console)
+        else:
+            with Progress(*columns, console=self.console, transient=True) as bar:
+                task = bar.add_task(name, total=total)
+
+                def report(progress: DrillProgress) -> None:
+                    text = f"{name}: {progress.phase} (sent {progress.sent}, derived {progress.derived})"
+                    bar.update(task, completed=progress.landed, total=progress.total, description=text)
+
+                yield report
+        self._done(name, started)
+
+    def _done(self, name: str, started: float) -> None:
+        self.seconds[name] = round(time.monotonic() - started, 1)
+        self.console.print(f"[green]✓[/] {name} [dim]{self.seconds[name]:.1f} s[/]", highlight=False)
+
+
+@contextmanager
+def _line(console: Console, name: str) -> Iterator[None]:
+    console.print(f"{name} …")
+    yield
+
+
+def _plain_reporter(console: Console) -> Any:
+    """Report in a pipe: a line when the phase changes and one every ten seconds."""
+    last = {"phase": "", "time": 0.0}
+
+    def report(progress: DrillProgress) -> None:
+        now = time.monotonic()
+        if progress.phase != last["phase"] or now - float(last["time"]) > 10:  # type: ignore[arg-type]
+            last.update(phase=progress.phase, time=now)
+            console.print(
+                f"  {progress.phase}: sent {progress.sent}, landed {progress.landed} of {progress.total}, derived {progress.derived}"
+            )
+
+    return report
+
+
+def feeds(records: Records) -> dict[str, Feed]:
+    """Choose the records of each job: Kinesis gets ten days (LocalStack's slows with volume), Kafka a month or all."""
+    kinesis = flights.flights(days=2 if records == "few" else 10)
+    kafka = (
+        flights.flights(days=5)
+        if records == "few"
+        else flights.flights(month=1 if records == "month" else None)
+    )
+    return {"departures": _feed(kinesis), "flights": _feed(kafka)}
+
+
+def _feed(table: pa.Table) -> Feed:
+    events = list(flights.events(table, dirty_share=_DIRTY_SHARE, seed=_SEED))
+    live = min(_LIVE_MOST, len(events) // 5)
+    return Feed(backlog=events[:-live], live=events[-live:], live_per_second=live / _LIVE_SECONDS)
+
+
+def run(console: Console, *, environment: str, records: Records, keep: bool) -> int:
+    """Run the demo; print its one JSON line last.
+
+    Returns
+    -------
+    int
+        0 only if nothing was lost or doubled and every dead letter is byte-identical.
+    """
+    phases = Phases(console)
+    for leftover in (RUN / "jobs", EVENT_LOGS):
+        shutil.rmtree(leftover, ignore_errors=True)
+    with servers_shown(phases, keep=keep) as (stack, broker):
+        with phases.phase(f"deploy environment {environment} to LocalStack"):
+            sandbox = open_sandbox(environment, stack, broker)
+        outcomes = []
+        for job, feed in feeds(records).items():
+            engine = sandbox.environment.jobs[job].engine
+            with phases.drill(
+                f"job {job} ({engine}): send, run, kill -9, run again, check", feed.total
+            ) as report:
+                outcomes.append(Drill(sandbox, job, feed, seed=_SEED, report=report).run())
+            outcomes[-1].ledger.write(RUN / "ledgers" / f"{job}.parquet")
+        for outcome in outcomes:
+            _show(console, sandbox, outcome)
+        _show_phases(console, phases)
+        if keep:
+            _show_addresses(console, sandbox)
+        summary = summarise(outcomes)
+    console.print_json(json.dumps(summary), indent=None) if console.is_terminal else console.out(
+        json.dumps(summary)
+    )
+    return 0 if all(outcome.account.exact for outcome in outcomes) else 1
+
+
+@contextmanager
+def servers_shown(phases: Phases, *, keep: bool) -> Iterator[Any]:
+    """Start the servers as a timed phase."""
+    manager = servers(keep=keep)
+    with phases.phase("start LocalStack and Kafka"):
+        pair = manager.__enter__()
+    try:
+        yield pair
+    finally:
+        manager.__exit__(None, None, None)
+
+
+def summarise(outcomes: list[Outcome]) -> dict[str, Any]:
+    """Add the jobs up: the demo's closing JSON object, with one entry per job below ``jobs``."""
+    accounts = [outcome.account for outcome in outcomes]
+    return {
+        "produced": sum(a.produced for a in accounts),
+        "landed": sum(a.landed for a in accounts),
+        "dead_letters": sum(a.dead_letters for a in accounts),
+        "lost": sum(a.lost + a.derived_lost for a in accounts),
+        "duplicated": sum(a.duplicated + a.derived_duplicated for a in accounts),
+        "dead_letters_altered": sum(a.altered + a.misjudged for a in accounts),
+        "unknown": sum(a.unknown for a in accounts),
+        "rows_per_second": max(o.rows_per_second for o in outcomes),
+        "latency_p95_seconds": max(o.latency_p95_seconds for o in outcomes),
+        "recovery_seconds": max(o.recovery_seconds for o in outcomes),
+        "jobs": {
+            o.job: {
+                "produced": o.account.produced,
+                "landed": o.account.landed,
+                "derived": o.account.derived,
+                "dead_letters": o.account.dead_letters,
+                "rows_per_second": o.rows_per_second,
+                "latency_p95_seconds": o.latency_p95_seconds,
+                "latency_records": o.latency_records,
+                "recovery_seconds": o.recovery_seconds,
+            }
+            for o in outcomes
+        },
+    }
+
+
+def _show(console: Console, sandbox: Sandbox, outcome: Outcome) -> None:
+    catalog = sandbox.spark.catalog(sandbox.warehouse)
+    rows = catalog.load_table(outcome.derived_table).scan(limit=3).to_arrow()
+    shown = [name for name in rows.column_names if not name.startswith("_")]
+    table = Table(title=f"three rows of {outcome.derived_table}", title_justify="left", show_lines=False)
+    picked = _telling(shown)
+    for name in picked:
+        table.add_column(name, overflow="fold")
+    for row in rows.select(picked).to_pylist():
+        table.add_row(*("" if row[name] is None else str(row[name]) for name in picked))
+    console.print(table)
+    landed = catalog.load_table(outcome.landed_table).scan(
+        row_filter="_error is not null", selected_fields=("_id", "_stage", "_error", "_bytes")
+    )
+    dead = (
+        landed.to_arrow()
+        .filter(pc.greater(pc.binary_length(landed.to_arrow()["_bytes"]), 0))
+        .slice(0, 1)
+        .to_pylist()
+    )
+    if dead:
+        letter = dead[0]
+        console.print(f"one dead letter of {outcome.landed_table}: {letter['_id']}", highlight=False)
+        console.print(f"  stage {letter['_stage']}: {letter['_error']}", highlight=False, markup=False)
+        console.print(f"  bytes {letter['_bytes'][:80]!r}", highlight=False, markup=False)
+
+
+def _telling(columns: list[str]) -> list[str]:
+    """Pick columns that show the enrichment beside what was sent."""
+    wanted = [
+        "carrier",
+        "flight",
+        "route",
+        "delayed",
+        "airline_name",
+        "dest_name",
+        "plane_model",
+        "temp",
+        "wind_speed",
+        "visib",
+    ]
+    return [name for name in wanted if name in columns] or columns[:8]
+
+
+def _show_phases(console: Console, phases: Phases) -> None:
+    table = Table(title="where the time went", title_justify="left")
+    table.add_column("phase")
+    table.add_column("seconds", justify="right")
+    for name, seconds in phases.seconds.items():
+        table.add_row(name, f"{seconds:.1f}")
+    console.print(table)
+
+
+def _show_addresses(console: Console, sandbox: Sandbox) -> None:
+    history = history_server()
+    console.print("left running (stop with `millrace sandbox stop`):")
+    for what, where in (
+        ("history server", history),
+        ("S3 and the other services", sandbox.stack.endpoint),
+        ("Kafka", sandbox.kafka.bootstrap),
+    ):
+        console.print(f"  {what}: {where}", highlight=False)

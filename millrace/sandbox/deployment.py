@@ -1,0 +1,160 @@
+"""An environment deployed to LocalStack with the CDK app that deploys it to AWS."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from millrace.config.load import load
+from millrace.config.model import Environment, KafkaTopic
+from millrace.config.names import Names
+from millrace.lifecycle.deployed import LaunchDocument, launch_document
+from millrace.sandbox import flights, kafka, localstack
+from millrace.sandbox.process import RUN, Process, SandboxError, stop_left_behind
+from millrace.sandbox.spark import SandboxSpark, forget_tables
+from millrace.sandbox.toolchain import ROOT, program_environment
+from millrace.sizing.model import Plan
+from millrace.sizing.plan import plan as compute_plan
+
+_FALLBACK = re.compile(
+    r"(?:Deploying resource type|[Uu]nable to find resource provider|type) ?\"?(AWS::\w+::\w+)\"?.*fallback",
+    re.I,
+)
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """A deployed environment and the servers it runs on."""
+
+    environment: Environment
+    plan: Plan
+    names: Names
+    stack: localstack.LocalStack
+    kafka: kafka.Kafka
+
+    @property
+    def spark(self) -> SandboxSpark:
+        """Local Spark, bound to this sandbox's servers."""
+        bindings = {"kinesis.endpoint": self.stack.endpoint}
+        for cluster in self.environment.kafka:
+            bindings[f"kafka.{cluster}.bootstrap"] = self.kafka.bootstrap
+            bindings[f"kafka.{cluster}.authentication"] = "none"
+        return SandboxSpark(stack=self.stack, bindings=bindings)
+
+    @property
+    def warehouse(self) -> str:
+        """Where the tables lie."""
+        return f"s3://{self.names.bucket('lake')}/warehouse"
+
+    def launch_document(self, job: str) -> LaunchDocument:
+        """Read a job's launch document back from the deployed stack."""
+        return launch_document(self.stack.client("cloudformation"), self.stack.client("s3"), self.names, job)
+
+    def pretended(self) -> set[str]:
+        """List the resource types that LocalStack accepted without creating anything.
+
+        Raises
+        ------
+        SandboxError
+            The LocalStack is somebody else's: its log is not ours to read.
+        """
+        if self.stack.log is None:
+            raise SandboxError("only a LocalStack that the sandbox started has a log to read")
+        return set(_FALLBACK.findall(self.stack.log.read_text(errors="replace")))
+
+
+def synthesise(environment: str, output: Path) -> None:
+    """Write an environment's cloud assembly with the CDK command line.
+
+    Raises
+    ------
+    SandboxError
+        The app refused; holds what it printed.
+    """
+    shutil.rmtree(output, ignore_errors=True)
+    _cdk(
+        ["cdk", "synth", "--quiet", "-c", f"env={environment}", "-o", output],
+        program_environment(),
+        "cdk-synth",
+        "synthesised",
+    )
+
+
+def deploy(stack: localstack.LocalStack, assembly: Path, account: str) -> None:
+    """Bootstrap LocalStack and deploy every stack of an assembly.
+
+    Raises
+    ------
+    SandboxError
+        A stack did not deploy; holds the end of what CDK printed.
+    """
+    environment = stack.environment()
+    target = f"aws://{account}/{stack.region}"
+    _cdk(["cdklocal", "bootstrap", target, "-a", assembly], environment, "cdk-bootstrap", "bootstrapped")
+    command: list[str | Path] = [
+        "cdklocal",
+        "deploy",
+        "--all",
+        "-a",
+        assembly,
+        "--require-approval",
+        "never",
+        "--concurrency",
+        "4",
+    ]
+    _cdk(command, environment, "cdk-deploy", "deployed")
+
+
+def _cdk(command: list[str | Path], environment: dict[str, str], name: str, what: str) -> None:
+    log = RUN / f"{name}.log"
+    log.unlink(missing_ok=True)
+    with Process.start(
+        name, command, environment={**environment, "CI": "1", "NO_COLOR": "1"}, log=log, cwd=ROOT
+    ) as process:
+        status = process.popen.wait()
+    if status != 0:
+        raise SandboxError(
+            f"the environment was not {what} (status {status}); {log.name} ends with:\n{process.tail(25)}"
+        )
+
+
+@contextmanager
+def servers(*, keep: bool = False) -> Iterator[tuple[localstack.LocalStack, kafka.Kafka]]:
+    """Start LocalStack and a Kafka broker, both empty; stop them at the end unless told to keep."""
+    stop_left_behind()
+    with ExitStack() as stack:
+        forget_tables()
+        yield (
+            stack.enter_context(localstack.running(keep=keep)),
+            stack.enter_context(kafka.running(keep=keep)),
+        )
+
+
+def open_sandbox(name: str, stack: localstack.LocalStack, broker: kafka.Kafka) -> Sandbox:
+    """Deploy an environment and fill in what LocalStack only pretends to create: topics and reference tables."""
+    environment = load(name)
+    names = Names(environment, environment.account or localstack.ACCOUNT)
+    plan = compute_plan(environment)
+    assembly = RUN / "cdk.out"
+    synthesise(name, assembly)
+    deploy(stack, assembly, names.account)
+    sandbox = Sandbox(environment, plan, names, stack, broker)
+    for stream_name, stream in environment.streams.items():
+        if isinstance(stream, KafkaTopic):
+            broker.create_topic(
+                names.stream(stream_name), plan.streams[stream_name].expected_partitions.value
+            )
+    _load_reference_tables(sandbox)
+    return sandbox
+
+
+def _load_reference_tables(sandbox: Sandbox) -> None:
+    catalog = sandbox.spark.catalog(sandbox.warehouse)
+    catalog.create_namespace_if_not_exists(sandbox.names.database)
+    for name in flights.REFERENCE_TABLES:
+        rows = flights.reference(name)
+        catalog.create_table(sandbox.names.table(name), schema=rows.schema).append(rows)

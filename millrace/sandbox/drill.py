@@ -1,0 +1,254 @@
+"""One job under fire: fed with records, killed in the middle, started again, held against the ledger."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from millrace.config.model import DeriveQuery, KinesisStream, LandQuery
+from millrace.sandbox.deployment import Sandbox
+from millrace.sandbox.flights import Event
+from millrace.sandbox.ledger import Account, Ledger, compare
+from millrace.sandbox.process import SandboxError
+from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer, paced
+from millrace.sandbox.spark import Job, ship_event_logs
+
+_STALL_SECONDS = 120.0
+"""Without a landed or derived record for so long the drill has failed."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What a drill sends: a backlog before the job starts, and a live tail at a steady rate after its restart."""
+
+    backlog: Sequence[Event]
+    live: Sequence[Event]
+    live_per_second: float
+
+    @property
+    def total(self) -> int:
+        """Records in all."""
+        return len(self.backlog) + len(self.live)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a drill is."""
+
+    phase: str
+    sent: int
+    landed: int
+    derived: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a drill found.
+
+    Attributes
+    ----------
+    recovery_seconds
+        From kill -9 to the first batch that the restarted job committed.
+    rows_per_second
+        Records landed for each second that a land batch took.
+    latency_p95_seconds
+        From arrival to commit, of the records sent while the job ran.
+    """
+
+    job: str
+    ledger: Ledger
+    account: Account
+    recovery_seconds: float
+    rows_per_second: float
+    latency_p95_seconds: float
+    latency_records: int
+    landed_table: str
+    derived_table: str
+
+
+class Drill:
+    """Runs one job of a sandbox against a feed."""
+
+    def __init__(
+        self, sandbox: Sandbox, job: str, feed: Feed, *, seed: int, report: Callable[[Progress], None]
+    ) -> None:
+        queries = sandbox.environment.jobs[job].queries.values()
+        land = next(query for query in queries if isinstance(query, LandQuery))
+        derive = next(query for query in queries if isinstance(query, DeriveQuery))
+        self._sandbox = sandbox
+        self._job = job
+        self._feed = feed
+        self._report = report
+        self._choose = random.Random(seed)  # noqa: S311 - repeatable on purpose, no secret
+        self._landed_table = sandbox.names.table(land.table)
+        self._derived_table = sandbox.names.table(derive.sink.table)
+        self._catalog: SqlCatalog = sandbox.spark.catalog(sandbox.warehouse)
+        self._producer = _producer(sandbox, land.source)
+        self._phase = "sending"
+        self._last_counts = (0, 0)
+
+    def run(self) -> Outcome:
+        """Feed the job, kill it once, and account for every record.
+
+        Raises
+        ------
+        SandboxError
+            The job ended by itself, or made no progress for 120 seconds.
+        """
+        self._producer.send(self._feed.backlog, sent=lambda _: self._tell())
+        launch = self._sandbox.launch_document(self._job)
+        spark = self._sandbox.spark
+        first = spark.submit(launch, f"{self._job}-1")
+        try:
+            self._phase = "running"
+            self._wait(first, lambda landed, _: landed > 0)
+            # Somewhere inside the next batches: between, while writing, while committing.
+            time.sleep(self._choose.uniform(0, 1.5))
+        finally:
+            first.process.kill()
+        killed = datetime.now(UTC)
+        self._phase = "recovering"
+        second = spark.submit(launch, f"{self._job}-2")
+        try:
+            recovery = self._recover(second, killed)
+            self._phase = "running"
+            live_from = datetime.now(UTC)
+            self._send_live(second)
+            status = second.process.stop(grace_seconds=60)
+        finally:
+            second.process.kill()
+        if status != 0:
+            raise SandboxError(f"job {self._job} stopped with status {status}:\n{second.process.tail()}")
+        ship_event_logs(self._sandbox.stack, launch.content["event_logs"])
+        return self._outcome([first, second], recovery, live_from)
+
+    def _recover(self, job: Job, killed: datetime) -> float:
+        self._wait(job, lambda *_: bool(job.committed()) or self._complete_backlog())
+        committed = job.committed()
+        # Nothing was left to commit: the restart is what there is to measure.
+        first = min(committed) if committed else datetime.now(UTC)
+        return (first - killed).total_seconds()
+
+    def _complete_backlog(self) -> bool:
+        return self._last_counts[0] >= len(self._feed.backlog) and not self._feed.live
+
+    def _send_live(self, job: Job) -> None:
+        stop = threading.Event()
+        failures: list[BaseException] = []
+
+        def produce() -> None:
+            events = paced(self._feed.live, per_second=self._feed.live_per_second, stop=stop)
+            try:
+                self._producer.send(events, sent=lambda _: None)
+            except BaseException as error:  # raised again in the main thread
+                failures.append(error)
+
+        thread = threading.Thread(target=produce, name="live-tail", daemon=True)
+        thread.start()
+        try:
+            self._wait(job, lambda *_: bool(failures) or (not thread.is_alive() and self._complete()))
+        finally:
+            stop.set()
+            thread.join(timeout=90)
+        if failures:
+            raise failures[0]
+
+    def _complete(self) -> bool:
+        landed, derived = self._last_counts
+        ledger = self._producer.ledger
+        return landed >= len(ledger) and derived >= len(ledger) - ledger.dirty
+
+    def _wait(self, job: Job, reached: Callable[[int, int], bool]) -> None:
+        moved = time.monotonic()
+        while True:
+            counts = (self._rows(self._landed_table), self._rows(self._derived_table))
+            if counts != self._last_counts:
+                self._last_counts, moved = counts, time.monotonic()
+            self._tell()
+            if reached(*counts):
+                return
+            if not job.process.alive:
+                status = job.process.popen.returncode
+                raise SandboxError(f"job {self._job} ended with status {status}:\n{job.process.tail(25)}")
+            if time.monotonic() - moved > _STALL_SECONDS:
+                missing = f"{counts[0]} of {self._feed.total} records landed, {counts[1]} derived"
+                raise SandboxError(
+                    f"no progress for {_STALL_SECONDS:.0f} s: {missing}\n{job.process.tail(25)}"
+                )
+            time.sleep(0.5)
+
+    def _tell(self) -> None:
+        landed, derived = self._last_counts
+        self._report(Progress(self._phase, len(self._producer.ledger), landed, derived, self._feed.total))
+
+    def _table(self, name: str) -> Table | None:
+        try:
+            return self._catalog.load_table(name)
+        except NoSuchTableError:
+            return None
+
+    def _rows(self, name: str) -> int:
+        table = self._table(name)
+        snapshot = table.current_snapshot() if table else None
+        if snapshot is None or snapshot.summary is None:
+            return 0
+        return int(snapshot.summary["total-records"] or 0)
+
+    def _outcome(self, runs: list[Job], recovery: float, live_from: datetime) -> Outcome:
+        landed_table, derived_table = (
+            self._catalog.load_table(self._landed_table),
+            self._catalog.load_table(self._derived_table),
+        )
+        columns = ("_id", "_hash", "_error", "_bytes", "_arrived_at", "_landed_at")
+        landed = landed_table.scan(selected_fields=columns).to_arrow()
+        derived = derived_table.scan(selected_fields=("_id",)).to_arrow()
+        latency = _latencies(landed_table, landed, live_from)
+        batches = [e for run in runs for e in run.events() if e["event"] == "batch" and e.get("landed")]
+        seconds = sum(float(event["seconds"]) for event in batches)
+        return Outcome(
+            job=self._job,
+            ledger=self._producer.ledger,
+            account=compare(self._producer.ledger, landed, derived["_id"]),
+            recovery_seconds=round(recovery, 1),
+            rows_per_second=round(sum(int(event["landed"]) for event in batches) / seconds)
+            if seconds
+            else 0.0,
+            latency_p95_seconds=round(float(np.percentile(latency, 95)), 2) if latency.size else float("nan"),
+            latency_records=int(latency.size),
+            landed_table=self._landed_table,
+            derived_table=self._derived_table,
+        )
+
+
+def _producer(sandbox: Sandbox, stream: str) -> Producer:
+    name = sandbox.names.stream(stream)
+    if isinstance(sandbox.environment.streams[stream], KinesisStream):
+        return KinesisProducer(sandbox.stack.client("kinesis"), name)
+    return KafkaProducer(sandbox.kafka.bootstrap, name)
+
+
+def _latencies(table: Table, landed: pa.Table, since: datetime) -> Any:
+    """Seconds from arrival to the commit of the snapshot that brought a row, for rows that arrived later than ``since``.
+
+    A batch stamps its rows when it begins to write; the first snapshot after that stamp is its own.
+    """
+    commits = np.sort(np.array([snapshot.timestamp_ms for snapshot in table.snapshots()], dtype=np.int64))
+    arrived, stamped = (
+        landed[name].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_numpy()
+        for name in ("_arrived_at", "_landed_at")
+    )
+    live = arrived > since.timestamp() * 1000
+    own = np.clip(np.searchsorted(commits, stamped[live], side="left"), 0, len(commits) - 1)
+    return (commits[own] - arrived[live]) / 1000.0

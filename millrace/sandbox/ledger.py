@@ -1,0 +1,147 @@
+"""The producer's ledger, and the comparison of what was sent with what landed.
+
+Multisets keyed by the position that came back are compared with payload hashes:
+equal counts hide one loss plus one duplicate, and sets hide duplicates.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import xxhash
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("hash", pa.int64(), nullable=False),
+        pa.field("dirt", pa.string()),
+        pa.field("payload", pa.binary()),
+    ]
+)
+
+_SEED = 42
+"""Spark's ``xxhash64`` starts from it."""
+
+
+def payload_hash(payload: bytes) -> int:
+    """Hash a payload as Spark's ``xxhash64`` does: seed 42, signed."""
+    value = xxhash.xxh64_intdigest(payload, seed=_SEED)
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+@dataclass
+class Ledger:
+    """What a producer sent, by identity: ``topic/partition/offset`` or ``stream/sequence``."""
+
+    ids: list[str] = field(default_factory=list)
+    hashes: list[int] = field(default_factory=list)
+    dirt: list[str | None] = field(default_factory=list)
+    payloads: list[bytes | None] = field(default_factory=list)
+
+    def add(self, identity: str, payload: bytes, dirt: str | None) -> None:
+        """Enter a record that the broker acknowledged."""
+        self.ids.append(identity)
+        self.hashes.append(payload_hash(payload))
+        self.dirt.append(dirt)
+        self.payloads.append(payload if dirt else None)
+
+    def __len__(self) -> int:
+        """Count the records sent."""
+        return len(self.ids)
+
+    @property
+    def dirty(self) -> int:
+        """Count the records that were spoiled."""
+        return sum(1 for kind in self.dirt if kind)
+
+    def table(self) -> pa.Table:
+        """Give the ledger as a table: id, hash, dirt, and the payload of a spoiled record."""
+        return pa.table([self.ids, self.hashes, self.dirt, self.payloads], schema=_SCHEMA)
+
+    def write(self, path: Path) -> None:
+        """Keep the ledger as a Parquet file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(self.table(), path)
+
+    @classmethod
+    def read(cls, path: Path) -> Ledger:
+        """Read a ledger that :meth:`write` kept."""
+        table = pq.read_table(path, schema=_SCHEMA)
+        return cls(*(table[name].to_pylist() for name in _SCHEMA.names))
+
+
+@dataclass(frozen=True)
+class Account:
+    """What became of a ledger's records in one landing table and the table derived from it.
+
+    Attributes
+    ----------
+    lost, duplicated, unknown
+        Records of the ledger that did not land (or landed with another payload),
+        landed more than once, and rows that no ledger knows.
+    misjudged
+        Spoiled records that passed for good ones, or the reverse.
+    altered
+        Dead letters whose bytes are not those that were sent.
+    derived_lost, derived_duplicated
+        The same for the good records in the derived table.
+    """
+
+    produced: int
+    landed: int
+    dead_letters: int
+    lost: int
+    duplicated: int
+    unknown: int
+    misjudged: int
+    altered: int
+    derived: int
+    derived_lost: int
+    derived_duplicated: int
+
+    @property
+    def exact(self) -> bool:
+        """Whether every record is accounted for once, in both tables, bad ones byte for byte."""
+        faults = (self.lost, self.duplicated, self.unknown, self.misjudged, self.altered)
+        return not any((*faults, self.derived_lost, self.derived_duplicated))
+
+
+def compare(ledger: Ledger, landed: pa.Table, derived_ids: pa.ChunkedArray) -> Account:
+    """Hold a landing table and its derived table against the ledger.
+
+    Parameters
+    ----------
+    landed
+        Columns ``_id``, ``_hash``, ``_error``, ``_bytes``.
+    derived_ids
+        Column ``_id`` of a table that keeps one row for each good record.
+    """
+    sent = Counter(zip(ledger.ids, ledger.hashes, strict=True))
+    found = Counter(zip(landed["_id"].to_pylist(), landed["_hash"].to_pylist(), strict=True))
+    found_ids = Counter(landed["_id"].to_pylist())
+    good = {identity for identity, kind in zip(ledger.ids, ledger.dirt, strict=True) if kind is None}
+    spoiled = {i: p for i, p, kind in zip(ledger.ids, ledger.payloads, ledger.dirt, strict=True) if kind}
+    dead = landed.filter(pc.is_valid(landed["_error"]))
+    dead_bytes = dict(zip(dead["_id"].to_pylist(), dead["_bytes"].to_pylist(), strict=True))
+    derived = Counter(derived_ids.to_pylist())
+    known = set(ledger.ids)
+    return Account(
+        produced=len(ledger),
+        landed=landed.num_rows,
+        dead_letters=dead.num_rows,
+        lost=sum((sent - found).values()),
+        duplicated=sum(count - 1 for count in found_ids.values()),
+        unknown=sum(1 for identity in found_ids if identity not in known),
+        misjudged=len(dead_bytes.keys() ^ spoiled.keys()),
+        altered=sum(
+            1 for identity, payload in dead_bytes.items() if spoiled.get(identity, payload) != payload
+        ),
+        derived=sum(derived.values()),
+        derived_lost=len(good - derived.keys()),
+        derived_duplicated=sum(count - 1 for count in derived.values()) + len(derived.keys() - good),
+    )

@@ -1,0 +1,147 @@
+"""Producers that enter every acknowledged record into a ledger."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from threading import Event as Flag
+from typing import Any, Protocol
+
+from confluent_kafka import KafkaError, Message
+from confluent_kafka import Producer as KafkaClient
+
+from millrace.sandbox.flights import Event
+from millrace.sandbox.ledger import Ledger
+from millrace.sandbox.process import SandboxError
+
+_BATCH = 500
+"""Most records of one PutRecords call (Kinesis service limit)."""
+
+_ATTEMPTS = 20
+
+
+class Producer(Protocol):
+    """Sends events and enters them into its ledger."""
+
+    ledger: Ledger
+
+    def send(self, events: Iterable[Event], *, sent: Callable[[int], None]) -> None:
+        """Send all events; call ``sent`` with the number of records acknowledged at a time."""
+
+
+def paced(events: Iterable[Event], *, per_second: float, stop: Flag) -> Iterator[Event]:
+    """Hand events on at a steady rate, until ``stop`` is set."""
+    started = time.monotonic()
+    for count, event in enumerate(events):
+        if stop.wait(max(0.0, started + count / per_second - time.monotonic())):
+            return
+        yield event
+
+
+class KinesisProducer:
+    """Sends to a Kinesis stream with ``PutRecords``; what was throttled is sent again.
+
+    Parameters
+    ----------
+    client
+        A boto3 Kinesis client.
+    stream
+        The stream's own name; an identity is ``stream/sequence number``.
+    batch
+        Records in one call, at most 500.
+    """
+
+    def __init__(self, client: Any, stream: str, *, batch: int = _BATCH) -> None:
+        self.ledger = Ledger()
+        self._client = client
+        self._stream = stream
+        self._batch = batch
+
+    def send(self, events: Iterable[Event], *, sent: Callable[[int], None]) -> None:
+        """Send all events.
+
+        Raises
+        ------
+        SandboxError
+            Records were refused twenty times in a row.
+        """
+        remaining = iter(events)
+        while batch := list(islice(remaining, self._batch)):
+            sent(self._send_batch(batch))
+
+    def _send_batch(self, batch: list[Event]) -> int:
+        pending = batch
+        for attempt in range(_ATTEMPTS):
+            answer = self._client.put_records(
+                StreamName=self._stream,
+                Records=[{"Data": event.payload, "PartitionKey": event.key.decode()} for event in pending],
+            )
+            refused = []
+            for event, record in zip(pending, answer["Records"], strict=True):
+                if "SequenceNumber" in record:
+                    self.ledger.add(f"{self._stream}/{record['SequenceNumber']}", event.payload, event.dirt)
+                else:
+                    refused.append(event)
+            if not refused:
+                return len(batch)
+            pending = refused
+            time.sleep(min(2.0, 0.05 * 2**attempt))
+        raise SandboxError(f"stream {self._stream} refused {len(pending)} records {_ATTEMPTS} times")
+
+
+class KafkaProducer:
+    """Sends to a Kafka topic, idempotently; an identity is ``topic/partition/offset``."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.ledger = Ledger()
+        self._topic = topic
+        self._errors: list[KafkaError] = []
+        self._client = KafkaClient(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 20,
+                "compression.type": "lz4",
+            }
+        )
+
+    def send(self, events: Iterable[Event], *, sent: Callable[[int], None]) -> None:
+        """Send all events and wait until the broker has them.
+
+        Raises
+        ------
+        SandboxError
+            The broker refused a record.
+        """
+        for event in events:
+            self._produce(event, sent)
+        if self._client.flush(60):
+            raise SandboxError(f"topic {self._topic}: records were not acknowledged within 60 s")
+        self._check()
+
+    def _produce(self, event: Event, sent: Callable[[int], None]) -> None:
+        def acknowledged(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                self._errors.append(error)
+                return
+            self.ledger.add(
+                f"{self._topic}/{message.partition()}/{message.offset()}", event.payload, event.dirt
+            )
+            sent(1)
+
+        while True:
+            try:
+                self._client.produce(
+                    self._topic, key=event.key, value=event.payload, on_delivery=acknowledged
+                )
+            except BufferError:  # its queue is full: wait for acknowledgements
+                self._client.poll(0.5)
+            else:
+                break
+        self._client.poll(0)
+        self._check()
+
+    def _check(self) -> None:
+        if self._errors:
+            raise SandboxError(f"topic {self._topic} refused a record: {self._errors[0].str()}")

@@ -1,0 +1,191 @@
+"""Local Spark in the place of Glue and EMR Serverless: runs a job from its launch document.
+
+What the engine brings (S3 access, Iceberg, a Kinesis source, a catalog) the sandbox
+stands in for; everything else of the document passes unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog.sql import SqlCatalog
+
+from millrace.lifecycle.deployed import LaunchDocument, split_url
+from millrace.sandbox import jars
+from millrace.sandbox.localstack import LocalStack
+from millrace.sandbox.process import RUN, Process
+from millrace.sandbox.toolchain import java_home, spark_home
+
+_CATALOG_DATABASE = RUN / "catalog.db"
+
+EVENT_LOGS = RUN / "event-logs"
+"""Spark's event logs on disk: S3 shows an object only when it is closed, which a killed driver never does."""
+
+_ENGINE_OWNED = (
+    "spark.sql.catalog.",
+    "spark.eventLog.",
+    "spark.jars",
+    "spark.executor.",
+    "spark.driver.",
+    "spark.dynamicAllocation.",
+    "spark.hadoop.",
+    "spark.emr-serverless.",
+)
+"""Settings that speak of the engine's machines, files and catalog; the sandbox has its own."""
+
+
+@dataclass(frozen=True)
+class SandboxSpark:
+    """Where local Spark finds its S3, its Kinesis and its Kafka.
+
+    Attributes
+    ----------
+    bindings
+        ``--bind`` arguments of the core: what is known only where a job runs.
+    """
+
+    stack: LocalStack
+    bindings: Mapping[str, str] = field(default_factory=dict)
+    cores: int = 2
+    driver_memory: str = "2g"
+
+    def settings(self, document: Mapping[str, Any]) -> dict[str, str]:
+        """Work out a job's Spark settings here: the document's, with the engine's own replaced."""
+        kept = {k: v for k, v in document["spark"].items() if not k.startswith(_ENGINE_OWNED)}
+        return {**kept, **self._file_system(), **self._catalog(document), **self._machine()}
+
+    def _file_system(self) -> dict[str, str]:
+        s3a = "spark.hadoop.fs.s3a."
+        return {
+            "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+            f"{s3a}endpoint": self.stack.endpoint,
+            f"{s3a}endpoint.region": self.stack.region,
+            f"{s3a}path.style.access": "true",
+            f"{s3a}connection.ssl.enabled": "false",
+            f"{s3a}aws.credentials.provider": "com.amazonaws.auth.EnvironmentVariableCredentialsProvider",
+            # Every probe for a bucket is a call; ours exist, the deployment made them.
+            f"{s3a}bucket.probe": "0",
+            f"{s3a}change.detection.mode": "none",
+        }
+
+    def _catalog(self, document: Mapping[str, Any]) -> dict[str, str]:
+        name = document["settings"]["catalog"]
+        prefix = f"spark.sql.catalog.{name}"
+        return {
+            prefix: "org.apache.iceberg.spark.SparkCatalog",
+            f"{prefix}.type": "jdbc",
+            f"{prefix}.uri": f"jdbc:sqlite:{_CATALOG_DATABASE}?busy_timeout=30000",
+            f"{prefix}.jdbc.schema-version": "V1",
+            f"{prefix}.warehouse": document["spark"][f"{prefix}.warehouse"],
+            f"{prefix}.cache-enabled": "false",
+        }
+
+    def _machine(self) -> dict[str, str]:
+        java_options = "-Dcom.amazonaws.sdk.disableCbor=true -XX:+UseParallelGC"
+        return {
+            "spark.master": f"local[{self.cores}]",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": self.driver_memory,
+            "spark.driver.extraJavaOptions": java_options,
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": str(self.cores),
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": EVENT_LOGS.as_uri(),
+        }
+
+    def submit(self, launch: LaunchDocument, run: str) -> Job:
+        """Start a job from its launch document with ``spark-submit``.
+
+        Parameters
+        ----------
+        run
+            Name of this run; its files and log are kept under it.
+        """
+        document = launch.content
+        home = RUN / "jobs" / run
+        home.mkdir(parents=True, exist_ok=True)
+        EVENT_LOGS.mkdir(parents=True, exist_ok=True)
+        entry = self._download(document["entry_script"], home / "main.py")
+        archive = self._download(document["archive"], home / "archive.zip")
+        own = [self._download(url, home / url.rpartition("/")[2]) for url in document["jars"]]
+        engine = jars.files("sandbox") + (jars.files("kafka-client") if document["engine"] == "glue" else [])
+        properties = home / "spark.properties"
+        settings = {**self.settings(document), "spark.jars": ",".join(str(path) for path in [*engine, *own])}
+        properties.write_text("".join(f"{key} {value}\n" for key, value in sorted(settings.items())))
+        command: list[str | Path] = [
+            spark_home() / "bin" / "spark-submit", "--properties-file", properties, "--py-files", archive,
+            entry, *document["arguments"], "--launch-document", launch.url, "--engine", "sandbox",
+        ]  # fmt: skip
+        for name, value in self.bindings.items():
+            command += ["--bind", f"{name}={value}"]
+        log = home / "driver.log"
+        environment = {**self.stack.environment(), "AWS_CBOR_DISABLE": "true", "JAVA_HOME": str(java_home())}
+        return Job(Process.start(f"job-{run}", command, environment=environment, log=log, cwd=home))
+
+    def _download(self, url: str, target: Path) -> Path:
+        bucket, key = split_url(url)
+        self.stack.client("s3").download_file(bucket, key, str(target))
+        return target
+
+    def catalog(self, warehouse: str) -> SqlCatalog:
+        """Open the local catalog without Spark: a second, independent reader of the tables."""
+        _CATALOG_DATABASE.parent.mkdir(parents=True, exist_ok=True)
+        return SqlCatalog(
+            "lake",
+            uri=f"sqlite:///{_CATALOG_DATABASE}",
+            warehouse=warehouse,
+            **{
+                "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
+                "s3.endpoint": self.stack.endpoint,
+                "s3.region": self.stack.region,
+                "s3.access-key-id": "test",
+                "s3.secret-access-key": "test",
+            },
+        )
+
+
+def ship_event_logs(stack: LocalStack, url: str) -> int:
+    """Copy the event logs written so far to where the deployed job keeps its own; return how many."""
+    bucket, prefix = split_url(url)
+    s3, shipped = stack.client("s3"), 0
+    for path in sorted(EVENT_LOGS.glob("*")):
+        s3.upload_file(str(path), bucket, f"{prefix.rstrip('/')}/{path.name}")
+        shipped += 1
+    return shipped
+
+
+def forget_tables() -> None:
+    """Drop the local catalog, as a fresh deployment starts with none."""
+    for path in _CATALOG_DATABASE.parent.glob(f"{_CATALOG_DATABASE.name}*"):
+        path.unlink()
+
+
+@dataclass(frozen=True)
+class Job:
+    """A running job."""
+
+    process: Process
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Read the JSON lines that the core has printed so far (``docs/launch-document.md``)."""
+        with self.process.log.open(encoding="utf-8", errors="replace") as log:
+            for line in log:
+                if line.startswith("{") and line.endswith("}\n"):
+                    event = json.loads(line)
+                    if isinstance(event, dict) and "event" in event:
+                        yield event
+
+    def committed(self) -> list[datetime]:
+        """List the commit times of the batches that landed or derived anything."""
+        return [
+            datetime.fromisoformat(event["committed_at"])
+            for event in self.events()
+            if event["event"] == "batch" and (event.get("landed") or event.get("written"))
+        ]
