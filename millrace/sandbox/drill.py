@@ -131,7 +131,8 @@ class Drill:
             second.process.kill()
         if status != 0:
             raise SandboxError(f"job {self._job} stopped with status {status}:\n{second.process.tail()}")
-        ship_event_logs(self._sandbox.stack, launch.content["event_logs"])
+        for run in (first, second):
+            ship_event_logs(self._sandbox.stack, run, launch.content["event_logs"])
         return self._outcome([first, second], recovery, live_from)
 
     def _recover(self, job: Job, killed: datetime) -> float:

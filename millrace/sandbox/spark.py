@@ -24,7 +24,11 @@ from millrace.sandbox.toolchain import java_home, spark_home
 _CATALOG_DATABASE = RUN / "catalog.db"
 
 EVENT_LOGS = RUN / "event-logs"
-"""Spark's event logs on disk: S3 shows an object only when it is closed, which a killed driver never does."""
+"""Event logs of all ended runs in one flat folder, as the history server wants them.
+
+A run writes to disk and is shipped afterwards: S3 shows an object only when it is
+closed, which a killed driver never does.
+"""
 
 _ENGINE_OWNED = (
     "spark.sql.catalog.",
@@ -97,7 +101,6 @@ class SandboxSpark:
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.shuffle.partitions": str(self.cores),
             "spark.eventLog.enabled": "true",
-            "spark.eventLog.dir": EVENT_LOGS.as_uri(),
         }
 
     def submit(self, launch: LaunchDocument, run: str) -> Job:
@@ -111,13 +114,16 @@ class SandboxSpark:
         document = launch.content
         home = RUN / "jobs" / run
         home.mkdir(parents=True, exist_ok=True)
-        EVENT_LOGS.mkdir(parents=True, exist_ok=True)
+        event_logs = home / "event-logs"
+        event_logs.mkdir(exist_ok=True)
         entry = self._download(document["entry_script"], home / "main.py")
         archive = self._download(document["archive"], home / "archive.zip")
         own = [self._download(url, home / url.rpartition("/")[2]) for url in document["jars"]]
         engine = jars.files("sandbox") + (jars.files("kafka-client") if document["engine"] == "glue" else [])
         properties = home / "spark.properties"
-        settings = {**self.settings(document), "spark.jars": ",".join(str(path) for path in [*engine, *own])}
+        settings = self.settings(document)
+        settings["spark.jars"] = ",".join(str(path) for path in [*engine, *own])
+        settings["spark.eventLog.dir"] = event_logs.as_uri()
         properties.write_text("".join(f"{key} {value}\n" for key, value in sorted(settings.items())))
         command: list[str | Path] = [
             spark_home() / "bin" / "spark-submit", "--properties-file", properties, "--py-files", archive,
@@ -127,7 +133,9 @@ class SandboxSpark:
             command += ["--bind", f"{name}={value}"]
         log = home / "driver.log"
         environment = {**self.stack.environment(), "AWS_CBOR_DISABLE": "true", "JAVA_HOME": str(java_home())}
-        return Job(Process.start(f"job-{run}", command, environment=environment, log=log, cwd=home))
+        return Job(
+            Process.start(f"job-{run}", command, environment=environment, log=log, cwd=home), event_logs
+        )
 
     def _download(self, url: str, target: Path) -> Path:
         bucket, key = split_url(url)
@@ -151,14 +159,26 @@ class SandboxSpark:
         )
 
 
-def ship_event_logs(stack: LocalStack, url: str) -> int:
-    """Copy the event logs written so far to where the deployed job keeps its own; return how many."""
+def ship_event_logs(stack: LocalStack, job: Job, url: str) -> int:
+    """Bring a run's event logs where the deployed job keeps its own, and before the history server.
+
+    Parameters
+    ----------
+    url
+        The launch document's ``event_logs``.
+
+    Returns
+    -------
+    int
+        How many were shipped.
+    """
     bucket, prefix = split_url(url)
-    s3, shipped = stack.client("s3"), 0
-    for path in sorted(EVENT_LOGS.glob("*")):
-        s3.upload_file(str(path), bucket, f"{prefix.rstrip('/')}/{path.name}")
-        shipped += 1
-    return shipped
+    EVENT_LOGS.mkdir(parents=True, exist_ok=True)
+    logs = sorted(job.event_logs.iterdir())
+    for path in logs:
+        stack.client("s3").upload_file(str(path), bucket, f"{prefix.rstrip('/')}/{path.name}")
+        path.rename(EVENT_LOGS / path.name)
+    return len(logs)
 
 
 def forget_tables() -> None:
@@ -169,9 +189,10 @@ def forget_tables() -> None:
 
 @dataclass(frozen=True)
 class Job:
-    """A running job."""
+    """A run of a job; it writes its event logs into a folder of its own."""
 
     process: Process
+    event_logs: Path
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Read the JSON lines that the core has printed so far (``docs/launch-document.md``)."""
