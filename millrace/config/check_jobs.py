@@ -195,22 +195,18 @@ def _transform(path: Path, transform: str, root: FilePath) -> Iterator[Finding]:
         where = f"{'/'.join(parts)}.py" + (f":{line}" if line else "")
         yield Finding(path, transform, f"a module that can be imported; {where}: {error}")
         return
-    functions = _functions(tree)
-    if function not in functions:
+    functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    imported = [
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module != "__future__"
+        for alias in node.names
+    ]
+    if function not in functions + imported:
+        public = [each for each in functions if not each.startswith("_")]
         yield Finding(
             path,
             transform,
-            f"a function of {module}: {', '.join(functions) or 'it has none'}",
-            nearest(function, functions),
+            f"a function of {module}: {', '.join(public) or 'it has none'}",
+            nearest(function, public),
         )
-
-
-def _functions(tree: ast.Module) -> list[str]:
-    """List the names that a module binds to functions, or that it imports."""
-    names = []
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef):
-            names.append(node.name)
-        elif isinstance(node, ast.ImportFrom):
-            names += [alias.asname or alias.name for alias in node.names]
-    return [name for name in names if not name.startswith("_")]

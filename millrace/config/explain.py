@@ -21,6 +21,7 @@ _PATTERNS = {
     r"^vpc-[0-9a-f]{8,17}$": "a VPC id, such as vpc-0123456789abcdef0",
     r"^subnet-[0-9a-f]{8,17}$": "a subnet id, such as subnet-0123456789abcdef0",
     r"^[a-zA-Z0-9._-]{1,249}$": "a Kafka topic name: up to 249 letters, digits, dots, underscores, hyphens",
+    r"^[A-Za-z_][\w]*(\.[A-Za-z_][\w]*)*:[A-Za-z_]\w*$": "a function, such as pipelines.flights.transforms:with_delay",
     r"^(Mon|Tue|Wed|Thu|Fri|Sat|Sun):([01]?\d|2[0-3])$": "a day and an hour, such as Sun:5",
 }
 _KINDS = {
@@ -85,12 +86,16 @@ def _finding(error: Any, model: type[BaseModel]) -> Finding:
             path, f"unknown, {show(value)}", f"one of {', '.join(keys)}", nearest(str(path[-1]), keys)
         )
     if kind == "missing":
-        return Finding(path, MISSING, (field.description if field else None) or "required", None)
+        return Finding(path, MISSING, _required(field))
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         return _tag(path, field, value, context)
     if error["loc"] and error["loc"][-1] == "[key]":
         return Finding(path, f"the name {path[-1]}", _pattern(context))
     return Finding(path, show(value), *_allowed(kind, value, context, error["msg"], field))
+
+
+def _required(field: FieldInfo | None) -> str:
+    return f"required: {field.description}" if field and field.description else "required"
 
 
 def _tag(path: Path, field: FieldInfo | None, value: Any, context: Mapping[str, Any]) -> Finding:

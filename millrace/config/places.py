@@ -8,7 +8,7 @@ from pathlib import Path as FilePath
 
 from millrace.config.document import Tree
 from millrace.config.problems import ConfigurationError, Finding, Path, Problem, dotted
-from millrace.config.secrets import is_secret_key, mask
+from millrace.config.secrets import censor
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,9 @@ class Places:
         return str(file.relative_to(self.root)) if file.is_relative_to(self.root) else str(file)
 
     def problem(self, finding: Finding) -> Problem:
-        """Add file and line to a finding, and hide the value of a key that holds a secret."""
+        """Add file and line to a finding, and hide what is a secret."""
         file, line = self.of(finding.path)
-        secret = any(isinstance(step, str) and is_secret_key(step) for step in finding.path)
-        value = mask(finding.value) if secret else finding.value
+        value = censor(finding.path, finding.value)
         return Problem(file, line, dotted(finding.path), value, finding.allowed, finding.hint)
 
     def error(self, findings: Iterable[Finding]) -> ConfigurationError:

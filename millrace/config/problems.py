@@ -12,10 +12,13 @@ MISSING = "(missing)"
 
 
 def dotted(path: Path) -> str:
-    """Write a path the way people read it: ``jobs.clicks.queries.land.enrich[0].table``."""
+    """Write a path the way people read it: ``jobs.clicks.spark[spark.sql.shuffle.partitions]``."""
     text = ""
     for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+        if isinstance(step, int) or "." in step:
+            text += f"[{step}]"
+        else:
+            text += f".{step}" if text else step
     return text
 
 

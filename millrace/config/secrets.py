@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from millrace.config.document import Tree
-from millrace.config.problems import MISSING, Finding
+from millrace.config.problems import MISSING, Finding, Path
 
 _KEY = re.compile(
     r"pass(word|wd|phrase)|(?<!no)secret|credential|(^|[._-])token($|[._-])|jaas\.config"
@@ -35,11 +35,9 @@ def is_secret_key(key: str) -> bool:
     return _KEY.search(key) is not None
 
 
-def mask(value: str) -> str:
-    """Hide a secret but leave a trace that tells which one it is."""
-    if value == MISSING or _REFERENCE.match(value):
-        return value
-    return f"{value[:2]}…({len(value)} characters)"
+def censor(path: Path, value: str) -> str:
+    """Hide a secret but leave a trace that tells which one it is; other values pass."""
+    return f"{value[:2]}… ({len(value)} characters)" if _is_secret(path, value) else value
 
 
 def findings(tree: Tree) -> Iterator[Finding]:
@@ -51,8 +49,12 @@ def findings(tree: Tree) -> Iterator[Finding]:
         The merged document.
     """
     for path, value in tree.leaves():
-        if not isinstance(value, str) or not value or _REFERENCE.match(value):
-            continue
-        by_key = any(isinstance(step, str) and is_secret_key(step) for step in path)
-        if by_key or any(form.search(value) for form in _FORMS):
-            yield Finding(path, mask(value), ALLOWED, "a secret in plain text")
+        if isinstance(value, str) and value and _is_secret(path, value):
+            yield Finding(path, value, ALLOWED, "a secret in plain text")
+
+
+def _is_secret(path: Path, value: str) -> bool:
+    if value == MISSING or _REFERENCE.match(value):
+        return False
+    by_key = any(isinstance(step, str) and is_secret_key(step) for step in path)
+    return by_key or any(form.search(value) for form in _FORMS)

@@ -1,0 +1,232 @@
+"""The sizing model: batch duration, cores, waves, triggers and limits, as pure functions.
+
+Symbols are those of the model: λ arriving records/s at peak, b core·s per record
+(the inverse of records per second per core), a the fixed seconds of a batch, S the
+latency SLA of one hop in seconds, T the trigger in seconds, L the limit of a batch
+in records, P source partitions, c executor cores.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+class InfeasibleError(ValueError):
+    """No number of cores meets the SLA.
+
+    Attributes
+    ----------
+    term
+        What breaks it: ``overhead`` (a) or ``trigger`` (T).
+    """
+
+    def __init__(self, term: str, message: str) -> None:
+        self.term = term
+        super().__init__(message)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one query has to do in one hop.
+
+    Attributes
+    ----------
+    rate
+        λ, records per second at peak.
+    per_record
+        b, core-seconds for one record.
+    overhead
+        a, seconds of a batch whatever its size.
+    sla
+        S, seconds that this hop may take.
+    trigger
+        T in seconds where it is pinned.
+    """
+
+    rate: float
+    per_record: float
+    overhead: float
+    sla: float
+    trigger: float | None = None
+
+    @property
+    def longest_batch(self) -> float:
+        """min(S − T, S/2) in seconds.
+
+        A record waits T for its batch while batches are shorter than the trigger,
+        and one batch more when they run back to back.
+        """
+        return min(self.sla - (self.trigger or 0.0), self.sla / 2)
+
+
+def cores_needed(work: Work) -> float:
+    """Return the cores, as a real number, above which every record is on time.
+
+    Back to back this is λb / (1 − 2a/S), which is λb·M/(M − a) for the longest
+    batch M = S/2; a pinned trigger can make M shorter, and a batch then has to
+    swallow what arrives in T.
+
+    Raises
+    ------
+    InfeasibleError
+        The fixed cost or the trigger alone uses up the SLA.
+    """
+    longest = work.longest_batch
+    if longest <= work.overhead:
+        if work.sla / 2 <= work.overhead:
+            raise InfeasibleError(
+                "overhead",
+                f"a batch costs {work.overhead:g} s before its first record, and this hop's "
+                f"share of the SLA is {work.sla:g} s: batches may take half of that",
+            )
+        raise InfeasibleError(
+            "trigger",
+            f"a record may wait {work.trigger:g} s for its batch and {work.overhead:g} s of fixed cost, "
+            f"and this hop's share of the SLA is {work.sla:g} s",
+        )
+    span = max(work.trigger or 0.0, longest)
+    return work.rate * work.per_record * span / (longest - work.overhead)
+
+
+def whole_cores(needed: float) -> int:
+    """Return the smallest whole number of cores strictly above ``needed``.
+
+    At equality the capacity equals the load: nothing grows, but no backlog ever drains.
+    """
+    return math.floor(needed) + 1
+
+
+def effective_cores(partitions: int, cores: int) -> float:
+    """Return how many cores work on average: P / ceil(P/c), as partitions run in waves."""
+    return partitions / math.ceil(partitions / cores)
+
+
+def partitions_for(cores: int, needed: float, at_least: int) -> int:
+    """Return the fewest partitions, ``at_least`` or more, whose waves keep ``needed`` cores busy.
+
+    A multiple of the cores always does; fewer may do.
+    """
+    partitions = max(cores, at_least)
+    while effective_cores(partitions, cores) <= needed:
+        partitions += 1
+    return partitions
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How a batch meets the cores.
+
+    Attributes
+    ----------
+    cores
+        c.
+    effective
+        Cores' worth of work done at a time, after waves or the repartition's overhead.
+    repartition
+        Partitions after a shuffle; ``None`` where the source's own are used.
+    """
+
+    cores: int
+    effective: float
+    repartition: int | None
+
+
+def spread(partitions: int, needed: float, overhead: float, *, steady: bool = True) -> Spread:
+    """Choose cores for a source whose partitions are given.
+
+    Parameters
+    ----------
+    partitions
+        P as the reader finds it.
+    needed
+        Cores from :func:`cores_needed`.
+    overhead
+        Extra work per record of a repartition, as a share.
+    steady
+        Whether P stays; on-demand streams change it, so no wave can be counted on.
+
+    Returns
+    -------
+    Spread
+        The fewest cores; waves over the source's partitions where they do, else a repartition.
+    """
+    fewest = whole_cores(needed)
+    if fewest == 1:
+        return Spread(1, 1.0, None)
+    shuffled = whole_cores(needed * (1 + overhead))
+    if steady and partitions > needed:
+        waves = max(1, math.ceil(partitions / needed) - 1)
+        cores = math.ceil(partitions / waves)
+        if cores <= shuffled:
+            return Spread(cores, effective_cores(partitions, cores), None)
+    return Spread(shuffled, shuffled / (1 + overhead), shuffled)
+
+
+def fit(partitions: int, cores: int, needed: float, overhead: float) -> Spread | None:
+    """Spread a batch over cores that are given; ``None`` where they are too few."""
+    if partitions >= cores and effective_cores(partitions, cores) > needed:
+        return Spread(cores, effective_cores(partitions, cores), None)
+    if cores == 1:
+        return Spread(1, 1.0, None) if needed < 1 else None
+    shuffled = cores / (1 + overhead)
+    return Spread(cores, shuffled, cores) if shuffled > needed else None
+
+
+@dataclass(frozen=True)
+class BatchRange:
+    """Trigger and limits of one query.
+
+    Attributes
+    ----------
+    trigger
+        T in seconds.
+    above
+        The limit must be larger, in records, or the backlog grows.
+    most
+        The limit must not be larger, or a full batch breaks the SLA.
+    """
+
+    trigger: float
+    above: float
+    most: float
+
+
+def batch_range(work: Work, effective: float) -> BatchRange:
+    """Return trigger and range of the limit: (λ·max(T, a/(1 − ρ)), (M − a)·c/b].
+
+    Parameters
+    ----------
+    work
+        With ``trigger`` pinned or left to be chosen.
+    effective
+        Cores' worth of work done at a time, more than :func:`cores_needed`.
+
+    Notes
+    -----
+    A trigger that is not pinned is S/2, so that waiting and working share the SLA,
+    or shorter where a batch of S/2 would be too long; two digits are kept.
+    """
+    load = work.rate * work.per_record / effective
+    room = work.longest_batch - work.overhead
+    most = room * effective / work.per_record
+    trigger = work.trigger
+    if trigger is None:
+        trigger = _two_digits_down(min(work.sla / 2, _BELOW_LIMIT * most / work.rate))
+    settled = work.overhead / (1 - load)
+    return BatchRange(trigger, work.rate * max(trigger, settled), most)
+
+
+_BELOW_LIMIT = 0.95
+"""A chosen trigger keeps a twentieth of the limit free, so that the range is never empty by rounding."""
+
+
+def _two_digits_down(value: float) -> float:
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return round(math.floor(value / step + 1e-9) * step, 6)
+
+
+def per_partition(limit: int, partitions: int, above: float) -> int:
+    """Divide a limit by the partitions: rounded down where that still keeps up, else up; never 0."""
+    down = max(1, limit // partitions)
+    return down if down * partitions > above else math.floor(above / partitions) + 1

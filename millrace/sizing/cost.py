@@ -1,0 +1,205 @@
+"""Monthly cost, itemised, from the dated price table. A month has 730 hours."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from millrace.config.engines import EMR_DISK_GIB, GIB, glue_workers
+from millrace.config.model import (
+    Environment,
+    GlueJob,
+    Job,
+    KafkaTopic,
+    KinesisStream,
+    MskCluster,
+    Stream,
+)
+from millrace.sizing import words
+from millrace.sizing.model import CostItem, Figure
+from millrace.sizing.tables import PriceTable
+
+HOURS = 730
+SECONDS = HOURS * 3600
+GB = 10**9
+_PUT_UNIT = 25_000
+_DAY = timedelta(days=1)
+
+
+def item(name: str, quantity: float, price: str, prices: PriceTable, why: str, *, assumed: bool) -> CostItem:
+    """Return one line of the bill: ``quantity`` times a price, which is named where it is unconfirmed."""
+    if not prices.prices[price].confirmed:
+        why += f"; the price {price} is unconfirmed"
+    return CostItem(name, quantity * prices.usd(price), why, assumed)
+
+
+def monthly_gb(stream: Stream) -> float:
+    """Return what a stream takes in, in GB of 10⁹ bytes a month, at its average rate."""
+    traffic = stream.traffic
+    return traffic.records_per_second * traffic.record_size * SECONDS / GB
+
+
+def stream_cost(
+    stream: Stream, partitions: Figure[int], readers: int, prices: PriceTable
+) -> tuple[CostItem, ...]:
+    """Return what a Kinesis stream costs; topics are paid for with their cluster.
+
+    Parameters
+    ----------
+    stream
+        Somebody else's costs this environment nothing.
+    partitions
+        Shards, of which provisioned streams pay each.
+    readers
+        Queries that read it without fan-out.
+    prices
+        Of the environment's region.
+    """
+    if isinstance(stream, KafkaTopic) or stream.existing is not None:
+        return ()
+    if stream.mode == "on-demand":
+        return _on_demand(stream, readers, prices)
+    shards, guess = partitions.value, partitions.assumed
+    hours = shards * HOURS
+    traffic = stream.traffic
+    units = traffic.records_per_second * SECONDS * -(-int(traffic.record_size) // _PUT_UNIT) / 1e6
+    volume_guess = traffic.basis == "assumed"
+    items = [
+        item(
+            "shards",
+            hours,
+            "kinesis.shard_hour",
+            prices,
+            f"{words.count(shards, 'shard')} for {HOURS} h",
+            assumed=guess,
+        ),
+        item(
+            "puts",
+            units,
+            "kinesis.million_put_units",
+            prices,
+            f"{units:,.0f} million PUT units of 25 KB",
+            assumed=volume_guess,
+        ),
+    ]
+    if stream.retention > _DAY:
+        price = "kinesis.extended_retention_shard_hour"
+        items.append(item("retention", hours, price, prices, "longer than 24 h, by the shard", assumed=guess))
+    if stream.retention > 7 * _DAY:
+        kept = monthly_gb(stream) * ((stream.retention - 7 * _DAY) / timedelta(hours=HOURS))
+        price = "kinesis.long_retention_gb_month"
+        items.append(
+            item("long retention", kept, price, prices, f"{kept:,.0f} GB beyond 7 days", assumed=volume_guess)
+        )
+    if stream.fan_out_consumers:
+        count = len(stream.fan_out_consumers)
+        price = "kinesis.fan_out_consumer_shard_hour"
+        why = f"{words.count(count, 'consumer')} on {words.count(shards, 'shard')}"
+        items.append(item("fan-out", hours * count, price, prices, why, assumed=guess))
+        volume = monthly_gb(stream) * count
+        items.append(
+            item(
+                "fan-out data",
+                volume,
+                "kinesis.fan_out_gb",
+                prices,
+                f"{volume:,.0f} GB",
+                assumed=volume_guess,
+            )
+        )
+    return tuple(items)
+
+
+def _on_demand(stream: KinesisStream, readers: int, prices: PriceTable) -> tuple[CostItem, ...]:
+    volume = monthly_gb(stream)
+    guess = stream.traffic.basis == "assumed"
+    name = "kinesis.on_demand."
+    items = [
+        item("stream", HOURS, f"{name}stream_hour", prices, f"{HOURS} h", assumed=False),
+        item("data in", volume, f"{name}gb_in", prices, f"{volume:,.0f} GB", assumed=guess),
+    ]
+    if readers:
+        why = f"{volume:,.0f} GB to {readers} reader{'s' * (readers > 1)}"
+        items.append(item("data out", volume * readers, f"{name}gb_out", prices, why, assumed=guess))
+    if stream.fan_out_consumers:
+        out = volume * len(stream.fan_out_consumers)
+        items.append(item("fan-out data", out, f"{name}fan_out_gb", prices, f"{out:,.0f} GB", assumed=guess))
+    if stream.retention > _DAY:
+        kept = volume * ((stream.retention - _DAY) / timedelta(hours=HOURS))
+        price = f"{name}extended_retention_gb_month"
+        items.append(item("retention", kept, price, prices, f"{kept:,.0f} GB beyond 24 h", assumed=guess))
+    return tuple(items)
+
+
+def job_cost(job: Job, workers: Figure[int], prices: PriceTable) -> tuple[CostItem, ...]:
+    """Return what a job costs when all its workers run all month: the most that it can.
+
+    Parameters
+    ----------
+    job
+        Engine and worker.
+    workers
+        Executors and the driver.
+    prices
+        Of the environment's region.
+    """
+    count, guess = workers.value, workers.assumed
+    hours = count * HOURS
+    if isinstance(job, GlueJob):
+        worker = glue_workers(job.version)[job.worker]
+        price = "glue.memory_dpu_hour" if worker.memory_optimized else "glue.dpu_hour"
+        why = f"at most, {count} {job.worker} of {worker.dpu:g} DPU for {HOURS} h"
+        return (item("workers", hours * worker.dpu, price, prices, why, assumed=guess),)
+    vcpu, memory = job.worker.vcpu, job.worker.memory / GIB
+    base = f"emr.{job.architecture}."
+    items = [
+        item(
+            "vCPU",
+            hours * vcpu,
+            f"{base}vcpu_hour",
+            prices,
+            f"at most, {count} workers of {vcpu} vCPU for {HOURS} h",
+            assumed=guess,
+        ),
+        item(
+            "memory",
+            hours * memory,
+            f"{base}gib_hour",
+            prices,
+            f"at most, {count} workers of {memory:g} GiB for {HOURS} h",
+            assumed=guess,
+        ),
+    ]
+    extra = job.worker.disk / GIB - EMR_DISK_GIB[0]
+    if extra > 0:
+        why = f"{extra:g} GiB above the {EMR_DISK_GIB[0]} that are included, on {count} workers"
+        items.append(item("disk", hours * extra, "emr.disk_gib_hour", prices, why, assumed=guess))
+    return tuple(items)
+
+
+def shared_cost(environment: Environment, prices: PriceTable) -> tuple[CostItem, ...]:
+    """Return what no stream or job owns alone: keys, and endpoints of a VPC that we make."""
+    own_streams = any(
+        isinstance(stream, KinesisStream) and stream.existing is None
+        for stream in environment.streams.values()
+    )
+    clusters = [each for each in environment.kafka.values() if isinstance(each, MskCluster)]
+    classes = [
+        "lake",
+        "logs",
+        *["streams"] * own_streams,
+        *["Kafka"] * any(cluster.tier != "serverless" for cluster in clusters),
+    ]
+    items = [
+        item("keys", len(classes), "kms.key_month", prices, f"one each: {', '.join(classes)}", assumed=False)
+    ]
+    if environment.network.vpc is None:
+        services = ["logs", "monitoring", "kms", "sts", "glue"]
+        if any(isinstance(stream, KinesisStream) for stream in environment.streams.values()):
+            services.append("kinesis-streams")
+        if clusters:
+            services.append("kafka")
+        zones = environment.network.availability_zones
+        why = f"{', '.join(services)} in {zones} zones; without NAT"
+        price = "network.endpoint_month"
+        items.append(item("endpoints", len(services) * zones, price, prices, why, assumed=False))
+    return tuple(items)

@@ -1,0 +1,155 @@
+"""What each query has to do: its stream's peak, its share of the SLA, the cores it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from millrace.config.model import DeriveQuery, Environment, Job, LandQuery
+from millrace.config.problems import MISSING, Finding, Path
+from millrace.config.units import format_duration
+from millrace.sizing.capacity import InfeasibleError, Work, cores_needed
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One query as the model sees it.
+
+    Attributes
+    ----------
+    stream
+        The stream whose records it handles, landed by itself or by another query.
+    lands
+        Whether it reads the stream itself.
+    work
+        λ, b, a, S and T.
+    needed
+        Cores as a real number, the spare share included.
+    assumed
+        Whether the traffic or the job's rate was never measured.
+    share
+        In words, how this hop's S follows from the job's SLA.
+    """
+
+    job: str
+    query: str
+    stream: str
+    lands: bool
+    work: Work
+    needed: float
+    assumed: bool
+    share: str
+
+    @property
+    def path(self) -> Path:
+        """Where the query stands in the file."""
+        return ("jobs", self.job, "queries", self.query)
+
+
+def hops(environment: Environment) -> tuple[list[Hop], list[Finding]]:
+    """Work out every query's demand.
+
+    Returns
+    -------
+    tuple
+        The hops that can be met, and a finding for each that no number of cores can.
+    """
+    found: list[Hop] = []
+    problems: list[Finding] = []
+    for job_name, job in environment.jobs.items():
+        for query_name, query in job.queries.items():
+            hop = _hop(environment, job_name, job, query_name, query)
+            try:
+                needed = cores_needed(hop.work)
+            except InfeasibleError as error:
+                problems.append(_infeasible(hop, job, query, error))
+                continue
+            # Spare partitions come with their cores: one without a core would be a second wave.
+            spare = environment.partition_buffer if job.cores is None else 0.0
+            found.append(replace(hop, needed=needed * (1 + spare)))
+    return found, problems
+
+
+def _hop(
+    environment: Environment, job_name: str, job: Job, query_name: str, query: LandQuery | DeriveQuery
+) -> Hop:
+    stream = query.source if isinstance(query, LandQuery) else _landed_from(environment, query.source)
+    traffic = environment.streams[stream].traffic
+    if isinstance(query, LandQuery):
+        sla, share = _landing_share(environment, job, query)
+    else:
+        sla, share = _deriving_share(environment, job, query)
+    work = Work(
+        rate=traffic.records_per_second * traffic.peak_factor,
+        per_record=1 / job.rate.records_per_second_per_core,
+        overhead=job.rate.batch_overhead.total_seconds(),
+        sla=sla,
+        trigger=query.trigger.total_seconds() if query.trigger is not None else None,
+    )
+    return Hop(
+        job=job_name,
+        query=query_name,
+        stream=stream,
+        lands=isinstance(query, LandQuery),
+        work=work,
+        needed=0.0,
+        assumed="assumed" in (traffic.basis, job.rate.basis),
+        share=share,
+    )
+
+
+def _landing(environment: Environment, table: str) -> tuple[Job, LandQuery]:
+    return next(
+        (job, query)
+        for job in environment.jobs.values()
+        for query in job.queries.values()
+        if isinstance(query, LandQuery) and query.table == table
+    )
+
+
+def _landed_from(environment: Environment, table: str) -> str:
+    return _landing(environment, table)[1].source
+
+
+def _landing_share(environment: Environment, job: Job, query: LandQuery) -> tuple[float, str]:
+    """Half of the tightest SLA that waits for this table, or all of the job's own.
+
+    A record that is landed and then derived passes two triggers, and the ages add.
+    """
+    readers = [
+        other.latency.total_seconds()
+        for other in environment.jobs.values()
+        for each in other.queries.values()
+        if isinstance(each, DeriveQuery) and each.source == query.table
+    ]
+    own = job.latency.total_seconds()
+    half = min(readers, default=2 * own) / 2
+    if half < own:
+        return half, f"{half:g} s, half of the {2 * half:g} s SLA, as a derive query needs the rest"
+    return own, f"{own:g} s, the whole SLA"
+
+
+def _deriving_share(environment: Environment, job: Job, query: DeriveQuery) -> tuple[float, str]:
+    landing_job, landing = _landing(environment, query.source)
+    landed, _ = _landing_share(environment, landing_job, landing)
+    own = job.latency.total_seconds()
+    return own - landed, f"{own - landed:g} s, what landing leaves of the {own:g} s SLA"
+
+
+def _infeasible(hop: Hop, job: Job, query: LandQuery | DeriveQuery, error: InfeasibleError) -> Finding:
+    if error.term == "trigger" and query.trigger is not None:
+        room = hop.work.sla - hop.work.overhead
+        return Finding(
+            (*hop.path, "trigger"),
+            format_duration(query.trigger),
+            f"less than {room:g}s: {error}",
+            "or raise latency",
+        )
+    hops_in_sla = job.latency.total_seconds() / hop.work.sla
+    least = 2 * hop.work.overhead * hops_in_sla
+    default = "latency" not in job.model_fields_set
+    return Finding(
+        ("jobs", hop.job, "latency"),
+        f"{MISSING}, so {format_duration(job.latency)}" if default else format_duration(job.latency),
+        f"more than {least:g}s for {hop.query}: {error}",
+        "or lower rate.batch_overhead (a), if the benchmark says so",
+    )

@@ -1,0 +1,215 @@
+"""Brokers, their type and their storage, from the traffic of a cluster's topics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from millrace.config.model import Environment, KafkaTopic, MskCluster
+from millrace.config.problems import Finding
+from millrace.sizing.cost import HOURS, item, monthly_gb
+from millrace.sizing.model import ClusterPlan, CostItem, Figure
+from millrace.sizing.tables import LimitTable, PriceTable, limits
+
+MIB, GIB = 1024**2, 1024**3
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the topics of a cluster ask of its brokers, all topics together.
+
+    Attributes
+    ----------
+    mib_in
+        MiB/s from producers at peak.
+    stored_gib
+        Kept by retention at the average rate, with replicas.
+    replicas
+        Partitions with their replicas.
+    gb_month
+        In by the month, at the average rate, in GB of 10⁹ bytes.
+    """
+
+    mib_in: float
+    stored_gib: float
+    replicas: int
+    gb_month: float
+    partitions: int
+    readers: int
+    assumed: bool
+
+
+def replication(zones: int) -> int:
+    """Return the copies of each partition: one in each zone, three at most."""
+    return min(3, zones)
+
+
+def load(
+    environment: Environment, cluster: str, partitions: Mapping[str, int], readers: Mapping[str, int]
+) -> Load:
+    """Add up the topics of one cluster, those of others on it included.
+
+    Parameters
+    ----------
+    environment
+        The loaded file.
+    cluster
+        Its name.
+    partitions, readers
+        By stream.
+    """
+    topics = {
+        name: stream
+        for name, stream in environment.streams.items()
+        if isinstance(stream, KafkaTopic) and stream.cluster == cluster
+    }
+    copies = replication(zones(environment))
+    count = sum(partitions[name] for name in topics)
+    return Load(
+        mib_in=sum(
+            t.traffic.records_per_second * t.traffic.peak_factor * t.traffic.record_size
+            for t in topics.values()
+        )
+        / MIB,
+        stored_gib=sum(
+            t.traffic.records_per_second * t.traffic.record_size * t.retention.total_seconds()
+            for t in topics.values()
+        )
+        * copies
+        / GIB,
+        replicas=count * copies,
+        gb_month=sum(monthly_gb(t) for t in topics.values()),
+        partitions=count,
+        readers=max((readers[name] for name in topics), default=0),
+        assumed=any(t.traffic.basis == "assumed" for t in topics.values()),
+    )
+
+
+def zones(environment: Environment) -> int:
+    """Return the Availability Zones that brokers stand in."""
+    network = environment.network
+    return min(3, len(network.subnets)) if network.vpc is not None else network.availability_zones
+
+
+def plan_cluster(
+    name: str, cluster: MskCluster, asked: Load, zone_count: int, prices: PriceTable
+) -> tuple[ClusterPlan | None, list[Finding]]:
+    """Size one MSK cluster: the cheapest broker type that carries the load.
+
+    Returns
+    -------
+    tuple
+        The plan, or ``None`` with the findings that forbid one.
+    """
+    if cluster.tier == "serverless":
+        return ClusterPlan(name, cluster.tier, None, None, None, _serverless_cost(asked, prices)), []
+    known = limits()
+    prefix = "express." if cluster.tier == "express" else "kafka."
+    types = [each for each in known.brokers if each.startswith(prefix)]
+    if cluster.broker_type is not None and cluster.broker_type not in types:
+        allowed = f"with tier {cluster.tier}: {', '.join(types)}"
+        return None, [Finding(("kafka", name, "broker_type"), cluster.broker_type, allowed)]
+    candidates = types if cluster.broker_type is None else [cluster.broker_type]
+    disk = cluster.tier == "standard"
+    needs = {each: _brokers(each, asked, zone_count, known, disk=disk) for each in candidates}
+    kind = min(candidates, key=lambda each: (needs[each] * prices.usd(f"msk.{each}_hour"), needs[each]))
+    if cluster.brokers is not None:
+        able = [each for each in candidates if needs[each] <= cluster.brokers]
+        if not able:
+            largest = min(candidates, key=lambda each: needs[each])
+            allowed = f"at least {needs[largest]} of {largest}: {_why(largest, asked, zone_count, known)}"
+            return None, [Finding(("kafka", name, "brokers"), str(cluster.brokers), allowed)]
+        kind = min(able, key=lambda each: prices.usd(f"msk.{each}_hour"))
+    return _provisioned(name, cluster, kind, needs[kind], asked, zone_count, prices), []
+
+
+def _provisioned(
+    name: str,
+    cluster: MskCluster,
+    kind: str,
+    needed: int,
+    asked: Load,
+    zone_count: int,
+    prices: PriceTable,
+) -> ClusterPlan:
+    known = limits()
+    why = _why(kind, asked, zone_count, known)
+    brokers = (
+        Figure(cluster.brokers, "brokers", f"pinned; {needed} would do: {why}", "pinned")
+        if cluster.brokers is not None
+        else Figure(needed, "brokers", why, assumed=asked.assumed)
+    )
+    broker_type = (
+        Figure(kind, "type", "pinned", "pinned")
+        if cluster.broker_type is not None
+        else Figure(kind, "type", "the cheapest that carries the load", assumed=asked.assumed)
+    )
+    cost = [
+        item(
+            "brokers",
+            brokers.value * HOURS,
+            f"msk.{kind}_hour",
+            prices,
+            f"{brokers.value} {kind} for {HOURS} h",
+            assumed=brokers.assumed or broker_type.assumed,
+        )
+    ]
+    storage = None
+    if cluster.tier == "standard":
+        room = known["msk.storage.headroom"]
+        each = max(1, math.ceil(asked.stored_gib * room / brokers.value))
+        why = f"{asked.stored_gib:,.1f} GiB by retention in {replication(zone_count)} copies, {room:g} times that"
+        storage = Figure(each, "GiB", why, assumed=asked.assumed)
+        stored: float = each * brokers.value
+        why = f"{each} GiB on each of {brokers.value} brokers"
+    else:
+        stored = asked.stored_gib / replication(zone_count)
+        why = f"{stored:,.1f} GiB by retention, copies included in the price"
+        cost.append(
+            item(
+                "data in",
+                asked.gb_month,
+                "msk.express.gb_in",
+                prices,
+                f"{asked.gb_month:,.0f} GB",
+                assumed=asked.assumed,
+            )
+        )
+    cost.append(item("storage", stored, "msk.storage_gb_month", prices, why, assumed=asked.assumed))
+    return ClusterPlan(name, cluster.tier, brokers, broker_type, storage, tuple(cost))
+
+
+def _brokers(kind: str, asked: Load, zone_count: int, known: LimitTable, *, disk: bool) -> int:
+    """Return the fewest brokers, as many in each zone, for bytes in, replicas and disk."""
+    broker = known.brokers[kind]
+    terms = [asked.mib_in / broker.mib_in, asked.replicas / broker.partitions]
+    if disk:
+        terms.append(asked.stored_gib * known["msk.storage.headroom"] / known["msk.broker.storage_gib"])
+    return zone_count * max(1, math.ceil(max(terms) / zone_count))
+
+
+def _why(kind: str, asked: Load, zone_count: int, known: LimitTable) -> str:
+    broker = known.brokers[kind]
+    taken = f"{broker.mib_in:g} MiB/s a broker" + ("" if broker.confirmed else ", unconfirmed")
+    return f"{asked.mib_in:,.1f} MiB/s in at peak ({taken}), as many in each of {zone_count} zones"
+
+
+def _serverless_cost(asked: Load, prices: PriceTable) -> tuple[CostItem, ...]:
+    name, guess = "msk.serverless.", asked.assumed
+    out = asked.gb_month * asked.readers
+    stored = asked.stored_gib
+    return (
+        item("cluster", HOURS, f"{name}cluster_hour", prices, f"{HOURS} h", assumed=False),
+        item(
+            "partitions",
+            asked.partitions * HOURS,
+            f"{name}partition_hour",
+            prices,
+            f"{asked.partitions} partitions",
+            assumed=guess,
+        ),
+        item("data in", asked.gb_month, f"{name}gb_in", prices, f"{asked.gb_month:,.0f} GB", assumed=guess),
+        item("data out", out, f"{name}gb_out", prices, f"{out:,.0f} GB", assumed=guess),
+        item("storage", stored, "msk.storage_gb_month", prices, f"{stored:,.1f} GiB", assumed=guess),
+    )

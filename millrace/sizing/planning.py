@@ -1,0 +1,159 @@
+"""From an environment to its plan."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from millrace.config.model import Environment, KinesisStream, MskCluster
+from millrace.config.problems import Finding
+from millrace.sizing.capacity import whole_cores
+from millrace.sizing.cost import shared_cost, stream_cost
+from millrace.sizing.hops import Hop, hops
+from millrace.sizing.jobs import Source, plan_job, shares
+from millrace.sizing.kafka import load, plan_cluster, zones
+from millrace.sizing.model import ClusterPlan, Figure, JobPlan, Plan, StreamPlan
+from millrace.sizing.streams import partitions
+from millrace.sizing.tables import PriceTable, price_regions, prices
+
+
+def plan(environment: Environment) -> Plan:
+    """Size everything in an environment.
+
+    Parameters
+    ----------
+    environment
+        From :func:`millrace.config.load`, or built by a program.
+
+    Returns
+    -------
+    Plan
+        Immutable; the same environment always gives the same plan.
+
+    Raises
+    ------
+    millrace.config.ConfigurationError
+        An SLA that no number of cores meets, a pinned number that breaks a limit,
+        a region without a price table; all of them at once.
+    """
+    if environment.region not in price_regions():
+        allowed = f"a region with a price table: {', '.join(price_regions())}"
+        raise environment.places.error([Finding(("region",), environment.region, allowed)])
+    table = prices(environment.region)
+    demands, problems = hops(environment)
+    if problems:
+        raise environment.places.error(problems)
+    streams, problems = _streams(environment, demands, table)
+    clusters, wrong = _clusters(environment, demands, streams, table)
+    problems += wrong
+    jobs, wrong = _jobs(environment, demands, streams, table)
+    problems += wrong
+    if problems:
+        raise environment.places.error(problems)
+    return Plan(
+        environment=environment.name,
+        region=environment.region,
+        prices=table.read,
+        streams=MappingProxyType(streams),
+        clusters=MappingProxyType(clusters),
+        jobs=MappingProxyType(jobs),
+        shared=shared_cost(environment, table),
+        warnings=_warnings(environment, demands),
+    )
+
+
+def _readers(demands: list[Hop], stream: str) -> list[Hop]:
+    return [hop for hop in demands if hop.stream == stream and hop.lands]
+
+
+def _streams(
+    environment: Environment, demands: list[Hop], table: PriceTable
+) -> tuple[dict[str, StreamPlan], list[Finding]]:
+    found, problems = {}, []
+    for name, stream in environment.streams.items():
+        readers = _readers(demands, name)
+        expected, wrong = partitions(name, stream, readers, _pinned_cores(environment, demands, readers))
+        if wrong is not None:
+            problems.append(wrong)
+        kinesis = isinstance(stream, KinesisStream)
+        on_demand = isinstance(stream, KinesisStream) and stream.mode == "on-demand"
+        found[name] = StreamPlan(
+            name=name,
+            kind=stream.kind,
+            mode=stream.mode if isinstance(stream, KinesisStream) else "topic",
+            partitions=None if on_demand else expected,
+            expected_partitions=expected,
+            cost=stream_cost(stream, expected, len(readers), table) if kinesis else (),
+        )
+    return found, problems
+
+
+def _pinned_cores(environment: Environment, demands: list[Hop], readers: list[Hop]) -> int | None:
+    """Return what the busiest reader gets of its job's pinned cores."""
+    if not readers:
+        return None
+    main = max(readers, key=lambda hop: hop.needed)
+    cores = environment.jobs[main.job].cores
+    if cores is None:
+        return None
+    own = [hop for hop in demands if hop.job == main.job]
+    given = shares(cores, own)
+    return given[own.index(main)] if given else whole_cores(main.needed)
+
+
+def _clusters(
+    environment: Environment, demands: list[Hop], streams: dict[str, StreamPlan], table: PriceTable
+) -> tuple[dict[str, ClusterPlan], list[Finding]]:
+    found, problems = {}, []
+    counts = {name: each.expected_partitions.value for name, each in streams.items()}
+    readers = {name: len(_readers(demands, name)) for name in streams}
+    for name, cluster in environment.kafka.items():
+        if not isinstance(cluster, MskCluster):
+            continue
+        asked = load(environment, name, counts, readers)
+        sized, wrong = plan_cluster(name, cluster, asked, zones(environment), table)
+        problems += wrong
+        if sized is not None:
+            found[name] = sized
+    return found, problems
+
+
+def _jobs(
+    environment: Environment, demands: list[Hop], streams: dict[str, StreamPlan], table: PriceTable
+) -> tuple[dict[str, JobPlan], list[Finding]]:
+    found, problems = {}, []
+    sources = {
+        name: Source(
+            each.expected_partitions.value, steady=each.partitions is not None, kinesis=each.kind == "kinesis"
+        )
+        for name, each in streams.items()
+    }
+    for name, job in environment.jobs.items():
+        own = [hop for hop in demands if hop.job == name]
+        sized, wrong = plan_job(name, job, own, sources, table)
+        problems += wrong
+        if sized is not None:
+            found[name] = sized
+    return found, problems
+
+
+def _warnings(environment: Environment, demands: list[Hop]) -> tuple[str, ...]:
+    found = [
+        f"streams.{name}: no job reads it"
+        for name in environment.streams
+        if not any(hop.stream == name for hop in demands)
+    ]
+    return tuple(found)
+
+
+def total(items: Plan) -> Figure[float]:
+    """Add up everything a plan costs in a month, in USD."""
+    lines = [
+        *items.shared,
+        *(line for stream in items.streams.values() for line in stream.cost),
+        *(line for cluster in items.clusters.values() for line in cluster.cost),
+        *(line for job in items.jobs.values() for line in job.cost),
+    ]
+    why = f"prices of {items.prices.isoformat()}, every worker running all month"
+    return Figure(
+        sum(line.usd for line in lines), "USD/month", why, assumed=any(each.assumed for each in lines)
+    )
