@@ -124,15 +124,15 @@ def _landing_share(environment: Environment, job: Job, query: LandQuery) -> tupl
     own = job.latency.total_seconds()
     half = min(readers, default=2 * own) / 2
     if half < own:
-        return half, f"{half:g} s, half of the {2 * half:g} s SLA, as a derive query needs the rest"
-    return own, f"{own:g} s, the whole SLA"
+        return half, f"{half:g} s (half of the {2 * half:g} s SLA, deriving takes the rest)"
+    return own, f"{own:g} s (the whole SLA)"
 
 
 def _deriving_share(environment: Environment, job: Job, query: DeriveQuery) -> tuple[float, str]:
     landing_job, landing = _landing(environment, query.source)
     landed, _ = _landing_share(environment, landing_job, landing)
     own = job.latency.total_seconds()
-    return own - landed, f"{own - landed:g} s, what landing leaves of the {own:g} s SLA"
+    return own - landed, f"{own - landed:g} s (what landing leaves of the {own:g} s SLA)"
 
 
 def _infeasible(hop: Hop, job: Job, query: LandQuery | DeriveQuery, error: InfeasibleError) -> Finding:

@@ -171,7 +171,7 @@ def _query(hop: Hop, query: Query, spread_: Spread, source: Source) -> tuple[Que
     if query.trigger is not None:
         trigger = Figure(span.trigger, "s", f"pinned; this hop has {hop.share}", "pinned")
     else:
-        why = f"waiting and working share {hop.share}"
+        why = f"waiting and working share this hop's {hop.share}"
         trigger = Figure(span.trigger, "s", why, assumed=hop.assumed)
     batch = shard = None
     if isinstance(query, LandQuery):
@@ -197,7 +197,7 @@ def _limit(hop: Hop, query: LandQuery, above: float, most: float) -> tuple[Figur
     pinned = query.records_per_batch
     longest = f"{hop.work.longest_batch:g} s"
     if pinned is None:
-        why = f"the most that a batch of {longest} takes; {above:,.0f} arrive meanwhile at peak"
+        why = f"a batch of {longest} takes so many; at least {above:,.0f} keep up with the peak"
         return Figure(max(1, math.floor(most)), "records", why, assumed=hop.assumed), []
     figure = Figure(pinned, "records", f"pinned, between {above:,.0f} and {most:,.0f}", "pinned")
     if above < pinned <= most:

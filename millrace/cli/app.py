@@ -1,0 +1,59 @@
+"""Puts the verbs together and turns what a user can get wrong into one message and exit status 2."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from millrace.cli import plan, sandbox
+from millrace.cli.console import show_problems
+from millrace.config import ConfigurationError
+
+app = typer.Typer(
+    name="millrace",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Sizes, deploys, runs and tunes Spark Structured Streaming on AWS Glue and EMR Serverless.\n\n"
+    "You say what you want in [bold]environments/NAME.yaml[/bold]; everything else is computed from it.",
+    epilog="Start with: [bold]millrace plan --env minimal[/bold]",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            typer.echo(f"millrace {version('millrace')}")
+        except PackageNotFoundError:
+            typer.echo("millrace, from a working copy")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is.")
+    ] = False,
+) -> None:
+    del version
+
+
+plan.register(app)
+sandbox.register(app)
+
+
+def main() -> None:
+    """Run the command line.
+
+    Exit status: 0, or 2 for a mistake of the caller's, told in one message without a traceback.
+    """
+    try:
+        app(prog_name="millrace")
+    except ConfigurationError as error:
+        show_problems(error)
+        sys.exit(2)
