@@ -42,13 +42,14 @@ class Checkpoint:
             The offset, decoded from JSON; None where nothing is known, which is so
             for the first batch of a checkpoint.
         """
-        if batch == 0:
-            return None
+        return None if batch == 0 else self.end_of(spark, batch - 1)
+
+    def end_of(self, spark: SparkSession, batch: int) -> Any:
+        """Offset at which a batch ends, which Spark writes before it runs the batch; None where unknown."""
         try:
-            log = read_text(spark, f"{self.location}/offsets/{batch - 1}")
+            return parse_offset(read_text(spark, f"{self.location}/offsets/{batch}"))
         except FileNotFoundError:
             return None
-        return parse_offset(log)
 
 
 def parse_offset(log: str) -> Any:

@@ -36,6 +36,8 @@ from pyspark.sql.utils import ParseException  # type: ignore[attr-defined]  # it
 
 from etl.errors import StartError
 
+NOT_ONE = "not exactly one JSON object"
+
 _OPTIONS = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": "corrupt",
@@ -115,8 +117,9 @@ class JsonDecoder:
     Spark's parser reads the first JSON value of a text and is content. So the payload is
     set between ``{"w":[`` and ``],"end":1}``: whatever follows the first object (a second
     one, a brace too many, a cut line glued to the next) then breaks the syntax, makes a second
-    element, or hides ``end``. Only text that itself closes the bracket and opens another
-    one in matching form (``{…}],"k":[{…}``) would pass, as its first object.
+    element, or hides ``end``. Only text with a closing bracket of its own can get out
+    of that (``{…}],"k":[{…}``); such a payload is read once more between ``{"w":`` and
+    ``,"end":1}``, which only a brace could leave. No text leaves both.
 
     Parameters
     ----------
@@ -141,10 +144,12 @@ class JsonDecoder:
             (the payload of a dead letter), ``_stage`` and ``_error`` (null for a good record).
         """
         kept = [c for c in rows.columns if c != "payload"]
-        wrapped = F.concat(F.lit('{"w":['), F.col("payload").cast("string"), F.lit('],"end":1}'))
-        decoded = rows.select(*kept, "payload", wrapped.alias("wrapped")).select(
+        wrapped = F.concat(F.lit('{"w":['), F.col("text"), F.lit('],"end":1}'))
+        texts = rows.select(*kept, "payload", F.col("payload").cast("string").alias("text"))
+        decoded = texts.select("*", wrapped.alias("wrapped")).select(
             *kept,
             "payload",
+            "text",
             "wrapped",
             F.from_json("wrapped", _wrap(nullable(self.schema)), _OPTIONS).alias("decoded"),
         )
@@ -171,6 +176,10 @@ class JsonDecoder:
             .when(F.length(payload) == 0, _reason("decode", F.lit("empty record")))
             .when(~valid, _reason("decode", F.lit("not UTF-8")))
             .when(decoded["corrupt"].isNotNull() | ~F.coalesce(one, F.lit(False)), self._diagnosis(record))
+            .when(
+                F.col("text").contains("]") & self._braced["end"].isNull(),
+                _reason("decode", F.lit(NOT_ONE)),
+            )
         )
         required = list(_required(self.schema, record))
         if required:
@@ -185,6 +194,12 @@ class JsonDecoder:
                 ),
             )
         return verdict
+
+    @property
+    def _braced(self) -> Column:
+        """The payload as a member instead of an element; its own content is checked and skipped."""
+        braced = F.concat(F.lit('{"w":'), F.col("text"), F.lit(',"end":1}'))
+        return F.from_json(braced, StructType([StructField("end", IntegerType())]), _OPTIONS)
 
     def _diagnosis(self, record: Column) -> Column:
         """Tell "not an object" from "wrong type": parse again, with any type allowed (bad records only)."""
@@ -213,7 +228,7 @@ class JsonDecoder:
         return F.when(
             F.coalesce(is_object, F.lit(False)),
             _reason("schema", F.concat(F.lit("wrong type: "), where)),
-        ).otherwise(_reason("decode", F.lit("not exactly one JSON object")))
+        ).otherwise(_reason("decode", F.lit(NOT_ONE)))
 
 
 def _wrap(element: DataType) -> StructType:

@@ -138,11 +138,18 @@ def snapshot_bound(landing: Any, start: Any) -> datetime | None:
         None where the table no longer knows, or the batch begins with its first append.
     """
     snapshot = landing.snapshot(int(start["snapshot_id"])) if start else None
-    while snapshot is not None and snapshot.parentId() is not None:
-        snapshot = landing.snapshot(snapshot.parentId())
-        if snapshot is not None and snapshot.operation() == "append":
-            return datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=UTC)
-    return None
+    if snapshot is None:
+        return None
+    finished = not start["scan_all_files"] and start["position"] >= int(
+        snapshot.summary().getOrDefault("added-data-files", "0")
+    )
+    while not (finished and snapshot.operation() == "append"):
+        parent = snapshot.parentId()
+        snapshot = landing.snapshot(parent) if parent is not None else None
+        if snapshot is None:
+            return None
+        finished = True
+    return datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=UTC)
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,9 @@ class ReferenceTable:
         if not self.table.exists(spark):
             raise StartError(f"enrichment: there is no table {self.table}")
         there = spark.table(str(self.table)).columns
+        ours = sorted(c for c in self.settings.columns if c.startswith("_"))
+        if ours:
+            raise StartError(f"enrichment: names that begin with _ are taken: {', '.join(ours)}")
         missing = sorted({*self.settings.on.values(), *self.settings.columns.values()} - set(there))
         if missing:
             raise StartError(f"enrichment: table {self.table} has no column {', '.join(missing)}")
@@ -87,19 +90,26 @@ class ReferenceTable:
         keys = {f"_key_{i}": column for i, column in enumerate(self.settings.on.values())}
         values = self.settings.columns
         grouped = (
-            spark.table(str(self.table))
+            self._pinned(spark)
             .dropna(subset=list(self.settings.on.values()))
             .groupBy(*(F.col(column).alias(key) for key, column in keys.items()))
             .agg(
                 F.min(F.struct(*(F.col(c).alias(new) for new, c in values.items()))).alias("value"),
-                F.count(F.lit(1)).alias("n"),
+                F.count(F.lit(1)).alias("_rows"),
             )
         )
         held = grouped.select(
-            *keys, *(F.col("value").getField(new).alias(new) for new in values), "n"
+            *keys, *(F.col("value").getField(new).alias(new) for new in values), "_rows"
         ).cache()
-        ambiguous = held.where("n > 1").count()
-        return Reference(held.drop("n"), ambiguous, self.clock())
+        ambiguous = held.where(F.col("_rows") > 1).count()
+        return Reference(held.drop("_rows"), ambiguous, self.clock())
+
+    def _pinned(self, spark: SparkSession) -> DataFrame:
+        """The table as it is now: Spark reads a cached table again whenever the same application writes it."""
+        snapshot = self.table.metadata(spark).currentSnapshot()
+        if snapshot is None:
+            return spark.table(str(self.table))
+        return spark.read.option("snapshot-id", str(snapshot.snapshotId())).table(str(self.table))
 
     def join(self, stream: DataFrame, rows: DataFrame) -> DataFrame:
         """Add the new columns; null where the table has no row for a record.

@@ -66,11 +66,12 @@ def table_schema(headers: StructField, schema: StructType) -> StructType:
     )
 
 
-def kafka_bound(source: str, topic: str, start: Any) -> Bound:
+def kafka_bound(source: str, topic: str, start: Any, end: Any) -> Bound:
     """Rows of a table that a Kafka batch can hold again: at or after the batch's first offsets.
 
     A Kafka batch is a fixed range of offsets, so this holds without a check. A
-    partition that the start does not name is new, and looked at from its beginning.
+    partition that only the end names is new, and looked at from its beginning. Every
+    condition is one that Iceberg can answer from a file's metadata.
 
     Parameters
     ----------
@@ -78,18 +79,18 @@ def kafka_bound(source: str, topic: str, start: Any) -> Bound:
         The stream's logical name.
     topic
         The topic's own name.
-    start
-        Spark's Kafka offset, ``{topic: {partition: offset}}``; None where unknown.
+    start, end
+        Spark's Kafka offsets, ``{topic: {partition: offset}}``; None where unknown.
     """
     mine = F.col("_source") == source
-    offsets: dict[str, int] = (start or {}).get(topic, {})
-    if not offsets:
+    if not start or not end:
         return Bound(mine)
+    offsets: dict[str, int] = dict.fromkeys(end.get(topic, {}), 0) | start.get(topic, {})
     later = [
         (F.col("_shard") == shard) & (F.col("_position") >= str(offset).zfill(POSITION_DIGITS))
         for shard, offset in sorted(offsets.items())
     ]
-    return Bound(mine & (reduce(lambda a, b: a | b, later) | ~F.col("_shard").isin(*offsets)))
+    return Bound(mine & reduce(lambda a, b: a | b, later)) if later else Bound(mine)
 
 
 @dataclass
@@ -138,9 +139,9 @@ class Lander:
     def _bounds(self, batch: DataFrame, batch_id: int, begun: datetime) -> Iterator[Bound]:
         source = self.settings.source
         if isinstance(source, KafkaSource):
-            yield kafka_bound(
-                source.name, source.topic, self.checkpoint.start_of(batch.sparkSession, batch_id)
-            )
+            start = self.checkpoint.start_of(batch.sparkSession, batch_id)
+            end = self.checkpoint.end_of(batch.sparkSession, batch_id)
+            yield kafka_bound(source.name, source.topic, start, end)
             return
         # A shard moves forward, so a batch is seldom older than the one before. The write
         # itself checks that: a second look at a Kinesis batch would see other records.

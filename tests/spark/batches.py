@@ -1,0 +1,127 @@
+"""Batches as the sources hand them over, and what the core then reports."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from etl import land, tables
+from etl.accounts import Reporter
+from etl.checkpoint import Checkpoint
+from etl.decode import JsonDecoder, parse_schema
+from etl.envelope import HEADERS
+from etl.settings import KafkaSource, KinesisSource, LandSettings
+from etl.sinks.iceberg import IcebergSink
+from etl.tables import Table
+
+DDL = "carrier STRING NOT NULL, flight INT NOT NULL, delay DOUBLE"
+EPOCH = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+ENVELOPE = (
+    "_id STRING, _source STRING, _shard STRING, _position STRING, _key BINARY, "
+    f"_headers {HEADERS}, _arrived_at TIMESTAMP, payload BINARY"
+)
+
+KAFKA = KafkaSource("kafka", "flights", "flights-topic", "main", "earliest", 1000, 3600)
+KINESIS = KinesisSource("kinesis", "flights", "flights-stream", "us-east-1", "earliest", 1000, 1.0, 3600)
+
+
+def good(flight: int) -> bytes:
+    return json.dumps({"carrier": "AA", "flight": flight, "delay": flight / 2}).encode()
+
+
+def kafka_rows(partition: int, first: int, payloads: Sequence[bytes | None]) -> list[tuple[Any, ...]]:
+    return [
+        (
+            f"flights-topic/{partition}/{first + i}",
+            "flights",
+            str(partition),
+            str(first + i).zfill(20),
+            bytearray(b"k"),
+            [("trace", bytearray(b"\x01"))],
+            EPOCH + timedelta(seconds=first + i),
+            None if payload is None else bytearray(payload),
+        )
+        for i, payload in enumerate(payloads)
+    ]
+
+
+def kinesis_rows(numbers: Sequence[int], arrived: datetime) -> list[tuple[Any, ...]]:
+    return [
+        (
+            f"flights-stream/{n}",
+            "flights",
+            None,
+            str(n),
+            bytearray(b"k"),
+            None,
+            arrived + timedelta(milliseconds=n),
+            bytearray(good(n)),
+        )
+        for n in numbers
+    ]
+
+
+def frame(spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
+    """As ``foreachBatch`` does it: rows that the optimizer cannot look into."""
+    schema = spark.createDataFrame([], ENVELOPE).schema
+    return spark.createDataFrame(spark.sparkContext.parallelize(list(rows), 2), schema)
+
+
+class Events:
+    """Collects what the core prints."""
+
+    def __init__(self) -> None:
+        self._text = io.StringIO()
+        self.reporter = Reporter("test-job", self._text)
+
+    def all(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._text.getvalue().splitlines()]
+
+    def last(self) -> dict[str, Any]:
+        return self.all()[-1]
+
+    def accounts(self) -> tuple[int, ...]:
+        """read, duplicates, landed, good, bad of the last batch."""
+        return tuple(self.last()[k] for k in ("read", "duplicates", "landed", "good", "bad"))
+
+
+def lander(
+    spark: SparkSession,
+    table: Table,
+    events: Events,
+    *,
+    source: KafkaSource | KinesisSource = KAFKA,
+    checkpoint: Path = Path("/nowhere"),
+    sink: IcebergSink | None = None,
+) -> land.Lander:
+    schema = parse_schema(spark, DDL, "test.ddl")
+    headers = spark.createDataFrame([], ENVELOPE).schema["_headers"]
+    tables.ensure(spark, table, land.table_schema(headers, schema))
+    settings = LandSettings("land", "land-flights", source, "json", "test.ddl", str(table), 1.0, None)
+    return land.Lander(
+        settings,
+        JsonDecoder(schema),
+        sink or IcebergSink(table),
+        Checkpoint(str(checkpoint)),
+        events.reporter,
+    )
+
+
+def log_offsets(checkpoint: Path, batch: int, offset: Any) -> None:
+    """Write an entry of Spark's offset log, with the same lines as Spark 3.5 does."""
+    folder = checkpoint / "offsets"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / str(batch)).write_text('v1\n{"batchWatermarkMs":0}\n' + json.dumps(offset))
+
+
+def added_records(spark: SparkSession, table: Table) -> list[int]:
+    """Records that each snapshot added, by Iceberg's own count, oldest first."""
+    snapshots = spark.table(f"{table}.snapshots").orderBy("committed_at")
+    return [int(r["summary"].get("added-records", 0)) for r in snapshots.collect()]

@@ -1,0 +1,68 @@
+"""One local Spark session for all tests here, with an Iceberg catalog in a temporary folder."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from etl import session
+from etl.tables import Table
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # PySpark leaves the socket of every collected result to the garbage collector.
+    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket.socket:ResourceWarning")
+
+
+JARS = Path(__file__).parents[2] / ".millrace" / "jars"
+
+
+@pytest.fixture(scope="session")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("warehouse")
+
+
+@pytest.fixture(scope="session")
+def spark(warehouse: Path) -> Iterator[SparkSession]:
+    jars = [*(JARS / "sandbox").glob("iceberg-spark-runtime-*.jar"), *(JARS / "kafka-client").glob("*.jar")]
+    assert jars, "no JVM jars: `make setup` brings them"
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = (
+        # Two cores, and three attempts at a task.
+        SparkSession.builder.master("local[2,3]")
+        .appName("tests")
+        .config("spark.jars", ",".join(map(str, jars)))
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
+        .config("spark.sql.catalog.lake.type", "hadoop")
+        .config("spark.sql.catalog.lake.warehouse", str(warehouse))
+        .config("spark.sql.catalog.lake.cache-enabled", "false")
+        .config("spark.sql.streaming.checkpoint.fileManagerClass", FILES)
+    )
+    for key, value in session.RUNTIME.items():
+        builder = builder.config(key, value)
+    running = builder.getOrCreate()
+    running.sparkContext.setLogLevel("OFF")
+    yield running
+    running.stop()
+
+
+FILES = "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def table() -> Callable[[str], Table]:
+    """Names of tables that no other test has."""
+    number = next(_numbers)
+    return lambda name: Table("lake", "tests", f"{name}_{number}")

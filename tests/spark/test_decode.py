@@ -1,0 +1,201 @@
+"""Every record comes out decoded or as a dead letter with its bytes; none stops the job."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+from pyspark.sql import Row, SparkSession
+
+from etl.decode import JsonDecoder, parse_schema
+from etl.errors import StartError
+
+DDL = """
+carrier STRING NOT NULL, flight INT NOT NULL, delay DOUBLE, at TIMESTAMP, day DATE, fare DECIMAL(9,2),
+big BIGINT, flag BOOLEAN, legs ARRAY<INT>, crew STRUCT<name: STRING NOT NULL, age: INT>, tags MAP<STRING,INT>
+"""
+GOOD = b'{"carrier":"AA","flight":1'
+
+
+@pytest.fixture(scope="module")
+def decoder(spark: SparkSession) -> JsonDecoder:
+    return JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
+
+
+def decode(spark: SparkSession, decoder: JsonDecoder, payloads: list[bytes | None]) -> list[Row]:
+    numbered = [(i, None if p is None else bytearray(p)) for i, p in enumerate(payloads)]
+    rows = spark.createDataFrame(numbered, "n INT, payload BINARY")
+    return sorted(decoder.decode(rows).collect(), key=lambda r: r["n"])
+
+
+def nested(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
+
+
+BAD: dict[str, tuple[bytes | None, str, str]] = {
+    "tombstone": (None, "decode", "null payload"),
+    "empty": (b"", "decode", "empty record"),
+    "blank": (b" \n ", "decode", "not exactly one JSON object"),
+    "text": (b"hello", "decode", "not exactly one"),
+    "truncated": (GOOD + b',"delay":', "decode", "not exactly one"),
+    "cut": (GOOD, "decode", "not exactly one"),
+    "array": (b"[" + GOOD + b"}]", "decode", "not exactly one"),
+    "scalar": (b"5", "decode", "not exactly one"),
+    "json null": (b"null", "decode", "not exactly one"),
+    "invalid UTF-8 inside text": (b'{"carrier":"\xff\xfe","flight":1}', "decode", "not UTF-8"),
+    "overlong UTF-8": (b'{"carrier":"\xc0\xaf","flight":1}', "decode", "not UTF-8"),
+    "surrogate": (b'{"carrier":"\xed\xa0\x80","flight":1}', "decode", "not UTF-8"),
+    "byte order mark": (b"\xef\xbb\xbf" + GOOD + b"}", "decode", "not exactly one"),
+    "UTF-16": ('{"carrier":"AA","flight":1}'.encode("utf-16"), "decode", "not UTF-8"),
+    "NUL after": (GOOD + b"}\x00", "decode", "not exactly one"),
+    "NUL inside": (b'{"carrier":"A\x00A","flight":1}', "decode", "not exactly one"),
+    "two objects": (GOOD + b"}" + GOOD + b"}", "decode", "not exactly one"),
+    "two lines": (GOOD + b"}\n" + GOOD + b"}", "decode", "not exactly one"),
+    "two with comma": (GOOD + b"}," + GOOD + b"}", "decode", "not exactly one"),
+    "a brace too many": (GOOD + b"}}", "decode", "not exactly one"),
+    "a bracket too many": (GOOD + b"}]", "decode", "not exactly one"),
+    "our own end": (GOOD + b'}],"end":1}', "decode", "not exactly one"),
+    "our own bracket": (GOOD + b'}],"k":[{}', "decode", "not exactly one"),
+    "our own end, an array before": (GOOD + b',"legs":[1]}],"end":1,"k":[{}', "decode", "not exactly one"),
+    "our own brace": (GOOD + b'}],"end":1},"k":{"a":{}', "decode", "not exactly one"),
+    "garbage after": (GOOD + b"} xyz", "decode", "not exactly one"),
+    "comment after": (GOOD + b"} // x", "decode", "not exactly one"),
+    "member after": (GOOD + b'},"x":2', "decode", "not exactly one"),
+    "single quotes": (b"{'carrier':'AA','flight':1}", "decode", "not exactly one"),
+    "NaN": (GOOD + b',"delay":NaN}', "decode", "not exactly one"),
+    "Infinity": (GOOD + b',"delay":-Infinity}', "decode", "not exactly one"),
+    "leading zeros": (GOOD + b',"delay":007}', "decode", "not exactly one"),
+    "2,000 digits": (GOOD + b',"delay":' + b"9" * 2000 + b"}", "decode", "not exactly one"),
+    "nested 1,000": (GOOD + b',"x":' + nested(1000) + b"}", "decode", "not exactly one"),
+    "nested 100,000": (GOOD + b',"x":' + nested(100_000) + b"}", "decode", "not exactly one"),
+    "text for int": (b'{"carrier":"AA","flight":"one"}', "schema", "wrong type: flight"),
+    "digits as text": (b'{"carrier":"AA","flight":"1"}', "schema", "wrong type: flight"),
+    "fraction for int": (b'{"carrier":"AA","flight":1.5}', "schema", "wrong type: flight"),
+    "beyond 32 bits": (b'{"carrier":"AA","flight":3000000000}', "schema", "wrong type: flight"),
+    "beyond 64 bits": (GOOD + b',"big":99999999999999999999}', "schema", "wrong type: big"),
+    "two wrong": (b'{"carrier":"AA","flight":"x","flag":"y"}', "schema", "wrong type: flight, flag"),
+    "NaN as text": (GOOD + b',"delay":"NaN"}', "schema", "wrong type: delay"),
+    "decimal overflow": (GOOD + b',"fare":12345678901.1}', "schema", "wrong type: fare"),
+    "month 13": (GOOD + b',"at":"2013-13-01 05:00:00"}', "schema", "wrong type: at"),
+    "text for time": (GOOD + b',"at":"yesterday"}', "schema", "wrong type: at"),
+    "text for date": (GOOD + b',"day":"x"}', "schema", "wrong type: day"),
+    "text for flag": (GOOD + b',"flag":"true"}', "schema", "wrong type: flag"),
+    "text in array": (GOOD + b',"legs":[1,"x"]}', "schema", "wrong type"),
+    "text in map": (GOOD + b',"tags":{"a":"x"}}', "schema", "wrong type"),
+    "text in struct": (
+        GOOD + b',"crew":{"name":"Ada","age":"x"}}',
+        "schema",
+        "wrong type: inside a nested field",
+    ),
+    "scalar for struct": (GOOD + b',"crew":5}', "schema", "wrong type: crew"),
+    "missing": (b'{"carrier":"AA"}', "schema", "required field: flight"),
+    "two missing": (b"{}", "schema", "required field: carrier, flight"),
+    "null": (b'{"carrier":null,"flight":1}', "schema", "required field: carrier"),
+    "renamed": (b'{"Carrier":"AA","flight":1}', "schema", "required field: carrier"),
+    "missing in struct": (GOOD + b',"crew":{"age":7}}', "schema", "required field: crew.name"),
+}
+
+TAKEN: dict[str, tuple[bytes, dict[str, Any]]] = {
+    "plain": (GOOD + b"}", {"carrier": "AA", "flight": 1, "delay": None}),
+    "white space around": (b"\n " + GOOD + b"} \r\n", {"flight": 1}),
+    "extra fields": (GOOD + b',"x":{"y":[1]}}', {"flight": 1}),
+    "duplicate keys: the last": (b'{"carrier":"AA","flight":1,"flight":2}', {"flight": 2}),
+    "number for text": (b'{"carrier":5,"flight":1}', {"carrier": "5"}),
+    "object for text": (b'{"carrier":{"a":[1]},"flight":1}', {"carrier": '{"a":[1]}'}),
+    "escaped NUL": (b'{"carrier":"A\\u0000A","flight":1}', {"carrier": "A\0A"}),
+    "replacement character itself": ('{"carrier":"\ufffd","flight":1}'.encode(), {"carrier": "\ufffd"}),
+    "emoji": ('{"carrier":"✈\U0001f600","flight":1}'.encode(), {"carrier": "✈\U0001f600"}),
+    "int for double": (GOOD + b',"delay":517}', {"delay": 517.0}),
+    "decimal rounded": (GOOD + b',"fare":1.239}', {"fare": Decimal("1.24")}),
+    "empty struct parts": (GOOD + b',"crew":null,"legs":[]}', {"crew": None, "legs": []}),
+    "nested 900": (GOOD + b',"x":' + nested(900) + b"}", {"flight": 1}),
+    "1 MiB": (b'{"carrier":"' + b"A" * (1 << 20) + b'","flight":1}', {"carrier": "A" * (1 << 20)}),
+}
+
+
+def test_each_bad_record_is_a_dead_letter_with_its_bytes_and_reason(
+    spark: SparkSession, decoder: JsonDecoder
+) -> None:
+    rows = decode(spark, decoder, [payload for payload, _, _ in BAD.values()])
+    problems = {}
+    for (name, (payload, stage, error)), row in zip(BAD.items(), rows, strict=True):
+        kept = None if row["_bytes"] is None else bytes(row["_bytes"])
+        nulls = all(row[f] is None for f in decoder.schema.fieldNames())
+        if not (kept == payload and row["_stage"] == stage and error in (row["_error"] or "") and nulls):
+            problems[name] = row
+    assert problems == {}
+
+
+def test_each_good_record_is_decoded(spark: SparkSession, decoder: JsonDecoder) -> None:
+    rows = decode(spark, decoder, [payload for payload, _ in TAKEN.values()])
+    for (name, (_, values)), row in zip(TAKEN.items(), rows, strict=True):
+        assert (row["_error"], row["_stage"], row["_bytes"]) == (None, None, None), name
+        assert {k: row[k] for k in values} == values, name
+
+
+def test_times_are_utc(spark: SparkSession, decoder: JsonDecoder) -> None:
+    texts = [
+        "1970-01-01 00:00:00",
+        "9999-12-31T23:59:59Z",
+        "2013-01-01T05:00:00+02:00",
+        "2013-01-01 05:00:00",
+    ]
+    payloads: list[bytes | None] = [GOOD + f',"at":"{t}"}}'.encode() for t in texts]
+    numbered = spark.createDataFrame(list(enumerate(payloads)), "n INT, payload BINARY")
+    rows = decoder.decode(numbered).selectExpr("n", "unix_seconds(at) AS s").orderBy("n").collect()
+    assert [r["s"] for r in rows] == [0, 253402300799, 1357009200, 1357016400]
+
+
+json_like = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+records = st.one_of(
+    st.binary(max_size=60),
+    st.text().map(lambda t: t.encode("utf-8", "surrogatepass")),
+    st.builds(lambda v: json.dumps(v).encode(), json_like),
+    st.builds(
+        lambda c, f, x, cut: json.dumps({"carrier": c, "flight": f, "x": x}).encode()[: -cut or None],
+        st.text() | st.integers(),
+        st.integers(-(2**40), 2**40) | st.text(max_size=3),
+        json_like,
+        st.sampled_from([0, 0, 0, 1, 2]),
+    ),
+)
+
+
+@hypothesis.settings(max_examples=6, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.given(st.lists(records, min_size=60, max_size=120))
+def test_any_bytes_are_either_good_or_kept(
+    spark: SparkSession, decoder: JsonDecoder, payloads: list[bytes]
+) -> None:
+    rows = decode(spark, decoder, list(payloads))
+    assert len(rows) == len(payloads)
+    for payload, row in zip(payloads, rows, strict=True):
+        if row["_error"] is None:
+            value = json.loads(payload)
+            assert isinstance(value, dict)
+            assert isinstance(row["flight"], int)
+            assert value["flight"] == row["flight"]
+        else:
+            assert bytes(row["_bytes"]) == payload
+            assert row["_stage"] in ("decode", "schema")
+
+
+@pytest.mark.parametrize(
+    ("ddl", "message"),
+    [
+        ("carrier STRING, _error STRING", "names that begin with _ are taken: _error"),
+        ("carrier STRING, Carrier INT", "clash: Carrier, carrier"),
+        ("carrier STRNG", "not a schema"),
+        ("legs ARRAY<STRUCT<a: INT NOT NULL>>", "NOT NULL inside an array or map cannot be kept: legs"),
+    ],
+)
+def test_a_schema_that_cannot_be_kept_is_refused(spark: SparkSession, ddl: str, message: str) -> None:
+    with pytest.raises(StartError, match=f"^test.ddl: .*{message}"):
+        parse_schema(spark, ddl, "test.ddl")

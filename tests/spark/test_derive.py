@@ -1,0 +1,306 @@
+"""Deriving: enrichment and transform into a second table, each record once."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from etl import derive, tables
+from etl.checkpoint import Checkpoint
+from etl.derive import Composition, Deriver, load_transform, snapshot_bound
+from etl.enrich import ReferenceTable
+from etl.envelope import CARRIED
+from etl.errors import StartError
+from etl.settings import DeriveSettings, EnrichmentSettings, IcebergSinkSettings
+from etl.sinks.iceberg import Bound, IcebergSink
+from etl.tables import Table
+from tests.spark.batches import EPOCH, Events, frame, good, kafka_rows, lander
+
+Names = Callable[[str], Table]
+
+
+def by_two(rows: DataFrame) -> DataFrame:
+    """Leaves out every third flight."""
+    return rows.where("flight % 3 <> 0").select(*CARRIED, "flight", (F.col("flight") * 2).alias("twice"))
+
+
+class Pipeline:
+    """A landing table, a derive query on it, and what it printed."""
+
+    def __init__(self, spark: SparkSession, table: Names, checkpoint: Path, **parts: Any) -> None:
+        self.spark, self.events = spark, Events()
+        self.landing, self.sink = table("landing"), table("sink")
+        self.land = lander(spark, self.landing, Events())
+        self.compose = Composition(parts.get("references", ()), parts.get("transform", by_two), "by_two")
+        tables.ensure(spark, self.sink, self.compose.schema(spark, self.landing))
+        self.checkpoint = checkpoint
+        settings = DeriveSettings(
+            "derive", "derive-flights", str(self.landing), (), None, IcebergSinkSettings("iceberg", "t"), 0.1
+        )
+        self.deriver = Deriver(
+            settings,
+            self.landing,
+            self.compose,
+            IcebergSink(self.sink),
+            Checkpoint(str(checkpoint)),
+            self.events.reporter,
+        )
+
+    def derive(
+        self, handle: Callable[[DataFrame, int], None] | None = None, location: Path | None = None
+    ) -> None:
+        """Run the query over what is there, then end."""
+        query = (
+            derive.read(self.spark, self.landing)
+            .writeStream.option("checkpointLocation", str(location or self.checkpoint))
+            .foreachBatch(handle or self.deriver)
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+
+    def accounts(self) -> list[tuple[int, ...]]:
+        return [
+            tuple(e[k] for k in ("read", "duplicates", "filtered", "written"))
+            for e in self.events.all()
+            if e["event"] == "batch"
+        ]
+
+    def written(self) -> DataFrame:
+        return self.spark.table(str(self.sink))
+
+
+def test_good_records_are_derived_once(spark: SparkSession, table: Names, tmp_path: Path) -> None:
+    pipe = Pipeline(spark, table, tmp_path)
+    pipe.land(frame(spark, kafka_rows(0, 0, [*(good(n) for n in range(9)), b"broken", None])), 0)
+    pipe.derive()
+    assert pipe.accounts() == [(9, 0, 3, 6)]
+    wanted = spark.createDataFrame([(n, 2 * n) for n in range(9) if n % 3], "flight INT, twice INT")
+    assert_df_equality(
+        pipe.written().select("flight", "twice"), wanted, ignore_row_order=True, ignore_nullable=True
+    )
+    row = pipe.written().where("flight = 1").first()
+    assert row is not None
+    assert (row["_id"], row["_source"]) == ("flights-topic/0/1", "flights")
+    assert row["_landed_at"] <= row["_written_at"]
+    assert {"_bytes", "_error", "_stage"}.isdisjoint(pipe.written().columns)
+
+    # More of it, on the same checkpoint.
+    pipe.land(frame(spark, kafka_rows(0, 11, [good(n) for n in range(10, 13)])), 1)
+    pipe.derive()
+    assert pipe.accounts()[1:] == [(3, 0, 1, 2)]
+
+
+def test_killed_after_the_commit_the_batch_comes_again(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    pipe = Pipeline(spark, table, tmp_path)
+    bounds: list[Bound] = []
+
+    def kill_after_commit(batch: DataFrame, batch_id: int) -> None:
+        pipe.deriver(batch, batch_id)
+        if batch_id == 1:
+            raise RuntimeError("killed")
+
+    pipe.land(frame(spark, kafka_rows(0, 0, [good(n) for n in range(10)])), 0)
+    pipe.derive(kill_after_commit)
+    pipe.land(frame(spark, kafka_rows(0, 10, [good(n) for n in range(10, 20)])), 1)
+    with pytest.raises(Exception, match="killed"):
+        pipe.derive(kill_after_commit)
+
+    def note_bounds(batch: DataFrame, batch_id: int) -> None:
+        bounds.extend(pipe.deriver._bounds(batch, batch_id))
+        pipe.deriver(batch, batch_id)
+
+    pipe.derive(note_bounds)
+    assert pipe.accounts() == [(10, 0, 4, 6), (10, 0, 3, 7), (10, 7, 3, 0)]
+    assert pipe.written().count() == pipe.written().select("_id").distinct().count() == 13
+    # The sink is read from the moment on at which the batch's first snapshot can have begun.
+    committed = [
+        r["committed_at"] for r in spark.table(f"{pipe.landing}.snapshots").orderBy("committed_at").collect()
+    ]
+    first = bounds[0].minimum
+    assert first is not None
+    assert first.timestamp() == pytest.approx(committed[0].timestamp() - 1, abs=0.002)
+
+
+def test_a_new_checkpoint_does_not_double(spark: SparkSession, table: Names, tmp_path: Path) -> None:
+    pipe = Pipeline(spark, table, tmp_path)
+    pipe.land(frame(spark, kafka_rows(0, 0, [good(n) for n in range(6)])), 0)
+    pipe.derive()
+    pipe.derive(location=tmp_path / "other")
+    assert pipe.accounts() == [(6, 0, 2, 4), (6, 4, 2, 0)]
+
+
+def test_compaction_of_the_landing_table_makes_no_records(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    pipe = Pipeline(spark, table, tmp_path)
+    for n in range(3):
+        pipe.land(frame(spark, kafka_rows(0, n * 5, [good(k) for k in range(5)])), 0)
+    pipe.derive()
+    actions = spark._jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)  # type: ignore[union-attr]
+    rewrite = actions.rewriteDataFiles(pipe.landing.metadata(spark)).option("rewrite-all", "true").execute()
+    assert rewrite.rewrittenDataFilesCount() >= 3
+    pipe.land(frame(spark, kafka_rows(0, 15, [good(k) for k in range(5)])), 0)
+    pipe.derive()
+    assert pipe.written().count() == pipe.written().select("_id").distinct().count() == 12
+    assert sum(a[0] for a in pipe.accounts()) == 20
+
+
+def test_records_landed_before_the_bound_are_looked_up_wider(
+    spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if another driver with a late clock had landed: nothing lost, nothing twice."""
+    pipe = Pipeline(spark, table, tmp_path)
+    pipe.land(frame(spark, kafka_rows(0, 0, [good(n) for n in range(6)])), 0)
+    pipe.derive()
+    future = snapshot_bound.__module__ + ".snapshot_bound"
+    monkeypatch.setattr(future, lambda *_: datetime.now(UTC) + timedelta(days=1))
+    pipe.land(frame(spark, kafka_rows(0, 6, [good(n) for n in range(6, 12)])), 0)
+    pipe.derive()
+    pipe.derive(location=tmp_path / "other")
+    assert pipe.accounts()[1:] == [(6, 0, 2, 4), (12, 8, 4, 0)]
+
+
+def insert(spark: SparkSession, table: Table, *rows: tuple[str | None, str, int]) -> None:
+    spark.createDataFrame(rows, "code STRING, title STRING, seats INT").writeTo(str(table)).append()
+
+
+@pytest.fixture
+def airlines(spark: SparkSession, table: Names) -> Iterator[Table]:
+    name = table("airlines")
+    spark.sql(f"CREATE TABLE {name} (code STRING, title STRING, seats INT) USING iceberg")
+    insert(spark, name, ("AA", "American", 100), ("UA", "United", 200), (None, "None", 1))
+    yield name
+    spark.sql(f"DROP TABLE {name}")
+
+
+ENRICHMENT = EnrichmentSettings("airlines", {"carrier": "code"}, {"airline": "title"}, 60.0)
+
+
+def stream_of(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([(1, "AA"), (2, "UA"), (3, "ZZ"), (4, None)], "n INT, carrier STRING")
+
+
+def test_enrichment_joins_and_keeps_records_without_a_match(spark: SparkSession, airlines: Table) -> None:
+    reference = ReferenceTable(ENRICHMENT, airlines, lambda *_: pytest.fail("not ambiguous"))
+    reference.check(spark)
+    joined = reference.join(stream_of(spark), reference.rows(spark))
+    assert joined.columns == ["n", "carrier", "airline"]
+    assert [r["airline"] for r in joined.orderBy("n").collect()] == ["American", "United", None, None]
+    plan = joined._jdf.queryExecution().executedPlan().toString()
+    assert "BroadcastHashJoin" in plan
+
+
+def test_an_ambiguous_key_does_not_double_records_and_is_reported(
+    spark: SparkSession, airlines: Table
+) -> None:
+    insert(spark, airlines, ("AA", "Aachen Air", 1), ("AA", "Zulu", 1))
+    said: list[int] = []
+    reference = ReferenceTable(ENRICHMENT, airlines, lambda _table, keys: said.append(keys))
+    joined = reference.join(stream_of(spark), reference.rows(spark)).orderBy("n").collect()
+    assert [r["airline"] for r in joined] == ["Aachen Air", "United", None, None]
+    assert said == [1]
+
+
+def test_a_reference_table_is_read_again_on_its_interval_only(spark: SparkSession, airlines: Table) -> None:
+    now = [0.0]
+    reference = ReferenceTable(ENRICHMENT, airlines, lambda *_: None, clock=lambda: now[0])
+
+    def name() -> str | None:
+        first = reference.join(stream_of(spark), reference.rows(spark)).where("n = 3").first()
+        assert first is not None
+        return first["airline"]  # type: ignore[no-any-return]
+
+    assert name() is None
+    insert(spark, airlines, ("ZZ", "Zeppelin", 1))
+    now[0] = 59.0
+    assert name() is None
+    now[0] = 60.0
+    assert name() == "Zeppelin"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (replace(ENRICHMENT, on={"carrier": "nope"}), "has no column nope"),
+        (replace(ENRICHMENT, columns={"airline": "nope"}), "has no column nope"),
+        (replace(ENRICHMENT, columns={"_x": "title"}), "begin with _ are taken: _x"),
+        (replace(ENRICHMENT, on={"missing": "code"}), "the stream has no column missing"),
+        (replace(ENRICHMENT, columns={"n": "title"}), "the stream already has n"),
+    ],
+)
+def test_a_wrong_enrichment_is_refused(
+    spark: SparkSession, airlines: Table, settings: EnrichmentSettings, message: str
+) -> None:
+    reference = ReferenceTable(settings, airlines, lambda *_: None)
+
+    def start() -> None:
+        reference.check(spark)
+        reference.join(stream_of(spark), reference.rows(spark))
+
+    with pytest.raises(StartError, match=message):
+        start()
+
+
+def test_enriched_and_transformed(spark: SparkSession, table: Names, tmp_path: Path, airlines: Table) -> None:
+    reference = ReferenceTable(ENRICHMENT, airlines, lambda *_: None)
+    pipe = Pipeline(
+        spark, table, tmp_path, references=(reference,), transform=lambda r: r.drop("_key", "_headers")
+    )
+    pipe.land(frame(spark, kafka_rows(0, 0, [good(1), good(2)])), 0)
+    pipe.derive()
+    assert [r["airline"] for r in pipe.written().collect()] == ["American", "American"]
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        (lambda rows: rows.select("flight"), "loses _id, _source, _arrived_at, _landed_at"),
+        (lambda rows: rows.drop("_id"), "loses _id;"),
+        (lambda rows: rows.count(), "returned int, not a DataFrame"),
+        (lambda rows: rows.withColumn("_written_at", F.lit(1)), "_written_at is a column of the sink's own"),
+    ],
+)
+def test_a_transform_that_breaks_the_contract_is_refused_at_start(
+    spark: SparkSession, table: Names, tmp_path: Path, transform: Any, message: str
+) -> None:
+    with pytest.raises(StartError, match=message):
+        Pipeline(spark, table, tmp_path, transform=transform)
+
+
+def test_a_transform_is_found_by_name() -> None:
+    module = types.ModuleType("some_pipeline")
+    module.transform = by_two  # type: ignore[attr-defined]
+    module.number = 5  # type: ignore[attr-defined]
+    sys.modules["some_pipeline"] = module
+    try:
+        assert load_transform("some_pipeline:transform") is by_two
+        for name in ("some_pipeline:missing", "no_such_package.x:f", "some_pipeline:number"):
+            with pytest.raises(StartError, match=f"transform {name}"):
+                load_transform(name)
+    finally:
+        del sys.modules["some_pipeline"]
+
+
+def test_arrival_is_carried(spark: SparkSession, table: Names, tmp_path: Path) -> None:
+    pipe = Pipeline(spark, table, tmp_path)
+    pipe.land(frame(spark, kafka_rows(0, 1, [good(1)])), 0)
+    pipe.derive()
+    row = pipe.written().select(F.unix_micros("_arrived_at").alias("us")).first()
+    assert row is not None
+    assert row["us"] == round((EPOCH + timedelta(seconds=1)).timestamp() * 1e6)

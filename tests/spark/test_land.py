@@ -1,0 +1,265 @@
+"""Landing: each record once, whatever is replayed; accounts that agree with the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from etl import accounts, land, tables
+from etl.errors import StartError
+from etl.sinks.iceberg import Bound, IcebergSink, OutsideBoundError, with_first_that_holds
+from etl.tables import Table
+from tests.spark.batches import (
+    DDL,
+    EPOCH,
+    KINESIS,
+    Events,
+    added_records,
+    frame,
+    good,
+    kafka_rows,
+    kinesis_rows,
+    lander,
+    log_offsets,
+)
+
+Names = Callable[[str], Table]
+
+
+@dataclass(frozen=True)
+class CountingSink(IcebergSink):
+    """Notes the bound of every attempt."""
+
+    attempts: list[Bound] = field(default_factory=list)
+
+    def append(self, batch: DataFrame, bound: Bound, *figures: Column) -> dict[str, Any]:
+        self.attempts.append(bound)
+        return super().append(batch, bound, *figures)
+
+
+def ids(spark: SparkSession, table: Table) -> list[str]:
+    return sorted(r["_id"] for r in spark.table(str(table)).select("_id").collect())
+
+
+def planned_bytes(rows: DataFrame) -> int:
+    """Size of what would be read, by Iceberg's plan of files."""
+    return int(str(rows._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+
+
+def test_a_batch_lands_with_envelope_hash_and_dead_letters(spark: SparkSession, table: Names) -> None:
+    landing, events = table("landing"), Events()
+    payloads = [good(7), b"{broken", b"", None, b'{"carrier":"AA","flight":"x"}']
+    lander(spark, landing, events)(frame(spark, kafka_rows(0, 41, payloads)), 0)
+    assert events.accounts() == (5, 0, 5, 1, 4)
+    assert events.last()["seconds"] > 0
+    assert added_records(spark, landing) == [5]
+
+    rows = spark.table(str(landing)).orderBy("_position").collect()
+    first = rows[0].asDict(recursive=True)
+    assert first["_id"] == "flights-topic/0/41"
+    assert (first["_source"], first["_shard"], first["_position"]) == ("flights", "0", "41".zfill(20))
+    assert (bytes(first["_key"]), bytes(first["_headers"][0]["value"])) == (b"k", b"\x01")
+    assert (first["carrier"], first["flight"], first["delay"]) == ("AA", 7, 3.5)
+    assert [None if r["_bytes"] is None else bytes(r["_bytes"]) for r in rows] == [
+        None,
+        b"{broken",
+        b"",
+        None,
+        b'{"carrier":"AA","flight":"x"}',
+    ]
+    assert [r["_stage"] for r in rows] == [None, "decode", "decode", "decode", "schema"]
+    hashes = spark.createDataFrame([(bytearray(p),) for p in payloads if p is not None], "p BINARY")
+    wanted = [r[0] for r in hashes.select(F.xxhash64("p")).collect()]
+    assert [r["_hash"] for r in rows if r["_error"] != rows[3]["_error"]] == wanted
+
+
+def test_an_empty_batch_a_bad_one_and_a_replay_balance_and_end(spark: SparkSession, table: Names) -> None:
+    landing, events = table("landing"), Events()
+    write = lander(spark, landing, events)
+    write(frame(spark, []), 0)
+    assert events.accounts() == (0, 0, 0, 0, 0)
+    only_bad = frame(spark, kafka_rows(0, 0, [b"x", b"y"]))
+    write(only_bad, 1)
+    assert events.accounts() == (2, 0, 2, 0, 2)
+    write(only_bad, 1)
+    assert events.accounts() == (2, 2, 0, 0, 0)
+    write(frame(spark, kafka_rows(0, 1, [b"y", good(1), good(2)])), 1)
+    assert events.accounts() == (3, 1, 2, 2, 0)
+    assert ids(spark, landing) == [f"flights-topic/0/{n}" for n in range(4)]
+    assert sum(added_records(spark, landing)) == 4
+
+
+def test_a_kafka_batch_looks_only_at_offsets_from_its_start(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    landing, events = table("landing"), Events()
+    sink = CountingSink(landing)
+    write = lander(spark, landing, events, checkpoint=tmp_path, sink=sink)
+    for partition, count in ((0, 10), (1, 5)):
+        write(frame(spark, kafka_rows(partition, 0, [good(n) for n in range(count)])), 0)
+    log_offsets(tmp_path, 0, {"flights-topic": {"0": 10, "1": 5}})
+    log_offsets(tmp_path, 1, {"flights-topic": {"0": 11, "1": 6, "2": 1}})
+    second = kafka_rows(0, 10, [good(1)]) + kafka_rows(1, 5, [good(2)]) + kafka_rows(2, 0, [good(3)])
+    write(frame(spark, second), 1)
+    assert events.accounts() == (3, 0, 3, 3, 0)
+
+    rows = sink.attempts[-1].rows
+    assert rows is not None
+    seen = spark.table(str(landing)).where(rows)
+    assert sorted(r["_id"] for r in seen.select("_id").collect()) == [
+        "flights-topic/0/10",
+        "flights-topic/1/5",
+        "flights-topic/2/0",
+    ]
+    # The 15 records of the first two batches are left out by their files' metadata, not row by row.
+    assert planned_bytes(seen.select("_id")) * 4 < planned_bytes(spark.table(str(landing)).select("_id"))
+
+    # Killed after the commit: the batch comes again, with one record more than before.
+    write(frame(spark, [*second, *kafka_rows(2, 1, [good(4)])]), 1)
+    assert events.accounts() == (4, 3, 1, 1, 0)
+
+
+def test_a_kafka_batch_on_a_new_checkpoint_looks_at_everything(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    landing, events = table("landing"), Events()
+    rows = frame(spark, kafka_rows(0, 0, [good(n) for n in range(6)]))
+    lander(spark, landing, events, checkpoint=tmp_path / "old")(rows, 0)
+    lander(spark, landing, events, checkpoint=tmp_path / "new")(rows, 0)
+    assert events.accounts() == (6, 6, 0, 0, 0)
+
+
+def test_two_streams_with_equal_positions_do_not_hide_each_other(spark: SparkSession, table: Names) -> None:
+    landing, events = table("landing"), Events()
+    rows = kafka_rows(0, 0, [good(1), good(2)])
+    lander(spark, landing, events)(frame(spark, rows), 0)
+    other = [(r[0], "other", *r[2:]) for r in rows]
+    lander(spark, landing, events)(frame(spark, other), 0)
+    assert events.accounts() == (2, 0, 2, 2, 0)
+
+
+def test_kinesis_replays_with_other_records_land_once(spark: SparkSession, table: Names) -> None:
+    landing, events = table("landing"), Events()
+    sink, now = CountingSink(landing), accounts.now()
+    write = lander(spark, landing, events, source=KINESIS, sink=sink)
+    write(frame(spark, kinesis_rows(range(100), now)), 0)
+    # The same batch id with half of the records and as many new ones.
+    write(frame(spark, kinesis_rows(range(50, 150), now)), 0)
+    assert events.accounts() == (100, 50, 50, 50, 0)
+    # A run's first batch looks back as far as the stream keeps records, the next as far as the last batch.
+    assert [b.minimum for b in sink.attempts] == [
+        pytest.approx(now - timedelta(seconds=3610), abs=timedelta(minutes=1)),
+        pytest.approx(now - land.SLACK, abs=timedelta(seconds=1)),
+    ]
+    assert sum(added_records(spark, landing)) == 150
+
+
+def test_kinesis_resharding_may_repeat_a_record_in_a_batch(spark: SparkSession, table: Names) -> None:
+    landing, events = table("landing"), Events()
+    write = lander(spark, landing, events, source=KINESIS)
+    write(frame(spark, kinesis_rows([*range(20), *range(5, 15)], accounts.now())), 0)
+    assert events.accounts() == (30, 10, 20, 20, 0)
+    assert len(set(ids(spark, landing))) == len(ids(spark, landing)) == 20
+
+
+def test_a_record_older_than_the_bound_is_looked_up_wider(spark: SparkSession, table: Names) -> None:
+    landing, events = table("landing"), Events()
+    sink, now = CountingSink(landing), accounts.now()
+    write = lander(spark, landing, events, source=KINESIS, sink=sink)
+    old = kinesis_rows(range(10), now - timedelta(minutes=30))
+    write(frame(spark, old), 0)
+    write(frame(spark, kinesis_rows(range(100, 110), now)), 1)
+    sink.attempts.clear()
+    # A shard that lay idle, or was read again from its beginning: half of it is in the table.
+    again = [*old[:5], *kinesis_rows(range(200, 205), now - timedelta(minutes=30))]
+    write(frame(spark, [*again, *kinesis_rows([300], now)]), 2)
+    assert events.accounts() == (11, 5, 6, 6, 0)
+    assert len(sink.attempts) == 2
+    # Older than anything that the stream can hold: the whole table.
+    sink.attempts.clear()
+    ancient = kinesis_rows(range(400, 405), EPOCH)
+    for _ in range(2):
+        write.oldest = now
+        write(frame(spark, ancient), 3)
+    assert [b.minimum is None for b in sink.attempts] == [False, False, True] * 2
+    assert events.accounts() == (5, 5, 0, 0, 0)
+    found = ids(spark, landing)
+    assert len(found) == len(set(found))
+    assert sum(added_records(spark, landing)) == len(found)
+
+
+def test_a_bound_that_fails_commits_nothing(spark: SparkSession, table: Names) -> None:
+    landing, events = table("landing"), Events()
+    write = lander(spark, landing, events, source=KINESIS)
+    rows = write.decoder.decode(
+        frame(spark, kinesis_rows(range(10), EPOCH)).withColumns(
+            {"_hash": F.lit(0).cast("bigint"), "_landed_at": F.current_timestamp()}
+        )
+    )
+    bound = Bound.since("_arrived_at", EPOCH + timedelta(milliseconds=5))
+    with pytest.raises(OutsideBoundError):
+        with_first_that_holds(
+            [bound], lambda b: IcebergSink(landing).append(rows, b, F.count("_id").alias("n"))
+        )
+    assert added_records(spark, landing) == []
+
+
+def test_a_task_that_is_tried_again_is_counted_once(spark: SparkSession, table: Names) -> None:
+    landing, events = table("landing"), Events()
+    rows = [*kafka_rows(0, 0, [good(n) for n in range(50)]), *kafka_rows(0, 50, [b"bad"] * 50)]
+
+    def fails_at_first(part: Iterator[Any]) -> Iterator[Any]:
+        context = TaskContext.get()
+        assert context is not None
+        for i, row in enumerate(part):
+            if i == 30 and context.attemptNumber() == 0:
+                raise RuntimeError("the first attempt breaks off")
+            yield row
+
+    batch = frame(spark, rows)
+    flaky = spark.createDataFrame(batch.rdd.mapPartitions(fails_at_first), batch.schema)
+    for source in (None, KINESIS):
+        events = Events()
+        write = lander(
+            spark, table(f"landing_{source is None}"), events, **({"source": source} if source else {})
+        )
+        write(flaky, 0)
+        assert events.accounts() == (100, 0, 100, 50, 50)
+    assert landing.exists(spark) is False
+
+
+def test_a_table_of_another_shape_is_refused(spark: SparkSession, table: Names) -> None:
+    landing, events = table("landing"), Events()
+    lander(spark, landing, events)
+    lander(spark, landing, events)  # the same again is welcome
+    headers = spark.table(str(landing)).schema["_headers"]
+    other = spark.createDataFrame(
+        [], DDL.replace("delay DOUBLE", "gate STRING").replace("flight INT", "flight BIGINT")
+    )
+    with pytest.raises(StartError) as refused:
+        tables.ensure(spark, landing, land.table_schema(headers, other.schema))
+    message = str(refused.value)
+    assert "lacks gate string" in message
+    assert "has flight as int, not bigint" in message
+    assert "has delay, which nothing fills" in message
+
+
+def test_tables_do_not_shuffle_and_do_not_pile_up_metadata(spark: SparkSession, table: Names) -> None:
+    landing, events = table("landing"), Events()
+    lander(spark, landing, events)
+    properties = {r["key"]: r["value"] for r in spark.sql(f"SHOW TBLPROPERTIES {landing}").collect()}
+    assert tables.PROPERTIES.items() <= properties.items()
+
+
+@pytest.mark.parametrize("name", ["flights", "a.b.c", "a.b; DROP TABLE x", "a.`b`", ".b"])
+def test_a_table_name_is_plain(name: str) -> None:
+    with pytest.raises(StartError, match="write database"):
+        Table.of("lake", name)
