@@ -1,4 +1,4 @@
-"""The CDK app: load the environment, plan it, build its stacks, synthesise.
+"""The CDK app: load the environment, plan it, build its stacks, check and synthesise them.
 
 Run by ``cdk``, which passes ``-c env=NAME``.
 """
@@ -9,28 +9,33 @@ import os
 import sys
 from pathlib import Path
 
-from aws_cdk import App
+from aws_cdk import App, Validations
+from cdk_nag import AwsSolutionsChecks
 
 from infra.deployment import build
 from infra.errors import InfrastructureError
-from millrace.config import ConfigurationError, load
-from millrace.config.model import Environment
-from millrace.config.names import Names
+from millrace.config import ConfigurationError, Environment, Names, environments, load
 from millrace.sizing import plan
 
 ROOT = Path(__file__).resolve().parent
 
 
-def main() -> int:
-    """Synthesise the environment that the context names; return the exit status."""
-    app = App()
+def main(app: App) -> int:
+    """Synthesise the environment that the app's context names; return the exit status."""
     try:
-        environment = load(requested(app))
+        environment = load(requested(app), root=ROOT)
         build(app, names=Names(environment, account(environment)), plan=plan(environment), root=ROOT)
     except (ConfigurationError, InfrastructureError) as error:
-        print(error, file=sys.stderr)  # noqa: T201  # the message is all that a user is to see
+        print(error, file=sys.stderr)  # noqa: T201 - the message is all that a user is to see
         return 2
-    app.synth()
+    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    try:
+        app.synth()
+    except RuntimeError as error:
+        if not str(error).startswith("ValidationFailed"):
+            raise
+        print(error, file=sys.stderr)  # noqa: T201 - CDK has printed the findings themselves
+        return 1
     return 0
 
 
@@ -44,8 +49,8 @@ def requested(app: App) -> str:
     """
     name = app.node.try_get_context("env")
     if not name:
-        known = sorted(file.stem for file in (ROOT / "environments").glob("*.yaml") if file.stem != "base")
-        raise InfrastructureError(f"which environment? Add -c env=NAME; there are {', '.join(known)}")
+        known = ", ".join(environments(ROOT))
+        raise InfrastructureError(f"which environment? Add -c env=NAME; there are {known}")
     return str(name)
 
 
@@ -60,11 +65,11 @@ def account(environment: Environment) -> str:
     found = environment.account or os.environ.get("CDK_DEFAULT_ACCOUNT")
     if not found:
         raise InfrastructureError(
-            f"environment {environment.name} names no account and no AWS credentials were found: "
-            f"write `account:` into environments/{environment.name}.yaml or sign in first"
+            f"environment {environment.name} names no account, and there are no AWS credentials to take it "
+            f"from: write `account:` into environments/{environment.name}.yaml, or sign in"
         )
     return found
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(App()))

@@ -6,7 +6,9 @@ AWS page behind each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from aws_cdk import aws_iam as iam
 
@@ -18,6 +20,48 @@ from millrace.config.names import Names
 from millrace.sizing.model import JobPlan
 
 PARTITION = "aws"
+
+_FILES = "Files below one prefix: their names are made at run time"
+_NO_NARROWER = "IAM knows no narrower resource for these actions"
+_INTERFACES = "Glue makes network interfaces at run time; their tag holds it to its own"
+_REMADE = "The random end of a cluster's ARN changes when the cluster is made again under its name"
+
+
+@dataclass(frozen=True)
+class Grant:
+    """One statement of a role's policy.
+
+    Attributes
+    ----------
+    sid
+        Its name.
+    actions, resources
+        What may be done to what.
+    why
+        Reason for the wildcards among the resources; without one, a wildcard is a finding.
+    conditions
+        IAM conditions.
+    """
+
+    sid: str
+    actions: tuple[str, ...]
+    resources: tuple[str, ...]
+    why: str | None = None
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def wildcards(self) -> tuple[str, ...]:
+        """Resources that stand for more than one thing."""
+        return tuple(resource for resource in self.resources if "*" in resource)
+
+    def statement(self) -> iam.PolicyStatement:
+        """Write it for a policy."""
+        return iam.PolicyStatement(
+            sid=self.sid,
+            actions=list(self.actions),
+            resources=list(self.resources),
+            conditions=dict(self.conditions),
+        )
 
 
 @dataclass(frozen=True)
@@ -53,7 +97,7 @@ class JobPermissions:
     assets_bucket: str
     log_group: str
 
-    def statements(self) -> list[iam.PolicyStatement]:
+    def grants(self) -> list[Grant]:
         """All of them, in a fixed order."""
         return [
             *self._sources(),
@@ -81,10 +125,10 @@ class JobPermissions:
     def _arn(self, service: str, resource: str) -> str:
         return f"arn:{PARTITION}:{service}:{self.names.environment.region}:{self.names.account}:{resource}"
 
-    def _sources(self) -> list[iam.PolicyStatement]:
+    def _sources(self) -> list[Grant]:
         environment = self.names.environment
         job = environment.jobs[self.plan.name]
-        found: list[iam.PolicyStatement] = []
+        found: list[Grant] = []
         streams = sources(environment, job)
         kinesis = [name for name, stream in streams.items() if isinstance(stream, KinesisStream)]
         if kinesis:
@@ -109,9 +153,7 @@ class JobPermissions:
             found += self._kafka(owned, streams)
         return found
 
-    def _kafka(
-        self, clusters: list[str], streams: dict[str, KinesisStream | KafkaTopic]
-    ) -> list[iam.PolicyStatement]:
+    def _kafka(self, clusters: list[str], streams: dict[str, KinesisStream | KafkaTopic]) -> list[Grant]:
         # The last part of a cluster's ARN is a random id that changes when the cluster is made
         # again under its name; the role stays right, and needs nothing of the Kafka stack.
         topics = [
@@ -126,19 +168,24 @@ class JobPermissions:
             for c in clusters
         ]
         return [
-            # Finding a cluster by name has no narrower resource in IAM.
-            _allow("FindClusters", ["kafka:ListClustersV2"], ["*"]),
-            _allow("FindBrokers", ["kafka:GetBootstrapBrokers"], cluster_arns),
-            _allow("ConnectClusters", ["kafka-cluster:Connect"], cluster_arns),
+            _allow("FindClusters", ["kafka:ListClustersV2"], ["*"], why=_NO_NARROWER),
+            _allow("FindBrokers", ["kafka:GetBootstrapBrokers"], cluster_arns, why=_REMADE),
+            _allow("ConnectClusters", ["kafka-cluster:Connect"], cluster_arns, why=_REMADE),
             _allow(
                 "ReadTopics",
                 ["kafka-cluster:DescribeTopic", "kafka-cluster:ReadData"],
                 [self._arn("kafka", topic) for topic in topics],
+                why=_REMADE,
             ),
-            _allow("ConsumerGroups", ["kafka-cluster:AlterGroup", "kafka-cluster:DescribeGroup"], groups),
+            _allow(
+                "ConsumerGroups",
+                ["kafka-cluster:AlterGroup", "kafka-cluster:DescribeGroup"],
+                groups,
+                why="Spark makes up the end of a group name at every start",
+            ),
         ]
 
-    def _tables(self) -> list[iam.PolicyStatement]:
+    def _tables(self) -> list[Grant]:
         database = self.names.database
         catalog = [self._arn("glue", "catalog"), self._arn("glue", f"database/{database}")]
 
@@ -156,30 +203,35 @@ class JobPermissions:
             found.append(_allow("ReadTables", ["glue:GetTable"], [*catalog, *tables(self.read_tables)]))
         return found
 
-    def _objects(self) -> list[iam.PolicyStatement]:
+    def _objects(self) -> list[Grant]:
         lake, location = self._bucket("lake"), database_location(self.names).split("/", 3)[3]
         checkpoints, logs = self._bucket("checkpoints"), self._bucket("event-logs")
         written = [f"{location}/{table}" for table in self.written_tables]
         read = [f"{location}/{table}" for table in self.read_tables]
         log_prefix = event_log_prefix(self.plan)
         found = [
-            _allow("WriteTableFiles", _READ_WRITE, [f"{lake}/{prefix}/*" for prefix in written]),
+            _allow("WriteTableFiles", _READ_WRITE, [f"{lake}/{prefix}/*" for prefix in written], why=_FILES),
             _list("ListTableFiles", lake, [*written, *read]),
-            _allow("Checkpoints", _READ_WRITE, [f"{checkpoints}/{self.plan.name}/*"]),
+            _allow("Checkpoints", _READ_WRITE, [f"{checkpoints}/{self.plan.name}/*"], why=_FILES),
             _list("ListCheckpoints", checkpoints, [self.plan.name]),
-            _allow("EventLogs", _READ_WRITE, [f"{logs}/{log_prefix}/*"]),
+            _allow("EventLogs", _READ_WRITE, [f"{logs}/{log_prefix}/*"], why=_FILES),
             _list("ListEventLogs", logs, [log_prefix]),
-            # All published files, not only today's: an executor that joins a run after the next
-            # deployment still loads the files with which the run began.
-            _allow("LoadFiles", ["s3:GetObject"], [f"arn:{PARTITION}:s3:::{self.assets_bucket}/*"]),
+            _allow(
+                "LoadFiles",
+                ["s3:GetObject"],
+                [f"arn:{PARTITION}:s3:::{self.assets_bucket}/*"],
+                why="An executor that joins a run after the next deployment loads the files of the run's start",
+            ),
         ]
         if read:
             found.append(
-                _allow("ReadTableFiles", ["s3:GetObject"], [f"{lake}/{prefix}/*" for prefix in read])
+                _allow(
+                    "ReadTableFiles", ["s3:GetObject"], [f"{lake}/{prefix}/*" for prefix in read], why=_FILES
+                )
             )
         return found
 
-    def _keys(self) -> list[iam.PolicyStatement]:
+    def _keys(self) -> list[Grant]:
         environment = self.names.environment
         found = [
             _allow("EncryptData", ["kms:Decrypt", "kms:GenerateDataKey"], [self.keys.data, self.keys.logs])
@@ -192,7 +244,6 @@ class JobPermissions:
         if self.keys.streams is not None and any(stream.existing is None for stream in kinesis):
             found.append(_allow("DecryptStreams", ["kms:Decrypt"], [self.keys.streams]))
         if any(stream.existing is not None for stream in kinesis):
-            # The owner's key is not known here; whatever it is, only through Kinesis.
             via = f"kinesis.{environment.region}.amazonaws.com"
             found.append(
                 _allow(
@@ -200,12 +251,12 @@ class JobPermissions:
                     ["kms:Decrypt"],
                     [self._arn("kms", "key/*")],
                     {"StringEquals": {"kms:ViaService": via}},
+                    why="The key of a stream that is not ours is not known; it is used through Kinesis only",
                 )
             )
         return found
 
-    def _telemetry(self) -> list[iam.PolicyStatement]:
-        # Glue appends the name of the security configuration to a log group's name.
+    def _telemetry(self) -> list[Grant]:
         groups = [self._arn("logs", f"log-group:{self.log_group}*")]
         return [
             _allow(
@@ -218,14 +269,15 @@ class JobPermissions:
                     "logs:PutLogEvents",
                 ],
                 groups,
+                why="Glue appends the name of the security configuration to a log group's name",
             ),
-            # Neither action knows a narrower resource; metrics are held to their namespaces.
-            _allow("FindLogGroups", ["logs:DescribeLogGroups"], ["*"]),
+            _allow("FindLogGroups", ["logs:DescribeLogGroups"], ["*"], why=_NO_NARROWER),
             _allow(
                 "PutMetrics",
                 ["cloudwatch:PutMetricData"],
                 ["*"],
                 {"StringEquals": {"cloudwatch:namespace": ["Glue", "Millrace"]}},
+                why=_NO_NARROWER,
             ),
         ]
 
@@ -236,9 +288,7 @@ class JobPermissions:
 _READ_WRITE = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
 
 
-def glue_network_statements(
-    names: Names, *, subnet_ids: list[str], security_group_id: str
-) -> list[iam.PolicyStatement]:
+def glue_network_grants(names: Names, *, subnet_ids: list[str], security_group_id: str) -> list[Grant]:
     """Return what Glue does in a VPC with the job's role: network interfaces of its own, and looking around.
 
     Parameters
@@ -255,7 +305,6 @@ def glue_network_statements(
 
     interfaces = ec2("network-interface/*")
     return [
-        # Describing has no narrower resource in IAM.
         _allow(
             "LookAround",
             [
@@ -267,6 +316,7 @@ def glue_network_statements(
                 "ec2:DescribeVpcEndpoints",
             ],
             ["*"],
+            why=_NO_NARROWER,
         ),
         _allow(
             "MakeInterfaces",
@@ -276,28 +326,36 @@ def glue_network_statements(
                 ec2(f"security-group/{security_group_id}"),
                 *(ec2(f"subnet/{subnet}") for subnet in subnet_ids),
             ],
+            why=_INTERFACES,
         ),
         _allow(
             "TagInterfaces",
             ["ec2:CreateTags", "ec2:DeleteTags"],
             [interfaces],
             {"ForAllValues:StringEquals": {"aws:TagKeys": ["aws-glue-service-resource"]}},
+            why=_INTERFACES,
         ),
         _allow(
             "DropInterfaces",
             ["ec2:DeleteNetworkInterface"],
             [interfaces],
             {"StringLike": {"aws:ResourceTag/aws-glue-service-resource": "*"}},
+            why=_INTERFACES,
         ),
     ]
 
 
 def _allow(
-    sid: str, actions: list[str], resources: list[str], conditions: dict[str, object] | None = None
-) -> iam.PolicyStatement:
-    return iam.PolicyStatement(sid=sid, actions=actions, resources=resources, conditions=conditions)
+    sid: str,
+    actions: Sequence[str],
+    resources: Sequence[str],
+    conditions: Mapping[str, Any] | None = None,
+    *,
+    why: str | None = None,
+) -> Grant:
+    return Grant(sid, tuple(actions), tuple(resources), why, conditions or {})
 
 
-def _list(sid: str, bucket: str, prefixes: list[str]) -> iam.PolicyStatement:
+def _list(sid: str, bucket: str, prefixes: list[str]) -> Grant:
     patterns = [pattern for prefix in prefixes for pattern in (prefix, f"{prefix}/*")]
     return _allow(sid, ["s3:ListBucket"], [bucket], {"StringLike": {"s3:prefix": patterns}})

@@ -14,4 +14,8 @@ def removal_policy(environment: Environment) -> RemovalPolicy:
     destruction is each resource's own: a bucket refuses to go while anything is in it,
     a key waits thirty days, and a stack is protected from termination.
     """
-    return RemovalPolicy.DESTROY if environment.removal == "destroy" else RemovalPolicy.RETAIN
+    if environment.removal == "destroy":
+        return RemovalPolicy.DESTROY
+    # A first deployment that fails takes its own, still empty, resources away again: kept, their
+    # names would block the next attempt.
+    return RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE

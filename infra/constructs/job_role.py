@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aws_cdk import aws_iam as iam
 from constructs import Construct
+
+from infra.findings import acknowledge
+from infra.permissions import Grant
 
 
 class JobRole(iam.Role):
@@ -19,8 +24,8 @@ class JobRole(iam.Role):
         The account on whose behalf the engine must act.
     source_arn
         Pattern of the resource for which the engine must act.
-    statements
-        What the job may do.
+    grants
+        What the job may do; each wildcard is acknowledged with its grant's reason.
     description
         One sentence for the console.
     """
@@ -33,7 +38,7 @@ class JobRole(iam.Role):
         service: str,
         account: str,
         source_arn: str,
-        statements: list[iam.PolicyStatement],
+        grants: Sequence[Grant],
         description: str,
     ) -> None:
         super().__init__(
@@ -48,4 +53,18 @@ class JobRole(iam.Role):
                 },
             ),
         )
-        self.policy = iam.Policy(self, "Policy", statements=statements, roles=[self])
+        self.policy = iam.Policy(
+            self, "Policy", statements=[grant.statement() for grant in grants], roles=[self]
+        )
+        self._acknowledge(grants)
+
+    def _acknowledge(self, grants: Sequence[Grant]) -> None:
+        reasons: dict[str, list[str]] = {}
+        for grant in grants:
+            if grant.why is not None:
+                for resource in grant.wildcards:
+                    reasons.setdefault(resource, []).append(grant.why)
+        for resource, why in reasons.items():
+            acknowledge(
+                self.policy, f"AwsSolutions-IAM5[Resource::{resource}]", "; ".join(dict.fromkeys(why))
+            )

@@ -79,7 +79,7 @@ class EmrJobStack(JobStack):
                 f"/applications/{application.attr_application_id}"
             ),
             description=f"Job {plan.name} of {names.prefix}",
-            statements=self.permissions.statements(),
+            grants=self.permissions.grants(),
         )
         CfnOutput(self, "ApplicationId", value=application.attr_application_id)
         CfnOutput(self, "RoleArn", value=role.role_arn)

@@ -6,13 +6,12 @@ from pathlib import Path
 
 from aws_cdk import CfnOutput
 from aws_cdk import aws_glue as glue
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra.constructs.job_role import JobRole
 from infra.launch import event_log_prefix
-from infra.permissions import glue_network_statements
+from infra.permissions import Grant, glue_network_grants
 from infra.spark import glue_conf
 from infra.stacks.job import Foundation, JobStack
 from millrace.config.model import GlueJob
@@ -80,7 +79,7 @@ class GlueJobStack(JobStack):
         assert isinstance(resource, glue.CfnJob)
         resource.maintenance_window = settings.maintenance_window
         resource.node.add_dependency(role.policy)
-        CfnOutput(self, "JobName", value=job.job_name)
+        CfnOutput(self, "JobName", value=names.job(plan.name))
         CfnOutput(self, "RoleArn", value=role.role_arn)
 
     def _connections(self) -> tuple[glue.Connection, ...]:
@@ -111,13 +110,13 @@ class GlueJobStack(JobStack):
 
     def _role(self, names: Names, plan: JobPlan, connections: tuple[glue.Connection, ...]) -> JobRole:
         network = self.foundation.network
-        connect = iam.PolicyStatement(
+        connect = Grant(
             sid="Connections",
-            actions=["glue:GetConnection"],
-            resources=[
+            actions=("glue:GetConnection",),
+            resources=(
                 f"arn:{self.partition}:glue:{self.region}:{self.account}:catalog",
                 *(connection.connection_arn for connection in connections),
-            ],
+            ),
         )
         return JobRole(
             self,
@@ -126,10 +125,10 @@ class GlueJobStack(JobStack):
             account=names.account,
             source_arn=f"arn:{self.partition}:glue:{self.region}:{names.account}:*",
             description=f"Job {plan.name} of {names.prefix}",
-            statements=[
-                *self.permissions.statements(),
+            grants=[
+                *self.permissions.grants(),
                 connect,
-                *glue_network_statements(
+                *glue_network_grants(
                     names,
                     subnet_ids=[subnet.subnet_id for subnet in network.subnets],
                     security_group_id=network.workers.security_group_id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aws_cdk import CfnOutput
+from aws_cdk import Aws, CfnOutput
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -58,13 +58,18 @@ class NetworkStack(EnvironmentStack):
             self.vpc: ec2.IVpc = owned
             self.subnets = tuple(owned.isolated_subnets)
         else:
-            # Nothing is looked up: a synthesis needs no credentials. The zones are not used.
+            # Nothing is looked up, so that a synthesis needs no credentials: zones and route tables
+            # stay unknown. Whoever asks for a subnet's zone gets a property that is left out.
             self.vpc = ec2.Vpc.from_vpc_attributes(
                 self, "Vpc", vpc_id=network.vpc, availability_zones=self.availability_zones
             )
             self.subnets = tuple(
                 ec2.Subnet.from_subnet_attributes(
-                    self, subnet, subnet_id=subnet, route_table_id="not-changed"
+                    self,
+                    subnet,
+                    subnet_id=subnet,
+                    availability_zone=Aws.NO_VALUE,
+                    route_table_id=Aws.NO_VALUE,
                 )
                 for subnet in network.subnets
             )

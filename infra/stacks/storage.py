@@ -67,7 +67,7 @@ class StorageStack(EnvironmentStack):
             ("EventLogs", self.event_logs),
         ):
             CfnOutput(self, f"{output}Bucket", value=bucket.bucket_name)
-        CfnOutput(self, "DatabaseName", value=self.database.database_name)
+        CfnOutput(self, "DatabaseName", value=names.database)
 
     def _bucket(
         self, kind: Bucket, key: DataKey, *, versioned: bool = False, expires: Duration | None = None

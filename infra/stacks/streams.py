@@ -9,6 +9,7 @@ from aws_cdk import aws_kinesis as kinesis
 from constructs import Construct
 
 from infra.constructs.encryption import DataKey
+from infra.findings import acknowledge
 from infra.removal import removal_policy
 from infra.stacks.base import EnvironmentStack
 from millrace.config.model import Environment, KinesisStream
@@ -87,6 +88,11 @@ class StreamsStack(EnvironmentStack):
             )
             self.consumers[f"{name}/{consumer}"] = registered
         Tags.of(stream).add("millrace:stream", name)
+        acknowledge(
+            stream,
+            "AwsSolutions-KDS3",
+            "A key of the environment's own, so that its policy and rotation are ours",
+        )
         return stream
 
 

@@ -1,0 +1,134 @@
+"""Stacks that hold one job each."""
+
+from __future__ import annotations
+
+import pytest
+
+from infra.errors import InfrastructureError
+from infra.spark import glue_conf, heap_mib, spark_settings
+from millrace.config.model import EmrJob, GlueJob
+from tests.template.conftest import Synthesis
+
+GIB = 1024**3
+
+
+@pytest.fixture(params=["departures", "positions", "ground"])
+def glue(request: pytest.FixtureRequest, prod: Synthesis) -> tuple[str, GlueJob]:
+    job = prod.environment.jobs[request.param]
+    assert isinstance(job, GlueJob)
+    return request.param, job
+
+
+def test_glue_runs_one_at_a_time_and_on_and_on(prod: Synthesis, glue: tuple[str, GlueJob]) -> None:
+    name, job = glue
+    properties = prod.the("AWS::Glue::Job", f"job-{name}")
+    assert properties["ExecutionProperty"] == {"MaxConcurrentRuns": 1}
+    assert "Timeout" not in properties
+    assert properties["MaintenanceWindow"] == job.maintenance_window
+    assert properties["Command"]["Name"] == "gluestreaming"
+    assert properties["Command"]["PythonVersion"] == "3"
+    assert properties["Name"] == prod.names.job(name)
+
+
+def test_glue_arguments_disarm_the_defaults(prod: Synthesis, glue: tuple[str, GlueJob]) -> None:
+    name, _ = glue
+    arguments = prod.the("AWS::Glue::Job", f"job-{name}")["DefaultArguments"]
+    assert arguments["--enable-auto-scaling"] == "true"
+    assert arguments["--enable-spark-ui"] == "true"
+    assert arguments["--enable-spark-ui-legacy-path"] == "true"
+    assert arguments["--enable-metrics"] == ""
+    assert arguments["--enable-observability-metrics"] == "true"
+    assert arguments["--enable-continuous-cloudwatch-log"] == "true"
+    assert arguments["--datalake-formats"] == "iceberg"
+    logs = arguments["--spark-event-logs-path"]["Fn::Join"][1]
+    assert logs[-1] == f"/glue/{name}/"
+
+
+def test_glue_stands_in_the_vpc_in_every_zone(prod: Synthesis, glue: tuple[str, GlueJob]) -> None:
+    part = f"job-{glue[0]}"
+    connections = prod.resources("AWS::Glue::Connection", part)
+    assert len(connections) == prod.environment.network.availability_zones
+    for resource in connections.values():
+        requirements = resource["Properties"]["ConnectionInput"]["PhysicalConnectionRequirements"]
+        assert requirements.keys() == {"AvailabilityZone", "SubnetId", "SecurityGroupIdList"}
+    listed = prod.the("AWS::Glue::Job", part)["Connections"]["Connections"]
+    assert len(listed) == len(connections)
+
+
+def test_glue_encrypts_what_it_writes(prod: Synthesis, glue: tuple[str, GlueJob]) -> None:
+    part = f"job-{glue[0]}"
+    encryption = prod.the("AWS::Glue::SecurityConfiguration", part)["EncryptionConfiguration"]
+    assert encryption["CloudWatchEncryption"]["CloudWatchEncryptionMode"] == "SSE-KMS"
+    assert encryption["S3Encryptions"][0]["S3EncryptionMode"] == "SSE-KMS"
+    assert encryption["JobBookmarksEncryption"]["JobBookmarksEncryptionMode"] == "CSE-KMS"
+    assert "SecurityConfiguration" in prod.the("AWS::Glue::Job", part)
+
+
+def test_log_groups_are_encrypted_and_end(each: Synthesis) -> None:
+    groups = each.resources("AWS::Logs::LogGroup")
+    assert len(groups) > len(each.environment.jobs)
+    for path, group in groups.items():
+        assert group["Properties"]["RetentionInDays"] == 90, path
+        assert "KmsKeyId" in group["Properties"], path
+
+
+@pytest.mark.parametrize("name", ["flights", "bookings"])
+def test_emr_applications(prod: Synthesis, name: str) -> None:
+    job = prod.environment.jobs[name]
+    assert isinstance(job, EmrJob)
+    properties = prod.the("AWS::EMRServerless::Application", f"job-{name}")
+    assert properties["Name"] == prod.names.job(name)
+    assert properties["ReleaseLabel"] == job.version
+    assert properties["Architecture"] == job.architecture.upper()
+    assert properties["AutoStartConfiguration"] == {"Enabled": True}
+    assert properties["AutoStopConfiguration"]["Enabled"] is True
+    assert len(properties["NetworkConfiguration"]["SubnetIds"]) == 3
+    monitoring = properties["MonitoringConfiguration"]
+    assert monitoring["S3MonitoringConfiguration"]["LogUri"] == prod.documents[name]["event_logs"]
+    assert "EncryptionKeyArn" in monitoring["CloudWatchLoggingConfiguration"]
+
+
+def test_emr_leaves_event_log_rotation_alone(prod: Synthesis) -> None:
+    for name, job in prod.environment.jobs.items():
+        has = any(key.startswith("spark.eventLog.") for key in prod.documents[name]["spark"])
+        assert has is isinstance(job, GlueJob), name
+
+
+def test_emr_brings_the_kafka_jars_it_lacks(prod: Synthesis) -> None:
+    assert len(prod.documents["flights"]["jars"]) >= 3
+    assert prod.documents["departures"]["jars"] == []
+
+
+@pytest.mark.parametrize(("memory", "heap"), [(16 * GIB, 14894), (2 * GIB, 1664), (32 * GIB, 29789)])
+def test_heap_and_overhead_fit_in_the_worker(memory: int, heap: int) -> None:
+    assert heap_mib(memory) == heap
+    assert heap + max(384, heap // 10) <= memory // 1024**2
+
+
+def test_every_session_shares_the_safeguards(each: Synthesis) -> None:
+    for job, document in each.documents.items():
+        spark = document["spark"]
+        assert spark["spark.speculation"] == "false", job
+        assert spark["spark.sql.session.timeZone"] == "UTC"
+        assert spark["spark.sql.catalog.lake.cache-enabled"] == "false"
+        assert spark["spark.sql.catalog.lake.warehouse"].startswith(f"s3://{each.names.bucket('lake')}/")
+        assert spark["spark.sql.adaptive.optimizer.excludedRules"].endswith("AQEPropagateEmptyRelation")
+
+
+def test_the_files_own_settings_come_last(prod: Synthesis) -> None:
+    job = prod.environment.jobs["departures"].model_copy(
+        update={"spark": {"spark.sql.shuffle.partitions": "7"}}
+    )
+    settings = spark_settings(prod.environment, job, prod.plan.jobs["departures"], prod.names)
+    assert settings["spark.sql.shuffle.partitions"] == "7"
+    assert list(settings) == sorted(settings)
+
+
+def test_glue_cannot_take_a_setting_with_a_blank(prod: Synthesis) -> None:
+    job = prod.environment.jobs["departures"].model_copy(update={"spark": {"spark.app.note": "two words"}})
+    with pytest.raises(InfrastructureError, match=r"jobs\.departures\.spark\.spark\.app\.note: 'two words'"):
+        spark_settings(prod.environment, job, prod.plan.jobs["departures"], prod.names)
+
+
+def test_conf_is_chained_the_way_glue_reads_it() -> None:
+    assert glue_conf({"a": "1", "b": "2"}) == "a=1 --conf b=2"

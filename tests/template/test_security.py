@@ -1,0 +1,150 @@
+"""Roles, network and the rule packs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from millrace.config import load
+from millrace.config.model import GlueJob, Network
+from tests.template.conftest import ROOT, Synthesis, Synthesise
+
+
+def listed(value: Any) -> list[Any]:
+    """Undo CloudFormation's habit of writing a list of one as its item."""
+    return value if isinstance(value, list) else [value]
+
+
+def test_the_rule_packs_find_nothing(each: Synthesis) -> None:
+    assert each.findings == []
+
+
+def test_a_wildcard_without_a_reason_stops_the_synthesis(
+    synthesise: Synthesise, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("infra.permissions._FILES", None)
+    with pytest.raises(RuntimeError, match="ValidationFailed"):
+        synthesise(load("minimal", root=ROOT))
+
+
+def test_there_is_no_lambda_function_and_no_custom_resource(each: Synthesis) -> None:
+    kinds = {r["Type"] for template in each.templates.values() for r in template["Resources"].values()}
+    assert not [
+        kind
+        for kind in kinds
+        if kind.startswith(("AWS::Lambda::", "Custom::", "AWS::CloudFormation::Custom"))
+    ]
+
+
+def test_no_role_has_a_managed_policy(each: Synthesis) -> None:
+    roles = each.resources("AWS::IAM::Role")
+    assert len(roles) > len(each.environment.jobs)
+    for path, role in roles.items():
+        assert "ManagedPolicyArns" not in role["Properties"], path
+
+
+def test_no_statement_of_a_job_allows_a_whole_service(each: Synthesis) -> None:
+    for part, statement in each.statements():
+        if part.startswith("job-"):
+            assert not [action for action in listed(statement["Action"]) if "*" in action], statement
+
+
+ON_EVERYTHING = {
+    "cloudwatch:PutMetricData",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeRouteTables",
+    "ec2:DescribeSecurityGroups",
+    "ec2:DescribeSubnets",
+    "ec2:DescribeVpcAttribute",
+    "ec2:DescribeVpcEndpoints",
+    "kafka:ListClustersV2",
+    "logs:DescribeLogGroups",
+}
+"""Actions for which IAM knows no resource."""
+
+
+def test_only_what_knows_no_resource_is_allowed_on_everything(each: Synthesis) -> None:
+    for part, statement in each.statements():
+        if part.startswith("job-") and "*" in listed(statement["Resource"]):
+            assert set(listed(statement["Action"])) <= ON_EVERYTHING, statement
+
+
+def test_engines_assume_roles_for_this_account_only(each: Synthesis) -> None:
+    for name, job in each.environment.jobs.items():
+        (statement,) = each.the("AWS::IAM::Role", f"job-{name}")["AssumeRolePolicyDocument"]["Statement"]
+        service = "glue.amazonaws.com" if isinstance(job, GlueJob) else "emr-serverless.amazonaws.com"
+        assert statement["Principal"] == {"Service": service}
+        assert statement["Condition"]["StringEquals"] == {"aws:SourceAccount": each.names.account}
+        assert "aws:SourceArn" in statement["Condition"]["ArnLike"]
+
+
+def test_a_job_reads_its_own_sources_and_tables_only(prod: Synthesis) -> None:
+    text = str([s for part, s in prod.statements() if part == "job-departures"])
+    assert prod.names.stream("departures") in text
+    assert "departures_landed" in text
+    for foreign in ("positions", "baggage", "bookings", "flights_landed", "kafka"):
+        assert foreign not in text
+
+
+def test_reference_tables_cannot_be_written(prod: Synthesis) -> None:
+    for part, statement in prod.statements():
+        if part == "job-departures" and "airlines" in str(statement["Resource"]):
+            assert statement["Action"] in ("glue:GetTable", "s3:GetObject", "s3:ListBucket"), statement
+
+
+def test_workers_reach_each_other_and_https_and_nothing_comes_in(prod: Synthesis) -> None:
+    groups = prod.resources("AWS::EC2::SecurityGroup", "network")
+    workers = next(g["Properties"] for path, g in groups.items() if "/Workers" in path)
+    assert "SecurityGroupIngress" not in workers
+    assert {(rule["FromPort"], rule["CidrIp"]) for rule in workers["SecurityGroupEgress"]} == {
+        (443, "0.0.0.0/0"),
+        (9098, "0.0.0.0/0"),
+    }
+    for rule in prod.resources("AWS::EC2::SecurityGroupIngress").values():
+        assert "SourceSecurityGroupId" in rule["Properties"]
+        assert "CidrIp" not in rule["Properties"]
+
+
+def test_the_vpc_has_no_way_out(each: Synthesis) -> None:
+    for kind in ("AWS::EC2::InternetGateway", "AWS::EC2::NatGateway", "AWS::EC2::EIP"):
+        assert each.resources(kind) == {}
+    subnets = each.resources("AWS::EC2::Subnet", "network")
+    assert len(subnets) == each.environment.network.availability_zones
+    assert not any(subnet["Properties"]["MapPublicIpOnLaunch"] for subnet in subnets.values())
+    assert len(each.resources("AWS::EC2::FlowLog", "network")) == 1
+
+
+def test_only_services_that_jobs_call_have_endpoints(synthesis: object, prod: Synthesis) -> None:
+    def services(found: Synthesis) -> set[str]:
+        names = [
+            str(r["Properties"]["ServiceName"]) for r in found.resources("AWS::EC2::VPCEndpoint").values()
+        ]
+        return {name.split("us-east-1")[-1].strip(".'\"]})") or name for name in names}
+
+    everywhere = {"logs", "monitoring", "kms", "sts", "glue", "kinesis-streams"}
+    assert services(prod) >= everywhere | {"kafka"}
+    minimal = synthesis("minimal")  # type: ignore[operator]  # a cached function
+    assert "kafka" not in services(minimal)
+    assert services(minimal) >= everywhere
+
+
+def test_endpoints_serve_this_account_only(prod: Synthesis) -> None:
+    for path, endpoint in prod.resources("AWS::EC2::VPCEndpoint").items():
+        first = endpoint["Properties"]["PolicyDocument"]["Statement"][0]
+        assert first["Condition"]["StringEquals"]["aws:PrincipalAccount"] == prod.names.account, path
+
+
+def test_a_vpc_of_ones_own_is_left_as_it_is(synthesise: Synthesise) -> None:
+    network = Network(
+        vpc="vpc-0123456789abcdef0", subnets=("subnet-0123456789abcdef0", "subnet-0123456789abcdef1")
+    )
+    found = synthesise(load("prod", root=ROOT).model_copy(update={"network": network}))
+    kinds = {r["Type"] for r in found.templates["network"]["Resources"].values()}
+    assert kinds <= {
+        "AWS::EC2::SecurityGroup",
+        "AWS::EC2::SecurityGroupIngress",
+        "AWS::EC2::SecurityGroupEgress",
+    }
+    application = found.the("AWS::EMRServerless::Application", "job-flights")
+    assert application["NetworkConfiguration"]["SubnetIds"] == list(network.subnets)

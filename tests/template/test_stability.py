@@ -1,0 +1,108 @@
+"""What must stay the same: names, logical ids, the bytes of the archive."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.assets import missing_jars, write_archive
+from infra.errors import InfrastructureError
+from millrace.config import load
+from tests.template.conftest import ROOT, Synthesis, Synthesise
+
+
+def ids(synthesis: Synthesis) -> set[tuple[str, str]]:
+    return {(part, logical) for part, t in synthesis.templates.items() for logical in t["Resources"]}
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("copy")
+    for package in ("etl", "pipelines"):
+        shutil.copytree(ROOT / package, root / package)
+    return root
+
+
+def test_another_stream_leaves_every_other_resource_alone(prod: Synthesis, synthesise: Synthesise) -> None:
+    environment = prod.environment
+    streams = {"arrivals": environment.streams["departures"], **environment.streams}
+    more = synthesise(environment.model_copy(update={"streams": streams}))
+    added = ids(more) - ids(prod)
+    assert ids(prod) <= ids(more)
+    assert {part for part, _ in added} == {"streams"}
+    for part in prod.templates:
+        if part != "streams":
+            assert more.templates[part] == prod.templates[part], part
+
+
+def test_another_job_leaves_the_other_jobs_alone(prod: Synthesis, synthesise: Synthesise) -> None:
+    environment = prod.environment
+    fewer = synthesise(
+        environment.model_copy(update={"jobs": {n: j for n, j in environment.jobs.items() if n != "ground"}})
+    )
+    assert "job-ground" not in fewer.templates
+    assert ids(fewer) == {(part, logical) for part, logical in ids(prod) if part != "job-ground"}
+
+
+def test_the_same_environment_gives_the_same_templates(local: Synthesis, synthesise: Synthesise) -> None:
+    assert synthesise(load("local", root=ROOT)).templates == local.templates
+
+
+def test_stacks_are_named_after_their_part(each: Synthesis) -> None:
+    expected = {"storage", "network"} | {f"job-{job}" for job in each.environment.jobs}
+    assert expected <= set(each.templates) <= expected | {"streams", "kafka"}
+
+
+def test_every_resource_that_can_carries_the_tags(prod: Synthesis) -> None:
+    for path, stream in prod.resources("AWS::Kinesis::Stream").items():
+        tags = {tag["Key"]: tag["Value"] for tag in stream["Properties"]["Tags"]}
+        assert tags.items() >= prod.environment.tags.items(), path
+        assert tags["millrace:environment"] == "prod"
+        assert prod.names.stream(tags["millrace:stream"]) == stream["Properties"]["Name"]
+    job: dict[str, Any] = prod.the("AWS::Glue::Job", "job-ground")
+    assert job["Tags"]["millrace:job"] == "ground"
+
+
+def test_the_archive_depends_on_nothing_but_its_content(copy: Path, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    first = write_archive(copy, tmp_path / "a").read_bytes()
+    compiled = copy / "etl" / "__pycache__"
+    compiled.mkdir(exist_ok=True)
+    (compiled / "extra.cpython-311.pyc").write_bytes(b"compiled")
+    (copy / "pipelines" / "stray.pyc").write_bytes(b"compiled")
+    (copy / "pipelines" / ".hidden").write_text("editor")
+    (copy / "etl" / "main.py").touch()
+    assert write_archive(copy, tmp_path / "b").read_bytes() == first
+    (copy / "etl" / "main.py").write_bytes((copy / "etl" / "main.py").read_bytes() + b"\n")
+    assert write_archive(copy, tmp_path / "b").read_bytes() != first
+
+
+def test_the_archive_holds_packages_and_schemas_at_its_root(tmp_path: Path) -> None:
+    with zipfile.ZipFile(write_archive(ROOT, tmp_path)) as archive:
+        held = set(archive.namelist())
+    assert {"etl/__init__.py", "etl/main.py", "pipelines/__init__.py"} <= held
+    assert "pipelines/flights/schemas/flight.ddl" in held
+    assert {name.split("/", 1)[0] for name in held} == {"etl", "pipelines"}
+
+
+def test_missing_jars_are_one_clear_message(tmp_path: Path) -> None:
+    environment = load("prod", root=ROOT)
+    with pytest.raises(InfrastructureError, match="run `make jars`"):
+        missing_jars(environment, environment.jobs["flights"], tmp_path)
+
+
+def test_jars_for_another_scala_are_refused() -> None:
+    environment = load("prod", root=ROOT)
+    job = environment.jobs["flights"].model_copy(update={"version": "emr-spark-8.0.0"})
+    with pytest.raises(InfrastructureError, match=r"Scala 2\.13"):
+        missing_jars(environment, job, ROOT)
+
+
+def test_engines_that_lack_nothing_need_no_jars(tmp_path: Path) -> None:
+    environment = load("prod", root=ROOT)
+    assert missing_jars(environment, environment.jobs["departures"], tmp_path) == ()
