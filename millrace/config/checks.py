@@ -118,9 +118,13 @@ def _clusters(environment: Environment) -> Iterator[Finding]:
     network = environment.network
     zones = len(network.subnets) if network.vpc is not None else network.availability_zones
     for name, cluster in environment.kafka.items():
-        if not isinstance(cluster, MskCluster):
-            continue
         path = ("kafka", name)
+        if not isinstance(cluster, MskCluster):
+            for server in cluster.bootstrap_servers.split(","):
+                host, _, port = server.strip().rpartition(":")
+                if not host or not port.isdigit() or not 0 < int(port) < 65536:
+                    yield Finding((*path, "bootstrap_servers"), server.strip(), "host:port, comma separated")
+            continue
         if cluster.version not in KAFKA_VERSIONS:
             yield Finding(
                 (*path, "version"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
 from pathlib import Path as FilePath
@@ -13,7 +14,15 @@ from millrace.config import checks, explain, secrets
 from millrace.config.document import DocumentError, Tree, merge, read
 from millrace.config.model import Environment, Job, KafkaCluster, Network, Slug, Stream
 from millrace.config.places import Places
-from millrace.config.problems import MISSING, ConfigurationError, Finding, Path, Problem, dotted
+from millrace.config.problems import (
+    MISSING,
+    ConfigurationError,
+    Finding,
+    Path,
+    Problem,
+    dotted,
+    one_per_path,
+)
 
 EXTENDS = "extends"
 """The key by which a file names the one it is laid over."""
@@ -25,6 +34,15 @@ _SECTIONS: dict[str, Any] = {
     "network": Network,
     "tags": dict[str, str],
 }
+
+_STAND_INS: dict[str | int, Any] = {
+    "records_per_second": 1,
+    "record_size": "1KiB",
+    "traffic": {"records_per_second": 1, "record_size": "1KiB"},
+    "records_per_second_per_core": 1,
+    "rate": {"records_per_second_per_core": 1},
+}
+"""In place of broken numbers that no check looks at, so that the rest of their section is checked."""
 
 
 def find_root(start: FilePath | None = None) -> FilePath:
@@ -96,7 +114,7 @@ def load(name_or_path: str | FilePath, root: FilePath | None = None) -> Environm
     environment, wrong = _validate(plain)
     found += wrong
     found += _new(checks.findings(_draft(environment, plain, tree, root)), found)
-    problems += [places.problem(finding) for finding in _once(found)]
+    problems += [places.problem(finding) for finding in one_per_path(found)]
     if problems or environment is None:
         raise ConfigurationError(problems)
     environment._places = places
@@ -177,7 +195,10 @@ def _draft(
 
 
 def _valid_part(kind: Any, data: Any) -> Any:
-    """Read a section without what is wrong in it: a broken value goes, then what cannot do without it."""
+    """Read a section without what is wrong in it: a broken value goes, then what cannot do without it.
+
+    What is left is only checked, never planned or deployed.
+    """
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
     if not isinstance(data, dict):
         data = {}
@@ -189,7 +210,10 @@ def _valid_part(kind: Any, data: Any) -> Any:
         except ValidationError as error:
             for each in error.errors(include_url=False):
                 path = explain.file_path(each["loc"], kind)
-                _remove(data, path[:-1] if each["type"] == "missing" else path)
+                if each["type"] == "missing" and path[-1] in _STAND_INS:
+                    _step(data, *path[:-1])[path[-1]] = copy.deepcopy(_STAND_INS[path[-1]])
+                else:
+                    _remove(data, path[:-1] if each["type"] == "missing" else path)
         if json.dumps(data) == text:
             data = {}
 
@@ -198,21 +222,22 @@ def _remove(data: Any, path: Path) -> None:
     if not path:
         data.clear()
         return
-    holder = data
-    for step in path[:-1]:
-        holder = _step(holder, step)
+    holder = _step(data, *path[:-1])
     if isinstance(holder, dict):
         holder.pop(path[-1], None)
     elif isinstance(holder, list) and isinstance(path[-1], int) and path[-1] < len(holder):
         del holder[path[-1]]
 
 
-def _step(holder: Any, step: str | int) -> Any:
-    if isinstance(holder, dict):
-        return holder.get(str(step))
-    if isinstance(holder, list) and isinstance(step, int) and step < len(holder):
-        return holder[step]
-    return None
+def _step(data: Any, *path: str | int) -> Any:
+    for step in path:
+        if isinstance(data, dict):
+            data = data.get(str(step))
+        elif isinstance(data, list) and isinstance(step, int) and step < len(data):
+            data = data[step]
+        else:
+            return None
+    return data
 
 
 def _new(later: Iterator[Finding], earlier: list[Finding]) -> Iterator[Finding]:
@@ -221,11 +246,3 @@ def _new(later: Iterator[Finding], earlier: list[Finding]) -> Iterator[Finding]:
     for finding in later:
         if not any(finding.path[: len(path)] == path for path in reported):
             yield finding
-
-
-def _once(findings: list[Finding]) -> list[Finding]:
-    """Keep one finding per path: the first says it best."""
-    first: dict[Path, Finding] = {}
-    for finding in findings:
-        first.setdefault(finding.path, finding)
-    return list(first.values())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 
 from millrace.config.document import Tree
-from millrace.config.problems import ConfigurationError, Finding, Path, Problem, dotted
+from millrace.config.problems import ConfigurationError, Finding, Path, Problem, dotted, one_per_path
 from millrace.config.secrets import censor
 
 
@@ -44,5 +44,5 @@ class Places:
         return Problem(file, line, dotted(finding.path), value, finding.allowed, finding.hint)
 
     def error(self, findings: Iterable[Finding]) -> ConfigurationError:
-        """Make one error of all findings."""
-        return ConfigurationError(self.problem(finding) for finding in findings)
+        """Make one error of all findings, one for each path."""
+        return ConfigurationError(self.problem(finding) for finding in one_per_path(findings))

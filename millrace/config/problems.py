@@ -44,6 +44,14 @@ class Finding:
     hint: str | None = None
 
 
+def one_per_path(findings: Iterable[Finding]) -> list[Finding]:
+    """Keep one finding per path: the first says it best."""
+    first: dict[Path, Finding] = {}
+    for finding in findings:
+        first.setdefault(finding.path, finding)
+    return list(first.values())
+
+
 @dataclass(frozen=True)
 class Problem:
     """A mistake as a person needs it.

@@ -60,6 +60,10 @@ class Work:
         return min(self.sla - (self.trigger or 0.0), self.sla / 2)
 
 
+_SHORTEST_WORK = 1e-6
+"""Seconds: a batch with less time than this for its records has none; floats tell no finer."""
+
+
 def cores_needed(work: Work) -> float:
     """Return the cores, as a real number, above which every record is on time.
 
@@ -73,8 +77,8 @@ def cores_needed(work: Work) -> float:
         The fixed cost or the trigger alone uses up the SLA.
     """
     longest = work.longest_batch
-    if longest <= work.overhead:
-        if work.sla / 2 <= work.overhead:
+    if longest - work.overhead < _SHORTEST_WORK:
+        if work.sla / 2 - work.overhead < _SHORTEST_WORK:
             raise InfeasibleError(
                 "overhead",
                 f"a batch costs {work.overhead:g} s before its first record, and this hop's "

@@ -1,0 +1,172 @@
+"""The formulas of the sizing model against known answers and against each other."""
+
+import math
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from millrace.config.engines import EMR_MEMORY_GIB, glue_tasks_per_worker, glue_workers
+from millrace.sizing.capacity import (
+    InfeasibleError,
+    Work,
+    batch_range,
+    cores_needed,
+    effective_cores,
+    fit,
+    partitions_for,
+    per_partition,
+    spread,
+    whole_cores,
+)
+from millrace.sizing.jobs import workers_for
+
+OVERHEAD = 0.1
+
+
+@pytest.mark.parametrize(
+    ("version", "worker", "vcpu", "tasks"),
+    [
+        ("1.0", "G.1X", 4, 8),
+        ("2.0", "G.1X", 4, 8),
+        ("2.0", "G.2X", 8, 16),
+        ("3.0", "G.025X", 2, 2),
+        ("3.0", "G.1X", 4, 4),
+        ("4.0", "G.2X", 8, 8),
+        ("5.1", "G.1X", 4, 4),
+        ("5.1", "G.4X", 16, 16),
+        ("5.1", "G.8X", 32, 32),
+        ("6.0", "G.16X", 64, 64),
+        ("5.1", "R.2X", 8, 8),
+    ],
+)
+def test_tasks_of_a_worker(version: str, worker: str, vcpu: int, tasks: int) -> None:
+    assert glue_workers(version)[worker].vcpu == vcpu
+    assert glue_tasks_per_worker(version, worker) == tasks
+
+
+def test_versions_lack_worker_types() -> None:
+    assert "G.025X" not in glue_workers("2.0")
+    assert "R.1X" not in glue_workers("3.0")
+    assert "R.1X" in glue_workers("5.1")
+
+
+def test_emr_steps() -> None:
+    assert EMR_MEMORY_GIB[8] == (16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60)
+    assert EMR_MEMORY_GIB[16][-1] == 120
+
+
+def test_the_advice() -> None:
+    assert (workers_for(32, 4), workers_for(64, 4), workers_for(8, 4)) == (9, 17, 3)
+
+
+def test_cores_have_the_denominator() -> None:
+    assert cores_needed(Work(10_000, 1 / 1000, overhead=2, sla=16)) == pytest.approx(10 / (1 - 2 * 2 / 16))
+
+
+def test_equality_is_not_enough() -> None:
+    work = Work(24_000, 1 / 1000, overhead=2, sla=16)
+    assert cores_needed(work) == 32
+    assert whole_cores(32.0) == 33, "at 32 the capacity is the load and no backlog drains"
+
+
+@pytest.mark.parametrize(
+    ("sla", "trigger", "term"), [(4, None, "overhead"), (3, 1, "overhead"), (10, 8.5, "trigger")]
+)
+def test_infeasible_names_its_term(sla: float, trigger: float | None, term: str) -> None:
+    with pytest.raises(InfeasibleError) as caught:
+        cores_needed(Work(1, 1, overhead=2, sla=sla, trigger=trigger))
+    assert caught.value.term == term
+
+
+def test_nine_partitions_on_eight_cores_take_two_waves() -> None:
+    assert effective_cores(9, 8) == 4.5
+    assert effective_cores(8, 8) == 8
+
+
+def test_one_foreign_shard_and_eight_cores() -> None:
+    found = spread(1, 7.0, OVERHEAD)
+    assert (found.cores, found.repartition) == (8, 8)
+    assert found.effective == pytest.approx(8 / 1.1)
+
+
+def test_shards_that_stay_are_read_in_waves_where_that_saves_cores() -> None:
+    assert spread(8, 3.9, OVERHEAD).cores == 4
+    assert spread(8, 3.9, OVERHEAD).repartition is None
+    assert spread(7, 3.6, OVERHEAD).repartition == 4, "7 cores for one wave, 4 with a repartition"
+
+
+LOADS = st.floats(0.01, 500)
+COUNTS = st.integers(1, 600)
+
+
+@given(needed=LOADS, partitions=COUNTS, steady=st.booleans())
+def test_a_spread_always_carries_the_load(needed: float, partitions: int, steady: bool) -> None:
+    found = spread(partitions, needed, OVERHEAD, steady=steady)
+    assert found.effective > needed
+    assert found.effective <= found.cores
+    if found.repartition is None and found.cores > 1:
+        assert partitions >= found.cores
+
+
+@given(needed=LOADS, more=LOADS, partitions=COUNTS, steady=st.booleans())
+def test_more_work_never_takes_fewer_cores(needed: float, more: float, partitions: int, steady: bool) -> None:
+    before = spread(partitions, needed, OVERHEAD, steady=steady)
+    assert spread(partitions, needed + more, OVERHEAD, steady=steady).cores >= before.cores
+
+
+@given(needed=LOADS, at_least=COUNTS)
+def test_own_partitions_suit_the_cores(needed: float, at_least: int) -> None:
+    cores = whole_cores(needed)
+    found = partitions_for(cores, needed, at_least)
+    assert found >= max(cores, at_least)
+    assert effective_cores(found, cores) > needed
+    assert found <= cores * math.ceil(max(cores, at_least) / cores), "never beyond the next multiple"
+
+
+@given(partitions=COUNTS, cores=st.integers(1, 300), needed=LOADS)
+def test_given_cores_fit_or_are_refused(partitions: int, cores: int, needed: float) -> None:
+    found = fit(partitions, cores, needed, OVERHEAD)
+    if found is not None:
+        assert found.cores == cores
+        assert needed < found.effective <= cores
+    else:
+        assert max(effective_cores(partitions, cores) if partitions >= cores else 0, cores / 1.1) <= max(
+            needed, 1
+        )
+
+
+WORKS = st.builds(
+    Work,
+    rate=st.floats(1, 200_000),
+    per_record=st.floats(1e-6, 1e-2),
+    overhead=st.floats(0.05, 5),
+    sla=st.floats(1, 600),
+    trigger=st.none() | st.floats(0.1, 60),
+)
+
+
+@given(work=WORKS)
+def test_the_range_of_the_limit_is_never_empty(work: Work) -> None:
+    try:
+        needed = cores_needed(work)
+    except InfeasibleError:
+        assume(False)
+    cores = whole_cores(needed)
+    assume(cores - needed > 1e-6)  # nearer than floats can tell
+    found = batch_range(work, cores)
+    assert found.above < found.most
+    duration = work.overhead + found.most * work.per_record / cores
+    assert duration <= work.longest_batch * (1 + 1e-9)
+    assert found.trigger + duration <= work.sla * (1 + 1e-9), "waiting and working stay within the SLA"
+    keeps_up = work.overhead + work.rate * found.trigger * work.per_record / cores
+    assert keeps_up <= work.longest_batch * (1 + 1e-9)
+
+
+@given(limit=st.integers(1, 10**7), partitions=COUNTS, share=st.floats(0, 0.999))
+def test_the_limit_of_a_shard_keeps_up_and_is_never_zero(limit: int, partitions: int, share: float) -> None:
+    above = limit * share
+    found = per_partition(limit, partitions, above)
+    assert found >= 1
+    assert found * partitions > above
+    assert found * partitions < limit + partitions + 1

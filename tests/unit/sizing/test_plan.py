@@ -1,0 +1,342 @@
+"""Plans of whole environments: the advice's examples, limits, hops, pins, costs."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millrace.config import ConfigurationError, Environment, environments, load
+from millrace.config.model import GlueJob, KinesisStream, LandQuery, Rate, Traffic
+from millrace.sizing import Plan, plan, total
+from millrace.sizing.export import to_json
+from millrace.sizing.tables import limits, price_regions, prices
+from tests.unit.sizing.conftest import DERIVE, Loader, text
+
+ROOT = Path(__file__).parents[3]
+MIB = 1024**2
+
+
+def sizes(found: Plan) -> tuple[int, int, int]:
+    job = found.jobs["clicks"]
+    return job.cores.value, job.max_workers.value, found.streams["clicks"].expected_partitions.value
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, (32, 9, 32)),
+        ({"rate": "47800"}, (64, 17, 64)),
+        ({"rate": "5000", "job": "cores: 32"}, (32, 9, 32)),
+        ({"rate": "5000", "job": "cores: 64"}, (64, 17, 64)),
+        ({"rate": "5000", "job": "cores: 32", "top": "partition_buffer: 0.5"}, (32, 9, 32)),
+    ],
+)
+def test_the_advice_comes_out(from_text: Loader, changes: dict[str, str], expected: tuple[int, ...]) -> None:
+    assert sizes(plan(from_text(text(**changes)))) == expected
+
+
+@pytest.mark.parametrize("job", ["worker: G.1X", "cores: 8"])
+def test_one_foreign_shard_and_eight_cores(from_text: Loader, job: str) -> None:
+    yaml = text(stream="existing: theirs\n    shards: 1", rate="900", per_core="170", job=job)
+    found = plan(from_text(yaml))
+    assert sizes(found) == (8, 3, 1)
+    repartition = found.jobs["clicks"].queries["land"].repartition
+    assert repartition is not None
+    assert repartition.value == 8
+    assert "1 partition" in repartition.why
+    assert found.streams["clicks"].cost == (), "somebody else pays for it"
+
+
+def test_spare_partitions_come_with_cores(from_text: Loader) -> None:
+    assert sizes(plan(from_text(text(top="partition_buffer: 0.25")))) == (40, 11, 40)
+
+
+@pytest.mark.parametrize(
+    ("changes", "shards", "reason"),
+    [
+        ({"rate": "9500", "per_core": "100000"}, 10, "9,500 records/s in at peak"),
+        ({"rate": "950", "size": "10KiB", "per_core": "100000"}, 10, "9.3 MiB/s in at peak"),
+    ],
+)
+def test_shards_follow_what_binds(
+    from_text: Loader, changes: dict[str, str], shards: int, reason: str
+) -> None:
+    figure = plan(from_text(text(**changes))).streams["clicks"].expected_partitions
+    assert figure.value == shards
+    assert reason in figure.why
+
+
+def test_readers_share_what_a_shard_gives(from_text: Loader) -> None:
+    second = "".join(
+        f"      land-{i}: {{kind: land, source: clicks, table: again_{i}, schema: pipelines/clicks/schemas/click.ddl}}\n"
+        for i in range(4)
+    )
+    figure = plan(from_text(text(rate="900", size="10KiB", per_core="100000", more=second))).streams["clicks"]
+    assert figure.expected_partitions.value == 22  # 5 readers of 8.8 MiB/s through 2 MiB/s a shard
+    assert "5 readers" in figure.expected_partitions.why
+
+
+def test_a_derived_record_shares_its_sla(from_text: Loader) -> None:
+    found = plan(from_text(text(sla="60s", more=DERIVE))).jobs["clicks"].queries
+    assert found["land"].trigger_seconds.value <= 15
+    assert "half of the 60 s SLA" in found["land"].trigger_seconds.why
+    assert found["derive"].trigger_seconds.value <= 15
+    assert "what landing leaves of the 60 s SLA" in found["derive"].trigger_seconds.why
+    alone = plan(from_text(text(sla="60s"))).jobs["clicks"].queries["land"].trigger_seconds
+    assert 15 < alone.value <= 30
+
+
+def test_on_demand_expects_shards_and_pins_none(from_text: Loader) -> None:
+    stream = plan(from_text(text(stream="mode: on-demand", rate="900"))).streams["clicks"]
+    assert stream.partitions is None
+    assert stream.expected_partitions.value == 4
+    assert stream.expected_partitions.assumed
+    names = {item.name for item in stream.cost}
+    assert names == {"stream", "data in", "data out"}
+
+
+def test_pinned_numbers_say_so(from_text: Loader) -> None:
+    yaml = text(rate="900", stream="shards: 3", job="cores: 6\n    max_workers: 5")
+    found = plan(from_text(yaml))
+    assert found.streams["clicks"].expected_partitions.origin == "pinned"
+    job = found.jobs["clicks"]
+    assert (job.cores.origin, job.max_workers.origin, job.executors.value) == ("pinned", "pinned", 4)
+
+
+@pytest.mark.parametrize(
+    ("basis", "measured", "assumed"),
+    [("measured", "measured", False), ("assumed", "measured", True), ("measured", "assumed", True)],
+)
+def test_a_guess_marks_every_number_that_rests_on_it(
+    from_text: Loader, basis: str, measured: str, assumed: bool
+) -> None:
+    found = plan(from_text(text(basis=basis, measured=measured, more=DERIVE)))
+    job = found.jobs["clicks"]
+    figures = [job.cores, job.executors, job.max_workers, found.streams["clicks"].expected_partitions]
+    for query in job.queries.values():
+        figures.append(query.trigger_seconds)
+        figures += [
+            each for each in (query.records_per_batch, query.records_per_partition) if each is not None
+        ]
+    assert {figure.assumed for figure in figures} == {assumed}
+    assert {item.assumed for item in job.cost} == {assumed}
+    assert total(found).assumed is assumed
+
+
+def test_a_plan_built_by_a_program_needs_no_file() -> None:
+    environment = built(rate=1000)
+    assert plan(environment).jobs["clicks"].max_workers.value == 2
+    bad = environment.model_copy(update={"region": "mars-north-1"})
+    with pytest.raises(
+        ConfigurationError, match=r"\(no file\): region is mars-north-1; allowed: .*us-east-1"
+    ):
+        plan(bad)
+
+
+def test_the_price_table_is_dated_and_says_what_is_unconfirmed() -> None:
+    assert price_regions() == ("us-east-1",)
+    table = prices("us-east-1")
+    assert table.read.year == 2026
+    assert table.usd("glue.dpu_hour") == 0.44
+    assert not table.prices["glue.memory_dpu_hour"].confirmed
+    assert all(each.source for each in [*limits().limits.values(), *limits().brokers.values()])
+
+
+def test_an_unconfirmed_price_is_named(from_text: Loader) -> None:
+    (line,) = plan(from_text(text(job="worker: R.1X"))).jobs["clicks"].cost
+    assert "glue.memory_dpu_hour is unconfirmed" in line.why
+
+
+def test_what_a_month_costs(from_text: Loader) -> None:
+    found = plan(from_text(text()))
+    shards, puts = found.streams["clicks"].cost
+    assert shards.usd == pytest.approx(32 * 730 * 0.015)
+    assert puts.usd == pytest.approx(23_900 * 730 * 3600 / 1e6 * 0.014)
+    (workers,) = found.jobs["clicks"].cost
+    assert workers.usd == pytest.approx(9 * 730 * 0.44)
+    keys, endpoints = found.shared
+    assert keys.usd == 3
+    assert endpoints.usd == pytest.approx(6 * 3 * 7.30)
+    assert total(found).value == pytest.approx(shards.usd + puts.usd + workers.usd + keys.usd + endpoints.usd)
+
+
+def test_retention_and_fan_out_cost(from_text: Loader) -> None:
+    stream = "retention: 10d\n    fan_out_consumers: [one, two]"
+    cost = {item.name: item.usd for item in plan(from_text(text(stream=stream))).streams["clicks"].cost}
+    gb = 23_900 * 100 * 730 * 3600 / 1e9
+    assert cost["retention"] == pytest.approx(32 * 730 * 0.02)
+    assert cost["long retention"] == pytest.approx(gb * 3 * 24 / 730 * 0.023)
+    assert cost["fan-out"] == pytest.approx(2 * 32 * 730 * 0.015)
+    assert cost["fan-out data"] == pytest.approx(2 * gb * 0.013)
+
+
+KAFKA = """\
+project: advice
+account: "111122223333"
+network: {{availability_zones: 3}}
+kafka:
+  main: {{kind: msk, {cluster}}}
+streams:
+  clicks:
+    kind: kafka
+    cluster: main
+    retention: {retention}
+    traffic: {{records_per_second: {rate}, record_size: 1KiB, basis: measured}}
+jobs:
+  clicks:
+    engine: emr
+    worker: {{vcpu: 8, memory: 32GiB, disk: 50GiB}}
+    rate: {{records_per_second_per_core: 5000, basis: measured}}
+    queries:
+      land: {{kind: land, source: clicks, table: landed, schema: pipelines/clicks/schemas/click.ddl}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("cluster", "rate", "brokers", "kind"),
+    [
+        ("tier: standard", 1024, 3, "kafka.m7g.large"),
+        ("tier: standard", 1024 * 40, 9, "kafka.m7g.large"),
+        ("tier: express", 1024 * 40, 3, "express.m7g.large"),
+        ("tier: express", 1024 * 60, 6, "express.m7g.large"),
+        ("tier: express, broker_type: express.m7g.xlarge", 1024, 3, "express.m7g.xlarge"),
+    ],
+)
+def test_brokers_by_throughput(from_text: Loader, cluster: str, rate: int, brokers: int, kind: str) -> None:
+    found = plan(from_text(KAFKA.format(cluster=cluster, retention="1d", rate=rate))).clusters["main"]
+    assert found.brokers is not None
+    assert found.broker_type is not None
+    assert (found.brokers.value, found.broker_type.value) == (brokers, kind)
+    assert brokers * limits().brokers[kind].mib_in >= rate / 1024
+
+
+def test_storage_holds_the_retention_in_every_copy(from_text: Loader) -> None:
+    found = plan(from_text(KAFKA.format(cluster="tier: standard", retention="10d", rate=1024))).clusters[
+        "main"
+    ]
+    assert found.storage_gib_per_broker is not None
+    assert found.storage_gib_per_broker.value == pytest.approx(10 * 86400 / 1024 * 3 * 1.25 / 3, abs=1)
+
+
+def test_serverless_has_no_brokers_but_a_price(from_text: Loader) -> None:
+    found = plan(from_text(KAFKA.format(cluster="tier: serverless", retention="1d", rate=100))).clusters[
+        "main"
+    ]
+    assert (found.brokers, found.broker_type, found.storage_gib_per_broker) == (None, None, None)
+    assert sum(item.usd for item in found.cost) > 730 * 0.75
+
+
+def test_emr_workers_and_their_disk(from_text: Loader) -> None:
+    job = plan(from_text(KAFKA.format(cluster="tier: standard", retention="1d", rate=50_000))).jobs["clicks"]
+    assert (job.cores.value, job.executors.value, job.max_workers.value) == (11, 2, 3)
+    cost = {item.name: item.usd for item in job.cost}
+    assert cost["vCPU"] == pytest.approx(3 * 8 * 730 * 0.052624)
+    assert cost["memory"] == pytest.approx(3 * 32 * 730 * 0.0057785)
+    assert cost["disk"] == pytest.approx(3 * 30 * 730 * 0.000111)
+
+
+def test_a_stream_without_readers_is_noted(from_text: Loader) -> None:
+    extra = "streams:\n  idle:\n    kind: kinesis\n    traffic: {records_per_second: 1500, record_size: 1B}\n"
+    found = plan(from_text(text().replace("streams:\n", extra, 1)))
+    assert found.streams["idle"].expected_partitions.value == 2
+    assert found.warnings == ("streams.idle: no job reads it",)
+
+
+@pytest.mark.parametrize("name", environments(ROOT))
+def test_json_holds_every_figure_of_every_environment(name: str) -> None:
+    found = plan(load(name, root=ROOT))
+    document = json.loads(json.dumps(to_json(found)))
+    assert document["version"] == 1
+    assert document["total"]["value"] == pytest.approx(total(found).value)
+    for job_name, job in found.jobs.items():
+        assert document["jobs"][job_name]["cores"]["why"] == job.cores.why
+        assert set(document["jobs"][job_name]["queries"]) == set(job.queries)
+    parts = [*document["streams"].values(), *document["clusters"].values(), *document["jobs"].values()]
+    listed = sum(part["cost"]["usd_month"] for part in parts) + document["shared"]["usd_month"]
+    assert listed == pytest.approx(total(found).value)
+
+
+@pytest.mark.parametrize("name", environments(ROOT))
+def test_plans_are_the_same_every_time(name: str) -> None:
+    environment = load(name, root=ROOT)
+    assert plan(environment) == plan(environment)
+
+
+def built(
+    *, rate: float, size: int = 300, sla: float = 60, per_core: float = 2000, overhead: float = 1
+) -> Environment:
+    stream = KinesisStream.model_validate(
+        {
+            "kind": "kinesis",
+            "traffic": Traffic.model_validate({"records_per_second": rate, "record_size": f"{size}B"}),
+        }
+    )
+    query = LandQuery.model_validate(
+        {"kind": "land", "source": "clicks", "table": "landed", "schema": "pipelines/a.ddl"}
+    )
+    job = GlueJob.model_validate(
+        {
+            "engine": "glue",
+            "queries": {"land": query},
+            "latency": f"{round(sla * 1000)}ms",
+            "rate": Rate.model_validate(
+                {"records_per_second_per_core": per_core, "batch_overhead": f"{round(overhead * 1000)}ms"}
+            ),
+        }
+    )
+    return Environment(name="built", project="built", streams={"clicks": stream}, jobs={"clicks": job})
+
+
+RATES = st.floats(0.1, 200_000)
+BYTES = st.integers(1, 100_000)
+PER_CORE = st.floats(50, 100_000)
+
+
+@settings(deadline=None, max_examples=150)
+@given(rate=RATES, size=BYTES, per_core=PER_CORE, sla=st.floats(5, 600))
+def test_every_plan_respects_what_the_services_allow(
+    rate: float, size: int, per_core: float, sla: float
+) -> None:
+    found = plan(built(rate=rate, size=size, per_core=per_core, sla=sla))
+    job, stream = found.jobs["clicks"], found.streams["clicks"]
+    shards = stream.expected_partitions.value
+    assert rate <= shards * 1000 * (1 + 1e-9)
+    assert rate * size <= shards * MIB * (1 + 1e-9)
+    assert job.executors.value * 4 >= job.cores.value > rate / per_core
+    assert job.max_workers.value == job.executors.value + 1
+    query = job.queries["land"]
+    assert query.records_per_batch is not None
+    assert query.records_per_partition is not None
+    assert query.records_per_partition.value >= 1
+    assert query.records_per_partition.value * shards >= rate * query.trigger_seconds.value, "keeps up"
+    assert 0 < query.trigger_seconds.value <= sla / 2
+
+
+@settings(deadline=None, max_examples=150)
+@given(rate=RATES, factor=st.floats(1, 20), size=BYTES, per_core=PER_CORE)
+def test_more_load_never_takes_less(rate: float, factor: float, size: int, per_core: float) -> None:
+    less = plan(built(rate=rate, size=size, per_core=per_core))
+    more = plan(built(rate=rate * factor, size=size, per_core=per_core))
+    assert more.jobs["clicks"].cores.value >= less.jobs["clicks"].cores.value
+    assert more.jobs["clicks"].max_workers.value >= less.jobs["clicks"].max_workers.value
+    assert sum(i.usd for i in more.jobs["clicks"].cost) >= sum(i.usd for i in less.jobs["clicks"].cost)
+    if factor >= 2:  # below that, a core more may let a stream do with fewer, fuller waves
+        assert total(more).value >= total(less).value
+
+
+@settings(deadline=None, max_examples=100)
+@given(rate=RATES, sla=st.floats(5, 600), factor=st.floats(1, 20), per_core=PER_CORE)
+def test_a_tighter_sla_never_takes_fewer_cores(
+    rate: float, sla: float, factor: float, per_core: float
+) -> None:
+    tight = plan(built(rate=rate, sla=sla, per_core=per_core))
+    loose = plan(built(rate=rate, sla=sla * factor, per_core=per_core))
+    assert tight.jobs["clicks"].cores.value >= loose.jobs["clicks"].cores.value
+
+
+def test_figures_are_values(from_text: Loader) -> None:
+    figure = plan(from_text(text())).jobs["clicks"].cores
+    assert replace(figure, value=1) != figure
