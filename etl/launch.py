@@ -16,6 +16,7 @@ from etl.errors import StartError
 from etl.settings import Engine, JobSettings
 
 DOCUMENT_VERSION = 1
+_BINDS = ("checkpoints", "kinesis.endpoint")
 _KAFKA_BIND = re.compile(r"kafka\.(?P<connection>[a-z][a-z0-9-]*)\.(bootstrap|authentication)")
 
 
@@ -97,6 +98,7 @@ def read_document(text: str, arguments: Arguments) -> JobSettings:
         raise StartError(f"{where}: " + (f"queries named twice: {', '.join(twice)}" if twice else "no query"))
     for name in arguments.binds:
         match = _KAFKA_BIND.fullmatch(name)
-        if name != "kinesis.endpoint" and not (match and match["connection"] in job.connections):
-            raise StartError(f"--bind {name}: neither kinesis.endpoint nor a key of a connection of this job")
-    return job
+        if name not in _BINDS and not (match and match["connection"] in job.connections):
+            known = ", ".join(_BINDS)
+            raise StartError(f"--bind {name}: neither {known} nor a key of a connection of this job")
+    return dataclasses.replace(job, checkpoints=arguments.binds.get("checkpoints", job.checkpoints))
