@@ -1,0 +1,186 @@
+"""The command line as its users start it: a process, its streams, its exit status."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from millrace.config import environments, load
+from millrace.config.schema import schema_text
+from millrace.sizing import plan, total
+
+ROOT = Path(__file__).parents[3]
+NAMES = environments(ROOT)
+
+
+def millrace(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "millrace", *arguments],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def in_terminal(columns: int, *arguments: str) -> str:
+    """Run in a pseudo-terminal and return what it shows, without colours."""
+    outer, inner = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "millrace", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": str(columns), "TERM": "xterm-256color"},
+        stdin=subprocess.DEVNULL,
+        stdout=inner,
+        stderr=inner,
+    )
+    os.close(inner)
+    shown = b""
+    while True:
+        try:
+            part = os.read(outer, 65536)
+        except OSError:  # the other end has closed
+            break
+        if not part:
+            break
+        shown += part
+    os.close(outer)
+    process.wait(timeout=60)
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pipe_gets_plain_whole_lines(name: str) -> None:
+    done = millrace("plan", "--env", name)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    assert not set("─│╭╰…") & set(done.stdout)
+    assert all(line == line.rstrip() for line in done.stdout.splitlines())
+    found = plan(load(name, root=ROOT))
+    assert f"${total(found).value:,.2f} a month" in done.stdout
+    assert found.prices.isoformat() in done.stdout
+    for job in found.jobs.values():
+        assert job.cores.why in done.stdout
+        for query in job.queries.values():
+            row = next(line for line in done.stdout.splitlines() if line.split()[:1] == [query.name])
+            if query.records_per_batch is not None:
+                assert f"{query.records_per_batch.value:,}" in row
+    for stream in found.streams.values():
+        assert stream.expected_partitions.why in done.stdout
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_terminal_shows_every_number_whole(columns: int) -> None:
+    shown = in_terminal(columns, "plan", "--env", "prod")
+    lines = [line.rstrip("\r") for line in shown.split("\n")]
+    assert max(map(len, lines)) <= columns
+    assert "…" not in shown
+    found = plan(load("prod", root=ROOT))
+    for stream in found.streams.values():
+        row = next(line for line in lines if line.startswith(stream.name))
+        assert f"{stream.expected_partitions.value:,}" in row
+    for job in found.jobs.values():
+        assert f"{sum(item.usd for item in job.cost):,.2f}" in shown
+        for query in job.queries.values():
+            if query.records_per_partition is not None:
+                assert f"{query.records_per_partition.value:,}" in shown
+
+
+def test_guesses_and_pins_are_marked() -> None:
+    shown = millrace("plan", "--env", "local").stdout
+    assert re.search(r"^ +departures +kinesis provisioned +~2 ", shown, re.MULTILINE)
+    assert re.search(r"^ +flights +kafka topic +=4 ", shown, re.MULTILINE)
+    assert "~ rests on a rate that nobody measured" in shown
+    measured = millrace("plan", "--env", "prod").stdout
+    assert re.search(r"^ +positions +kinesis provisioned +18 ", measured, re.MULTILINE)
+
+
+def test_json_for_scripts() -> None:
+    document = json.loads(millrace("plan", "--env", "prod", "--json").stdout)
+    found = plan(load("prod", root=ROOT))
+    assert document["total"]["value"] == pytest.approx(total(found).value)
+    assert document["jobs"].keys() == found.jobs.keys()
+
+
+def test_a_mistake_is_one_message_and_status_2(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text((ROOT / "environments/minimal.yaml").read_text().replace("engine: glue", "engin: glue"))
+    for verb in ("plan", "validate"):
+        done = millrace(verb, "--env", str(bad))
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert "Traceback" not in done.stderr
+        assert "jobs.clicks.engine is (missing); allowed: glue or emr" in done.stderr
+
+
+def test_an_unknown_environment_is_status_2() -> None:
+    done = millrace("plan", "--env", "pord")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "environments/pord.yaml: no environment 'pord'; "
+        "allowed: one of dev, local, minimal, prod (did you mean prod?)\n"
+    )
+
+
+def test_a_terminal_shows_problems_as_blocks(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text((ROOT / "environments/minimal.yaml").read_text().replace("kind: land", "kind: lend"))
+    shown = in_terminal(100, "validate", "--env", str(bad))
+    assert "did you mean land?" in shown
+    assert "1 problem; nothing was started or deployed." in shown
+
+
+def test_validate_says_what_it_saw() -> None:
+    assert millrace("validate", "--env", "prod").stdout == "prod is valid: 6 streams, 5 jobs\n"
+
+
+def test_schema_prints_and_writes(tmp_path: Path) -> None:
+    assert millrace("schema").stdout == schema_text()
+    (tmp_path / "environments").mkdir()
+    assert millrace("schema", "--write", cwd=tmp_path).stdout == "wrote environments/schema.json\n"
+    assert (tmp_path / "environments/schema.json").read_text() == schema_text()
+
+
+def test_names_are_found_from_a_folder_below() -> None:
+    assert millrace("validate", "--env", "dev", cwd=ROOT / "pipelines").returncode == 0
+
+
+@pytest.mark.parametrize("verb", ["plan", "schema"])
+def test_help_teaches_with_examples(verb: str) -> None:
+    shown = millrace(verb, "--help").stdout
+    assert f"millrace {verb}" in shown
+    assert "Examples" in shown
+
+
+def test_deciding_loads_neither_spark_nor_cdk() -> None:
+    program = (
+        "import sys, millrace.cli, millrace.config, millrace.sizing, millrace.cli.render_plan\n"
+        "millrace.sizing.plan(millrace.config.load('prod'))\n"
+        "heavy = {'pyspark', 'aws_cdk', 'boto3', 'pandas', 'pyarrow', 'confluent_kafka'}\n"
+        "print(sorted(heavy & {name.partition('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_planning_is_quick() -> None:
+    """By processor time, so that a busy machine does not fail it."""
+    program = (
+        "import time, sys; sys.argv = ['millrace', 'plan', '--env', 'prod']\n"
+        "import millrace.cli\n"
+        "try:\n    millrace.cli.main()\nexcept SystemExit: pass\n"
+        "print(time.process_time(), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert float(done.stderr) < 3
