@@ -121,6 +121,8 @@ def read(path: FilePath) -> Document:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 0
         raise DocumentError(str(error.problem or error.context), line) from error
+    except RecursionError as error:
+        raise DocumentError("nested too deeply") from error
     except (YAMLError, ValueError) as error:
         if isinstance(error, DocumentError):
             raise

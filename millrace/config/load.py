@@ -125,7 +125,8 @@ def _file(name: str, root: FilePath) -> FilePath:
     if name.endswith((".yaml", ".yml")) or "/" in name:
         file = FilePath(name).resolve()
         if not file.is_file():
-            raise ConfigurationError([Problem(name, 0, "", "no such file", "a YAML file that exists")])
+            hint = explain.nearest(file.stem, environments(root))
+            raise ConfigurationError([Problem(name, 0, "", "no such file", "a YAML file that exists", hint)])
         return file
     file = root / "environments" / f"{name}.yaml"
     if not file.is_file():

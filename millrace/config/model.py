@@ -37,8 +37,8 @@ class Model(BaseModel):
 class Traffic(Model):
     """What arrives on a stream."""
 
-    records_per_second: float = Field(gt=0, description="Average arrival rate.")
-    peak_factor: float = Field(default=1.0, ge=1, description="Peak rate divided by average rate.")
+    records_per_second: float = Field(gt=0, le=1e8, description="Average arrival rate.")
+    peak_factor: float = Field(default=1.0, ge=1, le=1000, description="Peak rate divided by average rate.")
     record_size: Size = Field(description="Mean size of a record, key and payload, such as 600B.")
     basis: Basis = Field(default="assumed", description="`measured` only when somebody did.")
 
@@ -126,7 +126,7 @@ class Network(Model):
 class Rate(Model):
     """How fast a job is: what the benchmark found, or a guess that says so."""
 
-    records_per_second_per_core: float = Field(gt=0, description="1/b of the sizing model.")
+    records_per_second_per_core: float = Field(ge=0.01, le=1e9, description="1/b of the sizing model.")
     batch_overhead: Duration = Field(
         default=timedelta(seconds=2), description="a of the sizing model: the fixed cost of a batch."
     )

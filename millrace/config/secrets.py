@@ -9,7 +9,7 @@ from millrace.config.document import Tree
 from millrace.config.problems import MISSING, Finding, Path
 
 _KEY = re.compile(
-    r"pass(word|wd|phrase)|(?<!no)secret|credential|(^|[._-])token($|[._-])|jaas\.config"
+    r"pass(word|wd|phrase)|(?<!no)secret|credential|(^|[._-])token$|jaas\.config"
     r"|(access|private|api|account|session)[._-]?(key|token)",
     re.IGNORECASE,
 )
@@ -26,6 +26,9 @@ _FORMS = (
         r"(?<![A-Za-z0-9/+])(?=[A-Za-z0-9/+]*[a-z])(?=[A-Za-z0-9/+]*[A-Z])(?=[A-Za-z0-9/+]*\d)[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])"
     ),
 )
+
+_COLUMNS = ("on", "columns")
+"""Keys whose entries are names of columns: a column may well be called ``token``."""
 
 ALLOWED = "a reference, such as arn:aws:secretsmanager:..., or the job's own role"
 
@@ -56,5 +59,6 @@ def findings(tree: Tree) -> Iterator[Finding]:
 def _is_secret(path: Path, value: str) -> bool:
     if value == MISSING or _REFERENCE.match(value):
         return False
-    by_key = any(isinstance(step, str) and is_secret_key(step) for step in path)
+    column = len(path) > 1 and path[-2] in _COLUMNS
+    by_key = bool(path) and not column and is_secret_key(str(path[-1]))
     return by_key or any(form.search(value) for form in _FORMS)

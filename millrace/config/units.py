@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ByteSize, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, ByteSize, PlainSerializer, WithJsonSchema
 
 _DURATION = re.compile(r"^(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s|m|h|d)$")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -29,17 +29,20 @@ def parse_duration(value: Any) -> timedelta:
     Raises
     ------
     ValueError
-        A bare number (its unit would be a guess), an unknown unit, or zero.
+        A bare number (its unit would be a guess), an unknown unit, zero, or millions of years.
     """
     if isinstance(value, timedelta):
         return value
     match = _DURATION.match(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("write a number with its unit: ms, s, m, h or d, such as 60s or 24h")
-    seconds = float(match["number"]) * _SECONDS[match["unit"]]
-    if seconds <= 0:
+    try:
+        duration = timedelta(seconds=float(match["number"]) * _SECONDS[match["unit"]])
+    except OverflowError as error:
+        raise ValueError("a duration that a person lives to see, such as 60s or 24h") from error
+    if duration <= timedelta(0):
         raise ValueError("a duration is longer than zero, such as 60s or 24h")
-    return timedelta(seconds=seconds)
+    return duration
 
 
 def format_duration(value: timedelta) -> str:
@@ -57,7 +60,12 @@ def require_size_unit(value: Any) -> Any:
         return value
     if not isinstance(value, str) or not _SIZE.match(value):
         raise ValueError("write a number with its unit: B, KB, KiB, MB, MiB, GB or GiB, such as 512KiB")
-    if float(re.split(r"[^0-9.]", value, maxsplit=1)[0]) <= 0:
+    return value
+
+
+def require_one_byte(value: ByteSize) -> ByteSize:
+    """Refuse a size that comes to nothing, such as ``0B`` or ``0.4B``."""
+    if value < 1:
         raise ValueError("a size is larger than zero, such as 512KiB")
     return value
 
@@ -79,6 +87,7 @@ Duration = Annotated[
 Size = Annotated[
     ByteSize,
     BeforeValidator(require_size_unit),
+    AfterValidator(require_one_byte),
     WithJsonSchema({"type": "string", "pattern": _SIZE.pattern, "examples": ["512KiB"]}),
 ]
 """A number of bytes written with its unit."""

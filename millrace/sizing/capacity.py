@@ -109,9 +109,10 @@ def effective_cores(partitions: int, cores: int) -> float:
 def partitions_for(cores: int, needed: float, at_least: int) -> int:
     """Return the fewest partitions, ``at_least`` or more, whose waves keep ``needed`` cores busy.
 
-    A multiple of the cores always does; fewer may do.
+    A multiple of the cores always does; fewer may do: P > k·needed for k waves.
     """
-    partitions = max(cores, at_least)
+    waves = math.ceil(max(cores, at_least) / cores)
+    partitions = max(cores, at_least, math.floor(waves * needed) + 1)
     while effective_cores(partitions, cores) <= needed:
         partitions += 1
     return partitions

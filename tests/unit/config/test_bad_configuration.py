@@ -89,6 +89,19 @@ ROWS = {
     "size without unit": (
         CLICKS_SIZE, "      record_size: 500 #!\n", f"{STREAM}.traffic.record_size", "500", "KiB", None,
     ),
+    "a duration beyond the calendar": (
+        LATENCY, "    latency: 99999999999999d #!\n", "jobs.clicks.latency", "99999999999999d", "a duration", None,
+    ),
+    "a duration of nothing": (
+        LATENCY, "    latency: 0.0000001ms #!\n", "jobs.clicks.latency", "0.0000001ms", "longer than zero", None,
+    ),
+    "a size of nothing": (
+        CLICKS_SIZE, "      record_size: 0.4B #!\n", f"{STREAM}.traffic.record_size", "0.4B", "larger than zero", None,
+    ),
+    "a rate beyond reason": (
+        CLICKS_RATE, "      records_per_second: 1.0e+300 #!\n", f"{STREAM}.traffic.records_per_second", "1e+300",
+        "at most 100000000", None,
+    ),
     "zero size": (
         CLICKS_SIZE, "      record_size: 0B #!\n", f"{STREAM}.traffic.record_size", "0B", "larger than zero", None,
     ),

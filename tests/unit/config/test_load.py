@@ -56,6 +56,11 @@ def test_a_missing_file(project: Path) -> None:
         load(project / "nowhere.yaml", root=project)
 
 
+def test_a_name_with_a_suffix_is_taken_for_a_path(project: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"shop\.yaml: no such file.*did you mean shop\?"):
+        load("shop.yaml", root=project)
+
+
 def test_a_path_works_as_well_as_a_name(project: Path) -> None:
     elsewhere = project / "other.yaml"
     elsewhere.write_text(GOOD)
@@ -75,6 +80,7 @@ def test_a_path_works_as_well_as_a_name(project: Path) -> None:
         ("- 1\n", 1, "not a mapping"),
         ("? [a]\n: 1\n", 1, "a key that is no plain word"),
         ("<<: 5\n", 1, "<< takes a mapping"),
+        ("a: " + "[" * 5000, 0, "nested too deeply"),
         (b"\xff\xfe\x00", 0, "not UTF-8"),
         (b"a: \x00\n", 0, "unacceptable character"),
     ],
@@ -177,6 +183,16 @@ def test_a_secret_is_never_shown(project: Path) -> None:
     text = GOOD.replace("    spark:\n", "    spark:\n      spark.ssl.keyPassword: hunter2\n")
     for problem in problems(project, text):
         assert "hunter2" not in str(problem)
+
+
+def test_names_that_only_sound_like_secrets(project: Path) -> None:
+    text = GOOD.replace("clicks_counted", "password_resets").replace("{title: title}", "{token: token}")
+    (project / "environments" / "shop.yaml").write_text(text.replace("  clicks:", "  password-resets:"))
+    with pytest.raises(ConfigurationError) as caught:
+        load("shop", root=project)
+    assert {each.key for each in caught.value.problems} == {
+        "jobs.password-resets.queries.land-clicks.source"
+    }, "its source was renamed; nothing else is wrong"
 
 
 def test_a_reference_to_a_secret_is_no_secret(project: Path) -> None:
