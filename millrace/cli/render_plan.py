@@ -140,13 +140,13 @@ def _jobs(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> 
         engine = "Glue" if job.engine == "glue" else "EMR Serverless"
         head = Text()
         head.append(job.name, "bold")
-        head.append(f"  {engine} {job.version}, {_figure(job.max_workers)} workers of {job.worker}")
+        head.append(f"  {engine} {job.version}, {_counted(job.max_workers, 'worker')} of {job.worker}")
         head.append(f", SLA {format_duration(environment.jobs[job.name].latency)}")
         head.append(f", {_sum(job.cost)} a month")
         parts += [
             head,
-            _reason(f"{_figure(job.cores)} cores: {job.cores.why}", terminal),
-            _reason(f"{_figure(job.max_workers)} workers: {job.max_workers.why}", terminal),
+            _reason(f"{_counted(job.cores, 'core')}: {job.cores.why}", terminal),
+            _reason(f"{_counted(job.max_workers, 'worker')}: {job.max_workers.why}", terminal),
             Padding(_queries(job, terminal), (0, 0, 0, 2)),
         ]
         parts += [
@@ -223,6 +223,10 @@ def _figure(figure: Figure[Any] | None) -> str:
         return "-"
     value = f"{figure.value:,}" if isinstance(figure.value, int) else str(figure.value)
     return _mark(figure) + value
+
+
+def _counted(figure: Figure[int], noun: str) -> str:
+    return _mark(figure) + count(figure.value, noun)
 
 
 def _sum(items: tuple[CostItem, ...]) -> str:
