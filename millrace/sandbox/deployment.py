@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from millrace.config.load import load
+from millrace.config import load
 from millrace.config.model import Environment, KafkaTopic
 from millrace.config.names import Names
 from millrace.lifecycle.deployed import LaunchDocument, launch_document
@@ -17,8 +17,8 @@ from millrace.sandbox import flights, kafka, localstack
 from millrace.sandbox.process import RUN, Process, SandboxError, stop_left_behind
 from millrace.sandbox.spark import SandboxSpark, forget_tables
 from millrace.sandbox.toolchain import ROOT, program_environment
+from millrace.sizing import plan as compute_plan
 from millrace.sizing.model import Plan
-from millrace.sizing.plan import plan as compute_plan
 
 _FALLBACK = re.compile(
     r"(?:Deploying resource type|[Uu]nable to find resource provider|type) ?\"?(AWS::\w+::\w+)\"?.*fallback",
@@ -39,11 +39,7 @@ class Sandbox:
     @property
     def spark(self) -> SandboxSpark:
         """Local Spark, bound to this sandbox's servers."""
-        bindings = {"kinesis.endpoint": self.stack.endpoint}
-        for cluster in self.environment.kafka:
-            bindings[f"kafka.{cluster}.bootstrap"] = self.kafka.bootstrap
-            bindings[f"kafka.{cluster}.authentication"] = "none"
-        return SandboxSpark(stack=self.stack, bindings=bindings)
+        return SandboxSpark(stack=self.stack, kafka=self.kafka.bootstrap)
 
     @property
     def warehouse(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +27,10 @@ from millrace.sandbox.spark import Job, ship_event_logs
 
 _STALL_SECONDS = 120.0
 """Without a landed or derived record for so long the drill has failed."""
+
+
+_TERMINATED = 128 + signal.SIGTERM
+"""What a JVM that was asked to end returns, once its shutdown hooks have let the batches at hand finish."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,7 @@ class Drill:
             status = second.process.stop(grace_seconds=60)
         finally:
             second.process.kill()
-        if status != 0:
+        if status not in (0, _TERMINATED):
             raise SandboxError(f"job {self._job} stopped with status {status}:\n{second.process.tail()}")
         for run in (first, second):
             ship_event_logs(self._sandbox.stack, run, launch.content["event_logs"])

@@ -7,8 +7,9 @@ stands in for; everything else of the document passes unchanged.
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -49,12 +50,12 @@ class SandboxSpark:
 
     Attributes
     ----------
-    bindings
-        ``--bind`` arguments of the core: what is known only where a job runs.
+    kafka
+        Bootstrap servers of the one broker that stands in for every cluster.
     """
 
     stack: LocalStack
-    bindings: Mapping[str, str] = field(default_factory=dict)
+    kafka: str
     cores: int = 2
     driver_memory: str = "2g"
 
@@ -67,6 +68,7 @@ class SandboxSpark:
         s3a = "spark.hadoop.fs.s3a."
         return {
             "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+            "spark.hadoop.fs.AbstractFileSystem.s3a.impl": "org.apache.hadoop.fs.s3a.S3A",
             f"{s3a}endpoint": self.stack.endpoint,
             f"{s3a}endpoint.region": self.stack.region,
             f"{s3a}path.style.access": "true",
@@ -83,8 +85,10 @@ class SandboxSpark:
         return {
             prefix: "org.apache.iceberg.spark.SparkCatalog",
             f"{prefix}.type": "jdbc",
-            f"{prefix}.uri": f"jdbc:sqlite:{_CATALOG_DATABASE}?busy_timeout=30000",
+            f"{prefix}.uri": f"jdbc:sqlite:{_CATALOG_DATABASE}?busy_timeout=30000&journal_mode=WAL",
             f"{prefix}.jdbc.schema-version": "V1",
+            # Its look for the tables never closes the cursor, which locks others out; `catalog` made them.
+            f"{prefix}.jdbc.init-catalog-tables": "false",
             f"{prefix}.warehouse": document["spark"][f"{prefix}.warehouse"],
             f"{prefix}.cache-enabled": "false",
         }
@@ -97,6 +101,7 @@ class SandboxSpark:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": self.driver_memory,
             "spark.driver.extraJavaOptions": java_options,
+            "spark.log.level": "WARN",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.shuffle.partitions": str(self.cores),
@@ -129,13 +134,22 @@ class SandboxSpark:
             spark_home() / "bin" / "spark-submit", "--properties-file", properties, "--py-files", archive,
             entry, *document["arguments"], "--launch-document", launch.url, "--engine", "sandbox",
         ]  # fmt: skip
-        for name, value in self.bindings.items():
-            command += ["--bind", f"{name}={value}"]
+        for binding in self._bindings(document["settings"]):
+            command += ["--bind", binding]
         log = home / "driver.log"
         environment = {**self.stack.environment(), "AWS_CBOR_DISABLE": "true", "JAVA_HOME": str(java_home())}
         return Job(
             Process.start(f"job-{run}", command, environment=environment, log=log, cwd=home), event_logs
         )
+
+    def _bindings(self, settings: Mapping[str, Any]) -> Iterator[str]:
+        """What is known only where a job runs: the core's ``--bind`` arguments."""
+        yield f"kinesis.endpoint={self.stack.endpoint}"
+        # The Kinesis connector opens its checkpoint by an API that knows S3A by that name only.
+        yield f"checkpoints={settings['checkpoints'].replace('s3://', 's3a://', 1)}"
+        for connection in settings["connections"]:
+            yield f"kafka.{connection}.bootstrap={self.kafka}"
+            yield f"kafka.{connection}.authentication=none"
 
     def _download(self, url: str, target: Path) -> Path:
         bucket, key = split_url(url)
@@ -145,9 +159,12 @@ class SandboxSpark:
     def catalog(self, warehouse: str) -> SqlCatalog:
         """Open the local catalog without Spark: a second, independent reader of the tables."""
         _CATALOG_DATABASE.parent.mkdir(parents=True, exist_ok=True)
+        with sqlite3.connect(_CATALOG_DATABASE) as database:
+            # Readers and the writer then never wait for each other; the file remembers it.
+            database.execute("PRAGMA journal_mode=WAL")
         return SqlCatalog(
             "lake",
-            uri=f"sqlite:///{_CATALOG_DATABASE}",
+            uri=f"sqlite:///{_CATALOG_DATABASE}?timeout=30",
             warehouse=warehouse,
             **{
                 "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
