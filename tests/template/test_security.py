@@ -149,3 +149,20 @@ def test_a_vpc_of_ones_own_is_left_as_it_is(synthesise: Synthesise) -> None:
     }
     application = found.the("AWS::EMRServerless::Application", "job-flights")
     assert application["NetworkConfiguration"]["SubnetIds"] == list(network.subnets)
+
+
+def test_a_job_writes_below_its_own_prefixes_only(each: Synthesis) -> None:
+    for name, job in each.environment.jobs.items():
+        tables = [q.table if q.kind == "land" else q.sink.table for q in job.queries.values()]
+        written = {
+            resource
+            for part, statement in each.statements()
+            if part == f"job-{name}" and "s3:PutObject" in listed(statement["Action"])
+            for resource in listed(statement["Resource"])
+        }
+        lake, database = each.names.bucket("lake"), each.names.database
+        assert written == {
+            f"arn:aws:s3:::{each.names.bucket('checkpoints')}/{name}/*",
+            f"arn:aws:s3:::{each.names.bucket('event-logs')}/{job.engine}/{name}/*",
+            *(f"arn:aws:s3:::{lake}/warehouse/{database}.db/{table}/*" for table in tables),
+        }
