@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,16 +13,11 @@ from millrace.config.model import Environment, KafkaTopic
 from millrace.config.names import Names
 from millrace.lifecycle.deployed import LaunchDocument, launch_document
 from millrace.sandbox import flights, kafka, localstack
-from millrace.sandbox.process import RUN, Process, SandboxError, stop_left_behind
+from millrace.sandbox.process import RUN, Process, SandboxError, only_one
 from millrace.sandbox.spark import SandboxSpark, forget_tables
 from millrace.sandbox.toolchain import ROOT, program_environment
 from millrace.sizing import plan as compute_plan
 from millrace.sizing.model import Plan
-
-_FALLBACK = re.compile(
-    r"(?:Deploying resource type|[Uu]nable to find resource provider|type) ?\"?(AWS::\w+::\w+)\"?.*fallback",
-    re.I,
-)
 
 
 @dataclass(frozen=True)
@@ -51,16 +45,13 @@ class Sandbox:
         return launch_document(self.stack.client("cloudformation"), self.stack.client("s3"), self.names, job)
 
     def pretended(self) -> set[str]:
-        """List the resource types that LocalStack accepted without creating anything.
-
-        Raises
-        ------
-        SandboxError
-            The LocalStack is somebody else's: its log is not ours to read.
-        """
-        if self.stack.log is None:
-            raise SandboxError("only a LocalStack that the sandbox started has a log to read")
-        return set(_FALLBACK.findall(self.stack.log.read_text(errors="replace")))
+        """List the resource types that LocalStack accepted without creating anything: its events say so."""
+        cloudformation = self.stack.client("cloudformation")
+        types: set[str] = set()
+        for stack in cloudformation.describe_stacks()["Stacks"]:
+            events = cloudformation.describe_stack_events(StackName=stack["StackName"])["StackEvents"]
+            types |= {e["ResourceType"] for e in events if "fallback" in e.get("ResourceStatusReason", "")}
+        return types
 
 
 def synthesise(environment: str, output: Path) -> None:
@@ -101,6 +92,8 @@ def deploy(stack: localstack.LocalStack, assembly: Path, account: str) -> None:
         "never",
         "--concurrency",
         "4",
+        "--method",
+        "direct",
     ]
     _cdk(command, environment, "cdk-deploy", "deployed")
 
@@ -121,8 +114,8 @@ def _cdk(command: list[str | Path], environment: dict[str, str], name: str, what
 @contextmanager
 def servers(*, keep: bool = False) -> Iterator[tuple[localstack.LocalStack, kafka.Kafka]]:
     """Start LocalStack and a Kafka broker, both empty; stop them at the end unless told to keep."""
-    stop_left_behind()
     with ExitStack() as stack:
+        stack.enter_context(only_one())
         forget_tables()
         yield (
             stack.enter_context(localstack.running(keep=keep)),

@@ -27,7 +27,7 @@ class Kafka:
 
     def admin(self) -> AdminClient:
         """Make an admin client."""
-        return AdminClient({"bootstrap.servers": self.bootstrap})
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic without replicas and wait until it is there.

@@ -7,14 +7,15 @@ sandbox left behind is found by its record and stopped by the next.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -23,8 +24,8 @@ import psutil
 
 from millrace.sandbox.toolchain import STATE
 
-RUN = STATE / "sandbox"
-"""Data, logs and records of running programs."""
+RUN = Path(os.environ.get("MILLRACE_SANDBOX") or STATE / "sandbox").absolute()
+"""Data, logs and records of running programs; one sandbox at a time works in it."""
 
 _RECORDS = RUN / "processes"
 
@@ -81,7 +82,14 @@ class Process:
                 start_new_session=True,
             )
         process = cls(name=name, log=log, popen=popen)
-        record = {"name": name, "pid": popen.pid, "created": psutil.Process(popen.pid).create_time()}
+        own = psutil.Process()
+        record = {
+            "name": name,
+            "pid": popen.pid,
+            "created": psutil.Process(popen.pid).create_time(),
+            "owner": own.pid,
+            "owner_created": own.create_time(),
+        }
         process._record.write_text(json.dumps(record))
         return process
 
@@ -145,8 +153,29 @@ class Process:
         self.stop()
 
 
+@contextmanager
+def only_one() -> Iterator[None]:
+    """Hold this machine's sandbox, and begin by stopping what an earlier one left.
+
+    Raises
+    ------
+    SandboxError
+        Another one is at work in the same folder.
+    """
+    RUN.mkdir(parents=True, exist_ok=True)
+    with (RUN / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SandboxError(
+                f"another sandbox is at work in {RUN}: wait for it, or set MILLRACE_SANDBOX to another folder"
+            ) from None
+        stop_left_behind()
+        yield
+
+
 def stop_left_behind() -> list[str]:
-    """Stop what an earlier sandbox started and could not stop; return the names.
+    """Stop what a sandbox that has ended left running; return the names.
 
     A record counts only while a process of that id and start time exists, so that
     no foreign process that inherited the number is ever touched.
@@ -154,14 +183,22 @@ def stop_left_behind() -> list[str]:
     stopped = []
     for path in sorted(_RECORDS.glob("*.json")):
         record = json.loads(path.read_text())
-        with suppress(psutil.NoSuchProcess):
+        if _lives(record["owner"], record["owner_created"]):
+            continue
+        if _lives(record["pid"], record["created"]):
             leader = psutil.Process(record["pid"])
-            if leader.create_time() == record["created"]:
-                with suppress(ProcessLookupError):
-                    os.killpg(leader.pid, signal.SIGTERM)
-                _, living = psutil.wait_procs([leader], timeout=10)
-                if living:
-                    os.killpg(leader.pid, signal.SIGKILL)
-                stopped.append(record["name"])
-        path.unlink()
+            with suppress(ProcessLookupError):
+                os.killpg(leader.pid, signal.SIGTERM)
+            if psutil.wait_procs([leader], timeout=10)[1]:
+                os.killpg(leader.pid, signal.SIGKILL)
+            stopped.append(record["name"])
+        path.unlink(missing_ok=True)
     return stopped
+
+
+def _lives(pid: int, created: float) -> bool:
+    try:
+        process = psutil.Process(pid)
+        return bool(process.create_time() == created) and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -102,6 +102,7 @@ class KafkaProducer:
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 20,
+                "log_level": 3,
                 "compression.type": "lz4",
             }
         )

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from millrace.sandbox import process as processes
-from millrace.sandbox.process import Process, SandboxError, stop_left_behind
+from millrace.sandbox.process import Process, SandboxError, only_one, stop_left_behind
 
 FOREVER = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); print('up', flush=True); time.sleep(60)"
 
@@ -47,8 +47,8 @@ def test_children_end_with_their_parent(tmp_path, records, end):
 
 def test_stops_after_a_failure(tmp_path):
     process = start(tmp_path, FOREVER)
+    up(process)
     with pytest.raises(ZeroDivisionError), process:
-        up(process)
         raise ZeroDivisionError
     assert not process.alive
 
@@ -74,8 +74,19 @@ def test_left_behind_is_stopped_and_strangers_are_not(tmp_path, records):
     record = records / f"{stranger.popen.pid}.json"
     content = json.loads(record.read_text())
     record.write_text(json.dumps({**content, "created": content["created"] - 100}))  # the number was reused
+    assert stop_left_behind() == []  # whoever started them still lives
+    for path in records.iterdir():
+        path.write_text(json.dumps({**json.loads(path.read_text()), "owner_created": 0}))
     assert stop_left_behind() == ["p"]
     ours.popen.wait(5)
     time.sleep(0.1)
     assert stranger.alive
     stranger.kill()
+
+
+def test_one_sandbox_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "RUN", tmp_path)
+    with only_one(), pytest.raises(SandboxError, match="another sandbox is at work"), only_one():
+        pass
+    with only_one():  # free again
+        pass
