@@ -1,0 +1,94 @@
+"""Arguments and launch documents: what is taken, and one clear message for what is not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from etl.errors import StartError
+from etl.launch import Arguments, parse_arguments, read_document
+
+LAND: dict[str, Any] = {
+    "kind": "land",
+    "name": "land",
+    "source": {
+        "kind": "kafka",
+        "name": "flights",
+        "topic": "flights",
+        "connection": "main",
+        "start": "earliest",
+        "records_per_batch": 1000,
+        "retention_seconds": 3600,
+    },
+    "format": "json",
+    "schema": "pipelines/flights/schemas/flight.ddl",
+    "table": "lake.flights",
+    "trigger_seconds": 10,
+    "repartition": None,
+}
+SETTINGS: dict[str, Any] = {
+    "version": 1,
+    "environment": "dev",
+    "job": "flights",
+    "engine": "glue",
+    "catalog": "lake",
+    "checkpoints": "s3://bucket/flights",
+    "connections": {
+        "main": {"kind": "msk", "cluster": "c", "bootstrap_servers": None, "authentication": "iam"}
+    },
+    "queries": [LAND],
+}
+
+
+def document(**changes: Any) -> str:
+    return json.dumps({"version": 1, "settings": SETTINGS | changes})
+
+
+def given(*arguments: str) -> Arguments:
+    return parse_arguments(["--launch-document", "s3://b/d.json", *arguments])
+
+
+def test_binds_and_engine_are_applied() -> None:
+    arguments = given(
+        "--engine", "sandbox", "--bind", "kafka.main.bootstrap=a:1,b:2", "--bind", "kinesis.endpoint=x=y"
+    )
+    assert dict(arguments.binds) == {"kafka.main.bootstrap": "a:1,b:2", "kinesis.endpoint": "x=y"}
+    assert read_document(document(), arguments).engine == "sandbox"
+
+
+def test_glue_passes_its_own_arguments_on() -> None:
+    arguments = given(
+        "--JOB_NAME", "j", "--JOB_RUN_ID", "r", "--TempDir", "s3://t", "--enable-metrics", "true"
+    )
+    assert read_document(document(), arguments).engine == "glue"
+    with pytest.raises(StartError, match="unknown arguments: --JOB_NAME j"):
+        read_document(document(engine="emr"), arguments)
+
+
+@pytest.mark.parametrize("bad", [["--bind", "x"], ["--bind", "=x"], ["--bind", "x="], ["--engine", "flink"]])
+def test_wrong_arguments_end_with_status_2(bad: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        given(*bad)
+    assert ended.value.code == 2
+    assert bad[1] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        ("{", (), "not JSON"),
+        ("[]", (), "version None"),
+        ('{"version": 2}', (), "version 2; this core reads version 1"),
+        (json.dumps({"version": 1}), (), "settings: expected an object"),
+        (document(extra=1), (), "unknown keys extra"),
+        (document(queries=[]), (), "no query"),
+        (document(queries=[LAND, LAND]), (), "queries named twice: land"),
+        (document(), ("--bind", "kafka.other.bootstrap=x"), "--bind kafka.other.bootstrap"),
+        (document(), ("--bind", "kafka.main.password=x"), "--bind kafka.main.password"),
+    ],
+)
+def test_a_document_that_does_not_fit_is_refused(text: str, arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(StartError, match=message):
+        read_document(text, given(*arguments))

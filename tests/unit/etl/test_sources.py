@@ -1,0 +1,131 @@
+"""Options of the sources: named once in our settings, translated to each engine's own names."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etl import engines
+from etl.accounts import DeriveAccounts, LandAccounts
+from etl.checkpoint import parse_offset
+from etl.errors import AccountsError, StartError
+from etl.settings import Connection, KafkaSource, KinesisSource
+from etl.sources import kafka
+
+STREAM = KinesisSource("kinesis", "flights", "acme-flights", "eu-west-1", "earliest", 5000, 2.5, 86400)
+TOPIC = KafkaSource("kafka", "flights", "flights", "main", "latest", 1000, 3600)
+MSK = Connection("msk", "acme-kafka", None, "iam")
+
+
+def test_kinesis_options_of_glue_and_the_sandbox_are_the_same() -> None:
+    options = engines.module("glue").kinesis_options(STREAM, None)
+    assert options == engines.module("sandbox").kinesis_options(STREAM, None)
+    assert options["endpointUrl"] == "https://kinesis.eu-west-1.amazonaws.com"
+    assert options["startingPosition"] == "TRIM_HORIZON"
+    assert options["kinesis.executor.maxFetchRecordsPerShard"] == "5000"
+    assert options["kinesis.executor.maxFetchTimeInMs"] == "2500"
+    assert options["failOnDataLoss"] == "true"
+
+
+def test_kinesis_options_of_emr() -> None:
+    module = engines.module("emr")
+    options = module.kinesis_options(STREAM, "http://localhost:1")
+    assert module.KINESIS_FORMAT == "aws-kinesis"
+    assert options["kinesis.endpointUrl"] == "http://localhost:1"
+    assert options["kinesis.maxFetchTimePerShardSec"] == "10"  # the least that the connector takes
+    assert options["kinesis.failOnDataLoss"] == "true"
+    assert all(name.startswith("kinesis.") for name in options)
+
+
+def test_the_connector_knows_every_option_of_ours() -> None:
+    """It ignores a name that it does not know in silence, which would mean no limit."""
+    jars = list((Path(__file__).parents[3] / ".millrace/jars/sandbox").glob("spark-sql-kinesis_*.jar"))
+    if not jars:
+        pytest.skip("no JVM jars yet: `make setup` brings them")
+    with zipfile.ZipFile(jars[0]) as jar:
+        code = b"".join(
+            jar.read(n) for n in jar.namelist() if "/kinesis/" in n and n.endswith(".class")
+        ).lower()
+    options = engines.module("sandbox").kinesis_options(STREAM, None)
+    keys = engines.module("sandbox").credentials({"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"})
+    unknown = [n for n in [*options, *keys] if n.lower().removeprefix("kinesis.").encode() not in code]
+    assert unknown == []
+
+
+def test_the_sandbox_says_which_key_is_missing() -> None:
+    with pytest.raises(StartError, match="AWS_SECRET_ACCESS_KEY: not set"):
+        engines.module("sandbox").credentials({"AWS_ACCESS_KEY_ID": "a"})
+
+
+def test_kafka_options() -> None:
+    bound = kafka.bind("main", MSK, {"kafka.main.bootstrap": "b:9098"})
+    options = kafka.options(TOPIC, bound, partitions=16)
+    assert options["kafka.bootstrap.servers"] == "b:9098"
+    assert options["startingOffsets"] == "latest"
+    assert (options["failOnDataLoss"], options["includeHeaders"]) == ("true", "true")
+    assert (options["maxOffsetsPerTrigger"], options["minPartitions"]) == ("1000", "16")
+    assert options["kafka.sasl.mechanism"] == "AWS_MSK_IAM"
+    plain = kafka.options(
+        TOPIC, kafka.bind("main", bound, {"kafka.main.authentication": "none"}), partitions=None
+    )
+    assert not any("sasl" in name or "security" in name for name in plain)
+    assert "minPartitions" not in plain
+    with pytest.raises(StartError, match="authentication=magic: not one of none, tls, iam"):
+        kafka.bind("main", MSK, {"kafka.main.authentication": "magic"})
+
+
+class FakeMsk:
+    """Answers as MSK does: the name filter matches prefixes."""
+
+    def list_clusters_v2(self, **query: str) -> dict[str, Any]:
+        names = ["acme-kafka-2", "acme-kafka"]
+        wanted = query["ClusterNameFilter"]
+        return {
+            "ClusterInfoList": [
+                {"ClusterName": n, "ClusterArn": f"arn:{n}"} for n in names if n.startswith(wanted)
+            ]
+        }
+
+    def get_bootstrap_brokers(self, **query: str) -> dict[str, str]:
+        return {"BootstrapBrokerStringSaslIam": f"iam.{query['ClusterArn']}:9098"}
+
+
+def test_brokers_of_msk_are_looked_up_by_the_exact_name() -> None:
+    assert kafka.bootstrap_servers(MSK, client=FakeMsk()) == "iam.arn:acme-kafka:9098"
+    with pytest.raises(StartError, match="no MSK cluster named acme "):
+        kafka.bootstrap_servers(Connection("msk", "acme", None, "iam"), client=FakeMsk())
+    with pytest.raises(StartError, match="no address for authentication tls"):
+        kafka.bootstrap_servers(Connection("msk", "acme-kafka", None, "tls"), client=FakeMsk())
+    with pytest.raises(StartError, match="neither bootstrap servers nor a cluster"):
+        kafka.bootstrap_servers(Connection("external", None, None, "tls"))
+
+
+def test_offset_log() -> None:
+    assert parse_offset('v1\n{"batchWatermarkMs":0}\n{"t":{"0":5}}') == {"t": {"0": 5}}
+    assert parse_offset("v1\n{}\n-") is None
+    with pytest.raises(ValueError, match="not an entry"):
+        parse_offset("")
+
+
+def test_accounts_balance_or_are_refused() -> None:
+    assert LandAccounts(read=5, landed=3, bad=1).fields() == {
+        "read": 5,
+        "duplicates": 2,
+        "landed": 3,
+        "good": 2,
+        "bad": 1,
+    }
+    assert DeriveAccounts(read=9, transformed=6, written=4).fields() == {
+        "read": 9,
+        "duplicates": 2,
+        "filtered": 3,
+        "written": 4,
+    }
+    for impossible in ((1, 2, 0), (5, 3, 4), (5, 3, -1)):
+        with pytest.raises(AccountsError):
+            LandAccounts(*impossible)
+    with pytest.raises(AccountsError):
+        DeriveAccounts(read=1, transformed=1, written=2)
