@@ -49,6 +49,8 @@ def demo(
 
     signal.signal(signal.SIGTERM, terminated)
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)  # a pipe has no width; the default would fold the tables
     try:
         status = run(console, environment=environment, records=records, keep=keep)
     except (SandboxError, NotDeployedError, JarError, ToolchainError) as error:

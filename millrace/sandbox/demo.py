@@ -172,7 +172,7 @@ def summarise(outcomes: list[Outcome]) -> dict[str, Any]:
         "duplicated": sum(a.duplicated + a.derived_duplicated for a in accounts),
         "dead_letters_altered": sum(a.altered + a.misjudged for a in accounts),
         "unknown": sum(a.unknown for a in accounts),
-        "rows_per_second": max(o.rows_per_second for o in outcomes),
+        "rows_per_second": round(sum(o.accounted for o in outcomes) / sum(o.land_seconds for o in outcomes)),
         "latency_p95_seconds": max(o.latency_p95_seconds for o in outcomes),
         "recovery_seconds": max(o.recovery_seconds for o in outcomes),
         "jobs": {
@@ -202,20 +202,25 @@ def _show(console: Console, sandbox: Sandbox, outcome: Outcome) -> None:
     for row in rows.select(picked).to_pylist():
         table.add_row(*("" if row[name] is None else str(row[name]) for name in picked))
     console.print(table)
-    landed = catalog.load_table(outcome.landed_table).scan(
-        row_filter="_error is not null", selected_fields=("_id", "_stage", "_error", "_bytes")
+    letters = (
+        catalog.load_table(outcome.landed_table)
+        .scan(row_filter="_error is not null", selected_fields=("_id", "_stage", "_error", "_bytes"))
+        .to_arrow()
     )
-    dead = (
-        landed.to_arrow()
-        .filter(pc.greater(pc.binary_length(landed.to_arrow()["_bytes"]), 0))
-        .slice(0, 1)
-        .to_pylist()
-    )
+    dead = letters.filter(pc.greater(pc.binary_length(letters["_bytes"]), 0)).slice(0, 1).to_pylist()
     if dead:
         letter = dead[0]
-        console.print(f"one dead letter of {outcome.landed_table}: {letter['_id']}", highlight=False)
-        console.print(f"  stage {letter['_stage']}: {letter['_error']}", highlight=False, markup=False)
-        console.print(f"  bytes {letter['_bytes'][:80]!r}", highlight=False, markup=False)
+        console.print(f"one dead letter of {outcome.landed_table}")
+        for name, value in (
+            ("identity", letter["_id"]),
+            ("reason", f"stage {letter['_stage']}: {letter['_error']}"),
+            ("bytes", repr(letter["_bytes"][:60]) + (" …" if len(letter["_bytes"]) > 60 else "")),
+            (
+                "replay",
+                f"millrace replay {outcome.job} --env {sandbox.environment.name} --id {letter['_id']}",
+            ),
+        ):
+            console.print(f"  {name:<9}{value}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _telling(columns: list[str]) -> list[str]:

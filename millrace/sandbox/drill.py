@@ -66,8 +66,10 @@ class Outcome:
     ----------
     recovery_seconds
         From kill -9 to the first batch that the restarted job committed.
-    rows_per_second
-        Records landed for each second that a land batch took.
+    land_seconds
+        Time that land batches took, as the accounts of both runs tell.
+    accounted
+        Records landed by those batches; a killed run may have landed more than it told.
     latency_p95_seconds
         From arrival to commit, of the records sent while the job ran.
     """
@@ -76,11 +78,17 @@ class Outcome:
     ledger: Ledger
     account: Account
     recovery_seconds: float
-    rows_per_second: float
+    land_seconds: float
+    accounted: int
     latency_p95_seconds: float
     latency_records: int
     landed_table: str
     derived_table: str
+
+    @property
+    def rows_per_second(self) -> int:
+        """Records landed for each second that a land batch took."""
+        return round(self.accounted / self.land_seconds)
 
 
 class Drill:
@@ -222,15 +230,13 @@ class Drill:
         derived = derived_table.scan(selected_fields=("_id",)).to_arrow()
         latency = _latencies(landed_table, landed, live_from)
         batches = [e for run in runs for e in run.events() if e["event"] == "batch" and e.get("landed")]
-        seconds = sum(float(event["seconds"]) for event in batches)
         return Outcome(
             job=self._job,
             ledger=self._producer.ledger,
             account=compare(self._producer.ledger, landed, derived["_id"]),
             recovery_seconds=round(recovery, 1),
-            rows_per_second=round(sum(int(event["landed"]) for event in batches) / seconds)
-            if seconds
-            else 0.0,
+            land_seconds=sum(float(event["seconds"]) for event in batches),
+            accounted=sum(int(event["landed"]) for event in batches),
             latency_p95_seconds=round(float(np.percentile(latency, 95)), 2) if latency.size else float("nan"),
             latency_records=int(latency.size),
             landed_table=self._landed_table,
