@@ -69,7 +69,8 @@ class EmrJobStack(JobStack):
                 ),
             ),
         )
-        role = JobRole(
+        self.application_id = application.attr_application_id
+        self.role = JobRole(
             self,
             "Role",
             service="emr-serverless.amazonaws.com",
@@ -82,4 +83,4 @@ class EmrJobStack(JobStack):
             grants=self.permissions.grants(),
         )
         CfnOutput(self, "ApplicationId", value=application.attr_application_id)
-        CfnOutput(self, "RoleArn", value=role.role_arn)
+        CfnOutput(self, "RoleArn", value=self.role.role_arn)

@@ -37,7 +37,7 @@ class GlueJobStack(JobStack):
         assert isinstance(settings, GlueJob)
         storage = foundation.storage
         connections = self._connections()
-        role = self._role(names, plan, connections)
+        self.role = self._role(names, plan, connections)
         workers = self.document["workers"]
         job = glue.PySparkStreamingJob(
             self,
@@ -45,7 +45,7 @@ class GlueJobStack(JobStack):
             job_name=names.job(plan.name),
             description=f"Queries {', '.join(plan.queries)}",
             # Permissions are all in one place; the construct would add wider ones.
-            role=role.without_policy_updates(),
+            role=self.role.without_policy_updates(),
             script=_published(self, "Script", self.document["entry_script"]),
             extra_python_files=[_published(self, "PythonFiles", self.document["archive"])],
             glue_version=glue.GlueVersion[f"V{settings.version.replace('.', '_')}"],
@@ -78,9 +78,9 @@ class GlueJobStack(JobStack):
         resource = job.node.default_child
         assert isinstance(resource, glue.CfnJob)
         resource.maintenance_window = settings.maintenance_window
-        resource.node.add_dependency(role.policy)
+        resource.node.add_dependency(self.role.policy)
         CfnOutput(self, "JobName", value=names.job(plan.name))
-        CfnOutput(self, "RoleArn", value=role.role_arn)
+        CfnOutput(self, "RoleArn", value=self.role.role_arn)
 
     def _connections(self) -> tuple[glue.Connection, ...]:
         # One for each zone: Glue takes the next when a zone has no addresses left or is away.

@@ -11,6 +11,7 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from infra.assets import JobFiles, asset_url, document_asset, job_files
+from infra.constructs.job_role import JobRole
 from infra.constructs.logs import EncryptedLogGroup
 from infra.launch import launch_document
 from infra.permissions import JobPermissions, Keys
@@ -39,7 +40,11 @@ class JobStack(EnvironmentStack):
         The launch document, from which the engine's resources are rendered.
     document_url
         Where it will lie; the stack's output ``LaunchDocument``.
+    role
+        What the engine assumes to run the job.
     """
+
+    role: JobRole
 
     def __init__(
         self, scope: Construct, *, names: Names, plan: JobPlan, foundation: Foundation, root: Path
