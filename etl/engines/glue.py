@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from etl.settings import KinesisSource
 
 KINESIS_FORMAT = "kinesis"
+
+MOST_RECORDS_OF_A_CALL = 10_000
+"""Of one GetRecords call (Kinesis service limit)."""
 
 
 def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, str]:
@@ -23,15 +27,17 @@ def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, st
     endpoint
         Another endpoint than the region's own.
     """
+    reads = math.ceil(source.records_per_shard / MOST_RECORDS_OF_A_CALL)
     return {
         "streamName": source.stream,
         "endpointUrl": endpoint or f"https://kinesis.{source.region}.amazonaws.com",
         "startingPosition": {"earliest": "TRIM_HORIZON", "latest": "LATEST"}[source.start],
         "failOnDataLoss": "true",
-        "kinesis.executor.maxFetchRecordsPerShard": str(source.records_per_shard),
+        # The connector stops after the call with which it has *more* than this: 100 with calls of
+        # 100 gave batches of 200, 99 gave 100. So one less than the limit, in calls that add up to it.
+        "kinesis.executor.maxFetchRecordsPerShard": str(max(1, source.records_per_shard - 1)),
         "kinesis.executor.maxFetchTimeInMs": str(max(1, round(source.fetch_seconds * 1000))),
-        # 10,000 records is the most one GetRecords call returns.
-        "kinesis.executor.maxRecordPerRead": str(min(10_000, source.records_per_shard)),
+        "kinesis.executor.maxRecordPerRead": str(math.ceil(source.records_per_shard / reads)),
         "kinesis.client.avoidEmptyBatches": "true",
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,26 @@ def test_kinesis_options_of_glue_and_the_sandbox_are_the_same() -> None:
     assert options == engines.module("sandbox").kinesis_options(STREAM, None)
     assert options["endpointUrl"] == "https://kinesis.eu-west-1.amazonaws.com"
     assert options["startingPosition"] == "TRIM_HORIZON"
-    assert options["kinesis.executor.maxFetchRecordsPerShard"] == "5000"
+    assert options["kinesis.executor.maxFetchRecordsPerShard"] == "4999"
+    assert options["kinesis.executor.maxRecordPerRead"] == "5000"
     assert options["kinesis.executor.maxFetchTimeInMs"] == "2500"
     assert options["failOnDataLoss"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("limit", "per_call", "reached"),
+    [(1, 1, 2), (2, 2, 2), (5000, 5000, 5000), (10_001, 5001, 10_002), (25_000, 8334, 25_002)],
+)
+def test_a_batch_of_a_shard_ends_at_its_limit(limit: int, per_call: int, reached: int) -> None:
+    options = engines.module("glue").kinesis_options(
+        dataclasses.replace(STREAM, records_per_shard=limit), None
+    )
+    most, read = (
+        int(options[f"kinesis.executor.{k}"]) for k in ("maxFetchRecordsPerShard", "maxRecordPerRead")
+    )
+    assert read == per_call <= 10_000
+    # As the connector was seen to do: another call until it has more than `most`.
+    assert (most // read + 1) * read == reached
 
 
 def test_kinesis_options_of_emr() -> None:
