@@ -38,8 +38,9 @@ def demo(
 
     Everything it started is stopped at the end, after Ctrl-C and after a failure.
     """
+    from millrace.config import Finding, load
     from millrace.lifecycle.deployed import NotDeployedError
-    from millrace.sandbox.demo import run
+    from millrace.sandbox.demo import JOBS, run
     from millrace.sandbox.jars import JarError
     from millrace.sandbox.process import SandboxError
     from millrace.sandbox.toolchain import ToolchainError
@@ -47,6 +48,11 @@ def demo(
     def terminated(number: int, _: Any) -> None:
         raise SystemExit(128 + number)
 
+    loaded = load(environment)
+    missing = [job for job in JOBS if job not in loaded.jobs]
+    if missing:
+        what = f"the example's jobs, {' and '.join(JOBS)}, as in environments/local.yaml"
+        raise loaded.places.error([Finding(("jobs",), allowed=what, value=", ".join(loaded.jobs))])
     signal.signal(signal.SIGTERM, terminated)
     console = Console()
     if not console.is_terminal:

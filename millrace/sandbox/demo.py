@@ -26,6 +26,9 @@ from millrace.sandbox.spark import EVENT_LOGS
 
 Records = Literal["few", "month", "all"]
 
+JOBS = ("departures", "flights")
+"""The example's jobs, which an environment for the demo must hold."""
+
 _DIRTY_SHARE = 0.01
 _SEED = 2013
 _LIVE_MOST = 2_000
@@ -106,7 +109,7 @@ def feeds(records: Records) -> dict[str, Feed]:
         if records == "few"
         else flights.flights(month=1 if records == "month" else None)
     )
-    return {"departures": _feed(kinesis), "flights": _feed(kafka)}
+    return dict(zip(JOBS, (_feed(kinesis), _feed(kafka)), strict=True))
 
 
 def _feed(table: pa.Table) -> Feed:

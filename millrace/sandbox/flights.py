@@ -69,7 +69,12 @@ def flights(*, days: int | None = None, month: int | None = None) -> pa.Table:
 
 def reference(name: str) -> pa.Table:
     """Read a table that flights are enriched with: one of ``REFERENCE_TABLES``."""
-    return csv.read_csv(_data() / f"{name}.csv", convert_options=_NULLS)
+    options = csv.ConvertOptions(
+        null_values=["NA", ""],
+        strings_can_be_null=True,
+        column_types={"time_hour": pa.timestamp("us", "UTC")},
+    )
+    return csv.read_csv(_data() / f"{name}.csv", convert_options=options)
 
 
 def events(table: pa.Table, *, dirty_share: float, seed: int) -> Iterator[Event]:

@@ -1,0 +1,22 @@
+"""One LocalStack, one Kafka broker and one deployment of environment ``local`` for all integration tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from localstack_client.session import Session
+
+from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Iterator[Sandbox]:
+    with servers() as (stack, broker):
+        yield open_sandbox("local", stack, broker)
+
+
+@pytest.fixture(scope="session")
+def aws(sandbox: Sandbox) -> Session:
+    """A session of clients that talk to the sandbox's LocalStack, or to LOCALSTACK_ENDPOINT's."""
+    return Session(localstack_endpoint=sandbox.stack.endpoint)
