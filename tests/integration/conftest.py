@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import urlparse
 
 import pytest
 from localstack_client.session import Session
@@ -19,4 +20,4 @@ def sandbox() -> Iterator[Sandbox]:
 @pytest.fixture(scope="session")
 def aws(sandbox: Sandbox) -> Session:
     """A session of clients that talk to the sandbox's LocalStack, or to LOCALSTACK_ENDPOINT's."""
-    return Session(localstack_endpoint=sandbox.stack.endpoint)
+    return Session(localstack_host=urlparse(sandbox.stack.endpoint).netloc)
