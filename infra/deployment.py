@@ -6,10 +6,12 @@ from pathlib import Path
 
 from constructs import Construct
 
+from infra.constructs.state_machine import JobStateMachine
 from infra.stacks.emr_job import EmrJobStack
 from infra.stacks.glue_job import GlueJobStack
 from infra.stacks.job import Foundation, JobStack
 from infra.stacks.kafka import KafkaStack, owned_clusters
+from infra.stacks.lifecycle import LifecycleStack
 from infra.stacks.network import NetworkStack
 from infra.stacks.storage import StorageStack
 from infra.stacks.streams import StreamsStack, owned_streams
@@ -60,6 +62,7 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
     foundation = Foundation(
         storage=storage, network=network, streams_key=None if streams is None else streams.key
     )
+    lifecycle = LifecycleStack(app, names=names)
     jobs: dict[str, JobStack] = {}
     for name, job in environment.jobs.items():
         kind = GlueJobStack if isinstance(job, GlueJob) else EmrJobStack
@@ -67,5 +70,6 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
         for source in (streams, kafka):
             if source is not None:
                 stack.add_stack_dependency(source, reason="a job that starts finds its sources")
+        JobStateMachine(stack, plan=plan.jobs[name], alerts=lifecycle.alerts, key=lifecycle.key)
         jobs[name] = stack
     return jobs

@@ -40,6 +40,8 @@ class JobStack(EnvironmentStack):
         The launch document, from which the engine's resources are rendered.
     document_url
         Where it will lie; the stack's output ``LaunchDocument``.
+    log_group_name
+        Where the job's lines go.
     role
         What the engine assumes to run the job.
     """
@@ -64,11 +66,12 @@ class JobStack(EnvironmentStack):
         self.document: dict[str, Any] = launch_document(environment, plan, names, self.files.urls)
         launch = document_asset(self, names.job(plan.name), self.document)
         self.document_url = asset_url(launch)
+        self.log_group_name = f"/{names.prefix}/jobs/{plan.name}"
         self.log_group = EncryptedLogGroup(
             self,
             "Logs",
             environment=environment,
-            name=f"/{names.prefix}/jobs/{plan.name}",
+            name=self.log_group_name,
             key=foundation.storage.logs_key,
         )
         self.permissions = JobPermissions(
@@ -80,7 +83,7 @@ class JobStack(EnvironmentStack):
                 streams=None if foundation.streams_key is None else foundation.streams_key.key_arn,
             ),
             assets_bucket=self.document_url.split("/")[2],
-            log_group=f"/{names.prefix}/jobs/{plan.name}",
+            log_group=self.log_group_name,
         )
         Tags.of(self).add("millrace:job", plan.name)
         CfnOutput(

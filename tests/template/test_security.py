@@ -60,7 +60,19 @@ ON_EVERYTHING = {
     "ec2:DescribeVpcAttribute",
     "ec2:DescribeVpcEndpoints",
     "kafka:ListClustersV2",
+    "logs:CreateLogDelivery",
+    "logs:DeleteLogDelivery",
     "logs:DescribeLogGroups",
+    "logs:DescribeResourcePolicies",
+    "logs:GetLogDelivery",
+    "logs:GetQueryResults",
+    "logs:ListLogDeliveries",
+    "logs:PutResourcePolicy",
+    "logs:UpdateLogDelivery",
+    "xray:GetSamplingRules",
+    "xray:GetSamplingTargets",
+    "xray:PutTelemetryRecords",
+    "xray:PutTraceSegments",
 }
 """Actions for which IAM knows no resource."""
 
@@ -73,11 +85,20 @@ def test_only_what_knows_no_resource_is_allowed_on_everything(each: Synthesis) -
 
 def test_engines_assume_roles_for_this_account_only(each: Synthesis) -> None:
     for name, job in each.environment.jobs.items():
-        (statement,) = each.the("AWS::IAM::Role", f"job-{name}")["AssumeRolePolicyDocument"]["Statement"]
+        statements = [
+            statement
+            for role in each.resources("AWS::IAM::Role", f"job-{name}").values()
+            for statement in role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+        ]
+        for statement in statements:
+            assert statement["Condition"]["StringEquals"] == {"aws:SourceAccount": each.names.account}
+            assert "aws:SourceArn" in statement["Condition"]["ArnLike"]
         service = "glue.amazonaws.com" if isinstance(job, GlueJob) else "emr-serverless.amazonaws.com"
-        assert statement["Principal"] == {"Service": service}
-        assert statement["Condition"]["StringEquals"] == {"aws:SourceAccount": each.names.account}
-        assert "aws:SourceArn" in statement["Condition"]["ArnLike"]
+        assert {statement["Principal"]["Service"] for statement in statements} == {
+            service,
+            "states.amazonaws.com",
+            "events.amazonaws.com",
+        }
 
 
 def test_a_job_reads_its_own_sources_and_tables_only(prod: Synthesis) -> None:

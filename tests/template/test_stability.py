@@ -53,7 +53,7 @@ def test_the_same_environment_gives_the_same_templates(local: Synthesis, synthes
 
 
 def test_stacks_are_named_after_their_part(each: Synthesis) -> None:
-    expected = {"storage", "network"} | {f"job-{job}" for job in each.environment.jobs}
+    expected = {"storage", "network", "lifecycle"} | {f"job-{job}" for job in each.environment.jobs}
     assert expected <= set(each.templates) <= expected | {"streams", "kafka"}
 
 

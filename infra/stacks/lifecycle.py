@@ -1,0 +1,74 @@
+"""What the state machines of all jobs share: a topic for alerts and the key of both."""
+
+from __future__ import annotations
+
+from aws_cdk import CfnOutput
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from infra.constructs.encryption import DataKey
+from infra.stacks.base import EnvironmentStack
+from millrace.config.names import Names
+
+
+class LifecycleStack(EnvironmentStack):
+    """The topic that hears when something needs a person, and a key.
+
+    Attributes
+    ----------
+    key
+        Encrypts the topic's messages and the data of the state machines' executions.
+    alerts
+        The topic; people subscribe to it themselves.
+    """
+
+    def __init__(self, scope: Construct, *, names: Names) -> None:
+        super().__init__(
+            scope,
+            names=names,
+            part="lifecycle",
+            # Who subscribed is known nowhere else.
+            stateful=True,
+            description=f"Alerts of {names.prefix}",
+        )
+        self.key = DataKey(self, "Key", environment=names.environment, holds="alerts, state machines")
+        account = {"StringEquals": {"aws:SourceAccount": names.account}}
+        self.key.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="Alarms",
+                # CloudWatch user guide, "Alarms and encrypted topics".
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                actions=["kms:Decrypt", "kms:GenerateDataKey*"],
+                resources=["*"],
+                conditions=account,
+            )
+        )
+        self.key.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="ExecutionLogs",
+                # Step Functions developer guide, "Data at rest encryption": logs of encrypted executions.
+                principals=[iam.ServicePrincipal("delivery.logs.amazonaws.com")],
+                actions=["kms:Decrypt"],
+                resources=["*"],
+                conditions=account,
+            )
+        )
+        self.alerts = sns.Topic(
+            self,
+            "Alerts",
+            topic_name=f"{names.prefix}-alerts",
+            display_name=f"Alerts of {names.prefix}",
+            master_key=self.key,
+            enforce_ssl=True,
+        )
+        self.alerts.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="Alarms",
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                actions=["sns:Publish"],
+                resources=[self.alerts.topic_arn],
+                conditions=account,
+            )
+        )
+        CfnOutput(self, "AlertsTopicArn", value=self.alerts.topic_arn)
