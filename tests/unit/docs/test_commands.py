@@ -1,0 +1,141 @@
+"""Every command in README and docs is parsed; those that need no account and no recursion are run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import typer.main
+from typer import BadParameter
+
+from millrace.cli import app
+from millrace.config import environments
+
+UsageError = BadParameter.__mro__[1]  # typer carries its command-line library within itself
+ROOT = Path(__file__).parents[3]
+BLOCK = re.compile(r"^```(?:console|sh|bash)\n(.*?)^```", re.M | re.S)
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+CDK_VERBS = {"synth", "deploy", "diff", "destroy", "bootstrap", "list"}
+
+
+@dataclass(frozen=True)
+class Command:
+    file: str
+    text: str
+
+    @property
+    def words(self) -> list[str]:
+        return shlex.split(self.text, comments=True)
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.text}"
+
+
+def commands() -> list[Command]:
+    found = []
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        text = path.read_text()
+        # In a block with prompts only the lines behind a prompt are commands; the rest is what they print.
+        for block in BLOCK.findall(text):
+            lines = block.replace("\\\n", " ").splitlines()
+            prompted = [line[2:] for line in lines if line.startswith("$ ")]
+            found += [
+                Command(path.name, line)
+                for line in (prompted or lines)
+                if line.strip() and not line.startswith("#")
+            ]
+        # Commands in running text and tables.
+        found += [Command(path.name, span) for span in re.findall(r"`((?:make|millrace|cdk) [^`]+)`", text)]
+    return sorted(set(found), key=str)
+
+
+COMMANDS = commands()
+
+
+def strip_assignments(words: list[str]) -> list[str]:
+    while words and re.match(r"^[A-Z_]+=", words[0]):
+        words = words[1:]
+    return words
+
+
+def parse(command: Command) -> None:
+    """Fail where a command would not be understood by the program it calls."""
+    words = strip_assignments(command.words)
+    program, arguments = words[0], words[1:]
+    if program == "make":
+        targets = [word for word in arguments if "=" not in word]
+        assert targets
+        assert set(targets) <= TARGETS, f"no such target: {set(targets) - TARGETS}"
+    elif program == "millrace":
+        parse_millrace(arguments)
+    elif program == "cdk":
+        assert arguments[0] in CDK_VERBS
+        names = re.findall(r"env=(\S+)", command.text)
+        assert set(names) <= {*environments(ROOT), "ENV"}
+    else:
+        assert program in {"git", "cd", "source", "export", "npm"}, f"who knows {program}?"
+
+
+def parse_millrace(arguments: list[str]) -> None:
+    command, rest = typer.main.get_command(app), list(arguments)
+    while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+        assert rest[0] in command.commands, f"millrace has no verb {rest[0]}"
+        command, rest = command.commands[rest[0]], rest[1:]
+    # A verb named alone speaks of the verb. Placeholders in capitals are parsed like any other value.
+    if rest and "--help" not in rest:
+        try:
+            command.make_context(command.name, rest)
+        except UsageError as error:
+            raise AssertionError(error.format_message()) from error
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=str)
+def test_is_understood(command):
+    parse(command)
+
+
+def test_a_wrong_one_is_not():
+    for text in (
+        "make tea",
+        "millrace plan --enviroment local",
+        "millrace brew",
+        "cdk serve",
+        "cdk synth -c env=moon",
+    ):
+        with pytest.raises(AssertionError):
+            parse(Command("here", text))
+
+
+def placeholders(command: Command) -> bool:
+    return re.search(r"\b[A-Z]{2,}\b(?!=)", command.text) is not None
+
+
+RUN = [
+    command
+    for command in COMMANDS
+    if strip_assignments(command.words)[0] == "millrace"
+    and strip_assignments(command.words)[1] in {"plan", "validate", "schema", "--help"}
+    and len(strip_assignments(command.words)) > 2 - (command.words[-1] == "--help")
+    and not placeholders(command)
+    and "--write" not in command.words
+]
+
+
+def test_there_is_something_to_run():
+    assert any(command.words[1] == "plan" for command in RUN)
+
+
+@pytest.mark.parametrize("command", RUN, ids=str)
+def test_runs(command):
+    words = [sys.executable, "-m", *strip_assignments(command.words)]
+    done = subprocess.run(
+        words, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "COLUMNS": "120"}, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
