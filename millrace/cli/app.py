@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli import plan, sandbox
+from millrace.cli import plan, replay, sandbox
 from millrace.cli.console import show_problems
 from millrace.config import ConfigurationError
 
@@ -45,6 +45,7 @@ def _root(
 
 plan.register(app)
 sandbox.register(app)
+replay.register(app)
 
 
 def main() -> None:

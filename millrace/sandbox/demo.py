@@ -21,6 +21,7 @@ from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.drill import Drill, Feed, Outcome
 from millrace.sandbox.drill import Progress as DrillProgress
 from millrace.sandbox.history import history_server
+from millrace.sandbox.kept import keep as keep_record
 from millrace.sandbox.process import RUN
 from millrace.sandbox.spark import EVENT_LOGS
 
@@ -254,6 +255,7 @@ def _show_phases(console: Console, phases: Phases) -> None:
 
 def _show_addresses(console: Console, sandbox: Sandbox) -> None:
     history = history_server()
+    keep_record(sandbox)
     console.print("left running (stop with `millrace sandbox stop`):")
     for what, where in (
         ("history server", history),

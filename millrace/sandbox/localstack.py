@@ -73,7 +73,8 @@ class LocalStack:
         return self.process.log if self.process else None
 
 
-def _answers(endpoint: str) -> bool:
+def answers(endpoint: str) -> bool:
+    """Tell whether a LocalStack answers at an address."""
     try:
         with urllib.request.urlopen(f"{endpoint}/_localstack/health", timeout=2) as answer:  # noqa: S310 - http, ours
             return bool(answer.status == 200)
@@ -101,7 +102,7 @@ def running(
     """
     given = os.environ.get("LOCALSTACK_ENDPOINT")
     if given:
-        if not _answers(given):
+        if not answers(given):
             raise SandboxError(
                 f"LOCALSTACK_ENDPOINT={given} does not answer: start it, or unset the variable"
             )
@@ -143,7 +144,7 @@ def _start(region: str, settings: dict[str, str]) -> LocalStack:
         cwd=ROOT,
     )
     try:
-        process.wait_until(lambda: _answers(endpoint), seconds=90, what="answering")
+        process.wait_until(lambda: answers(endpoint), seconds=90, what="answering")
     except BaseException:
         process.stop()
         raise

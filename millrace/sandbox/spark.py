@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -108,13 +108,15 @@ class SandboxSpark:
             "spark.eventLog.enabled": "true",
         }
 
-    def submit(self, launch: LaunchDocument, run: str) -> Job:
+    def submit(self, launch: LaunchDocument, run: str, arguments: Sequence[str] = ()) -> Job:
         """Start a job from its launch document with ``spark-submit``.
 
         Parameters
         ----------
         run
             Name of this run; its files and log are kept under it.
+        arguments
+            More arguments for the entry script, such as ``--replay QUERY``.
         """
         document = launch.content
         home = RUN / "jobs" / run
@@ -136,6 +138,7 @@ class SandboxSpark:
         ]  # fmt: skip
         for binding in self._bindings(document["settings"]):
             command += ["--bind", binding]
+        command += arguments
         log = home / "driver.log"
         environment = {**self.stack.environment(), "AWS_CBOR_DISABLE": "true", "JAVA_HOME": str(java_home())}
         return Job(

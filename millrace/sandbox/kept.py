@@ -1,0 +1,96 @@
+"""A sandbox that was left running: where it is, and its jobs run by hand."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from millrace.config.model import Environment, LandQuery
+from millrace.config.names import Names
+from millrace.lifecycle.deployed import launch_document
+from millrace.sandbox.deployment import Sandbox
+from millrace.sandbox.localstack import ACCOUNT, LocalStack, answers
+from millrace.sandbox.process import RUN, SandboxError
+from millrace.sandbox.spark import SandboxSpark
+
+_RECORD = RUN / "kept.json"
+
+
+def keep(sandbox: Sandbox) -> None:
+    """Write down where a sandbox's servers are, for commands that come after it."""
+    record = {
+        "environment": sandbox.environment.name,
+        "localstack": sandbox.stack.endpoint,
+        "region": sandbox.stack.region,
+        "kafka": sandbox.kafka.bootstrap,
+    }
+    _RECORD.write_text(json.dumps(record))
+
+
+def kept_spark(environment: Environment) -> SandboxSpark:
+    """Find the sandbox that an environment was left running in.
+
+    Raises
+    ------
+    SandboxError
+        There is none.
+    """
+    record = json.loads(_RECORD.read_text()) if _RECORD.exists() else {}
+    if record.get("environment") != environment.name or not answers(record["localstack"]):
+        raise SandboxError(
+            f"environment {environment.name} is not running in the sandbox: `KEEP=1 make demo` leaves `local` running. "
+            "On Glue and EMR Serverless a job replays when it is started with --replay (docs/launch-document.md)"
+        )
+    stack = LocalStack(endpoint=record["localstack"], region=record["region"], process=None)
+    return SandboxSpark(stack=stack, kafka=record["kafka"])
+
+
+def land_query(environment: Environment, job: str, query: str | None) -> str:
+    """Name the land query whose dead letters are meant.
+
+    Raises
+    ------
+    SandboxError
+        There is no such query, or several and none was named.
+    """
+    names = [name for name, q in environment.jobs[job].queries.items() if isinstance(q, LandQuery)]
+    if query is None and len(names) == 1:
+        return names[0]
+    if query not in names:
+        raise SandboxError(
+            f"job {job}: name one of its land queries with --query: {', '.join(names) or 'it has none'}"
+        )
+    return query
+
+
+def replay(
+    spark: SandboxSpark, environment: Environment, job: str, query: str, arguments: Sequence[str]
+) -> dict[str, Any]:
+    """Send dead letters of a land query through decoding again.
+
+    Parameters
+    ----------
+    arguments
+        ``--id`` and ``--corrected`` of the entry script (``docs/launch-document.md``).
+
+    Returns
+    -------
+    dict
+        The core's event ``replayed``.
+
+    Raises
+    ------
+    SandboxError
+        The run failed.
+    """
+    names = Names(environment, environment.account or ACCOUNT)
+    document = launch_document(spark.stack.client("cloudformation"), spark.stack.client("s3"), names, job)
+    run = spark.submit(document, f"{job}-replay-{time.time_ns()}", ["--replay", query, *arguments])
+    with run.process:
+        status = run.process.popen.wait()
+    replayed = [event for event in run.events() if event["event"] == "replayed"]
+    if not replayed:
+        raise SandboxError(f"nothing was replayed (status {status}):\n{run.process.tail()}")
+    return replayed[-1]
