@@ -21,7 +21,7 @@ _WIDE = 110
 """From so many columns on, reasons stand beside their numbers."""
 
 _LEGEND = "~ rests on a rate that nobody measured     = pinned in the file"
-_NOT_IN_IT = "Not in it: S3, CloudWatch, data transfer. Workers are counted as if all ran all month."
+_NOT_IN_IT = "Not in it: S3, log storage, data transfer. Workers are counted as if all ran all month."
 
 
 def render(environment: Environment, plan: Plan, *, width: int | None) -> Iterator[RenderableType]:

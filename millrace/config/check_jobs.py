@@ -4,12 +4,32 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from pathlib import Path as FilePath
 
 from millrace.config.engines import EMR_DISK_GIB, EMR_MEMORY_GIB, GIB, emr_memory_range, glue_workers
 from millrace.config.explain import nearest
-from millrace.config.model import DeriveQuery, EmrJob, Environment, GlueJob, Job, LandQuery, Query
+from millrace.config.model import (
+    DeriveQuery,
+    EmrJob,
+    Environment,
+    GlueJob,
+    Job,
+    KafkaTopic,
+    KinesisStream,
+    LandQuery,
+    Query,
+)
 from millrace.config.problems import Finding, Path
+from millrace.config.units import format_duration
+
+_MINUTE = timedelta(minutes=1)
+GLUE_LONGEST_TIMEOUT = timedelta(days=7)
+"""A streaming job's timeout must be below it (Glue developer guide, "Streaming jobs"); the same span
+is the longest that an EMR Serverless application may idle (10,080 minutes)."""
+
+_MOST_CONSUMERS = 20
+"""Registered consumers of one Kinesis stream (Kinesis quotas)."""
 
 _OWNED_PREFIXES = (
     "spark.dynamicAllocation.",
@@ -64,13 +84,17 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
         path = ("jobs", name)
         yield from _glue(path, job) if isinstance(job, GlueJob) else _emr(path, job)
         yield from _spark(path, job)
+        yield from _sources(environment, path, job)
         for query_name, query in job.queries.items():
             query_path = (*path, "queries", query_name)
             yield from _one_writer(query_path, query, writers)
+            yield from _not_existing(query_path, query, environment)
             if isinstance(query, LandQuery):
                 yield from _land(query_path, query, sorted(streams), root)
             else:
                 yield from _derive(query_path, query, sorted(landing), root)
+
+    yield from _consumers(environment)
 
 
 def _glue(path: Path, job: GlueJob) -> Iterator[Finding]:
@@ -81,6 +105,12 @@ def _glue(path: Path, job: GlueJob) -> Iterator[Finding]:
             job.worker,
             f"with Glue {job.version}: {', '.join(workers)}",
             nearest(job.worker, workers),
+        )
+    if job.timeout is not None and (job.timeout >= GLUE_LONGEST_TIMEOUT or job.timeout % _MINUTE):
+        yield Finding(
+            (*path, "timeout"),
+            format_duration(job.timeout),
+            "whole minutes, below 7 days, or nothing: then the job runs on and on",
         )
 
 
@@ -99,6 +129,46 @@ def _emr(path: Path, job: EmrJob) -> Iterator[Finding]:
         yield Finding(
             (*path, "disk"), worker.disk.human_readable(), f"{smallest}GiB to {largest}GiB, in whole GiB"
         )
+    if job.initial_executors is not None and job.initial_executors < job.min_executors:
+        yield Finding(
+            (*path[:-1], "initial_executors"),
+            str(job.initial_executors),
+            f"at least {job.min_executors}, as min_executors says",
+        )
+    if not _MINUTE <= job.idle_stop <= GLUE_LONGEST_TIMEOUT or job.idle_stop % _MINUTE:
+        yield Finding(
+            (*path[:-1], "idle_stop"), format_duration(job.idle_stop), "whole minutes, up to 7 days"
+        )
+
+
+def _sources(environment: Environment, path: Path, job: Job) -> Iterator[Finding]:
+    for name, query in job.queries.items():
+        if not isinstance(query, LandQuery) or not query.fan_out:
+            continue
+        stream = environment.streams.get(query.source)
+        here = (*path, "queries", name, "fan_out")
+        if isinstance(stream, KafkaTopic):
+            yield Finding(here, "true", "false for a Kafka topic: fan-out is Kinesis' own")
+        elif stream is not None and stream.existing is not None:
+            yield Finding(here, "true", "false for an existing stream: a consumer would be registered at it")
+
+
+def _consumers(environment: Environment) -> Iterator[Finding]:
+    for name, stream in environment.streams.items():
+        if not isinstance(stream, KinesisStream):
+            continue
+        own = sum(
+            isinstance(query, LandQuery) and query.fan_out and query.source == name
+            for job in environment.jobs.values()
+            for query in job.queries.values()
+        )
+        count = own + len(stream.fan_out_consumers)
+        if count > _MOST_CONSUMERS:
+            yield Finding(
+                ("streams", name, "fan_out_consumers"),
+                f"{count} consumers",
+                f"at most {_MOST_CONSUMERS} for a stream, the {own} of this environment's jobs among them",
+            )
 
 
 def _spark(path: Path, job: Job) -> Iterator[Finding]:
@@ -122,6 +192,16 @@ def _one_writer(path: Path, query: Query, writers: dict[str, str]) -> Iterator[F
     first = writers.setdefault(table, here)
     if first != here:
         yield Finding((*path, *key), table, f"a table that no other query writes; {first} writes this one")
+
+
+def _not_existing(path: Path, query: Query, environment: Environment) -> Iterator[Finding]:
+    table, key = (
+        (query.table, ("table",)) if isinstance(query, LandQuery) else (query.sink.table, ("sink", "table"))
+    )
+    if table in environment.tables:
+        yield Finding(
+            (*path, *key), table, "a table of this environment: those under tables are read, never written"
+        )
 
 
 def _land(path: Path, query: LandQuery, streams: list[str], root: FilePath) -> Iterator[Finding]:

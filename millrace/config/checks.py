@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from ipaddress import IPv4Network
 from pathlib import Path as FilePath
 from typing import get_args
 
+from millrace.config.base import arn_parts
+from millrace.config.check_estate import check_estate
 from millrace.config.check_jobs import check_jobs
 from millrace.config.explain import nearest
 from millrace.config.model import Environment, KafkaTopic, KinesisStream, MskCluster
@@ -57,11 +58,12 @@ def findings(draft: Draft) -> Iterator[Finding]:
     environment = draft.environment
     yield from _names(environment)
     yield from _tags(environment)
-    yield from _network(environment)
+    yield from check_estate(environment)
     yield from _clusters(environment)
     for name, stream in environment.streams.items():
         if isinstance(stream, KinesisStream):
             yield from _kinesis(name, stream)
+            yield from _existing_stream(environment, name, stream)
         else:
             yield from _kafka(name, stream, draft.clusters)
     yield from _one_name_each(environment)
@@ -89,31 +91,6 @@ def _tags(environment: Environment) -> Iterator[Finding]:
             yield Finding(("tags", key), value[:40], "keys up to 128 and values up to 256 characters")
 
 
-def _network(environment: Environment) -> Iterator[Finding]:
-    network = environment.network
-    if network.subnets and network.vpc is None:
-        yield Finding(
-            ("network", "subnets"),
-            ", ".join(network.subnets),
-            "only together with network.vpc, which holds them",
-        )
-    if network.vpc is not None and len(network.subnets) < 2:
-        yield Finding(
-            ("network", "subnets"),
-            ", ".join(network.subnets) or MISSING,
-            f"two or more subnets of {network.vpc}, in different Availability Zones",
-        )
-    try:
-        cidr = IPv4Network(network.cidr)
-    except ValueError as error:
-        yield Finding(("network", "cidr"), network.cidr, f"an IPv4 range, such as 10.42.0.0/16: {error}")
-        return
-    if not 16 <= cidr.prefixlen <= 24 or not cidr.is_private:
-        yield Finding(
-            ("network", "cidr"), network.cidr, "a private range from /16 to /24, such as 10.42.0.0/16"
-        )
-
-
 def _clusters(environment: Environment) -> Iterator[Finding]:
     network = environment.network
     zones = len(network.subnets) if network.vpc is not None else network.availability_zones
@@ -124,6 +101,15 @@ def _clusters(environment: Environment) -> Iterator[Finding]:
                 host, _, port = server.strip().rpartition(":")
                 if not host or not port.isdigit() or not 0 < int(port) < 65536:
                     yield Finding((*path, "bootstrap_servers"), server.strip(), "host:port, comma separated")
+            if cluster.authentication == "iam" and cluster.arn is None:
+                yield Finding(
+                    (*path, "arn"),
+                    MISSING,
+                    "the cluster's ARN, as a job's role must name what it connects to",
+                )
+            continue
+        if cluster.existing is not None:
+            yield from _existing_cluster(environment, name, cluster)
             continue
         if cluster.version not in KAFKA_VERSIONS:
             yield Finding(
@@ -170,6 +156,8 @@ def _kinesis(name: str, stream: KinesisStream) -> Iterator[Finding]:
             "the number of shards that the existing stream has",
             f"aws kinesis describe-stream-summary --stream-name {stream.existing}",
         )
+    if stream.shards_now is not None and stream.mode == "on-demand":
+        yield Finding((*path, "shards_now"), str(stream.shards_now), "nothing with mode on-demand")
     if len(stream.fan_out_consumers) > 20:
         yield Finding(
             (*path, "fan_out_consumers"),
@@ -191,6 +179,53 @@ def _kinesis(name: str, stream: KinesisStream) -> Iterator[Finding]:
         )
 
 
+def _existing_stream(environment: Environment, name: str, stream: KinesisStream) -> Iterator[Finding]:
+    path = ("streams", name)
+    if stream.existing is None:
+        for key in ("existing_key", "read_role"):
+            value = getattr(stream, key)
+            if value is not None:
+                yield Finding((*path, key), value, "only together with existing")
+        return
+    if stream.disposable:
+        yield Finding((*path, "disposable"), "true", "false: an existing stream is never deleted")
+    for key in ("fan_out_consumers", "shards_now", "shard_level_metrics"):
+        if getattr(stream, key):
+            yield Finding((*path, key), "given", "nothing: an existing stream is never changed")
+    if not stream.existing.startswith("arn:"):
+        return
+    region, account, _ = arn_parts(stream.existing)
+    if region != environment.region:
+        yield Finding((*path, "existing"), stream.existing, f"a stream in {environment.region}")
+    if account != environment.account and stream.read_role is None:
+        yield Finding(
+            (*path, "read_role"),
+            MISSING,
+            f"a role in account {account} that jobs may take to read the stream",
+        )
+    if stream.read_role is not None and arn_parts(stream.read_role)[1] != account:
+        yield Finding(
+            (*path, "read_role"), stream.read_role, f"a role in account {account}, as the stream is"
+        )
+
+
+def _existing_cluster(environment: Environment, name: str, cluster: MskCluster) -> Iterator[Finding]:
+    assert cluster.existing is not None
+    path = ("kafka", name)
+    for key in ("brokers", "broker_type", "disposable"):
+        value = getattr(cluster, key)
+        if value:
+            yield Finding((*path, key), str(value), "nothing: an existing cluster is never changed")
+    region, account, _ = arn_parts(cluster.existing)
+    if region != environment.region or account != (environment.account or account):
+        yield Finding(
+            (*path, "existing"),
+            cluster.existing,
+            f"a cluster of account {environment.account} in {environment.region}",
+            "one elsewhere is kind: external, with its bootstrap_servers and arn",
+        )
+
+
 def _kafka(name: str, stream: KafkaTopic, clusters: Iterable[str]) -> Iterator[Finding]:
     path = ("streams", name)
     if stream.cluster not in clusters:
@@ -203,6 +238,8 @@ def _kafka(name: str, stream: KafkaTopic, clusters: Iterable[str]) -> Iterator[F
         )
     if stream.topic in (".", ".."):
         yield Finding((*path, "topic"), stream.topic, "a Kafka topic name other than . and ..")
+    if stream.existing and stream.disposable:
+        yield Finding((*path, "disposable"), "true", "false: an existing topic is never deleted")
     if stream.existing and stream.partitions is None:
         yield Finding((*path, "partitions"), MISSING, "the number of partitions that the existing topic has")
 

@@ -22,6 +22,39 @@ _PATTERNS = {
     r"^subnet-[0-9a-f]{8,17}$": "a subnet id, such as subnet-0123456789abcdef0",
     r"^[a-zA-Z0-9._-]{1,249}$": "a Kafka topic name: up to 249 letters, digits, dots, underscores, hyphens",
     r"^[A-Za-z_][\w]*(\.[A-Za-z_][\w]*)*:[A-Za-z_]\w*$": "a function, such as pipelines.flights.transforms:with_delay",
+    r"^[a-z0-9_]{1,127}$": "a Glue database: lower-case letters, digits and underscores",
+    r"^[a-z0-9_]{1,255}$": "a Glue table: lower-case letters, digits and underscores",
+    r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$": "a bucket's name: 3 to 63 lower-case letters, digits, dots, hyphens",
+    r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+$": (
+        "a key's ARN, such as arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+    ),
+    r"^arn:aws[a-z-]*:iam::\d{12}:role/[A-Za-z0-9_+=,.@/-]+$": (
+        "a role's ARN, such as arn:aws:iam::111122223333:role/streaming"
+    ),
+    r"^arn:aws[a-z-]*:iam::(\d{12}|aws):policy/[A-Za-z0-9_+=,.@/-]+$": (
+        "a policy's ARN, such as arn:aws:iam::111122223333:policy/boundary"
+    ),
+    r"^arn:aws[a-z-]*:kafka:[a-z0-9-]+:\d{12}:cluster/[A-Za-z0-9-]+/[A-Za-z0-9-]+$": (
+        "an MSK cluster's ARN, such as arn:aws:kafka:us-east-1:111122223333:cluster/shared/abcd1234-ab12-1"
+    ),
+    r"^arn:aws[a-z-]*:acm:[a-z0-9-]+:\d{12}:certificate/[A-Za-z0-9-]+$": (
+        "a certificate's ARN, such as arn:aws:acm:us-east-1:111122223333:certificate/1234abcd"
+    ),
+    r"^(arn:aws[a-z-]*:kinesis:[a-z0-9-]+:\d{12}:stream/)?[a-zA-Z0-9_.-]{1,128}$": (
+        "a stream's name, or its ARN where it is in another account"
+    ),
+    r"^[a-z]{2}(-[a-z]+)+-\d[a-z]$": "an Availability Zone, such as us-east-1a",
+    r"^/([A-Za-z0-9_+=,.@-]+/)*$": "a path that begins and ends with /, such as /streaming/",
+    r"^[a-z][a-z0-9-]{0,18}[a-z0-9]$": "2 to 20 lower-case letters, digits and hyphens, a letter first",
+    r"^[a-z0-9]{1,10}$": "up to 10 lower-case letters and digits",
+    r"^[^@\s]+@[^@\s]+\.[^@\s]+$": "an e-mail address",
+    r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[^*?\s]+$": (
+        "a prefix, such as s3://company-lake/reference/airports"
+    ),
+    r"^\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com/[a-z0-9/._-]+(:[A-Za-z0-9_.-]+|@sha256:[0-9a-f]{64})$": (
+        "an image in a private ECR repository, such as "
+        "111122223333.dkr.ecr.us-east-1.amazonaws.com/spark:3.5.6"
+    ),
     r"^(Mon|Tue|Wed|Thu|Fri|Sat|Sun):([01]?\d|2[0-3])$": "a day and an hour, such as Sun:5",
 }
 _KINDS = {
@@ -90,6 +123,13 @@ def _finding(error: Any, model: type[BaseModel]) -> Finding:
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         return _tag(path, field, value, context)
     if error["loc"] and error["loc"][-1] == "[key]":
+        if kind == "literal_error":
+            choices = (
+                [str(choice) for choice in get_args(get_args(_bare(field.annotation))[0])] if field else []
+            )
+            return Finding(
+                path, f"the name {path[-1]}", f"one of {', '.join(choices)}", nearest(str(path[-1]), choices)
+            )
         return Finding(path, f"the name {path[-1]}", _pattern(context))
     return Finding(path, show(value), *_allowed(kind, value, context, error["msg"], field))
 
@@ -165,7 +205,8 @@ def _walk(loc: Sequence[str | int], model: Any) -> tuple[Path, Any, FieldInfo | 
         elif get_origin(bare) in (dict, tuple):
             inner = get_args(bare)[1 if get_origin(bare) is dict else 0]
             annotation, metadata = inner, ()
-            field = FieldInfo.from_annotation(inner) if get_origin(inner) is Annotated else field
+            if loc[-1] != "[key]":
+                field = FieldInfo.from_annotation(inner)
         else:
             annotation, metadata = None, ()
     return tuple(path), owner, field

@@ -11,8 +11,10 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from millrace.config import checks, explain, secrets
+from millrace.config.base import Slug, TableName
 from millrace.config.document import DocumentError, Tree, merge, read
-from millrace.config.model import Environment, Job, KafkaCluster, Network, Slug, Stream
+from millrace.config.estate import ExistingTable, Governance, HistoryServer, Network, Observability, Storage
+from millrace.config.model import Environment, Job, KafkaCluster, Stream
 from millrace.config.places import Places
 from millrace.config.problems import (
     MISSING,
@@ -31,7 +33,12 @@ _SECTIONS: dict[str, Any] = {
     "kafka": dict[Slug, KafkaCluster],
     "streams": dict[Slug, Stream],
     "jobs": dict[Slug, Job],
+    "tables": dict[TableName, ExistingTable],
     "network": Network,
+    "storage": Storage,
+    "governance": Governance,
+    "observability": Observability,
+    "history": HistoryServer | None,
     "tags": dict[str, str],
 }
 
@@ -181,7 +188,10 @@ def _draft(
     environment: Environment | None, plain: dict[str, Any], tree: Tree, root: FilePath
 ) -> checks.Draft:
     if environment is None:
-        sections = {key: _valid_part(kind, plain.get(key, {})) for key, kind in _SECTIONS.items()}
+        sections = {
+            key: None if key == "history" and key not in plain else _valid_part(kind, plain.get(key, {}))
+            for key, kind in _SECTIONS.items()
+        }
         texts = {
             key: plain[key] for key in ("project", "region", "account") if isinstance(plain.get(key), str)
         }

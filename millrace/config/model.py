@@ -10,28 +10,25 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints
+from pydantic import Field, PrivateAttr, StringConstraints
 
+from millrace.config.base import ClusterArn, KeyArn, Model, RoleArn, Slug, TableName
+from millrace.config.estate import (
+    ExistingTable,
+    Governance,
+    HistoryServer,
+    Network,
+    Observability,
+    Storage,
+)
 from millrace.config.places import Places
 from millrace.config.units import Duration, Size
-
-Slug = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,38}[a-z0-9]$")]
-"""A logical name: lower case, digits and hyphens, so that every AWS name derived from it is legal."""
-
-TableName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,126}$")]
-"""A table's name inside the environment's database."""
 
 TransformName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w]*(\.[A-Za-z_][\w]*)*:[A-Za-z_]\w*$")]
 """``package.module:function``, importable from the repository's root."""
 
 Basis = Literal["assumed", "measured"]
 """Whether somebody measured a figure, or it is a guess that every number after it must show."""
-
-
-class Model(BaseModel):
-    """Base of every section: frozen, unknown keys refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
 
 class Traffic(Model):
@@ -53,15 +50,40 @@ class KinesisStream(Model):
         default=None, ge=1, description="Pins the shard count; left out, the plan computes it."
     )
     retention: Duration = Field(default=timedelta(hours=24), description="24h to 8760h.")
+    shards_now: int | None = Field(
+        default=None,
+        ge=1,
+        description="Open shards of the deployed stream: the plan then checks that Kinesis takes the change.",
+    )
     fan_out_consumers: tuple[Slug, ...] = Field(
-        default=(), description="Registered enhanced fan-out consumers, at most 20."
+        default=(),
+        description="Fan-out consumers of programs other than this environment's jobs; 20 with the jobs' own.",
     )
     shard_level_metrics: bool = False
     max_record_size: Size | None = Field(
         default=None, description="Largest record, up to 10MiB; left out, 1 MiB."
     )
-    existing: str | None = Field(
-        default=None, description="Name of a stream that somebody else owns: read, never changed."
+    existing: (
+        Annotated[
+            str,
+            StringConstraints(
+                pattern=r"^(arn:aws[a-z-]*:kinesis:[a-z0-9-]+:\d{12}:stream/)?[a-zA-Z0-9_.-]{1,128}$"
+            ),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="Name of a stream that somebody else owns, its ARN where it is in another account: "
+        "read, never changed.",
+    )
+    existing_key: KeyArn | None = Field(
+        default=None, description="The key of an existing stream, so that jobs may use no other."
+    )
+    read_role: RoleArn | None = Field(
+        default=None, description="The role in the other account that jobs take to read an existing stream."
+    )
+    disposable: bool = Field(
+        default=False, description="With removal: destroy, the stream goes with its stack."
     )
 
 
@@ -82,15 +104,22 @@ class KafkaTopic(Model):
     existing: bool = Field(
         default=False, description="The topic belongs to somebody else: read, never changed."
     )
+    disposable: bool = Field(
+        default=False, description="With removal: destroy, the topic goes with its stack."
+    )
 
 
 Stream = Annotated[KinesisStream | KafkaTopic, Field(discriminator="kind")]
 
 
 class MskCluster(Model):
-    """An MSK cluster that this environment owns."""
+    """An MSK cluster: one that this environment owns, or an existing one of this account."""
 
     kind: Literal["msk"]
+    existing: ClusterArn | None = Field(
+        default=None,
+        description="ARN of a cluster that somebody else owns: read, never changed; left out, one is made.",
+    )
     tier: Literal["standard", "express", "serverless"] = "standard"
     version: str = Field(default="3.9.x", description="Kafka version: 3.8.x, 3.9.x, 4.0.x or 4.1.x.")
     broker_type: str | None = Field(
@@ -98,6 +127,9 @@ class MskCluster(Model):
     )
     brokers: int | None = Field(
         default=None, ge=2, description="Pins the number of brokers; left out, the plan computes it."
+    )
+    disposable: bool = Field(
+        default=False, description="With removal: destroy, the cluster goes with its stack."
     )
 
 
@@ -107,20 +139,12 @@ class ExternalCluster(Model):
     kind: Literal["external"]
     bootstrap_servers: str = Field(min_length=3, description="host:port, comma separated.")
     authentication: Literal["iam", "tls", "none"] = "tls"
+    arn: ClusterArn | None = Field(
+        default=None, description="The MSK cluster behind it; jobs with authentication iam may use no other."
+    )
 
 
 KafkaCluster = Annotated[MskCluster | ExternalCluster, Field(discriminator="kind")]
-
-
-class Network(Model):
-    """Where jobs run."""
-
-    vpc: str | None = Field(
-        default=None, pattern=r"^vpc-[0-9a-f]{8,17}$", description="An existing VPC; left out, one is made."
-    )
-    subnets: tuple[Annotated[str, StringConstraints(pattern=r"^subnet-[0-9a-f]{8,17}$")], ...] = ()
-    cidr: str = "10.42.0.0/16"
-    availability_zones: int = Field(default=3, ge=2, le=3, description="MSK Express wants three.")
 
 
 class Rate(Model):
@@ -160,6 +184,9 @@ class LandQuery(Model):
         alias="schema", description="DDL file below pipelines/, such as pipelines/flights/schemas/flight.ddl."
     )
     start: Literal["earliest", "latest"] = "earliest"
+    fan_out: bool = Field(
+        default=False, description="Kinesis: read through an enhanced fan-out consumer of the query's own."
+    )
     trigger: Duration | None = Field(
         default=None, description="Pins the trigger; left out, the plan computes it."
     )
@@ -196,6 +223,15 @@ class JobBase(Model):
     max_workers: int | None = Field(
         default=None, ge=2, description="Pins the number of workers, driver included."
     )
+    role: RoleArn | None = Field(
+        default=None, description="An existing role for the job; left out, one is made that allows its needs."
+    )
+    restarts_per_hour: int = Field(
+        default=5,
+        ge=1,
+        le=20,
+        description="Starts in an hour after which a job that keeps ending stays ended.",
+    )
     spark: dict[str, str] = Field(
         default_factory=dict, description="Extra Spark settings; those that Millrace owns are refused."
     )
@@ -209,6 +245,13 @@ class GlueJob(JobBase):
     worker: str = Field(default="G.1X", description="Worker type, such as G.025X, G.1X, G.2X.")
     maintenance_window: str = Field(
         default="Sun:5", pattern=r"^(Mon|Tue|Wed|Thu|Fri|Sat|Sun):([01]?\d|2[0-3])$"
+    )
+    retries: int = Field(
+        default=3, ge=0, le=10, description="Runs that Glue starts by itself after a failed one."
+    )
+    timeout: Duration | None = Field(
+        default=None,
+        description="Ends a run after this time, below 7 days; left out, it runs on and on.",
     )
 
 
@@ -227,7 +270,16 @@ class EmrJob(JobBase):
     version: Literal["emr-7.13.0", "emr-spark-8.0.0"] = "emr-7.13.0"
     worker: EmrWorker = EmrWorker()
     architecture: Literal["x86_64", "arm64"] = "x86_64"
-    retries_per_hour: int = Field(default=5, ge=1, le=10)
+    retries_per_hour: int = Field(
+        default=5, ge=1, le=10, description="Attempts of a job run in an hour; 1 is no retry."
+    )
+    min_executors: int = Field(default=1, ge=1, description="Executors that stay when there is little to do.")
+    initial_executors: int | None = Field(
+        default=None, ge=1, description="Executors at a start; left out, all: a start finds a backlog."
+    )
+    idle_stop: Duration = Field(
+        default=timedelta(minutes=15), description="An application without a run stops after this time."
+    )
 
 
 Job = Annotated[GlueJob | EmrJob, Field(discriminator="engine")]
@@ -246,11 +298,20 @@ class Environment(Model):
     )
     tags: dict[str, str] = Field(default_factory=dict)
     network: Network = Network()
+    storage: Storage = Storage()
+    governance: Governance = Governance()
+    observability: Observability = Observability()
+    history: HistoryServer | None = Field(
+        default=None, description="Deploys Spark's history server; `{}` takes its defaults."
+    )
     partition_buffer: float = Field(
         default=0.0, ge=0, le=2, description="Spare partitions as a share of those computed."
     )
     kafka: dict[Slug, KafkaCluster] = Field(default_factory=dict)
     streams: dict[Slug, Stream] = Field(min_length=1)
+    tables: dict[TableName, ExistingTable] = Field(
+        default_factory=dict, description="Reference tables that somebody else owns, by the name jobs use."
+    )
     jobs: dict[Slug, Job] = Field(min_length=1)
     _places: Places = PrivateAttr(default=Places())
 

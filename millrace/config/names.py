@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from millrace.config.model import Environment, KafkaTopic, KinesisStream
+from millrace.config.base import arn_parts
+from millrace.config.estate import Bucket
+from millrace.config.model import Environment, KafkaTopic, KinesisStream, MskCluster
 
-Bucket = Literal["lake", "checkpoints", "event-logs", "dead-letters", "access-logs"]
+__all__ = ["Bucket", "Names"]
 
 
 @dataclass(frozen=True)
@@ -27,32 +28,50 @@ class Names:
 
     @property
     def prefix(self) -> str:
-        """``project-environment``, the start of every name."""
-        return f"{self.environment.project}-{self.environment.name}"
+        """``project-environment``, after the company's prefix where it has one: the start of every name."""
+        company = self.environment.governance.name_prefix
+        parts = (company, self.environment.project, self.environment.name)
+        return "-".join(part for part in parts if part)
 
     @property
     def database(self) -> str:
         """The Glue Data Catalog database, and the namespace in the sandbox."""
-        return self.prefix.replace("-", "_")
+        return self.environment.storage.database or self.prefix.replace("-", "_")
 
     def stack(self, part: str) -> str:
         """A CloudFormation stack, such as ``flights-local-streams``."""
         return f"{self.prefix}-{part}"
 
     def bucket(self, kind: Bucket) -> str:
-        """A bucket, globally unique by account and region."""
-        return f"{self.prefix}-{kind}-{self.account}-{self.environment.region}"
+        """A bucket, globally unique by account and region, or the existing one in its place."""
+        existing = self.environment.storage.buckets.get(kind)
+        return existing or f"{self.prefix}-{kind}-{self.account}-{self.environment.region}"
 
     def stream(self, name: str) -> str:
         """The Kinesis stream's or Kafka topic's own name."""
         stream = self.environment.streams[name]
         if isinstance(stream, KinesisStream):
-            return stream.existing or f"{self.prefix}-{name}"
+            return (stream.existing or f"{self.prefix}-{name}").rsplit("/", 1)[-1]
         assert isinstance(stream, KafkaTopic)
         return stream.topic or name
 
+    def stream_arn(self, name: str) -> str:
+        """A Kinesis stream's ARN, which names the account that an existing one is in."""
+        stream = self.environment.streams[name]
+        assert isinstance(stream, KinesisStream), f"{name} is no Kinesis stream"
+        if stream.existing is not None and stream.existing.startswith("arn:"):
+            return stream.existing
+        return f"arn:aws:kinesis:{self.environment.region}:{self.account}:stream/{self.stream(name)}"
+
+    def consumer(self, job: str, query: str) -> str:
+        """The fan-out consumer of a query, registered under this name at its stream."""
+        return f"{self.prefix}-{job}-{query}"
+
     def cluster(self, name: str) -> str:
         """An MSK cluster."""
+        cluster = self.environment.kafka[name]
+        if isinstance(cluster, MskCluster) and cluster.existing is not None:
+            return arn_parts(cluster.existing)[2].split("/")[1]
         return f"{self.prefix}-{name}"
 
     def job(self, name: str) -> str:
@@ -61,7 +80,15 @@ class Names:
 
     def table(self, name: str) -> str:
         """``database.table`` inside the lake catalog."""
+        existing = self.environment.tables.get(name)
+        if existing is not None:
+            return f"{existing.database}.{existing.table}"
         return f"{self.database}.{name}"
+
+    @property
+    def alerts(self) -> str:
+        """The SNS topic that alarms and restarts report to."""
+        return f"{self.prefix}-alerts"
 
     def checkpoints(self, job: str) -> str:
         """The prefix under which each query of a job keeps its checkpoint."""

@@ -16,6 +16,7 @@ _KEY = re.compile(
 _REFERENCE = re.compile(
     r"^(arn:aws[a-z-]*:(secretsmanager|ssm|kms):|\{\{resolve:(secretsmanager|ssm-secure):)"
 )
+_ARN = re.compile(r"^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}|aws)?:[\w+=,.@:/-]+$")
 _FORMS = (
     re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
@@ -60,5 +61,7 @@ def _is_secret(path: Path, value: str) -> bool:
     if value == MISSING or _REFERENCE.match(value):
         return False
     column = len(path) > 1 and path[-2] in _COLUMNS
+    if _ARN.match(value):
+        return False  # the name of a thing, however much its end looks like a key
     by_key = bool(path) and not column and is_secret_key(str(path[-1]))
     return by_key or any(form.search(value) for form in _FORMS)

@@ -5,15 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from millrace.config.engines import EMR_DISK_GIB, GIB, glue_workers
-from millrace.config.model import (
-    Environment,
-    GlueJob,
-    Job,
-    KafkaTopic,
-    KinesisStream,
-    MskCluster,
-    Stream,
-)
+from millrace.config.model import GlueJob, Job, KafkaTopic, KinesisStream, Stream
 from millrace.sizing import words
 from millrace.sizing.model import CostItem, Figure
 from millrace.sizing.tables import PriceTable
@@ -39,7 +31,7 @@ def monthly_gb(stream: Stream) -> float:
 
 
 def stream_cost(
-    stream: Stream, partitions: Figure[int], readers: int, prices: PriceTable
+    stream: Stream, partitions: Figure[int], readers: int, consumers: int, prices: PriceTable
 ) -> tuple[CostItem, ...]:
     """Return what a Kinesis stream costs; topics are paid for with their cluster.
 
@@ -51,13 +43,15 @@ def stream_cost(
         Shards, of which provisioned streams pay each.
     readers
         Queries that read it without fan-out.
+    consumers
+        Registered fan-out consumers, of our own queries and of others.
     prices
         Of the environment's region.
     """
     if isinstance(stream, KafkaTopic) or stream.existing is not None:
         return ()
     if stream.mode == "on-demand":
-        return _on_demand(stream, readers, prices)
+        return _on_demand(stream, readers, consumers, prices)
     shards, guess = partitions.value, partitions.assumed
     hours = shards * HOURS
     traffic = stream.traffic
@@ -90,8 +84,8 @@ def stream_cost(
         items.append(
             item("long retention", kept, price, prices, f"{kept:,.0f} GB beyond 7 days", assumed=volume_guess)
         )
-    if stream.fan_out_consumers:
-        count = len(stream.fan_out_consumers)
+    if consumers:
+        count = consumers
         price = "kinesis.fan_out_consumer_shard_hour"
         why = f"{words.count(count, 'consumer')} on {words.count(shards, 'shard')}"
         items.append(item("fan-out", hours * count, price, prices, why, assumed=guess))
@@ -109,7 +103,9 @@ def stream_cost(
     return tuple(items)
 
 
-def _on_demand(stream: KinesisStream, readers: int, prices: PriceTable) -> tuple[CostItem, ...]:
+def _on_demand(
+    stream: KinesisStream, readers: int, consumers: int, prices: PriceTable
+) -> tuple[CostItem, ...]:
     volume = monthly_gb(stream)
     guess = stream.traffic.basis == "assumed"
     name = "kinesis.on_demand."
@@ -120,8 +116,8 @@ def _on_demand(stream: KinesisStream, readers: int, prices: PriceTable) -> tuple
     if readers:
         why = f"{volume:,.0f} GB to {readers} reader{'s' * (readers > 1)}"
         items.append(item("data out", volume * readers, f"{name}gb_out", prices, why, assumed=guess))
-    if stream.fan_out_consumers:
-        out = volume * len(stream.fan_out_consumers)
+    if consumers:
+        out = volume * consumers
         items.append(item("fan-out data", out, f"{name}fan_out_gb", prices, f"{out:,.0f} GB", assumed=guess))
     if stream.retention > _DAY:
         kept = volume * ((stream.retention - _DAY) / timedelta(hours=HOURS))
@@ -173,33 +169,4 @@ def job_cost(job: Job, workers: Figure[int], prices: PriceTable) -> tuple[CostIt
     if extra > 0:
         why = f"{extra:g} GiB above the {EMR_DISK_GIB[0]} that are included, on {count} workers"
         items.append(item("disk", hours * extra, "emr.disk_gib_hour", prices, why, assumed=guess))
-    return tuple(items)
-
-
-def shared_cost(environment: Environment, prices: PriceTable) -> tuple[CostItem, ...]:
-    """Return what no stream or job owns alone: keys, and endpoints of a VPC that we make."""
-    own_streams = any(
-        isinstance(stream, KinesisStream) and stream.existing is None
-        for stream in environment.streams.values()
-    )
-    clusters = [each for each in environment.kafka.values() if isinstance(each, MskCluster)]
-    classes = [
-        "lake",
-        "logs",
-        *["streams"] * own_streams,
-        *["Kafka"] * any(cluster.tier != "serverless" for cluster in clusters),
-    ]
-    items = [
-        item("keys", len(classes), "kms.key_month", prices, f"one each: {', '.join(classes)}", assumed=False)
-    ]
-    if environment.network.vpc is None:
-        services = ["logs", "monitoring", "kms", "sts", "glue"]
-        if any(isinstance(stream, KinesisStream) for stream in environment.streams.values()):
-            services.append("kinesis-streams")
-        if clusters:
-            services.append("kafka")
-        zones = environment.network.availability_zones
-        why = f"{', '.join(services)} in {zones} zones; without NAT"
-        price = "network.endpoint_month"
-        items.append(item("endpoints", len(services) * zones, price, prices, why, assumed=False))
     return tuple(items)

@@ -28,6 +28,10 @@ class Hop:
         Whether the traffic or the job's rate was never measured.
     share
         In words, how this hop's S follows from the job's SLA.
+    latency
+        Seconds from a record's arrival to its commit here that the SLA allows.
+    fan_out
+        Whether it reads through a fan-out consumer of its own.
     """
 
     job: str
@@ -38,6 +42,8 @@ class Hop:
     needed: float
     assumed: bool
     share: str
+    latency: float
+    fan_out: bool
 
     @property
     def path(self) -> Path:
@@ -94,6 +100,8 @@ def _hop(
         needed=0.0,
         assumed="assumed" in (traffic.basis, job.rate.basis),
         share=share,
+        latency=sla if isinstance(query, LandQuery) else job.latency.total_seconds(),
+        fan_out=isinstance(query, LandQuery) and query.fan_out,
     )
 
 

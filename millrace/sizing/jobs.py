@@ -105,6 +105,7 @@ def plan_job(
         executor_figure = Figure(executors, "executors", why, assumed=cores.assumed)
         why = f"{count(executors, 'executor')} of {each} cores, and the driver"
         workers = Figure(workers_for(cores.value, each), "workers", why, assumed=cores.assumed)
+    problems += _executors(name, job, executor_figure.value)
     queries = {}
     for hop, spread_ in zip(hops, spreads, strict=True):
         query, wrong = _query(hop, job.queries[hop.query], spread_, sources[hop.stream])
@@ -124,6 +125,19 @@ def plan_job(
         cost=job_cost(job, workers, prices),
     )
     return plan, []
+
+
+def _executors(name: str, job: Job, most: int) -> list[Finding]:
+    if isinstance(job, GlueJob):
+        return []
+    return [
+        Finding(("jobs", name, key), str(value), f"at most {most}, the executors of the plan")
+        for key, value in (
+            ("min_executors", job.min_executors),
+            ("initial_executors", job.initial_executors or 0),
+        )
+        if value > most
+    ]
 
 
 def _emr_worker(vcpu: int, memory: int) -> str:
@@ -190,7 +204,10 @@ def _query(hop: Hop, query: Query, spread_: Spread, source: Source) -> tuple[Que
         elif source.partitions >= spread_.cores:
             why += ", which would leave cores idle in the last wave"
         repartition = Figure(spread_.repartition, "partitions", why, assumed=hop.assumed)
-    return QueryPlan(hop.query, trigger, batch, shard, repartition), problems
+    latency = Figure(
+        hop.latency, "s", f"from arrival to commit: {hop.share}" if hop.lands else "the job's SLA"
+    )
+    return QueryPlan(hop.query, trigger, latency, batch, shard, repartition), problems
 
 
 def _limit(hop: Hop, query: LandQuery, above: float, most: float) -> tuple[Figure[int], list[Finding]]:

@@ -78,6 +78,8 @@ class QueryPlan:
 
     name: str
     trigger_seconds: Figure[float]
+    latency_seconds: Figure[float]
+    """The oldest that a record may be when this query commits it: what its age is alarmed at."""
     records_per_batch: Figure[int] | None
     """``None`` for derive queries, which read whole snapshots of their landing table."""
     records_per_partition: Figure[int] | None
@@ -102,6 +104,69 @@ class JobPlan:
     cost: tuple[CostItem, ...]
 
 
+Missing = Literal["breaching", "notBreaching"]
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """One CloudWatch alarm.
+
+    Attributes
+    ----------
+    name
+        Its name without the environment's prefix, such as ``job/flights/land-flights/record-age``.
+    subject
+        What it watches: ``job/NAME``, ``stream/NAME`` or ``cluster/NAME``.
+    namespace, metric, dimensions, statistic
+        What is measured.
+    threshold
+        In the metric's unit.
+    above
+        Goes off above the threshold; otherwise below it.
+    period
+        Seconds.
+    periods, of
+        Goes off when so many of the last ``of`` periods are beyond the threshold.
+    missing
+        What a period without data counts as.
+    why
+        One line for whoever is called.
+    """
+
+    name: str
+    subject: str
+    namespace: str
+    metric: str
+    dimensions: Mapping[str, str]
+    statistic: Literal["Maximum", "Sum", "Average"]
+    threshold: float
+    above: bool
+    period: int
+    periods: int
+    of: int
+    missing: Missing
+    why: str
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """How jobs reach AWS.
+
+    Attributes
+    ----------
+    egress
+        ``endpoints``, ``nat``, or ``existing`` for a VPC that is brought along.
+    services
+        Names of the endpoints of all services that are called, S3's gateway aside.
+    zones
+        In which endpoints or gateways stand; 0 for an existing VPC.
+    """
+
+    egress: Figure[str]
+    services: tuple[str, ...]
+    zones: int
+
+
 @dataclass(frozen=True)
 class Plan:
     """All computed numbers of one environment."""
@@ -113,6 +178,8 @@ class Plan:
     streams: Mapping[str, StreamPlan]
     clusters: Mapping[str, ClusterPlan]
     jobs: Mapping[str, JobPlan]
+    network: NetworkPlan
+    alarms: tuple[Alarm, ...]
     shared: tuple[CostItem, ...]
-    """What no stream or job owns alone: keys, endpoints or NAT."""
+    """What no stream or job owns alone: keys, endpoints or NAT, alarms, the history server."""
     warnings: tuple[str, ...] = ()

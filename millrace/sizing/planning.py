@@ -6,13 +6,16 @@ from types import MappingProxyType
 
 from millrace.config.model import Environment, KinesisStream, MskCluster
 from millrace.config.problems import Finding
+from millrace.sizing.alarms import alarms
 from millrace.sizing.capacity import whole_cores
-from millrace.sizing.cost import shared_cost, stream_cost
+from millrace.sizing.cost import stream_cost
 from millrace.sizing.hops import Hop, hops
 from millrace.sizing.jobs import Source, plan_job, shares
 from millrace.sizing.kafka import load, plan_cluster, zones
 from millrace.sizing.model import ClusterPlan, Figure, JobPlan, Plan, StreamPlan
-from millrace.sizing.streams import partitions
+from millrace.sizing.network import plan_network
+from millrace.sizing.shared import shared_cost
+from millrace.sizing.streams import partitions, refused_change
 from millrace.sizing.tables import PriceTable, price_regions, prices
 
 
@@ -49,6 +52,8 @@ def plan(environment: Environment) -> Plan:
     problems += wrong
     if problems:
         raise environment.places.error(problems)
+    network, way_out = plan_network(environment, table)
+    watched = alarms(environment, jobs, clusters)
     return Plan(
         environment=environment.name,
         region=environment.region,
@@ -56,7 +61,9 @@ def plan(environment: Environment) -> Plan:
         streams=MappingProxyType(streams),
         clusters=MappingProxyType(clusters),
         jobs=MappingProxyType(jobs),
-        shared=shared_cost(environment, table),
+        network=network,
+        alarms=watched,
+        shared=shared_cost(environment, way_out, watched, table),
         warnings=_warnings(environment, demands),
     )
 
@@ -74,7 +81,14 @@ def _streams(
         expected, wrong = partitions(name, stream, readers, _pinned_cores(environment, demands, readers))
         if wrong is not None:
             problems.append(wrong)
+        if isinstance(stream, KinesisStream) and wrong is None:
+            refused = refused_change(name, stream, expected)
+            problems += [] if refused is None else [refused]
         kinesis = isinstance(stream, KinesisStream)
+        shared = sum(not hop.fan_out for hop in readers)
+        consumers = len(readers) - shared
+        if isinstance(stream, KinesisStream):
+            consumers += len(stream.fan_out_consumers)
         on_demand = isinstance(stream, KinesisStream) and stream.mode == "on-demand"
         found[name] = StreamPlan(
             name=name,
@@ -82,7 +96,7 @@ def _streams(
             mode=stream.mode if isinstance(stream, KinesisStream) else "topic",
             partitions=None if on_demand else expected,
             expected_partitions=expected,
-            cost=stream_cost(stream, expected, len(readers), table) if kinesis else (),
+            cost=stream_cost(stream, expected, shared, consumers, table) if kinesis else (),
         )
     return found, problems
 
@@ -107,7 +121,7 @@ def _clusters(
     counts = {name: each.expected_partitions.value for name, each in streams.items()}
     readers = {name: len(_readers(demands, name)) for name in streams}
     for name, cluster in environment.kafka.items():
-        if not isinstance(cluster, MskCluster):
+        if not isinstance(cluster, MskCluster) or cluster.existing is not None:
             continue
         asked = load(environment, name, counts, readers)
         sized, wrong = plan_cluster(name, cluster, asked, zones(environment), table)

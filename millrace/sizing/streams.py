@@ -63,6 +63,58 @@ def demands(stream: Stream, readers: int) -> tuple[Demand, ...]:
     return tuple(found)
 
 
+CHANGES_A_DAY = 10
+"""UpdateShardCount calls on one stream in 24 hours (Kinesis API reference)."""
+
+
+def shard_steps(now: int, wanted: int) -> tuple[int, ...]:
+    """Return the shard counts to pass through, as Kinesis at most doubles or halves in one change.
+
+    Parameters
+    ----------
+    now
+        Open shards of the deployed stream.
+    wanted
+        Shards of the plan.
+
+    Returns
+    -------
+    tuple of int
+        Ends with ``wanted``; empty where nothing changes.
+
+    Examples
+    --------
+    >>> shard_steps(3, 20), shard_steps(20, 3), shard_steps(4, 8), shard_steps(8, 8)
+    ((6, 12, 20), (10, 5, 3), (8,), ())
+    """
+    steps: list[int] = []
+    while now != wanted:
+        now = min(2 * now, wanted) if wanted > now else max(math.ceil(now / 2), wanted)
+        steps.append(now)
+    return tuple(steps)
+
+
+def refused_change(name: str, stream: KinesisStream, wanted: Figure[int]) -> Finding | None:
+    """Return a finding where Kinesis would refuse to go from the present shards to the plan's."""
+    now = stream.shards_now
+    if now is None or stream.mode == "on-demand":
+        return None
+    steps = shard_steps(now, wanted.value)
+    if len(steps) < 2:
+        return None
+    path = "; ".join(
+        f"shards: {after} with shards_now: {before}"
+        for before, after in zip((now, *steps), steps, strict=False)
+    )
+    more = f", {CHANGES_A_DAY} changes a day" if len(steps) > CHANGES_A_DAY else ""
+    return Finding(
+        ("streams", name, "shards" if stream.shards is not None else "shards_now"),
+        f"{now} shards now, {wanted.value} planned",
+        f"{math.ceil(now / 2)} to {2 * now} shards in one change{more}",
+        f"deploy one after the other: {path}",
+    )
+
+
 def partitions(
     name: str, stream: Stream, readers: Sequence[Hop], cores: int | None
 ) -> tuple[Figure[int], Finding | None]:
@@ -86,7 +138,9 @@ def partitions(
     """
     kinesis = isinstance(stream, KinesisStream)
     unit = "shards" if kinesis else "partitions"
-    binding = max(demands(stream, len(readers)), key=lambda demand: demand.partitions)
+    binding = max(
+        demands(stream, sum(not hop.fan_out for hop in readers)), key=lambda demand: demand.partitions
+    )
     fewest = max(1, math.ceil(binding.partitions))
     assumed = stream.traffic.basis == "assumed"
     pinned = stream.shards if isinstance(stream, KinesisStream) else stream.partitions

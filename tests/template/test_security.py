@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from millrace.config import load
-from millrace.config.model import GlueJob, Network
+from millrace.config.estate import Network
+from millrace.config.model import GlueJob
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 

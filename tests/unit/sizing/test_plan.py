@@ -157,10 +157,13 @@ def test_what_a_month_costs(from_text: Loader) -> None:
     assert puts.usd == pytest.approx(23_900 * 730 * 3600 / 1e6 * 0.014)
     (workers,) = found.jobs["clicks"].cost
     assert workers.usd == pytest.approx(9 * 730 * 0.44)
-    keys, endpoints = found.shared
-    assert keys.usd == 3
-    assert endpoints.usd == pytest.approx(6 * 3 * 7.30)
-    assert total(found).value == pytest.approx(shards.usd + puts.usd + workers.usd + keys.usd + endpoints.usd)
+    shared = {line.name: line.usd for line in found.shared}
+    assert shared.keys() == {"keys", "endpoints", "endpoint data", "metrics", "alarms", "dashboard"}
+    assert shared["keys"] == 3
+    assert shared["endpoints"] == pytest.approx(6 * 3 * 7.30)
+    assert shared["alarms"] == pytest.approx(len(found.alarms) * 0.10)
+    listed = shards.usd + puts.usd + workers.usd + sum(shared.values())
+    assert total(found).value == pytest.approx(listed)
 
 
 def test_retention_and_fan_out_cost(from_text: Loader) -> None:

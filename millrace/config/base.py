@@ -1,0 +1,50 @@
+"""What every section of an environment file is made of: the frozen model and the kinds of text."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, StringConstraints
+
+_PARTITION = r"^arn:aws[a-z-]*"
+
+Slug = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,38}[a-z0-9]$")]
+"""A logical name: lower case, digits and hyphens, so that every AWS name derived from it is legal."""
+
+TableName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,126}$")]
+"""A table's name inside the environment's database."""
+
+DatabaseName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,127}$")]
+BucketName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
+KeyArn = Annotated[str, StringConstraints(pattern=_PARTITION + r":kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+$")]
+RoleArn = Annotated[str, StringConstraints(pattern=_PARTITION + r":iam::\d{12}:role/[A-Za-z0-9_+=,.@/-]+$")]
+PolicyArn = Annotated[
+    str, StringConstraints(pattern=_PARTITION + r":iam::(\d{12}|aws):policy/[A-Za-z0-9_+=,.@/-]+$")
+]
+ClusterArn = Annotated[
+    str,
+    StringConstraints(pattern=_PARTITION + r":kafka:[a-z0-9-]+:\d{12}:cluster/[A-Za-z0-9-]+/[A-Za-z0-9-]+$"),
+]
+CertificateArn = Annotated[
+    str, StringConstraints(pattern=_PARTITION + r":acm:[a-z0-9-]+:\d{12}:certificate/[A-Za-z0-9-]+$")
+]
+VpcId = Annotated[str, StringConstraints(pattern=r"^vpc-[0-9a-f]{8,17}$")]
+SubnetId = Annotated[str, StringConstraints(pattern=r"^subnet-[0-9a-f]{8,17}$")]
+
+
+class Model(BaseModel):
+    """Base of every section: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+
+def arn_parts(arn: str) -> tuple[str, str, str]:
+    """Return region, account and resource of an ARN.
+
+    Examples
+    --------
+    >>> arn_parts("arn:aws:kinesis:us-east-1:111122223333:stream/clicks")
+    ('us-east-1', '111122223333', 'stream/clicks')
+    """
+    _, _, _, region, account, resource = arn.split(":", 5)
+    return region, account, resource

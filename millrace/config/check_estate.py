@@ -1,0 +1,143 @@
+"""Checks of what surrounds streams and jobs: network, storage, observability, history server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from ipaddress import IPv4Network
+
+from millrace.config.base import arn_parts
+from millrace.config.model import Environment
+from millrace.config.problems import MISSING, Finding, Path
+from millrace.config.units import format_duration
+
+_DAY = timedelta(days=1)
+
+FARGATE_MEMORY_GIB = {1: range(2, 9), 2: range(4, 17), 4: range(8, 31)}
+"""GiB that Fargate gives to so many vCPUs (ECS developer guide, "Task CPU and memory")."""
+
+_PROMETHEUS_LONGEST = timedelta(days=1095)
+"""Retention of a Managed Prometheus workspace (its quotas: 30 to 1,095 days)."""
+_PROMETHEUS_SHORTEST = timedelta(days=30)
+
+
+def check_estate(environment: Environment) -> Iterator[Finding]:
+    """Check every section that is neither stream, cluster nor job.
+
+    Parameters
+    ----------
+    environment
+        Its valid parts.
+    """
+    yield from _network(environment)
+    yield from _storage(environment)
+    yield from _observability(environment)
+    yield from _history(environment)
+
+
+def _network(environment: Environment) -> Iterator[Finding]:
+    network = environment.network
+    if network.subnets and network.vpc is None:
+        yield Finding(
+            ("network", "subnets"),
+            ", ".join(network.subnets),
+            "only together with network.vpc, which holds them",
+        )
+    if network.vpc is not None and len(set(network.subnets)) < 2:
+        yield Finding(
+            ("network", "subnets"),
+            ", ".join(network.subnets) or MISSING,
+            f"two or more subnets of {network.vpc}, in different Availability Zones",
+        )
+    for subnet, zone in network.zones.items():
+        if subnet not in network.subnets:
+            yield Finding(("network", "zones", subnet), zone, "only subnets that network.subnets lists")
+        elif not zone.startswith(environment.region):
+            yield Finding(("network", "zones", subnet), zone, f"a zone of {environment.region}")
+    if network.zones and len(set(network.zones.values())) < 2:
+        yield Finding(
+            ("network", "zones"), ", ".join(network.zones.values()), "two or more Availability Zones"
+        )
+    if network.vpc is not None:
+        for key, given in (
+            ("egress", network.egress != "endpoints"),
+            ("flow_logs_role", network.flow_logs_role),
+        ):
+            if given:
+                yield Finding(
+                    ("network", key), str(getattr(network, key)), f"nothing: {network.vpc} is left as it is"
+                )
+    try:
+        cidr = IPv4Network(network.cidr)
+    except ValueError as error:
+        yield Finding(("network", "cidr"), network.cidr, f"an IPv4 range, such as 10.42.0.0/16: {error}")
+        return
+    if not 16 <= cidr.prefixlen <= 24 or not cidr.is_private:
+        yield Finding(
+            ("network", "cidr"), network.cidr, "a private range from /16 to /24, such as 10.42.0.0/16"
+        )
+
+
+def _storage(environment: Environment) -> Iterator[Finding]:
+    storage = environment.storage
+    for data_class, arn in storage.keys:
+        if arn is not None and arn_parts(arn)[0] != environment.region:
+            yield Finding(("storage", "keys", data_class), arn, f"a key in {environment.region}")
+    owners: dict[str, str] = {}
+    existing: dict[str, str] = {str(kind): bucket for kind, bucket in storage.buckets.items()}
+    if storage.database is not None:
+        existing["database"] = storage.database
+    for kind, bucket in storage.buckets.items():
+        first = owners.setdefault(bucket, kind)
+        if first != kind:
+            yield Finding(
+                ("storage", "buckets", kind), bucket, f"a bucket of its own: {first} is {bucket} already"
+            )
+    for name in storage.disposable:
+        if name in existing:
+            yield Finding(
+                ("storage", "disposable"), name, f"nothing that exists: {existing[name]} is not ours"
+            )
+    for key in ("dead_letter_retention", "event_log_retention"):
+        value: timedelta | None = getattr(storage, key)
+        if value is not None and value % _DAY:
+            yield Finding(("storage", key), format_duration(value), "whole days, such as 30d")
+
+
+def _observability(environment: Environment) -> Iterator[Finding]:
+    kept = environment.observability.prometheus_retention
+    if not _PROMETHEUS_SHORTEST <= kept <= _PROMETHEUS_LONGEST or kept % _DAY:
+        yield Finding(
+            ("observability", "prometheus_retention"), format_duration(kept), "30d to 1095d, in whole days"
+        )
+
+
+def _history(environment: Environment) -> Iterator[Finding]:
+    history = environment.history
+    if history is None:
+        return
+    path: Path = ("history",)
+    memory = FARGATE_MEMORY_GIB[history.vcpu]
+    if history.memory_gib not in memory:
+        yield Finding(
+            (*path, "memory_gib"),
+            str(history.memory_gib),
+            f"with {history.vcpu} vCPU: {memory[0]} to {memory[-1]}",
+        )
+    if environment.network.vpc is not None and not history.clients:
+        yield Finding(
+            (*path, "clients"),
+            MISSING,
+            f"the IPv4 ranges that may open it: those of {environment.network.vpc} are not known here",
+        )
+    for position, text in enumerate(history.clients):
+        try:
+            private = IPv4Network(text).is_private
+        except ValueError:
+            private = False
+        if not private:
+            yield Finding((*path, "clients", position), text, "a private IPv4 range, such as 10.0.0.0/8")
+    if history.certificate is not None and arn_parts(history.certificate)[0] != environment.region:
+        yield Finding((*path, "certificate"), history.certificate, f"a certificate in {environment.region}")
+    if history.image is not None and f".ecr.{environment.region}." not in history.image:
+        yield Finding((*path, "image"), history.image, f"an image in {environment.region}")

@@ -1,0 +1,149 @@
+"""What surrounds streams and jobs: network, storage, governance, observability, history server."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from millrace.config.base import (
+    BucketName,
+    CertificateArn,
+    DatabaseName,
+    KeyArn,
+    Model,
+    PolicyArn,
+    RoleArn,
+    SubnetId,
+    VpcId,
+)
+from millrace.config.units import Duration
+
+Bucket = Literal["lake", "checkpoints", "event-logs", "dead-letters", "access-logs"]
+Disposable = Literal["lake", "checkpoints", "event-logs", "dead-letters", "access-logs", "database", "logs"]
+
+
+class Network(Model):
+    """Where jobs run."""
+
+    vpc: VpcId | None = Field(default=None, description="An existing VPC; left out, one is made.")
+    subnets: tuple[SubnetId, ...] = Field(default=(), description="Private subnets of that VPC.")
+    zones: dict[SubnetId, Annotated[str, StringConstraints(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z]$")]] = Field(
+        default_factory=dict,
+        description="Availability Zone of existing subnets, told to Glue; left out, Glue finds it.",
+    )
+    cidr: str = "10.42.0.0/16"
+    availability_zones: int = Field(default=3, ge=2, le=3, description="MSK Express wants three.")
+    egress: Literal["endpoints", "nat", "cheapest"] = Field(
+        default="endpoints",
+        description="How jobs reach AWS: endpoints only, NAT gateways (a way out to the internet), "
+        "or whichever the plan finds cheaper.",
+    )
+    flow_logs_role: RoleArn | None = Field(
+        default=None, description="An existing role for the VPC's flow logs; left out, one is made."
+    )
+
+
+class Keys(Model):
+    """Customer-managed keys that somebody else owns; for what is left out, one is made.
+
+    Their policies must let CloudWatch, CloudWatch Logs and S3 use them (docs/governance.md).
+    """
+
+    data: KeyArn | None = Field(default=None, description="Tables, checkpoints, dead letters.")
+    logs: KeyArn | None = Field(default=None, description="Event logs, log groups, alerts.")
+    streams: KeyArn | None = Field(default=None, description="Kinesis streams of this environment.")
+    kafka: KeyArn | None = Field(default=None, description="MSK clusters of this environment.")
+
+
+class Storage(Model):
+    """Buckets, keys and the catalog's database."""
+
+    keys: Keys = Keys()
+    buckets: dict[Bucket, BucketName] = Field(
+        default_factory=dict, description="Buckets that somebody else owns: used, never changed."
+    )
+    database: DatabaseName | None = Field(
+        default=None, description="A Glue database that somebody else owns; left out, one is made."
+    )
+    dead_letter_retention: Duration | None = Field(
+        default=None, description="Exported dead letters older than this go, in whole days; left out, none."
+    )
+    event_log_retention: Duration = Field(
+        default=timedelta(days=30), description="Spark event logs older than this go, in whole days."
+    )
+    disposable: tuple[Disposable, ...] = Field(
+        default=(),
+        description="What may be deleted with its stack where the environment says removal: destroy.",
+    )
+
+
+class ExistingTable(Model):
+    """A table of the catalog that somebody else owns: read, never written."""
+
+    database: DatabaseName
+    table: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,255}$")]
+    location: Annotated[
+        str, StringConstraints(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[^*?\s]+$")
+    ] = Field(description="Prefix of its files, such as s3://company-lake/reference/airports.")
+    key: KeyArn | None = Field(default=None, description="The key of its files, where they have one.")
+
+
+class Governance(Model):
+    """What a company asks of everything that is deployed into its accounts."""
+
+    permissions_boundary: PolicyArn | None = Field(
+        default=None, description="A managed policy that bounds every role made here."
+    )
+    role_path: Annotated[str, StringConstraints(pattern=r"^/([A-Za-z0-9_+=,.@-]+/)*$")] = Field(
+        default="/", description="Path of every role made here, such as /streaming/."
+    )
+    name_prefix: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,18}[a-z0-9]$")] | None = Field(
+        default=None, description="Begins every name, before project and environment."
+    )
+    qualifier: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,10}$")] | None = Field(
+        default=None, description="Qualifier of the CDK bootstrap stack, where it is not CDK's own."
+    )
+
+
+class Observability(Model):
+    """Who is told, and what beside CloudWatch keeps metrics."""
+
+    notify: tuple[Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")], ...] = Field(
+        default=(), description="E-mail addresses that alarms go to; each confirms its subscription once."
+    )
+    prometheus: bool = Field(
+        default=False, description="A Managed Prometheus workspace, written to by jobs on EMR Serverless."
+    )
+    prometheus_retention: Duration = Field(
+        default=timedelta(days=150), description="How long the workspace keeps samples, in whole days."
+    )
+
+
+class HistoryServer(Model):
+    """Spark's history server over the event logs of all jobs, inside the VPC."""
+
+    image: (
+        Annotated[
+            str,
+            StringConstraints(
+                pattern=r"^\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com/[a-z0-9/._-]+(:[A-Za-z0-9_.-]+|@sha256:[0-9a-f]{64})$"
+            ),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="An image with Spark in a private ECR repository; left out, one is copied from the "
+        "public gallery (docs/history-server.md).",
+    )
+    certificate: CertificateArn | None = Field(
+        default=None, description="ACM certificate of the load balancer; without one it speaks HTTP."
+    )
+    clients: tuple[str, ...] = Field(
+        default=(), description="IPv4 ranges that may open it; left out, those of the VPC made here."
+    )
+    vcpu: Literal[1, 2, 4] = 1
+    memory_gib: int = Field(
+        default=4, ge=2, le=30, description="A log of an endless job takes some to replay."
+    )

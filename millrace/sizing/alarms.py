@@ -1,0 +1,339 @@
+"""Alarms with thresholds out of the plan: what infra deploys, the bill counts and a stop silences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from millrace.config.model import Environment, KafkaTopic, KinesisStream, LandQuery, MskCluster
+from millrace.config.names import Names
+from millrace.sizing.metrics import BY_NAME, NAMESPACE
+from millrace.sizing.model import Alarm, ClusterPlan, JobPlan, Missing, QueryPlan
+
+BATCH_SHARE = 1.2
+"""AWS' own rule for Glue streaming: a batch longer than 120 % of its window, for ten minutes."""
+
+_SUSTAINED_SECONDS = 600
+_TRIGGERS_MISSED = 3
+_DISK_PERCENT = 85
+"""MSK developer guide, "Best practices": act when KafkaDataLogsDiskUsed reaches 85 %."""
+
+_MINUTE = 60
+_HOUR = 3600
+_LONGEST_WINDOW = 86_400
+"""Period times evaluation periods may be a day at most (CloudWatch user guide, "Evaluating an alarm")."""
+
+
+def alarms(
+    environment: Environment, jobs: Mapping[str, JobPlan], clusters: Mapping[str, ClusterPlan]
+) -> tuple[Alarm, ...]:
+    """Return every alarm of an environment.
+
+    Parameters
+    ----------
+    environment
+        The loaded file.
+    jobs, clusters
+        Of its plan: triggers and latencies become thresholds.
+    """
+    names = Names(environment, environment.account or "")
+    found = [alarm for plan in jobs.values() for alarm in _job(names, plan)]
+    for name, stream in environment.streams.items():
+        if isinstance(stream, KinesisStream):
+            found += _stream(names, name, stream, jobs)
+    for name, cluster in clusters.items():
+        found += _cluster(names, name, cluster)
+    return tuple(found)
+
+
+def silenced_by_stop(alarms: tuple[Alarm, ...], job: str) -> tuple[str, ...]:
+    """Return the names of the alarms that a job which was stopped on purpose would set off."""
+    return tuple(a.name for a in alarms if a.subject == f"job/{job}" and a.missing == "breaching")
+
+
+def window(seconds: float) -> tuple[int, int]:
+    """Return period and number of periods, in whole minutes, that span so many seconds.
+
+    Examples
+    --------
+    >>> window(2), window(600), window(7200)
+    ((60, 1), (60, 10), (3600, 2))
+    """
+    minutes = max(1, math.ceil(seconds / _MINUTE))
+    if minutes <= 60:
+        return _MINUTE, minutes
+    hours = math.ceil(minutes / 60)
+    return _HOUR, min(hours, _LONGEST_WINDOW // _HOUR)
+
+
+def _job(names: Names, plan: JobPlan) -> Iterator[Alarm]:
+    for query in plan.queries.values():
+        yield from _query(names, plan, query)
+    restarts = names.environment.jobs[plan.name].restarts_per_hour
+    yield _ours(
+        names,
+        plan.name,
+        None,
+        "restarts",
+        "Starts",
+        "Sum",
+        threshold=max(1, restarts // 2),
+        period=_HOUR,
+        why=f"the job keeps ending: after {restarts} starts in an hour it stays ended",
+    )
+
+
+def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
+    trigger, latency = query.trigger_seconds.value, query.latency_seconds.value
+    job, name = plan.name, query.name
+    # A period holds one batch at least, or every second one would look like a gap.
+    period = _MINUTE * max(1, math.ceil(trigger / _MINUTE))
+    sustained = max(1, _SUSTAINED_SECONDS // period)
+    yield _ours(
+        names,
+        job,
+        name,
+        "record-age",
+        "RecordAge",
+        "Maximum",
+        threshold=latency,
+        period=period,
+        periods=3,
+        of=3,
+        why=f"records are committed later than {latency:g} s after their arrival: {query.latency_seconds.why}",
+    )
+    yield _ours(
+        names,
+        job,
+        name,
+        "batch-duration",
+        "BatchDuration",
+        "Average",
+        threshold=round(BATCH_SHARE * trigger, 3),
+        period=period,
+        periods=sustained,
+        of=sustained,
+        why=f"batches take longer than {BATCH_SHARE:.0%} of their trigger of {trigger:g} s",
+    )
+    length, count = window(_TRIGGERS_MISSED * trigger)
+    yield _ours(
+        names,
+        job,
+        name,
+        "no-batch",
+        "Triggers",
+        "Sum",
+        threshold=1,
+        above=False,
+        period=length,
+        periods=count,
+        of=count,
+        missing="breaching",
+        why=f"no trigger ended in the time of {_TRIGGERS_MISSED}, {_TRIGGERS_MISSED * trigger:g} s",
+    )
+    yield _ours(
+        names,
+        job,
+        name,
+        "failures",
+        "QueryFailures",
+        "Sum",
+        threshold=0,
+        period=_MINUTE,
+        why="the query ended with an error",
+    )
+    yield _ours(
+        names,
+        job,
+        name,
+        "retried-tasks",
+        "RetriedTasks",
+        "Sum",
+        threshold=0,
+        period=5 * _MINUTE,
+        periods=3,
+        of=3,
+        why="tasks keep failing and are run again: executors are lost, or a source throttles",
+    )
+    if isinstance(names.environment.jobs[job].queries[name], LandQuery):
+        yield _ours(
+            names,
+            job,
+            name,
+            "dead-letters",
+            "BadRecords",
+            "Sum",
+            threshold=0,
+            period=5 * _MINUTE,
+            why="records could not be decoded; they are in the landing table",
+        )
+
+
+def _ours(
+    names: Names,
+    job: str,
+    query: str | None,
+    name: str,
+    metric: str,
+    statistic: Literal["Maximum", "Sum", "Average"],
+    *,
+    threshold: float,
+    period: int,
+    why: str,
+    periods: int = 1,
+    of: int = 1,
+    above: bool = True,
+    missing: Missing = "notBreaching",
+) -> Alarm:
+    assert BY_NAME[metric].per_query is (query is not None), f"{metric} has other dimensions"
+    dimensions = {"job": names.job(job)} | ({} if query is None else {"query": query})
+    middle = job if query is None else f"{job}/{query}"
+    return Alarm(
+        f"job/{middle}/{name}",
+        f"job/{job}",
+        NAMESPACE,
+        metric,
+        dimensions,
+        statistic,
+        threshold,
+        above,
+        period,
+        periods,
+        of,
+        missing,
+        why,
+    )
+
+
+def _stream(names: Names, name: str, stream: KinesisStream, jobs: Mapping[str, JobPlan]) -> Iterator[Alarm]:
+    if stream.read_role is not None:
+        return  # its metrics are in the other account
+    readers = {
+        (job, query): settings
+        for job, plan in jobs.items()
+        for query in plan.queries
+        if isinstance(settings := names.environment.jobs[job].queries[query], LandQuery)
+        and settings.source == name
+    }
+    dimensions = {"StreamName": names.stream(name)}
+    shared = [jobs[job].queries[query] for (job, query), s in readers.items() if not s.fan_out]
+    if shared:
+        latency = min(query.latency_seconds.value for query in shared)
+        yield _kinesis(
+            name,
+            "iterator-age",
+            "GetRecords.IteratorAgeMilliseconds",
+            dimensions,
+            "Maximum",
+            latency * 1000,
+            3,
+            f"a reader is more than {latency:g} s behind the newest record",
+        )
+    for (job, query), settings in readers.items():
+        if settings.fan_out:
+            latency = jobs[job].queries[query].latency_seconds.value
+            yield _kinesis(
+                name,
+                f"iterator-age/{query}",
+                "SubscribeToShardEvent.MillisBehindLatest",
+                dimensions | {"ConsumerName": names.consumer(job, query)},
+                "Maximum",
+                latency * 1000,
+                3,
+                f"{query} is more than {latency:g} s behind the newest record",
+            )
+    if stream.existing is None:
+        yield _kinesis(
+            name,
+            "write-throttled",
+            "WriteProvisionedThroughputExceeded",
+            dimensions,
+            "Sum",
+            0,
+            5,
+            "producers are turned away: more shards, or a key that spreads better",
+        )
+    if shared:
+        yield _kinesis(
+            name,
+            "read-throttled",
+            "ReadProvisionedThroughputExceeded",
+            dimensions,
+            "Sum",
+            0,
+            5,
+            "readers are turned away: fewer of them on one stream, or fan-out",
+        )
+
+
+def _kinesis(
+    stream: str,
+    name: str,
+    metric: str,
+    dimensions: Mapping[str, str],
+    statistic: Literal["Maximum", "Sum"],
+    threshold: float,
+    minutes: int,
+    why: str,
+) -> Alarm:
+    return Alarm(
+        f"stream/{stream}/{name}",
+        f"stream/{stream}",
+        "AWS/Kinesis",
+        metric,
+        dimensions,
+        statistic,
+        threshold,
+        True,
+        _MINUTE,
+        minutes,
+        minutes,
+        "notBreaching",
+        why,
+    )
+
+
+def _cluster(names: Names, name: str, plan: ClusterPlan) -> Iterator[Alarm]:
+    settings = names.environment.kafka[name]
+    assert isinstance(settings, MskCluster)
+    if settings.existing is not None or settings.tier != "standard":
+        return  # Express and Serverless keep disks and partitions in order themselves
+    dimensions = {"Cluster Name": names.cluster(name)}
+    topics = sorted(
+        stream
+        for stream, each in names.environment.streams.items()
+        if isinstance(each, KafkaTopic) and each.cluster == name
+    )
+    about = f"topics {', '.join(topics)}" if topics else "no topic of ours"
+    yield Alarm(
+        f"cluster/{name}/offline-partitions",
+        f"cluster/{name}",
+        "AWS/Kafka",
+        "OfflinePartitionsCount",
+        dimensions,
+        "Maximum",
+        0,
+        True,
+        _MINUTE,
+        3,
+        3,
+        "notBreaching",
+        f"partitions without a leader ({about})",
+    )
+    for broker in range(1, (0 if plan.brokers is None else plan.brokers.value) + 1):
+        yield Alarm(
+            f"cluster/{name}/disk-{broker}",
+            f"cluster/{name}",
+            "AWS/Kafka",
+            "KafkaDataLogsDiskUsed",
+            dimensions | {"Broker ID": str(broker)},
+            "Maximum",
+            _DISK_PERCENT,
+            True,
+            5 * _MINUTE,
+            3,
+            3,
+            "notBreaching",
+            "a broker's disk fills: shorter retention, or more storage",
+        )

@@ -1,0 +1,157 @@
+"""How jobs reach AWS: the services they call, and whether endpoints or NAT gateways are cheaper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from millrace.config.model import EmrJob, Environment, KinesisStream, LandQuery, MskCluster
+from millrace.sizing.cost import GB, HOURS, SECONDS, item
+from millrace.sizing.model import CostItem, Figure, NetworkPlan
+from millrace.sizing.tables import PriceTable
+from millrace.sizing.words import count
+
+Egress = Literal["endpoints", "nat"]
+
+
+@dataclass(frozen=True)
+class _Way:
+    egress: Egress
+    cost: tuple[CostItem, ...]
+
+    @property
+    def usd(self) -> float:
+        return sum(line.usd for line in self.cost)
+
+
+def services(environment: Environment) -> tuple[str, ...]:
+    """Return the AWS services that run in the VPC call, by the names of their endpoints.
+
+    S3 is not among them: its gateway endpoint costs nothing and is always made. What
+    no job calls has no endpoint, as each costs by the hour and zone.
+
+    Parameters
+    ----------
+    environment
+        The loaded file.
+    """
+    found = ["logs", "monitoring", "kms", "sts", "glue"]
+    if any(isinstance(stream, KinesisStream) for stream in environment.streams.values()):
+        found.append("kinesis-streams")
+    if any(isinstance(cluster, MskCluster) for cluster in environment.kafka.values()):
+        found.append("kafka")
+    if environment.observability.prometheus and any(
+        isinstance(job, EmrJob) for job in environment.jobs.values()
+    ):
+        found.append("aps-workspaces")
+    if environment.history is not None:
+        found += ["ecr.api", "ecr.dkr"]
+    return tuple(found)
+
+
+def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkPlan, tuple[CostItem, ...]]:
+    """Choose the way out of a VPC that is made here.
+
+    Parameters
+    ----------
+    environment
+        ``network.egress`` is the policy: ``cheapest`` lets the plan choose.
+    prices
+        Of the environment's region.
+
+    Returns
+    -------
+    tuple
+        The plan, and what it costs; a VPC brought along costs this environment nothing.
+    """
+    called = services(environment)
+    if environment.network.vpc is not None:
+        why = f"{environment.network.vpc} is left as it is; it must reach {', '.join(called)} and S3"
+        return NetworkPlan(Figure("existing", "egress", why, "pinned"), called, 0), ()
+    zones = environment.network.availability_zones
+    endpoints, nat = _endpoints(environment, called, prices), _nat(environment, prices)
+    cheaper = min((endpoints, nat), key=lambda way: way.usd)
+    asked = environment.network.egress
+    chosen = cheaper if asked == "cheapest" else endpoints if asked == "endpoints" else nat
+    other = nat if chosen is endpoints else endpoints
+    why = (
+        f"{_named(chosen)} ${chosen.usd:,.0f} a month, {_named(other)} ${other.usd:,.0f}"
+        f" for {', '.join(called)} in {zones} zones"
+    )
+    figure: Figure[str] = Figure(
+        chosen.egress,
+        "egress",
+        why,
+        "computed" if asked == "cheapest" else "pinned",
+        assumed=any(line.assumed for line in (*chosen.cost, *other.cost)),
+    )
+    return NetworkPlan(figure, called, zones), chosen.cost
+
+
+def _named(way: _Way) -> str:
+    return "endpoints" if way.egress == "endpoints" else "NAT gateways"
+
+
+def _volume(environment: Environment) -> tuple[float, bool]:
+    """Return the GB a month that jobs read from Kinesis, and whether that is a guess; S3 passes its gateway."""
+    streams = [
+        environment.streams[query.source]
+        for job in environment.jobs.values()
+        for query in job.queries.values()
+        if isinstance(query, LandQuery)
+    ]
+    read = [stream.traffic for stream in streams if isinstance(stream, KinesisStream)]
+    gigabytes = sum(t.records_per_second * t.record_size for t in read) * SECONDS / GB
+    return gigabytes, any(t.basis == "assumed" for t in read)
+
+
+def _endpoints(environment: Environment, called: tuple[str, ...], prices: PriceTable) -> _Way:
+    zones = environment.network.availability_zones
+    volume, guess = _volume(environment)
+    why = f"{', '.join(called)} in {zones} zones; without NAT"
+    price = "network.endpoint_month"
+    return _Way(
+        "endpoints",
+        (
+            item("endpoints", len(called) * zones, price, prices, why, assumed=False),
+            item("endpoint data", volume, "network.endpoint_gb", prices, f"{volume:,.0f} GB", assumed=guess),
+        ),
+    )
+
+
+def _nat(environment: Environment, prices: PriceTable) -> _Way:
+    # One in each zone: a zone that fails takes only its own way out with it.
+    zones = environment.network.availability_zones
+    volume, guess = _volume(environment)
+    why = f"{count(zones, 'gateway')}, one in each zone, for {HOURS} h"
+    return _Way(
+        "nat",
+        (
+            item("NAT gateways", zones * HOURS, "network.nat_hour", prices, why, assumed=False),
+            item("NAT data", volume, "network.nat_gb", prices, f"{volume:,.0f} GB", assumed=guess),
+        ),
+    )
+
+
+def key_classes(environment: Environment) -> dict[str, str]:
+    """Return the keys that are made here, as ``class of data: what it holds``.
+
+    A class with a customer's own key (``storage.keys``), and one of which nothing is
+    ours, has none.
+    """
+    given = environment.storage.keys
+    streams = any(
+        isinstance(stream, KinesisStream) and stream.existing is None
+        for stream in environment.streams.values()
+    )
+    clusters = any(
+        isinstance(cluster, MskCluster) and cluster.existing is None and cluster.tier != "serverless"
+        for cluster in environment.kafka.values()
+    )
+    wanted = {
+        "data": "tables, checkpoints, dead letters",
+        "logs": "event logs, log groups, alerts",
+        **({"streams": "streams"} if streams else {}),
+        **({"kafka": "Kafka topics"} if clusters else {}),
+    }
+    return {name: holds for name, holds in wanted.items() if getattr(given, name) is None}
