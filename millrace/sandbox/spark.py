@@ -62,7 +62,8 @@ class SandboxSpark:
     def settings(self, document: Mapping[str, Any]) -> dict[str, str]:
         """Work out a job's Spark settings here: the document's, with the engine's own replaced."""
         kept = {k: v for k, v in document["spark"].items() if not k.startswith(_ENGINE_OWNED)}
-        return {**kept, **self._file_system(), **self._catalog(document), **self._machine()}
+        name = {"spark.app.name": f"{document['environment']}/{document['job']}"}
+        return {**kept, **name, **self._file_system(), **self._catalog(document), **self._machine()}
 
     def _file_system(self) -> dict[str, str]:
         s3a = "spark.hadoop.fs.s3a."
