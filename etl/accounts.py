@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from pyspark.sql import Column, DataFrame, Observation
 
-from etl.errors import AccountsError
+from etl.errors import AccountsError, describe
 
 OBSERVATION_SECONDS = 120.0
 """Longest wait for the figures of a finished action; they come through Spark's listener bus."""
@@ -76,6 +76,30 @@ class LandAccounts:
 
 
 @dataclass(frozen=True)
+class ReplayAccounts:
+    """``letters = good + bad + already``, in dead letters; ``landed`` rows are the good and the newly bad.
+
+    Attributes
+    ----------
+    bad
+        Bad again, whether landed (with other bytes) or left as they were.
+    already
+        Replayed with success before.
+    """
+
+    letters: int
+    good: int
+    bad: int
+    already: int
+    landed: int
+
+    def __post_init__(self) -> None:
+        changed = self.landed - self.good
+        if self.letters != self.good + self.bad + self.already or not 0 <= changed <= self.bad:
+            raise AccountsError(f"accounts do not balance: {self}")
+
+
+@dataclass(frozen=True)
 class DeriveAccounts:
     """``read = written + filtered + duplicates``; ``filtered`` is negative where a transform adds rows."""
 
@@ -119,6 +143,10 @@ class Reporter:
         with self._lock:
             self.stream.write(line + "\n")
             self.stream.flush()
+
+    def failed(self, error: BaseException, **fields: Any) -> None:
+        """Write that something failed, and why."""
+        self.emit("failed", **fields, error=describe(error), error_class=type(error).__name__)
 
 
 def now() -> datetime:

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+MOST_LINES = 10
+LONGEST_LINE = 1000
+
+_FRAME = re.compile(r"\s+at \S+\(|\s*\.\.\. \d+ more|Driver stacktrace:")
+
 
 class StartError(Exception):
     """A job that must not start: its configuration, code or tables do not fit. Exit status 2."""
@@ -9,3 +19,43 @@ class StartError(Exception):
 
 class AccountsError(Exception):
     """The accounts of a batch did not arrive or do not balance; its data are committed or not, as a whole."""
+
+
+def java_error(error: BaseException) -> Any:
+    """The JVM's exception behind an error of PySpark; None for one of Python's own."""
+    return error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+
+
+def describe(error: BaseException) -> str:
+    """Messages of an error and of its causes, a line each or a few, without the JVM's stack.
+
+    Parameters
+    ----------
+    error
+        Of Python or, through PySpark, of the JVM.
+
+    Returns
+    -------
+    str
+        At most ``MOST_LINES`` lines, the outermost error first; where there are more, those in
+        the middle are left out, because the first names the step and the last the reason.
+    """
+    messages: list[str] = []
+    python: BaseException | None = error
+    while python is not None:
+        java = java_error(python)
+        if java is None:
+            messages.append(str(python).strip() or type(python).__name__)
+        while java is not None:
+            name = str(java.getClass().getSimpleName())
+            messages.append(f"{name}: {java.getMessage() or '(no message)'}")
+            java = java.getCause()
+        # Where the JVM has an exception, what Python has beneath is the same one again.
+        python = None if java_error(python) is not None else python.__cause__
+    lines = [line.rstrip() for m in messages for line in m.splitlines() if line.strip()]
+    # Spark repeats a cause's message in that of its wrapper.
+    told = list(dict.fromkeys(line[:LONGEST_LINE] for line in lines if not _FRAME.match(line)))
+    if len(told) > MOST_LINES:
+        first = MOST_LINES // 2
+        told = [*told[:first], "...", *told[first + 1 - MOST_LINES :]]
+    return "\n".join(told)

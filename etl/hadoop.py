@@ -13,6 +13,28 @@ def read_text(spark: SparkSession, url: str) -> str:
 
     Parameters
     ----------
+    spark, url
+        As for :func:`read_bytes`.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    OSError
+        It could not be read, or is not UTF-8.
+    """
+    data = read_bytes(spark, url)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise OSError(f"{url}: not UTF-8: byte {error.start}") from error
+
+
+def read_bytes(spark: SparkSession, url: str) -> bytes:
+    """Read a small file.
+
+    Parameters
+    ----------
     spark
         Whose Hadoop configuration is used.
     url
@@ -31,7 +53,7 @@ def read_text(spark: SparkSession, url: str) -> str:
         files = path.getFileSystem(spark._jsc.hadoopConfiguration())
         stream = files.open(path)
         try:
-            return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
         finally:
             stream.close()
     except Py4JJavaError as error:

@@ -21,6 +21,25 @@ _KAFKA_BIND = re.compile(r"kafka\.(?P<connection>[a-z][a-z0-9-]*)\.(bootstrap|au
 
 
 @dataclass(frozen=True)
+class ReplayRequest:
+    """Which dead letters go through decoding again.
+
+    Attributes
+    ----------
+    query
+        The land query whose table holds them.
+    ids
+        Their identities; none for all.
+    corrected
+        URL of payloads in place of their own; none for their own.
+    """
+
+    query: str
+    ids: tuple[str, ...] = ()
+    corrected: str | None = None
+
+
+@dataclass(frozen=True)
 class Arguments:
     """The entry script's arguments.
 
@@ -32,6 +51,8 @@ class Arguments:
         In place of the engine that the document names.
     binds
         What is known only where the job runs.
+    replay
+        Replay dead letters in place of running the job.
     unknown
         Arguments of nobody's; Glue adds some of its own.
     """
@@ -39,6 +60,7 @@ class Arguments:
     document: str
     engine: Engine | None
     binds: Mapping[str, str]
+    replay: ReplayRequest | None
     unknown: tuple[str, ...]
 
 
@@ -48,8 +70,24 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser.add_argument("--launch-document", required=True, metavar="URL")
     parser.add_argument("--engine", choices=("glue", "emr", "sandbox"))
     parser.add_argument("--bind", action="append", default=[], metavar="NAME=VALUE", type=_bind)
+    parser.add_argument("--replay", metavar="QUERY")
+    parser.add_argument("--id", action="extend", nargs="+", default=[], metavar="IDENTITY", type=_identities)
+    parser.add_argument("--corrected", metavar="URL")
     known, unknown = parser.parse_known_args(list(arguments))
-    return Arguments(known.launch_document, known.engine, MappingProxyType(dict(known.bind)), tuple(unknown))
+    ids = tuple(dict.fromkeys(i for some in known.id for i in some))
+    if known.replay is None and (ids or known.corrected):
+        parser.error(f"{'--id' if ids else '--corrected'} goes with --replay QUERY")
+    replay = None if known.replay is None else ReplayRequest(known.replay, ids, known.corrected)
+    binds = MappingProxyType(dict(known.bind))
+    return Arguments(known.launch_document, known.engine, binds, replay, tuple(unknown))
+
+
+def _identities(text: str) -> tuple[str, ...]:
+    """Several in one argument too: Glue takes each name once. No topic or stream has a comma in its name."""
+    ids = tuple(text.split(","))
+    if not all(ids):
+        raise argparse.ArgumentTypeError(f"{text!r}: an identity is empty")
+    return ids
 
 
 def _bind(text: str) -> tuple[str, str]:

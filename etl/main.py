@@ -6,16 +6,20 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl import hadoop, launch, run
 from etl.accounts import Reporter
-from etl.errors import StartError
+from etl.errors import AccountsError, StartError
+from etl.launch import ReplayRequest
+from etl.settings import JobSettings
 from etl.supervise import Supervisor
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a job until it is stopped or fails.
+    """Run a job until it is stopped or fails, or replay dead letters of one of its queries.
 
     Parameters
     ----------
@@ -25,13 +29,16 @@ def main(arguments: Sequence[str]) -> int:
     Returns
     -------
     int
-        0 after a requested stop, 1 after a failure, 2 for a job that must not start.
+        0 after a requested stop or a replay, 1 after a failure or a replay that was asked for letters
+        that are not there, 2 for a job that must not start.
     """
     given = launch.parse_arguments(arguments)
     spark = SparkSession.builder.getOrCreate()
     try:
         job = launch.read_document(_read(spark, given.document), given)
         report = Reporter(job.job)
+        if given.replay:
+            return _replay(spark, job, given.replay, report)
         queries = run.build(spark, job, given.binds, report)
     except StartError as error:
         sys.stderr.write(f"error: {error}\n")
@@ -42,6 +49,17 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda _number, _frame: supervisor.stop())
     signal.signal(signal.SIGINT, lambda _number, _frame: supervisor.stop())
     status = supervisor.run(queries)
+    spark.stop()
+    return status
+
+
+def _replay(spark: SparkSession, job: JobSettings, request: ReplayRequest, report: Reporter) -> int:
+    replayer = run.replayer(spark, job, request.query, report)
+    try:
+        status = replayer(spark, request)
+    except (AccountsError, CapturedException, Py4JJavaError) as error:
+        report.failed(error, query=request.query)
+        status = 1
     spark.stop()
     return status
 

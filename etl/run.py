@@ -16,6 +16,7 @@ from etl.decode import JsonDecoder, parse_schema
 from etl.derive import Composition, Deriver
 from etl.enrich import ReferenceTable
 from etl.errors import StartError
+from etl.replay import Replayer
 from etl.settings import DeriveSettings, JobSettings, KafkaSource, LandSettings
 from etl.sinks.iceberg import IcebergSink
 from etl.sources import kafka, kinesis
@@ -80,6 +81,39 @@ def build(
         _land(spark, job, q, binds, report) if isinstance(q, LandSettings) else _derive(spark, job, q, report)
         for q in order
     )
+
+
+def replayer(spark: SparkSession, job: JobSettings, name: str, report: Reporter) -> Replayer:
+    """What replays the dead letters of a land query; neither source nor checkpoint is touched.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    job
+        Its settings.
+    name
+        Of the query.
+    report
+        Where the outcome is reported.
+
+    Raises
+    ------
+    StartError
+        No such land query, or a landing table that is missing or of another shape.
+    """
+    session.prepare(spark, job)
+    lands = {q.name: q for q in job.queries if isinstance(q, LandSettings)}
+    if name not in lands:
+        raise StartError(f"--replay {name}: no land query of this job; it has: {', '.join(lands) or 'none'}")
+    query = lands[name]
+    schema = parse_schema(spark, read_schema(spark, query.schema), query.schema)
+    table = Table.of(job.catalog, query.table)
+    if not table.exists(spark):
+        raise StartError(f"--replay {name}: there is no table {table}: nothing was landed")
+    headers = spark.createDataFrame([], f"_headers {envelope.HEADERS}").schema["_headers"]
+    tables.check(spark, table, land.table_schema(headers, schema))
+    return Replayer(name, query.source.name, table, JsonDecoder(schema), report)
 
 
 def _land(

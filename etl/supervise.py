@@ -51,6 +51,7 @@ class _Running:
     stopping: threading.Event
     query: StreamingQuery | None = None
     error: BaseException | None = None
+    failed_batch: int | None = None
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         # A batch that has begun is finished; the next one is left to the next start.
@@ -59,7 +60,7 @@ class _Running:
         try:
             self.handle(batch, batch_id)
         except BaseException as error:
-            self.error = error
+            self.error, self.failed_batch = error, batch_id
             raise
 
 
@@ -159,8 +160,8 @@ class Supervisor:
 
     def _fail(self, one: _Running) -> bool:
         assert one.error is not None
-        message = str(one.error).strip() or type(one.error).__name__
-        self.report.emit("failed", query=one.name, error=message[:4000], error_class=type(one.error).__name__)
+        where = {} if one.failed_batch is None else {"batch": one.failed_batch}
+        self.report.failed(one.error, query=one.name, **where)
         self._stopping.set()
         return True
 

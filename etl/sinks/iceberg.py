@@ -14,6 +14,7 @@ from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  #
 
 from etl.accounts import Observed
 from etl.envelope import IDENTITY
+from etl.errors import java_error
 from etl.tables import Table
 
 OUTSIDE = "millrace: a record lies outside the bound of its batch"
@@ -116,7 +117,7 @@ class IcebergSink:
 
 def _whole_text(error: Py4JJavaError | CapturedException) -> str:
     """Messages of an error and of all its causes in the JVM."""
-    origin = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    origin = java_error(error)
     texts = [str(error)]
     while origin is not None:
         texts.append(str(origin.toString()))

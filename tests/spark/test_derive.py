@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ from etl.derive import Composition, Deriver, load_transform, snapshot_bound
 from etl.enrich import ReferenceTable
 from etl.envelope import CARRIED
 from etl.errors import StartError
+from etl.launch import ReplayRequest
+from etl.replay import Replayer
 from etl.settings import DeriveSettings, EnrichmentSettings, IcebergSinkSettings
 from etl.sinks.iceberg import Bound, IcebergSink
 from etl.tables import Table
@@ -135,6 +138,21 @@ def test_killed_after_the_commit_the_batch_comes_again(
     first = bounds[0].minimum
     assert first is not None
     assert first.timestamp() == pytest.approx(committed[0].timestamp() - 1, abs=0.002)
+
+
+def test_a_replayed_dead_letter_is_derived_once(spark: SparkSession, table: Names, tmp_path: Path) -> None:
+    pipe = Pipeline(spark, table, tmp_path / "checkpoint")
+    pipe.land(frame(spark, kafka_rows(0, 0, [good(1), b"broken"])), 0)
+    pipe.derive()
+    fixed = tmp_path / "fixed.jsonl"
+    fixed.write_text(json.dumps({"id": "flights-topic/0/1", "payload": good(2).decode()}))
+    replayer = Replayer("land", "flights", pipe.landing, pipe.land.decoder, Events().reporter)
+    for _ in range(2):
+        assert replayer(spark, ReplayRequest("land", corrected=str(fixed))) == 0
+        pipe.derive()
+    assert pipe.accounts() == [(1, 0, 0, 1), (1, 0, 0, 1)]
+    found = {r["_id"]: r["twice"] for r in pipe.written().collect()}
+    assert found == {"flights-topic/0/0": 2, "flights-topic/0/1#replay": 4}
 
 
 def test_a_new_checkpoint_does_not_double(spark: SparkSession, table: Names, tmp_path: Path) -> None:

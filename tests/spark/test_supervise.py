@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
+from etl.errors import MOST_LINES, describe
 from etl.supervise import Query, Supervisor
 from tests.spark.batches import Events
 
@@ -40,8 +42,8 @@ def test_one_query_fails_and_the_other_finishes_its_batch(spark: SparkSession, t
     assert finished.is_set()
     assert [e["query"] for e in events.all() if e["event"] == "started"] == ["slow", "fails"]
     failures = [e for e in events.all() if e["event"] == "failed"]
-    assert [(e["query"], e["error"], e["error_class"]) for e in failures] == [
-        ("fails", "no good", "ZeroDivisionError")
+    assert [(e["query"], e["batch"], e["error"], e["error_class"]) for e in failures] == [
+        ("fails", 0, "no good", "ZeroDivisionError")
     ]
     assert not spark.streams.active
 
@@ -55,6 +57,47 @@ def test_a_source_that_cannot_be_read_is_a_failure(spark: SparkSession, tmp_path
     assert Supervisor(spark, events.reporter).run([query]) == 1
     assert events.last()["event"] == "failed"
     assert events.last()["query"] == "broken"
+    assert "batch" not in events.last()
+    assert_readable(events.last()["error"])
+
+
+def assert_readable(error: str) -> None:
+    lines = error.splitlines()
+    assert 1 <= len(lines) <= MOST_LINES
+    assert [line for line in lines if line.lstrip().startswith("at ") or "more" in line[:12]] == []
+    assert len(set(lines)) == len(lines)
+
+
+def test_a_failed_write_says_query_batch_and_reason_without_a_stack(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A fault on an executor, wrapped by Spark four times over, each time with its stack."""
+    events = Events()
+
+    def writes(batch: DataFrame, _id: int) -> None:
+        failing = F.raise_error(F.lit("s3a://lake/data/00001.parquet: 503 Slow Down"))
+        rows = batch.sparkSession.range(4).select(failing.cast("int").alias("n"))
+        rows.write.mode("append").parquet(str(tmp_path / "out"))
+
+    status = Supervisor(spark, events.reporter).run([ticking(spark, "writes", tmp_path, writes)])
+    assert status == 1
+    event = events.last()
+    assert (event["event"], event["query"], event["batch"]) == ("failed", "writes", 0)
+    assert_readable(event["error"])
+    assert "Task" in event["error"]
+    assert event["error"].splitlines()[-1].endswith("s3a://lake/data/00001.parquet: 503 Slow Down")
+
+
+def test_a_cause_of_python_is_kept_and_a_long_chain_loses_its_middle() -> None:
+    def chain(length: int) -> Exception:
+        error = ValueError("0")
+        for n in range(1, length):
+            error, error.__cause__ = ValueError(str(n)), error
+        return error
+
+    assert describe(chain(3)) == "2\n1\n0"
+    assert describe(ValueError()) == "ValueError"
+    assert describe(chain(30)).splitlines() == ["29", "28", "27", "26", "25", "...", "3", "2", "1", "0"]
 
 
 def test_a_requested_stop_lets_the_batch_end_and_is_no_failure(spark: SparkSession, tmp_path: Path) -> None:

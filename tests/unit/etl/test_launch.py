@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from etl.errors import StartError
-from etl.launch import Arguments, parse_arguments, read_document
+from etl.launch import Arguments, ReplayRequest, parse_arguments, read_document
 
 LAND: dict[str, Any] = {
     "kind": "land",
@@ -67,12 +67,32 @@ def test_glue_passes_its_own_arguments_on() -> None:
         read_document(document(engine="emr"), arguments)
 
 
-@pytest.mark.parametrize("bad", [["--bind", "x"], ["--bind", "=x"], ["--bind", "x="], ["--engine", "flink"]])
+def test_a_replay_names_its_query_and_letters() -> None:
+    assert given().replay is None
+    assert given("--replay", "land").replay == ReplayRequest("land", (), None)
+    arguments = given(
+        "--replay", "land", "--id", "t/0/1,t/0/2", "t/0/1", "--id", "t/0/3", "--corrected", "s3://b/f"
+    )
+    assert arguments.replay == ReplayRequest("land", ("t/0/1", "t/0/2", "t/0/3"), "s3://b/f")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        ["--bind", "x"],
+        ["--bind", "=x"],
+        ["--bind", "x="],
+        ["--engine", "flink"],
+        ["--id", "t/0/1"],
+        ["--corrected", "s3://b/f"],
+        ["--id", "t/0/1,,", "--replay", "land"],
+    ],
+)
 def test_wrong_arguments_end_with_status_2(bad: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         given(*bad)
     assert ended.value.code == 2
-    assert bad[1] in capsys.readouterr().err
+    assert bad[0] in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
