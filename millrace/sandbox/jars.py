@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,9 +18,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
+from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificate, serialize_java_truststore
+from cryptography.x509 import load_pem_x509_certificates
+
 from millrace.sandbox.toolchain import ROOT, STATE, java_home, spark_home
 
 LOCK = ROOT / "toolchain" / "jars.lock.json"
+_STORE_PASSWORD = b"public-certificates-only"
 _REQUESTS = ROOT / "toolchain" / "jars"
 _NAMESPACE = 'xmlns:m="http://ant.apache.org/ivy/maven"'
 
@@ -149,7 +155,7 @@ def _ivy(module: str, jar_set: str, target: Path) -> ElementTree.Element:
     description.write_text(module)
     ivy = next((spark_home() / "jars").glob("ivy-*.jar"))
     command: list[str | Path] = [
-        java_home() / "bin" / "java", "-jar", ivy,
+        java_home() / "bin" / "java", *_trust(target), "-jar", ivy,
         "-settings", _REQUESTS / "ivysettings.xml", "-ivy", description,
         "-cache", target / "cache", "-confs", "default", "-types", "jar", "bundle", "test-jar",
         "-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]",
@@ -160,6 +166,27 @@ def _ivy(module: str, jar_set: str, target: Path) -> ElementTree.Element:
         raise JarError("Ivy could not fetch the jars of " + jar_set + ":\n" + "\n".join(reason[-12:]))
     report = target / "cache" / f"millrace-{jar_set}-default.xml"
     return ElementTree.parse(report).getroot()  # noqa: S314 - written by Ivy a moment ago
+
+
+def _trust(folder: Path) -> list[str]:
+    """Java options that trust what Python and curl are told to trust by ``SSL_CERT_FILE``.
+
+    Java reads no such variable: behind a company's own certificate authority every
+    download of a Java that came as a package would fail.
+    """
+    bundle = os.environ.get("SSL_CERT_FILE")
+    if not bundle:
+        return []
+    certificates = load_pem_x509_certificates(Path(bundle).read_bytes())
+    entries = [PKCS12Certificate(one, str(number).encode()) for number, one in enumerate(certificates)]
+    store = folder / "trust.p12"
+    store.write_bytes(serialize_java_truststore(entries, BestAvailableEncryption(_STORE_PASSWORD)))
+    options = {
+        "trustStore": str(store),
+        "trustStoreType": "PKCS12",
+        "trustStorePassword": _STORE_PASSWORD.decode(),
+    }
+    return [f"-Djavax.net.ssl.{name}={value}" for name, value in options.items()]
 
 
 def _digest(path: Path) -> str:
