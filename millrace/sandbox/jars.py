@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from xml.etree import ElementTree
 
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificate, serialize_java_truststore
+from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509 import load_pem_x509_certificates
 
 from millrace.sandbox.toolchain import ROOT, STATE, java_home, spark_home
@@ -177,7 +179,9 @@ def _trust(folder: Path) -> list[str]:
     bundle = os.environ.get("SSL_CERT_FILE")
     if not bundle:
         return []
-    certificates = load_pem_x509_certificates(Path(bundle).read_bytes())
+    with warnings.catch_warnings():  # old authorities with odd serial numbers are in every bundle
+        warnings.simplefilter("ignore", CryptographyDeprecationWarning)
+        certificates = load_pem_x509_certificates(Path(bundle).read_bytes())
     entries = [PKCS12Certificate(one, str(number).encode()) for number, one in enumerate(certificates)]
     store = folder / "trust.p12"
     store.write_bytes(serialize_java_truststore(entries, BestAvailableEncryption(_STORE_PASSWORD)))
