@@ -8,7 +8,9 @@ from urllib.parse import urlparse
 import pytest
 from localstack_client.session import Session
 
+from millrace.sandbox import demo
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
+from millrace.sandbox.drill import Drill, Outcome
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +23,11 @@ def sandbox() -> Iterator[Sandbox]:
 def aws(sandbox: Sandbox) -> Session:
     """A session of clients that talk to the sandbox's LocalStack, or to LOCALSTACK_ENDPOINT's."""
     return Session(localstack_host=urlparse(sandbox.stack.endpoint).netloc)
+
+
+@pytest.fixture(scope="session")
+def outcomes(sandbox: Sandbox) -> dict[str, Outcome]:
+    return {
+        job: Drill(sandbox, job, feed, seed=7, report=lambda _: None).run()
+        for job, feed in demo.feeds("few").items()
+    }

@@ -9,15 +9,6 @@ import numpy as np
 import pytest
 
 from millrace.sandbox import demo
-from millrace.sandbox.drill import Drill, Outcome
-
-
-@pytest.fixture(scope="module")
-def outcomes(sandbox) -> dict[str, Outcome]:
-    return {
-        job: Drill(sandbox, job, feed, seed=7, report=lambda _: None).run()
-        for job, feed in demo.feeds("few").items()
-    }
 
 
 @pytest.mark.timeout(480)

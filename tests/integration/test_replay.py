@@ -1,0 +1,69 @@
+"""Dead letters of a deployed job go through decoding again, and nothing good is doubled."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+
+import pytest
+
+from millrace.sandbox import kept
+from millrace.sandbox.drill import Outcome
+from millrace.sandbox.process import SandboxError
+
+QUERY = "land-flights"
+
+
+@pytest.fixture(scope="module")
+def letter(outcomes: dict[str, Outcome]) -> tuple[str, bytes]:
+    ledger = outcomes["flights"].ledger
+    return next(
+        (i, p)
+        for i, p, dirt in zip(ledger.ids, ledger.payloads, ledger.dirt, strict=True)
+        if dirt == "retyped" and p
+    )
+
+
+@pytest.mark.timeout(240)
+def test_a_corrected_letter_lands_once(sandbox, outcomes, letter, tmp_path):
+    identity, payload = letter
+    mended = json.loads(payload)
+    mended["distance"] = int(str(mended["distance"]).removesuffix(" miles"))
+    corrected = tmp_path / "corrected.jsonl"
+    encoded = base64.b64encode(json.dumps(mended).encode()).decode()
+    corrected.write_text(json.dumps({"id": identity, "payload_base64": encoded}) + "\n")
+    arguments = ["--id", identity, "--corrected", corrected.as_uri()]
+    first, second = (
+        kept.replay(sandbox.spark, sandbox.environment, "flights", QUERY, arguments) for _ in range(2)
+    )
+    assert (first["letters"], first["good"], first["bad"]) == (1, 1, 0)
+    assert (second["good"], second["already"]) == (0, 1)
+    catalog = sandbox.spark.catalog(sandbox.warehouse)
+    table = catalog.load_table(outcomes["flights"].landed_table)
+    rows = table.scan(selected_fields=("_id", "_error", "distance")).to_arrow()
+    counts = Counter(rows["_id"].to_pylist())
+    assert max(counts.values()) == 1
+    replayed = [row for row in rows.to_pylist() if row["_id"].startswith(f"{identity}#")]
+    assert [(row["_error"], row["distance"]) for row in replayed] == [(None, mended["distance"])]
+    assert rows.num_rows == outcomes["flights"].account.landed + 1
+
+
+@pytest.mark.timeout(120)
+def test_an_unknown_letter_is_named(sandbox, outcomes):
+    outcome = kept.replay(
+        sandbox.spark, sandbox.environment, "flights", QUERY, ["--id", "flights/0/999999999"]
+    )
+    assert outcome["unknown_ids"] == ["flights/0/999999999"]
+    assert outcome["letters"] == 0
+
+
+def test_a_query_that_lands_nothing_is_refused(sandbox):
+    assert kept.land_query(sandbox.environment, "flights", None) == QUERY
+    with pytest.raises(SandboxError, match="name one of its land queries with --query: land-flights"):
+        kept.land_query(sandbox.environment, "flights", "flights-weather")
+
+
+def test_an_environment_that_is_not_kept_is_told(sandbox):
+    with pytest.raises(SandboxError, match="is not running in the sandbox"):
+        kept.kept_spark(sandbox.environment)
