@@ -7,12 +7,15 @@ from pathlib import Path
 from constructs import Construct
 
 from infra.constructs.state_machine import JobStateMachine
+from infra.governance import govern
 from infra.stacks.emr_job import EmrJobStack
 from infra.stacks.glue_job import GlueJobStack
+from infra.stacks.history import HistoryStack
 from infra.stacks.job import Foundation, JobStack
-from infra.stacks.kafka import KafkaStack, owned_clusters
+from infra.stacks.kafka import KafkaStack, owned_clusters, owned_topics
 from infra.stacks.lifecycle import LifecycleStack
 from infra.stacks.network import NetworkStack
+from infra.stacks.observability import ObservabilityStack
 from infra.stacks.storage import StorageStack
 from infra.stacks.streams import StreamsStack, owned_streams
 from millrace.config.model import GlueJob
@@ -46,10 +49,10 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
     """
     environment = names.environment
     storage = StorageStack(app, names=names)
-    network = NetworkStack(app, names=names, logs_key=storage.logs_key)
+    network = NetworkStack(app, names=names, plan=plan.network, logs_key=storage.logs_key)
     streams = StreamsStack(app, names=names, plan=plan) if owned_streams(environment) else None
     kafka = None
-    if owned_clusters(environment):
+    if owned_clusters(environment) or owned_topics(environment):
         kafka = KafkaStack(
             app,
             names=names,
@@ -59,10 +62,18 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
             workers=network.workers,
             logs_key=storage.logs_key,
         )
-    foundation = Foundation(
-        storage=storage, network=network, streams_key=None if streams is None else streams.key
-    )
     lifecycle = LifecycleStack(app, names=names)
+    observability = ObservabilityStack(
+        app, names=names, plan=plan, alerts=lifecycle.alerts, logs_key=storage.logs_key
+    )
+    foundation = Foundation(
+        storage=storage,
+        network=network,
+        observability=observability,
+        streams_key=None if streams is None else streams.key,
+    )
+    if environment.history is not None:
+        HistoryStack(app, names=names, settings=environment.history, storage=storage, network=network)
     jobs: dict[str, JobStack] = {}
     for name, job in environment.jobs.items():
         kind = GlueJobStack if isinstance(job, GlueJob) else EmrJobStack
@@ -72,4 +83,5 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
                 stack.add_stack_dependency(source, reason="a job that starts finds its sources")
         JobStateMachine(stack, plan=plan.jobs[name], alerts=lifecycle.alerts, key=lifecycle.key)
         jobs[name] = stack
+    govern(app, environment)
     return jobs

@@ -6,62 +6,23 @@ AWS page behind each.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from aws_cdk import aws_iam as iam
-
+from infra.grants import FILES, INTERFACES, NO_NARROWER, PARTITION, Grant, allow, list_prefixes
 from infra.launch import event_log_prefix
-from infra.settings import kafka_clusters, sources
+from infra.settings import sources
+from infra.source_permissions import SourcePermissions
 from infra.spark import database_location
-from millrace.config.model import DeriveQuery, GlueJob, KafkaTopic, KinesisStream, LandQuery, MskCluster
+from millrace.config.estate import ExistingTable
+from millrace.config.model import (
+    DeriveQuery,
+    KinesisStream,
+    LandQuery,
+)
 from millrace.config.names import Names
 from millrace.sizing.model import JobPlan
 
-PARTITION = "aws"
-
-_FILES = "Files below one prefix: their names are made at run time"
-_NO_NARROWER = "IAM knows no narrower resource for these actions"
-_INTERFACES = "Glue makes network interfaces at run time; their tag holds it to its own"
-_REMADE = "The random end of a cluster's ARN changes when the cluster is made again under its name"
-
-
-@dataclass(frozen=True)
-class Grant:
-    """One statement of a role's policy.
-
-    Attributes
-    ----------
-    sid
-        Its name.
-    actions, resources
-        What may be done to what.
-    why
-        Reason for the wildcards among the resources; without one, a wildcard is a finding.
-    conditions
-        IAM conditions.
-    """
-
-    sid: str
-    actions: tuple[str, ...]
-    resources: tuple[str, ...]
-    why: str | None = None
-    conditions: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def wildcards(self) -> tuple[str, ...]:
-        """Resources that stand for more than one thing."""
-        return tuple(resource for resource in self.resources if "*" in resource)
-
-    def statement(self) -> iam.PolicyStatement:
-        """Write it for a policy."""
-        return iam.PolicyStatement(
-            sid=self.sid,
-            actions=list(self.actions),
-            resources=list(self.resources),
-            conditions=dict(self.conditions),
-        )
+__all__ = ["PARTITION", "Grant", "JobPermissions", "Keys", "glue_network_grants"]
 
 
 @dataclass(frozen=True)
@@ -89,6 +50,8 @@ class JobPermissions:
         The bucket where CDK publishes files.
     log_group
         Name of the job's log group.
+    workspace
+        ARN of the Prometheus workspace that the job writes to, if it does.
     """
 
     names: Names
@@ -96,15 +59,17 @@ class JobPermissions:
     keys: Keys
     assets_bucket: str
     log_group: str
+    workspace: str | None = None
 
     def grants(self) -> list[Grant]:
         """All of them, in a fixed order."""
         return [
-            *self._sources(),
+            *SourcePermissions(self.names, self.plan).grants(),
             *self._tables(),
             *self._objects(),
             *self._keys(),
             *self._telemetry(),
+            *self._remote_write(),
         ]
 
     @property
@@ -115,75 +80,27 @@ class JobPermissions:
 
     @property
     def read_tables(self) -> tuple[str, ...]:
-        """Tables that the job reads without writing them: references, and other jobs' landing tables."""
+        """Tables that the job reads without writing them: references, and other jobs' landing tables.
+
+        Those of somebody else's databases are in :attr:`given_tables`.
+        """
         found: list[str] = []
         for query in self.names.environment.jobs[self.plan.name].queries.values():
             if isinstance(query, DeriveQuery):
                 found += [query.source, *(item.table for item in query.enrich)]
-        return tuple(t for t in dict.fromkeys(found) if t not in self.written_tables)
+        others = self.names.environment.tables
+        return tuple(t for t in dict.fromkeys(found) if t not in self.written_tables and t not in others)
+
+    @property
+    def given_tables(self) -> tuple[ExistingTable, ...]:
+        """Tables that somebody else owns and the job reads."""
+        tables = self.names.environment.tables
+        queries = self.names.environment.jobs[self.plan.name].queries.values()
+        named = [e.table for query in queries if isinstance(query, DeriveQuery) for e in query.enrich]
+        return tuple(tables[name] for name in dict.fromkeys(named) if name in tables)
 
     def _arn(self, service: str, resource: str) -> str:
         return f"arn:{PARTITION}:{service}:{self.names.environment.region}:{self.names.account}:{resource}"
-
-    def _sources(self) -> list[Grant]:
-        environment = self.names.environment
-        job = environment.jobs[self.plan.name]
-        found: list[Grant] = []
-        streams = sources(environment, job)
-        kinesis = [name for name, stream in streams.items() if isinstance(stream, KinesisStream)]
-        if kinesis:
-            actions = [
-                "kinesis:DescribeStreamSummary",
-                "kinesis:GetRecords",
-                "kinesis:GetShardIterator",
-                "kinesis:ListShards",
-            ]
-            if isinstance(job, GlueJob):
-                # Glue's own connector describes the stream the older way.
-                actions.append("kinesis:DescribeStream")
-            found.append(
-                _allow(
-                    "ReadStreams",
-                    actions,
-                    [self._arn("kinesis", f"stream/{self.names.stream(s)}") for s in kinesis],
-                )
-            )
-        owned = [c for c in kafka_clusters(environment, job) if isinstance(environment.kafka[c], MskCluster)]
-        if owned:
-            found += self._kafka(owned, streams)
-        return found
-
-    def _kafka(self, clusters: list[str], streams: dict[str, KinesisStream | KafkaTopic]) -> list[Grant]:
-        # The last part of a cluster's ARN is a random id that changes when the cluster is made
-        # again under its name; the role stays right, and needs nothing of the Kafka stack.
-        topics = [
-            f"topic/{self.names.cluster(stream.cluster)}/*/{self.names.stream(name)}"
-            for name, stream in streams.items()
-            if isinstance(stream, KafkaTopic) and stream.cluster in clusters
-        ]
-        cluster_arns = [self._arn("kafka", f"cluster/{self.names.cluster(c)}/*") for c in clusters]
-        groups = [
-            # Spark's own prefix; its groups hold no offsets, the checkpoint does.
-            self._arn("kafka", f"group/{self.names.cluster(c)}/*/spark-kafka-source-*")
-            for c in clusters
-        ]
-        return [
-            _allow("FindClusters", ["kafka:ListClustersV2"], ["*"], why=_NO_NARROWER),
-            _allow("FindBrokers", ["kafka:GetBootstrapBrokers"], cluster_arns, why=_REMADE),
-            _allow("ConnectClusters", ["kafka-cluster:Connect"], cluster_arns, why=_REMADE),
-            _allow(
-                "ReadTopics",
-                ["kafka-cluster:DescribeTopic", "kafka-cluster:ReadData"],
-                [self._arn("kafka", topic) for topic in topics],
-                why=_REMADE,
-            ),
-            _allow(
-                "ConsumerGroups",
-                ["kafka-cluster:AlterGroup", "kafka-cluster:DescribeGroup"],
-                groups,
-                why="Spark makes up the end of a group name at every start",
-            ),
-        ]
 
     def _tables(self) -> list[Grant]:
         database = self.names.database
@@ -193,14 +110,26 @@ class JobPermissions:
             return [self._arn("glue", f"table/{database}/{name}") for name in names]
 
         found = [
-            _allow(
+            allow(
                 "WriteTables",
                 ["glue:CreateTable", "glue:GetDatabase", "glue:GetTable", "glue:UpdateTable"],
                 [*catalog, *tables(self.written_tables)],
             )
         ]
         if self.read_tables:
-            found.append(_allow("ReadTables", ["glue:GetTable"], [*catalog, *tables(self.read_tables)]))
+            found.append(allow("ReadTables", ["glue:GetTable"], [*catalog, *tables(self.read_tables)]))
+        given = [
+            arn
+            for table in self.given_tables
+            for arn in (
+                self._arn("glue", f"database/{table.database}"),
+                self._arn("glue", f"table/{table.database}/{table.table}"),
+            )
+        ]
+        if given:
+            found.append(
+                allow("ReadGivenTables", ["glue:GetTable"], list(dict.fromkeys([catalog[0], *given])))
+            )
         return found
 
     def _objects(self) -> list[Grant]:
@@ -210,13 +139,13 @@ class JobPermissions:
         read = [f"{location}/{table}" for table in self.read_tables]
         log_prefix = event_log_prefix(self.plan)
         found = [
-            _allow("WriteTableFiles", _READ_WRITE, [f"{lake}/{prefix}/*" for prefix in written], why=_FILES),
-            _list("ListTableFiles", lake, [*written, *read]),
-            _allow("Checkpoints", _READ_WRITE, [f"{checkpoints}/{self.plan.name}/*"], why=_FILES),
-            _list("ListCheckpoints", checkpoints, [self.plan.name]),
-            _allow("EventLogs", _READ_WRITE, [f"{logs}/{log_prefix}/*"], why=_FILES),
-            _list("ListEventLogs", logs, [log_prefix]),
-            _allow(
+            allow("WriteTableFiles", _READ_WRITE, [f"{lake}/{prefix}/*" for prefix in written], why=FILES),
+            list_prefixes("ListTableFiles", lake, [*written, *read]),
+            allow("Checkpoints", _READ_WRITE, [f"{checkpoints}/{self.plan.name}/*"], why=FILES),
+            list_prefixes("ListCheckpoints", checkpoints, [self.plan.name]),
+            allow("EventLogs", _READ_WRITE, [f"{logs}/{log_prefix}/*"], why=FILES),
+            list_prefixes("ListEventLogs", logs, [log_prefix]),
+            allow(
                 "LoadFiles",
                 ["s3:GetObject"],
                 [f"arn:{PARTITION}:s3:::{self.assets_bucket}/*"],
@@ -225,16 +154,28 @@ class JobPermissions:
         ]
         if read:
             found.append(
-                _allow(
-                    "ReadTableFiles", ["s3:GetObject"], [f"{lake}/{prefix}/*" for prefix in read], why=_FILES
+                allow(
+                    "ReadTableFiles", ["s3:GetObject"], [f"{lake}/{prefix}/*" for prefix in read], why=FILES
                 )
             )
+        return [*found, *self._given_files()]
+
+    def _given_files(self) -> list[Grant]:
+        places = [table.location.removeprefix("s3://").rstrip("/") for table in self.given_tables]
+        files = [f"arn:{PARTITION}:s3:::{place}/*" for place in places]
+        found = [] if not files else [allow("ReadGivenFiles", ["s3:GetObject"], files, why=FILES)]
+        buckets: dict[str, list[str]] = {}
+        for place in places:
+            bucket, prefix = place.split("/", 1)
+            buckets.setdefault(bucket, []).append(prefix)
+        for number, (bucket, prefixes) in enumerate(buckets.items(), start=1):
+            found.append(list_prefixes(f"ListGivenFiles{number}", f"arn:{PARTITION}:s3:::{bucket}", prefixes))
         return found
 
     def _keys(self) -> list[Grant]:
         environment = self.names.environment
         found = [
-            _allow("EncryptData", ["kms:Decrypt", "kms:GenerateDataKey"], [self.keys.data, self.keys.logs])
+            allow("EncryptData", ["kms:Decrypt", "kms:GenerateDataKey"], [self.keys.data, self.keys.logs])
         ]
         kinesis = [
             stream
@@ -242,11 +183,16 @@ class JobPermissions:
             if isinstance(stream, KinesisStream)
         ]
         if self.keys.streams is not None and any(stream.existing is None for stream in kinesis):
-            found.append(_allow("DecryptStreams", ["kms:Decrypt"], [self.keys.streams]))
-        if any(stream.existing is not None for stream in kinesis):
+            found.append(allow("DecryptStreams", ["kms:Decrypt"], [self.keys.streams]))
+        given = [stream.existing_key for stream in kinesis if stream.existing_key is not None]
+        given += [table.key for table in self.given_tables if table.key is not None]
+        if given:
+            found.append(allow("DecryptGiven", ["kms:Decrypt"], list(dict.fromkeys(given))))
+        # What is read with a role of the other account is decrypted with it, too.
+        if any(s.existing is not None and s.existing_key is None and s.read_role is None for s in kinesis):
             via = f"kinesis.{environment.region}.amazonaws.com"
             found.append(
-                _allow(
+                allow(
                     "DecryptExistingStreams",
                     ["kms:Decrypt"],
                     [self._arn("kms", "key/*")],
@@ -259,7 +205,7 @@ class JobPermissions:
     def _telemetry(self) -> list[Grant]:
         groups = [self._arn("logs", f"log-group:{self.log_group}*")]
         return [
-            _allow(
+            allow(
                 "WriteLogs",
                 [
                     "logs:AssociateKmsKey",
@@ -271,15 +217,20 @@ class JobPermissions:
                 groups,
                 why="Glue appends the name of the security configuration to a log group's name",
             ),
-            _allow("FindLogGroups", ["logs:DescribeLogGroups"], ["*"], why=_NO_NARROWER),
-            _allow(
+            allow("FindLogGroups", ["logs:DescribeLogGroups"], ["*"], why=NO_NARROWER),
+            allow(
                 "PutMetrics",
                 ["cloudwatch:PutMetricData"],
                 ["*"],
                 {"StringEquals": {"cloudwatch:namespace": ["Glue", "Millrace"]}},
-                why=_NO_NARROWER,
+                why=NO_NARROWER,
             ),
         ]
+
+    def _remote_write(self) -> list[Grant]:
+        if self.workspace is None:
+            return []
+        return [allow("RemoteWrite", ["aps:RemoteWrite"], [self.workspace])]
 
     def _bucket(self, kind: str) -> str:
         return f"arn:{PARTITION}:s3:::{self.names.bucket(kind)}"  # type: ignore[arg-type]  # narrowed by callers
@@ -305,7 +256,7 @@ def glue_network_grants(names: Names, *, subnet_ids: list[str], security_group_i
 
     interfaces = ec2("network-interface/*")
     return [
-        _allow(
+        allow(
             "LookAround",
             [
                 "ec2:DescribeNetworkInterfaces",
@@ -316,9 +267,9 @@ def glue_network_grants(names: Names, *, subnet_ids: list[str], security_group_i
                 "ec2:DescribeVpcEndpoints",
             ],
             ["*"],
-            why=_NO_NARROWER,
+            why=NO_NARROWER,
         ),
-        _allow(
+        allow(
             "MakeInterfaces",
             ["ec2:CreateNetworkInterface"],
             [
@@ -326,36 +277,20 @@ def glue_network_grants(names: Names, *, subnet_ids: list[str], security_group_i
                 ec2(f"security-group/{security_group_id}"),
                 *(ec2(f"subnet/{subnet}") for subnet in subnet_ids),
             ],
-            why=_INTERFACES,
+            why=INTERFACES,
         ),
-        _allow(
+        allow(
             "TagInterfaces",
             ["ec2:CreateTags", "ec2:DeleteTags"],
             [interfaces],
             {"ForAllValues:StringEquals": {"aws:TagKeys": ["aws-glue-service-resource"]}},
-            why=_INTERFACES,
+            why=INTERFACES,
         ),
-        _allow(
+        allow(
             "DropInterfaces",
             ["ec2:DeleteNetworkInterface"],
             [interfaces],
             {"StringLike": {"aws:ResourceTag/aws-glue-service-resource": "*"}},
-            why=_INTERFACES,
+            why=INTERFACES,
         ),
     ]
-
-
-def _allow(
-    sid: str,
-    actions: Sequence[str],
-    resources: Sequence[str],
-    conditions: Mapping[str, Any] | None = None,
-    *,
-    why: str | None = None,
-) -> Grant:
-    return Grant(sid, tuple(actions), tuple(resources), why, conditions or {})
-
-
-def _list(sid: str, bucket: str, prefixes: list[str]) -> Grant:
-    patterns = [pattern for prefix in prefixes for pattern in (prefix, f"{prefix}/*")]
-    return _allow(sid, ["s3:ListBucket"], [bucket], {"StringLike": {"s3:prefix": patterns}})

@@ -7,15 +7,28 @@ from aws_cdk import RemovalPolicy
 from millrace.config.model import Environment
 
 
-def removal_policy(environment: Environment) -> RemovalPolicy:
+def removal_policy(environment: Environment, *, disposable: bool) -> RemovalPolicy:
     """Return what becomes of a resource that holds data.
 
-    It survives, unless the environment says ``removal: destroy``. The second key to
-    destruction is each resource's own: a bucket refuses to go while anything is in it,
-    a key waits thirty days, and a stack is protected from termination.
+    Parameters
+    ----------
+    environment
+        Its ``removal`` is the first of two keys to destruction.
+    disposable
+        The resource's own mark, the second key: a slip in one place deletes nothing.
+
+    Returns
+    -------
+    aws_cdk.RemovalPolicy
+        ``DESTROY`` with both keys, else it survives.
     """
-    if environment.removal == "destroy":
+    if environment.removal == "destroy" and disposable:
         return RemovalPolicy.DESTROY
     # A first deployment that fails takes its own, still empty, resources away again: kept, their
     # names would block the next attempt.
     return RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
+
+
+def may_go(environment: Environment, *kinds: str) -> bool:
+    """Tell whether ``storage.disposable`` marks all of these."""
+    return set(kinds) <= set(environment.storage.disposable)

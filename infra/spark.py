@@ -140,9 +140,9 @@ def _emr(job: EmrJob, plan: JobPlan, *, reads_kinesis: bool) -> dict[str, str]:
         "spark.executor.memory": heap,
         "spark.emr-serverless.executor.disk": disk,
         "spark.dynamicAllocation.enabled": "true",
-        "spark.dynamicAllocation.minExecutors": "1",
+        "spark.dynamicAllocation.minExecutors": str(job.min_executors),
         # A start finds the backlog of its stop: begin with all executors, and give back what idles.
-        "spark.dynamicAllocation.initialExecutors": executors,
+        "spark.dynamicAllocation.initialExecutors": str(job.initial_executors or executors),
         "spark.dynamicAllocation.maxExecutors": executors,
         "spark.dynamicAllocation.executorAllocationRatio": "0.7",
         "spark.dynamicAllocation.executorIdleTimeout": "60s",

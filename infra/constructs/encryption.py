@@ -9,22 +9,76 @@ from constructs import Construct
 
 from infra.removal import removal_policy
 from millrace.config.model import Environment
+from millrace.sizing.network import key_classes
 
 
 class DataKey(kms.Key):
-    """A key with yearly rotation that outlives its stack unless the environment is disposable."""
+    """A key with yearly rotation that outlives its stack unless what it encrypts may go with it.
 
-    def __init__(self, scope: Construct, construct_id: str, *, environment: Environment, holds: str) -> None:
+    Parameters
+    ----------
+    scope, construct_id
+        Where it stands.
+    environment
+        The environment.
+    holds
+        What it encrypts, in words.
+    disposable
+        Whether all that it encrypts is marked so: without its key, data is gone.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        environment: Environment,
+        holds: str,
+        disposable: bool,
+    ) -> None:
         super().__init__(
             scope,
             construct_id,
             description=f"{environment.project} {environment.name}: {holds}",
             enable_key_rotation=True,
-            removal_policy=removal_policy(environment),
+            removal_policy=removal_policy(environment, disposable=disposable),
         )
 
 
-def allow_log_groups(key: kms.Key, *, prefix: str) -> None:
+def key_for(
+    scope: Construct,
+    construct_id: str,
+    *,
+    environment: Environment,
+    data_class: str,
+    disposable: bool,
+) -> kms.IKey:
+    """Return the key of a class of data: the customer's own where one is given, else a new one.
+
+    Parameters
+    ----------
+    scope, construct_id
+        Where it stands.
+    environment
+        Its ``storage.keys`` names the customer's keys.
+    data_class
+        One of ``data``, ``logs``, ``streams``, ``kafka``, ``alerts``.
+    disposable
+        See :class:`DataKey`.
+    """
+    given = getattr(environment.storage.keys, data_class)
+    if given is not None:
+        return kms.Key.from_key_arn(scope, construct_id, given)
+    return DataKey(
+        scope,
+        construct_id,
+        environment=environment,
+        holds=key_classes(environment)[data_class],
+        disposable=disposable,
+    )
+
+
+def allow_log_groups(key: kms.IKey, *, prefix: str) -> None:
     """Let CloudWatch Logs use a key for the log groups of this account whose name begins with a prefix.
 
     Without this statement a log group that names the key cannot be made (CloudWatch Logs

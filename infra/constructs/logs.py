@@ -6,7 +6,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.removal import removal_policy
+from infra.removal import may_go, removal_policy
 from millrace.config.model import Environment
 
 
@@ -25,5 +25,5 @@ class EncryptedLogGroup(logs.LogGroup):
             log_group_name=name,
             encryption_key=key,
             retention=logs.RetentionDays.THREE_MONTHS,
-            removal_policy=removal_policy(environment),
+            removal_policy=removal_policy(environment, disposable=may_go(environment, "logs")),
         )

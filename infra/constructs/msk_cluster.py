@@ -106,7 +106,7 @@ class ProvisionedCluster(Construct):
                 )
             ),
         )
-        resource.apply_removal_policy(removal_policy(environment))
+        resource.apply_removal_policy(removal_policy(environment, disposable=settings.disposable))
         self.arn = resource.attr_arn
 
 
@@ -128,6 +128,7 @@ class ServerlessCluster(Construct):
         *,
         names: Names,
         cluster: str,
+        settings: MskCluster,
         vpc: ec2.IVpc,
         subnets: tuple[ec2.ISubnet, ...],
         workers: ec2.ISecurityGroup,
@@ -151,8 +152,25 @@ class ServerlessCluster(Construct):
                 )
             ],
         )
-        resource.apply_removal_policy(removal_policy(names.environment))
+        resource.apply_removal_policy(removal_policy(names.environment, disposable=settings.disposable))
         self.arn = resource.attr_arn
+
+
+class ExistingCluster(Construct):
+    """A cluster that somebody else owns: nothing is made, nothing of it can change.
+
+    Attributes
+    ----------
+    arn
+        The cluster's ARN.
+    replicas
+        Replication factor of topics that are made on it.
+    """
+
+    def __init__(self, scope: Construct, construct_id: str, *, arn: str) -> None:
+        super().__init__(scope, construct_id)
+        self.arn = arn
+        self.replicas = _REPLICAS
 
 
 def server_properties(settings: MskCluster, *, replicas: int) -> str:

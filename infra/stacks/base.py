@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from aws_cdk import DefaultStackSynthesizer, Fn, Stack, Tags
 from aws_cdk import Environment as CdkEnvironment
-from aws_cdk import Fn, Stack, Tags
 from constructs import Construct
 
 from millrace.config.names import Names
@@ -38,6 +38,8 @@ class EnvironmentStack(Stack):
             stack_name=name,
             description=description,
             env=CdkEnvironment(account=names.account, region=environment.region),
+            # Assets and roles of the bootstrap stack are found by this name.
+            synthesizer=DefaultStackSynthesizer(qualifier=environment.governance.qualifier),
             termination_protection=stateful and environment.removal != "destroy",
         )
         self.names = names

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 from aws_cdk import CfnOutput
 from aws_cdk import aws_emrserverless as emr
 from constructs import Construct
 
-from infra.constructs.job_role import JobRole
 from infra.launch import gigabytes
 from infra.stacks.job import Foundation, JobStack
+from infra.stacks.observability import ObservabilityStack
 from millrace.config.model import EmrJob
 from millrace.config.names import Names
 from millrace.sizing.model import JobPlan
-
-_IDLE_MINUTES = 15
 
 
 class EmrJobStack(JobStack):
@@ -47,7 +46,7 @@ class EmrJobStack(JobStack):
             ),
             auto_start_configuration=emr.CfnApplication.AutoStartConfigurationProperty(enabled=True),
             auto_stop_configuration=emr.CfnApplication.AutoStopConfigurationProperty(
-                enabled=True, idle_timeout_minutes=_IDLE_MINUTES
+                enabled=True, idle_timeout_minutes=settings.idle_stop // timedelta(minutes=1)
             ),
             # All of them: EMR Serverless starts a run in another zone when one is away.
             network_configuration=emr.CfnApplication.NetworkConfigurationProperty(
@@ -63,6 +62,7 @@ class EmrJobStack(JobStack):
                     log_group_name=self.log_group.log_group_name,
                     encryption_key_arn=storage.logs_key.key_arn,
                 ),
+                prometheus_monitoring_configuration=_remote_write(foundation.observability),
                 # AWS would keep a second copy of all logs on its side.
                 managed_persistence_monitoring_configuration=(
                     emr.CfnApplication.ManagedPersistenceMonitoringConfigurationProperty(enabled=False)
@@ -70,17 +70,25 @@ class EmrJobStack(JobStack):
             ),
         )
         self.application_id = application.attr_application_id
-        self.role = JobRole(
-            self,
-            "Role",
+        self.role = self._take_role(
+            names,
+            plan.name,
             service="emr-serverless.amazonaws.com",
-            account=names.account,
             source_arn=(
                 f"arn:{self.partition}:emr-serverless:{self.region}:{names.account}:"
                 f"/applications/{application.attr_application_id}"
             ),
-            description=f"Job {plan.name} of {names.prefix}",
             grants=self.permissions.grants(),
         )
         CfnOutput(self, "ApplicationId", value=application.attr_application_id)
         CfnOutput(self, "RoleArn", value=self.role.role_arn)
+
+
+def _remote_write(
+    observability: ObservabilityStack,
+) -> emr.CfnApplication.PrometheusMonitoringConfigurationProperty | None:
+    if observability.remote_write_url is None:
+        return None
+    return emr.CfnApplication.PrometheusMonitoringConfigurationProperty(
+        remote_write_url=observability.remote_write_url
+    )

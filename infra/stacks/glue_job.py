@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 from aws_cdk import CfnOutput
 from aws_cdk import aws_glue as glue
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
@@ -17,10 +19,6 @@ from infra.stacks.job import Foundation, JobStack
 from millrace.config.model import GlueJob
 from millrace.config.names import Names
 from millrace.sizing.model import JobPlan
-
-_RETRIES = 3
-"""Runs that follow a failed one by themselves. Batches and tasks have been tried again before;
-a job that fails four times in a row needs a person."""
 
 
 class GlueJobStack(JobStack):
@@ -45,7 +43,7 @@ class GlueJobStack(JobStack):
             job_name=names.job(plan.name),
             description=f"Queries {', '.join(plan.queries)}",
             # Permissions are all in one place; the construct would add wider ones.
-            role=self.role.without_policy_updates(),
+            role=self.role.without_policy_updates() if isinstance(self.role, JobRole) else self.role,
             script=_published(self, "Script", self.document["entry_script"]),
             extra_python_files=[_published(self, "PythonFiles", self.document["archive"])],
             glue_version=glue.GlueVersion[f"V{settings.version.replace('.', '_')}"],
@@ -55,7 +53,7 @@ class GlueJobStack(JobStack):
             ),
             # Two runs on one checkpoint destroy it.
             max_concurrent_runs=1,
-            max_retries=_RETRIES,
+            max_retries=settings.retries,
             connections=list(connections),
             security_configuration=self._security(names, plan),
             continuous_logging=glue.ContinuousLoggingProps(
@@ -74,11 +72,14 @@ class GlueJobStack(JobStack):
             },
         )
         # No property of the construct; without a window Glue restarts the job every seven days
-        # at an hour of its own. The timeout stays blank: with one, the job would end.
+        # at an hour of its own. The timeout stays blank unless asked for: with one, the run ends.
         resource = job.node.default_child
         assert isinstance(resource, glue.CfnJob)
         resource.maintenance_window = settings.maintenance_window
-        resource.node.add_dependency(self.role.policy)
+        if settings.timeout is not None:
+            resource.timeout = settings.timeout // timedelta(minutes=1)
+        if isinstance(self.role, JobRole):
+            resource.node.add_dependency(self.role.policy)
         CfnOutput(self, "JobName", value=names.job(plan.name))
         CfnOutput(self, "RoleArn", value=self.role.role_arn)
 
@@ -108,7 +109,7 @@ class GlueJobStack(JobStack):
             job_bookmarks_encryption=glue.JobBookmarksEncryption.client_side_kms(storage.data_key),
         )
 
-    def _role(self, names: Names, plan: JobPlan, connections: tuple[glue.Connection, ...]) -> JobRole:
+    def _role(self, names: Names, plan: JobPlan, connections: tuple[glue.Connection, ...]) -> iam.IRole:
         network = self.foundation.network
         connect = Grant(
             sid="Connections",
@@ -118,13 +119,11 @@ class GlueJobStack(JobStack):
                 *(connection.connection_arn for connection in connections),
             ),
         )
-        return JobRole(
-            self,
-            "Role",
+        return self._take_role(
+            names,
+            plan.name,
             service="glue.amazonaws.com",
-            account=names.account,
             source_arn=f"arn:{self.partition}:glue:{self.region}:{names.account}:*",
-            description=f"Job {plan.name} of {names.prefix}",
             grants=[
                 *self.permissions.grants(),
                 connect,

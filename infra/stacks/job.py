@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aws_cdk import CfnOutput, Tags
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
@@ -17,6 +18,7 @@ from infra.launch import launch_document
 from infra.permissions import JobPermissions, Keys
 from infra.stacks.base import EnvironmentStack
 from infra.stacks.network import NetworkStack
+from infra.stacks.observability import ObservabilityStack
 from infra.stacks.storage import StorageStack
 from millrace.config.names import Names
 from millrace.sizing.model import JobPlan
@@ -28,6 +30,7 @@ class Foundation:
 
     storage: StorageStack
     network: NetworkStack
+    observability: ObservabilityStack
     streams_key: kms.IKey | None
 
 
@@ -46,7 +49,7 @@ class JobStack(EnvironmentStack):
         What the engine assumes to run the job.
     """
 
-    role: JobRole
+    role: iam.IRole
 
     def __init__(
         self, scope: Construct, *, names: Names, plan: JobPlan, foundation: Foundation, root: Path
@@ -84,6 +87,7 @@ class JobStack(EnvironmentStack):
             ),
             assets_bucket=self.document_url.split("/")[2],
             log_group=self.log_group_name,
+            workspace=foundation.observability.workspace_arn if plan.engine == "emr" else None,
         )
         Tags.of(self).add("millrace:job", plan.name)
         CfnOutput(
@@ -91,4 +95,13 @@ class JobStack(EnvironmentStack):
             "LaunchDocument",
             value=self.document_url,
             description="What starts this job; see docs/launch-document.md",
+        )
+
+    def _take_role(self, names: Names, job: str, **given: Any) -> iam.IRole:
+        """Return the job's role: the existing one that the file names, else one with just its grants."""
+        arn = names.environment.jobs[job].role
+        if arn is not None:
+            return iam.Role.from_role_arn(self, "Role", arn, mutable=False)
+        return JobRole(
+            self, "Role", account=names.account, description=f"Job {job} of {names.prefix}", **given
         )

@@ -10,8 +10,8 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_msk as msk
 from constructs import Construct
 
-from infra.constructs.encryption import DataKey
-from infra.constructs.msk_cluster import ProvisionedCluster, ServerlessCluster
+from infra.constructs.encryption import key_for
+from infra.constructs.msk_cluster import ExistingCluster, ProvisionedCluster, ServerlessCluster
 from infra.removal import removal_policy
 from infra.stacks.base import EnvironmentStack
 from millrace.config.model import Environment, KafkaTopic, MskCluster
@@ -25,7 +25,7 @@ class KafkaStack(EnvironmentStack):
     Attributes
     ----------
     clusters
-        By logical name; clusters that somebody else runs are not among them.
+        MSK clusters by logical name, existing ones included: topics of ours may stand on them.
     """
 
     def __init__(
@@ -46,13 +46,30 @@ class KafkaStack(EnvironmentStack):
         owned = owned_clusters(environment)
         key = None
         if any(settings.tier != "serverless" for settings in owned.values()):
-            key = DataKey(self, "Key", environment=environment, holds="Kafka topics")
-        self.clusters: dict[str, ProvisionedCluster | ServerlessCluster] = {}
+            key = key_for(
+                self,
+                "Key",
+                environment=environment,
+                data_class="kafka",
+                disposable=all(settings.disposable for settings in owned.values()),
+            )
+        self.clusters: dict[str, ProvisionedCluster | ServerlessCluster | ExistingCluster] = {
+            name: ExistingCluster(self, name, arn=settings.existing)
+            for name, settings in environment.kafka.items()
+            if isinstance(settings, MskCluster) and settings.existing is not None
+        }
         for name, settings in owned.items():
             cluster: ProvisionedCluster | ServerlessCluster
             if settings.tier == "serverless":
                 cluster = ServerlessCluster(
-                    self, name, names=names, cluster=name, vpc=vpc, subnets=subnets, workers=workers
+                    self,
+                    name,
+                    names=names,
+                    cluster=name,
+                    settings=settings,
+                    vpc=vpc,
+                    subnets=subnets,
+                    workers=workers,
                 )
             else:
                 assert key is not None
@@ -92,7 +109,7 @@ class KafkaStack(EnvironmentStack):
             replication_factor=cluster.replicas,
             configs=base64.b64encode(topic_properties(settings).encode()).decode(),
         )
-        topic.apply_removal_policy(removal_policy(self.names.environment))
+        topic.apply_removal_policy(removal_policy(self.names.environment, disposable=settings.disposable))
         Tags.of(topic).add("millrace:stream", name)
         return topic
 
@@ -109,14 +126,19 @@ def topic_properties(settings: KafkaTopic) -> str:
 
 def owned_clusters(environment: Environment) -> dict[str, MskCluster]:
     """Return the clusters that the environment makes, by logical name."""
-    return {name: cluster for name, cluster in environment.kafka.items() if isinstance(cluster, MskCluster)}
+    return {
+        name: cluster
+        for name, cluster in environment.kafka.items()
+        if isinstance(cluster, MskCluster) and cluster.existing is None
+    }
 
 
 def owned_topics(environment: Environment) -> dict[str, KafkaTopic]:
-    """Return the topics that the environment makes: its own, on clusters of its own."""
-    owned = owned_clusters(environment)
+    """Return the topics that the environment makes: its own, on any MSK cluster of this account."""
     return {
         name: stream
         for name, stream in environment.streams.items()
-        if isinstance(stream, KafkaTopic) and not stream.existing and stream.cluster in owned
+        if isinstance(stream, KafkaTopic)
+        and not stream.existing
+        and isinstance(environment.kafka[stream.cluster], MskCluster)
     }

@@ -7,7 +7,8 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from infra.constructs.encryption import DataKey
+from infra.constructs.encryption import key_for
+from infra.removal import may_go
 from infra.stacks.base import EnvironmentStack
 from millrace.config.names import Names
 
@@ -32,7 +33,13 @@ class LifecycleStack(EnvironmentStack):
             stateful=True,
             description=f"Alerts of {names.prefix}",
         )
-        self.key = DataKey(self, "Key", environment=names.environment, holds="alerts, state machines")
+        self.key = key_for(
+            self,
+            "Key",
+            environment=names.environment,
+            data_class="alerts",
+            disposable=may_go(names.environment, "logs"),
+        )
         account = {"StringEquals": {"aws:SourceAccount": names.account}}
         self.key.add_to_resource_policy(
             iam.PolicyStatement(

@@ -1,6 +1,9 @@
-"""Where jobs run: a VPC without a way out, the endpoints that jobs call, their security group."""
+"""Where jobs run: a VPC, the endpoints or gateways by which jobs reach AWS, their security group."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import IPv4Network
 
 from aws_cdk import Aws, CfnOutput
 from aws_cdk import aws_ec2 as ec2
@@ -10,13 +13,10 @@ from constructs import Construct
 
 from infra.constructs.logs import EncryptedLogGroup
 from infra.stacks.base import EnvironmentStack
-from millrace.config.model import (
-    Environment,
-    ExternalCluster,
-    KinesisStream,
-    MskCluster,
-)
+from millrace.config.base import arn_parts
+from millrace.config.model import Environment, ExternalCluster, KinesisStream
 from millrace.config.names import Names
+from millrace.sizing.model import NetworkPlan
 
 HTTPS = 443
 MSK_IAM_PORT = 9098
@@ -27,6 +27,25 @@ _AWS_OWNED_BUCKETS = (
     "arn:{partition}:s3:::aws-glue-*/*",
     "arn:{partition}:s3:::prod.{region}.appinfo.src/*",
 )
+_IMAGE_LAYERS = "arn:{partition}:s3:::prod-{region}-starport-layer-bucket/*"
+"""Where ECR keeps the layers of images (ECR user guide, "VPC endpoints")."""
+
+_ENDPOINT_IDS = {
+    "logs": "Logs",
+    "monitoring": "Monitoring",
+    "kms": "Kms",
+    "sts": "Sts",
+    "glue": "Glue",
+    "kinesis-streams": "Kinesis",
+    "kafka": "Kafka",
+    "aps-workspaces": "Prometheus",
+    "ecr.api": "EcrApi",
+    "ecr.dkr": "EcrDocker",
+}
+
+_PRIVATE = "Private"
+_PUBLIC_MASK = 28
+"""The smallest subnet there is: one NAT gateway stands in it."""
 
 
 class NetworkStack(EnvironmentStack):
@@ -41,9 +60,11 @@ class NetworkStack(EnvironmentStack):
     workers
         Security group of all jobs: members reach each other, Glue's condition for a
         connection, and whatever answers on HTTPS or Kafka ports.
+    endpoints
+        Security group of the interface endpoints; ``None`` where there are none of ours.
     """
 
-    def __init__(self, scope: Construct, *, names: Names, logs_key: kms.IKey) -> None:
+    def __init__(self, scope: Construct, *, names: Names, plan: NetworkPlan, logs_key: kms.IKey) -> None:
         super().__init__(
             scope,
             names=names,
@@ -54,9 +75,9 @@ class NetworkStack(EnvironmentStack):
         network = names.environment.network
         self.subnets: tuple[ec2.ISubnet, ...]
         if network.vpc is None:
-            owned = self._own_vpc(logs_key)
+            owned = self._own_vpc(logs_key, nat=plan.egress.value == "nat")
             self.vpc: ec2.IVpc = owned
-            self.subnets = tuple(owned.isolated_subnets)
+            self.subnets = tuple(owned.select_subnets(subnet_group_name=_PRIVATE).subnets)
         else:
             # Nothing is looked up, so that a synthesis needs no credentials: zones and route tables
             # stay unknown. Whoever asks for a subnet's zone gets a property that is left out.
@@ -68,27 +89,48 @@ class NetworkStack(EnvironmentStack):
                     self,
                     subnet,
                     subnet_id=subnet,
-                    availability_zone=Aws.NO_VALUE,
+                    availability_zone=network.zones.get(subnet, Aws.NO_VALUE),
                     route_table_id=Aws.NO_VALUE,
                 )
                 for subnet in network.subnets
             )
         self.workers = self._workers()
+        self.endpoints: ec2.SecurityGroup | None = None
         if network.vpc is None:
-            self._endpoints()
+            self._gateway_to_s3()
+            if plan.egress.value == "endpoints":
+                self.endpoints = self._endpoints(plan)
         CfnOutput(self, "VpcId", value=self.vpc.vpc_id)
         CfnOutput(self, "WorkersSecurityGroup", value=self.workers.security_group_id)
 
-    def _own_vpc(self, logs_key: kms.IKey) -> ec2.Vpc:
+    def _own_vpc(self, logs_key: kms.IKey, *, nat: bool) -> ec2.Vpc:
+        network = self.names.environment.network
+        subnets = [
+            ec2.SubnetConfiguration(
+                name=_PRIVATE,
+                subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS if nat else ec2.SubnetType.PRIVATE_ISOLATED,
+                # A quarter of the range each, whether gateways stand beside them or not: a plan that
+                # finds the other way cheaper must not replace the subnets that jobs and brokers are in.
+                cidr_mask=IPv4Network(network.cidr).prefixlen + 2,
+            )
+        ]
+        if nat:
+            subnets.append(
+                ec2.SubnetConfiguration(
+                    name="Public",
+                    subnet_type=ec2.SubnetType.PUBLIC,
+                    cidr_mask=_PUBLIC_MASK,
+                    map_public_ip_on_launch=False,
+                )
+            )
         vpc = ec2.Vpc(
             self,
             "Vpc",
-            ip_addresses=ec2.IpAddresses.cidr(self.names.environment.network.cidr),
+            ip_addresses=ec2.IpAddresses.cidr(network.cidr),
             availability_zones=self.availability_zones,
-            nat_gateways=0,
-            subnet_configuration=[
-                ec2.SubnetConfiguration(name="Private", subnet_type=ec2.SubnetType.PRIVATE_ISOLATED)
-            ],
+            # One in each zone: a zone that fails takes only its own way out with it.
+            nat_gateways=network.availability_zones if nat else 0,
+            subnet_configuration=subnets,
             # Closing the default group takes a Lambda function, and nothing here uses that group.
             restrict_default_security_group=False,
         )
@@ -99,7 +141,14 @@ class NetworkStack(EnvironmentStack):
             name=f"/{self.names.prefix}/flow-logs",
             key=logs_key,
         )
-        vpc.add_flow_log("FlowLog", destination=ec2.FlowLogDestination.to_cloud_watch_logs(group))
+        role = network.flow_logs_role
+        vpc.add_flow_log(
+            "FlowLog",
+            destination=ec2.FlowLogDestination.to_cloud_watch_logs(
+                group,
+                None if role is None else iam.Role.from_role_arn(self, "FlowLogsRole", role, mutable=False),
+            ),
+        )
         return vpc
 
     def _workers(self) -> ec2.SecurityGroup:
@@ -118,34 +167,43 @@ class NetworkStack(EnvironmentStack):
             group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(port), "Kafka brokers")
         return group
 
-    def _endpoints(self) -> None:
-        account_only = {"StringEquals": {"aws:PrincipalAccount": self.account}}
+    def _gateway_to_s3(self) -> None:
+        environment = self.names.environment
         gateway = self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3)
+        own = {"aws:PrincipalAccount": self.account}
         gateway.add_to_policy(
-            iam.PolicyStatement(
-                sid="OwnBuckets",
-                principals=[iam.AnyPrincipal()],
-                actions=["s3:*"],
-                resources=["*"],
-                conditions={
-                    "StringEquals": {
-                        "aws:PrincipalAccount": self.account,
-                        "aws:ResourceAccount": self.account,
-                    }
-                },
+            _statement("OwnBuckets", ["s3:*"], ["*"], own | {"aws:ResourceAccount": self.account})
+        )
+        engines = [*_AWS_OWNED_BUCKETS, *[_IMAGE_LAYERS] * (environment.history is not None)]
+        gateway.add_to_policy(
+            _statement(
+                "EngineBuckets",
+                ["s3:GetObject"],
+                [bucket.format(partition=self.partition, region=self.region) for bucket in engines],
             )
         )
-        gateway.add_to_policy(
-            iam.PolicyStatement(
-                sid="EngineBuckets",
-                principals=[iam.AnyPrincipal()],
-                actions=["s3:GetObject"],
-                resources=[
-                    bucket.format(partition=self.partition, region=self.region)
-                    for bucket in _AWS_OWNED_BUCKETS
-                ],
+        # Buckets and tables that exist already may be in another account.
+        given = [f"arn:{self.partition}:s3:::{name}" for name in environment.storage.buckets.values()]
+        if given:
+            gateway.add_to_policy(
+                _statement("GivenBuckets", ["s3:*"], [*given, *(f"{bucket}/*" for bucket in given)], own)
             )
-        )
+        places = [table.location.removeprefix("s3://") for table in environment.tables.values()]
+        if places:
+            buckets = sorted({place.split("/", 1)[0] for place in places})
+            gateway.add_to_policy(
+                _statement(
+                    "GivenTables",
+                    ["s3:GetObject", "s3:ListBucket"],
+                    [
+                        *(f"arn:{self.partition}:s3:::{bucket}" for bucket in buckets),
+                        *(f"arn:{self.partition}:s3:::{place.rstrip('/')}/*" for place in places),
+                    ],
+                    own,
+                )
+            )
+
+    def _endpoints(self, plan: NetworkPlan) -> ec2.SecurityGroup:
         group = ec2.SecurityGroup(
             self,
             "Endpoints",
@@ -154,43 +212,44 @@ class NetworkStack(EnvironmentStack):
             allow_all_outbound=False,
         )
         group.add_ingress_rule(self.workers, ec2.Port.tcp(HTTPS), "Jobs")
-        for construct_id, service in interface_endpoints(self.names.environment).items():
+        # A role in another account, taken to read its stream, is a principal of that account.
+        accounts = sorted({self.account, *reading_accounts(self.names.environment)})
+        for service in plan.services:
             endpoint = self.vpc.add_interface_endpoint(
-                construct_id,
-                service=service,
+                _ENDPOINT_IDS[service],
+                service=ec2.InterfaceVpcEndpointAwsService(service),
                 subnets=ec2.SubnetSelection(subnets=list(self.subnets)),
                 security_groups=[group],
                 open=False,
             )
-            endpoint.add_to_policy(
-                iam.PolicyStatement(
-                    sid="OwnAccount",
-                    principals=[iam.AnyPrincipal()],
-                    actions=["*"],
-                    resources=["*"],
-                    conditions=account_only,
-                )
+            principals: str | list[str] = (
+                accounts if service == "kinesis-streams" and len(accounts) > 1 else self.account
             )
+            endpoint.add_to_policy(
+                _statement("OwnAccount", ["*"], ["*"], {"aws:PrincipalAccount": principals})
+            )
+        return group
 
 
-def interface_endpoints(environment: Environment) -> dict[str, ec2.InterfaceVpcEndpointAwsService]:
-    """Return the services that the environment's jobs call, by construct id.
+def _statement(
+    sid: str, actions: list[str], resources: list[str], equals: Mapping[str, str | list[str]] | None = None
+) -> iam.PolicyStatement:
+    return iam.PolicyStatement(
+        sid=sid,
+        principals=[iam.AnyPrincipal()],
+        actions=actions,
+        resources=resources,
+        conditions=None if equals is None else {"StringEquals": equals},
+    )
 
-    Each costs by the hour and zone, so a service that no job calls has no endpoint.
-    """
-    services = ec2.InterfaceVpcEndpointAwsService
-    found = {
-        "Logs": services.CLOUDWATCH_LOGS,
-        "Monitoring": services.CLOUDWATCH_MONITORING,
-        "Kms": services.KMS,
-        "Sts": services.STS,
-        "Glue": services.GLUE,
+
+def reading_accounts(environment: Environment) -> set[str]:
+    """Return the accounts whose roles jobs take to read streams."""
+    return {
+        arn_parts(stream.read_role)[1]
+        for stream in environment.streams.values()
+        if isinstance(stream, KinesisStream) and stream.read_role is not None
     }
-    if any(isinstance(stream, KinesisStream) for stream in environment.streams.values()):
-        found["Kinesis"] = services.KINESIS_STREAMS
-    if any(isinstance(cluster, MskCluster) for cluster in environment.kafka.values()):
-        found["Kafka"] = services("kafka")
-    return found
 
 
 def kafka_ports(environment: Environment) -> tuple[int, ...]:

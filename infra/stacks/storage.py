@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from aws_cdk import CfnOutput, Duration
 from aws_cdk import aws_glue as glue
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.constructs.encryption import DataKey, allow_log_groups
-from infra.removal import removal_policy
+from infra.constructs.encryption import allow_log_groups, key_for
+from infra.removal import may_go, removal_policy
 from infra.spark import database_location
 from infra.stacks.base import EnvironmentStack
 from millrace.config.names import Bucket, Names
 
 _ABORT_UPLOADS = Duration.days(7)
 _KEEP_REPLACED = Duration.days(7)
-_KEEP_EVENT_LOGS = Duration.days(30)
 _KEEP_ACCESS_LOGS = Duration.days(365)
 
 
@@ -41,25 +43,41 @@ class StorageStack(EnvironmentStack):
             stateful=True,
             description=f"Buckets, keys and database of {names.prefix}",
         )
-        self.data_key = DataKey(
-            self, "DataKey", environment=environment, holds="tables, checkpoints, dead letters"
+        storage = environment.storage
+        self.data_key = key_for(
+            self,
+            "DataKey",
+            environment=environment,
+            data_class="data",
+            disposable=may_go(environment, "lake", "checkpoints", "dead-letters"),
         )
-        self.logs_key = DataKey(self, "LogsKey", environment=environment, holds="event logs, log groups")
+        self.logs_key = key_for(
+            self,
+            "LogsKey",
+            environment=environment,
+            data_class="logs",
+            disposable=may_go(environment, "event-logs", "logs"),
+        )
         allow_log_groups(self.logs_key, prefix="")
         self.access_logs = self._access_logs()
         # Why which bucket keeps versions: docs/adr/0101-versions-and-lifecycles.md
         self.lake = self._bucket("lake", self.data_key, versioned=True)
         self.checkpoints = self._bucket("checkpoints", self.data_key)
-        self.dead_letters = self._bucket("dead-letters", self.data_key, versioned=True)
-        self.event_logs = self._bucket("event-logs", self.logs_key, expires=_KEEP_EVENT_LOGS)
-        self.database = glue.Database(
-            self,
-            "Database",
-            database_name=names.database,
-            description=f"Tables of {names.prefix}",
-            location_uri=database_location(names),
-            removal_policy=removal_policy(environment),
+        self.dead_letters = self._bucket(
+            "dead-letters", self.data_key, versioned=True, expires=storage.dead_letter_retention
         )
+        self.event_logs = self._bucket("event-logs", self.logs_key, expires=storage.event_log_retention)
+        if environment.history is not None:
+            _announce_objects(self.event_logs)
+        if storage.database is None:
+            glue.Database(
+                self,
+                "Database",
+                database_name=names.database,
+                description=f"Tables of {names.prefix}",
+                location_uri=database_location(names),
+                removal_policy=removal_policy(environment, disposable=may_go(environment, "database")),
+            )
         for output, bucket in (
             ("Lake", self.lake),
             ("Checkpoints", self.checkpoints),
@@ -70,8 +88,13 @@ class StorageStack(EnvironmentStack):
         CfnOutput(self, "DatabaseName", value=names.database)
 
     def _bucket(
-        self, kind: Bucket, key: DataKey, *, versioned: bool = False, expires: Duration | None = None
-    ) -> s3.Bucket:
+        self, kind: Bucket, key: kms.IKey, *, versioned: bool = False, expires: timedelta | None = None
+    ) -> s3.IBucket:
+        existing = self.names.environment.storage.buckets.get(kind)
+        if existing is not None:
+            return s3.Bucket.from_bucket_attributes(
+                self, _construct_id(kind), bucket_name=existing, encryption_key=key
+            )
         rules = [s3.LifecycleRule(id="abort-uploads", abort_incomplete_multipart_upload_after=_ABORT_UPLOADS)]
         if versioned:
             rules.append(
@@ -82,7 +105,7 @@ class StorageStack(EnvironmentStack):
                 )
             )
         if expires is not None:
-            rules.append(s3.LifecycleRule(id="expire", expiration=expires))
+            rules.append(s3.LifecycleRule(id="expire", expiration=Duration.days(expires.days)))
         return s3.Bucket(
             self,
             _construct_id(kind),
@@ -98,10 +121,15 @@ class StorageStack(EnvironmentStack):
             server_access_logs_bucket=self.access_logs,
             server_access_logs_prefix=f"{kind}/",
             lifecycle_rules=rules,
-            removal_policy=removal_policy(self.names.environment),
+            removal_policy=removal_policy(
+                self.names.environment, disposable=may_go(self.names.environment, kind)
+            ),
         )
 
-    def _access_logs(self) -> s3.Bucket:
+    def _access_logs(self) -> s3.IBucket:
+        existing = self.names.environment.storage.buckets.get("access-logs")
+        if existing is not None:
+            return s3.Bucket.from_bucket_name(self, _construct_id("access-logs"), existing)
         return s3.Bucket(
             self,
             _construct_id("access-logs"),
@@ -120,7 +148,20 @@ class StorageStack(EnvironmentStack):
                     abort_incomplete_multipart_upload_after=_ABORT_UPLOADS,
                 )
             ],
-            removal_policy=removal_policy(self.names.environment),
+            removal_policy=removal_policy(
+                self.names.environment, disposable=may_go(self.names.environment, "access-logs")
+            ),
+        )
+
+
+def _announce_objects(bucket: s3.IBucket) -> None:
+    """Send an event for each object to EventBridge; the construct's own way takes a Lambda function."""
+    resource = bucket.node.default_child
+    if isinstance(resource, s3.CfnBucket):  # an existing bucket is its owner's to set
+        resource.notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
+            event_bridge_configuration=s3.CfnBucket.EventBridgeConfigurationProperty(
+                event_bridge_enabled=True
+            )
         )
 
 

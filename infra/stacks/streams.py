@@ -8,11 +8,11 @@ from aws_cdk import CfnOutput, Duration, Tags
 from aws_cdk import aws_kinesis as kinesis
 from constructs import Construct
 
-from infra.constructs.encryption import DataKey
+from infra.constructs.encryption import key_for
 from infra.findings import acknowledge
 from infra.removal import removal_policy
 from infra.stacks.base import EnvironmentStack
-from millrace.config.model import Environment, KinesisStream
+from millrace.config.model import Environment, KinesisStream, LandQuery
 from millrace.config.names import Names
 from millrace.sizing.model import Plan
 
@@ -40,12 +40,16 @@ class StreamsStack(EnvironmentStack):
             stateful=True,
             description=f"Kinesis streams of {names.prefix}",
         )
-        self.key = DataKey(self, "Key", environment=names.environment, holds="streams")
+        owned = owned_streams(names.environment)
+        self.key = key_for(
+            self,
+            "Key",
+            environment=names.environment,
+            data_class="streams",
+            disposable=all(stream.disposable for stream in owned.values()),
+        )
         self.consumers: dict[str, kinesis.StreamConsumer] = {}
-        self.streams = {
-            name: self._stream(name, stream, plan)
-            for name, stream in owned_streams(names.environment).items()
-        }
+        self.streams = {name: self._stream(name, stream, plan) for name, stream in owned.items()}
         # One output for all: output names are bare words, in which `a-b` and `ab` would be the same.
         CfnOutput(
             self,
@@ -76,15 +80,16 @@ class StreamsStack(EnvironmentStack):
             encryption=kinesis.StreamEncryption.KMS,
             encryption_key=self.key,
             shard_level_metrics=[kinesis.ShardLevelMetrics.ALL] if settings.shard_level_metrics else None,
-            removal_policy=removal_policy(self.names.environment),
+            removal_policy=removal_policy(self.names.environment, disposable=settings.disposable),
         )
         if settings.max_record_size is not None:
             resource = stream.node.default_child
             assert isinstance(resource, kinesis.CfnStream)
             resource.max_record_size_in_kib = settings.max_record_size // _KIB
-        for consumer in settings.fan_out_consumers:
+        others = {f"Consumer-{consumer}": consumer for consumer in settings.fan_out_consumers}
+        for construct_id, consumer in (others | self._readers(name)).items():
             registered = kinesis.StreamConsumer(
-                stream, f"Consumer-{consumer}", stream=stream, stream_consumer_name=consumer
+                stream, construct_id, stream=stream, stream_consumer_name=consumer
             )
             self.consumers[f"{name}/{consumer}"] = registered
         Tags.of(stream).add("millrace:stream", name)
@@ -94,6 +99,14 @@ class StreamsStack(EnvironmentStack):
             "A key of the environment's own, so that its policy and rotation are ours",
         )
         return stream
+
+    def _readers(self, stream: str) -> dict[str, str]:
+        return {
+            f"Reader-{job}-{query}": self.names.consumer(job, query)
+            for job, settings in self.names.environment.jobs.items()
+            for query, each in settings.queries.items()
+            if isinstance(each, LandQuery) and each.fan_out and each.source == stream
+        }
 
 
 def owned_streams(environment: Environment) -> dict[str, KinesisStream]:

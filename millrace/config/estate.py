@@ -52,7 +52,8 @@ class Keys(Model):
     """
 
     data: KeyArn | None = Field(default=None, description="Tables, checkpoints, dead letters.")
-    logs: KeyArn | None = Field(default=None, description="Event logs, log groups, alerts.")
+    logs: KeyArn | None = Field(default=None, description="Event logs, log groups.")
+    alerts: KeyArn | None = Field(default=None, description="The alerts' topic, state machines.")
     streams: KeyArn | None = Field(default=None, description="Kinesis streams of this environment.")
     kafka: KeyArn | None = Field(default=None, description="MSK clusters of this environment.")
 

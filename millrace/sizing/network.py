@@ -150,7 +150,8 @@ def key_classes(environment: Environment) -> dict[str, str]:
     )
     wanted = {
         "data": "tables, checkpoints, dead letters",
-        "logs": "event logs, log groups, alerts",
+        "logs": "event logs, log groups",
+        "alerts": "alerts, state machines",
         **({"streams": "streams"} if streams else {}),
         **({"kafka": "Kafka topics"} if clusters else {}),
     }

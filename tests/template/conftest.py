@@ -131,3 +131,8 @@ def prod(synthesis: Callable[[str], Synthesis]) -> Synthesis:
 @pytest.fixture
 def local(synthesis: Callable[[str], Synthesis]) -> Synthesis:
     return synthesis("local")
+
+
+@pytest.fixture
+def dev(synthesis: Callable[[str], Synthesis]) -> Synthesis:
+    return synthesis("dev")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -34,12 +35,36 @@ def test_data_outlives_its_stack(prod: Synthesis, kind: str) -> None:
         assert resource["UpdateReplacePolicy"] == "Retain", path
 
 
-def test_retaining_is_the_default(each: Synthesis) -> None:
-    expected = "Delete" if each.environment.removal == "destroy" else "RetainExceptOnCreate"
-    for kind in DATA_TYPES:
-        for path, resource in each.resources(kind).items():
-            assert resource["DeletionPolicy"] == expected, path
-    assert type(each.environment).model_fields["removal"].default == "retain"
+def policies(synthesis: Synthesis) -> dict[str, str]:
+    return {
+        path: resource["DeletionPolicy"]
+        for kind in DATA_TYPES
+        for path, resource in synthesis.resources(kind).items()
+    }
+
+
+def test_deletion_takes_both_keys(prod: Synthesis, dev: Synthesis, synthesise: Synthesise) -> None:
+    assert set(policies(dev).values()) == {"Delete"}, "removal: destroy, and everything marked"
+    first_key = synthesise(prod.environment.model_copy(update={"removal": "destroy"}))
+    assert set(policies(first_key).values()) == {"RetainExceptOnCreate"}
+    second_key = synthesise(dev.environment.model_copy(update={"removal": "retain"}))
+    assert set(policies(second_key).values()) == {"RetainExceptOnCreate"}
+    fields = type(prod.environment).model_fields
+    assert fields["removal"].default == "retain"
+
+
+def test_each_resource_has_a_second_key_of_its_own(prod: Synthesis, synthesise: Synthesise) -> None:
+    environment = prod.environment
+    streams = {
+        name: stream.model_copy(update={"disposable": name == "positions"})
+        for name, stream in environment.streams.items()
+    }
+    storage = environment.storage.model_copy(update={"disposable": ("event-logs",)})
+    found = synthesise(
+        environment.model_copy(update={"removal": "destroy", "streams": streams, "storage": storage})
+    )
+    gone = {path.split("/")[1] for path, policy in policies(found).items() if policy == "Delete"}
+    assert {re.sub(r"[0-9A-F]{8}$", "", name) for name in gone} == {"positions", "EventLogs"}
 
 
 def test_stacks_with_data_are_protected_from_termination(prod: Synthesis, local: Synthesis) -> None:
@@ -52,7 +77,7 @@ def test_stacks_with_data_are_protected_from_termination(prod: Synthesis, local:
         }
 
     for part, value in protected(prod).items():
-        assert value is not part.startswith("job-"), part
+        assert value is not part.startswith(("job-", "observability", "history")), part
     assert not any(protected(local).values())
 
 
@@ -90,6 +115,14 @@ def test_nothing_live_ever_expires(each: Synthesis) -> None:
         properties = bucket(each, kind)
         for rule in properties["LifecycleConfiguration"]["Rules"]:
             assert not {"ExpirationInDays", "ExpirationDate", "Transitions"} & rule.keys(), (kind, rule)
+
+
+def test_exported_dead_letters_go_when_asked(synthesise: Synthesise) -> None:
+    environment = load("minimal", root=ROOT)
+    storage = environment.storage.model_copy(update={"dead_letter_retention": timedelta(days=90)})
+    found = synthesise(environment.model_copy(update={"storage": storage}))
+    rules = bucket(found, "dead-letters")["LifecycleConfiguration"]["Rules"]
+    assert [rule["ExpirationInDays"] for rule in rules if "ExpirationInDays" in rule] == [90]
 
 
 def test_versions_are_kept_where_they_help(each: Synthesis) -> None:

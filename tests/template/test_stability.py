@@ -33,9 +33,9 @@ def test_another_stream_leaves_every_other_resource_alone(prod: Synthesis, synth
     more = synthesise(environment.model_copy(update={"streams": streams}))
     added = ids(more) - ids(prod)
     assert ids(prod) <= ids(more)
-    assert {part for part, _ in added} == {"streams"}
+    assert {part for part, _ in added} == {"streams", "observability"}
     for part in prod.templates:
-        if part != "streams":
+        if part not in ("streams", "observability"):
             assert more.templates[part] == prod.templates[part], part
 
 
@@ -45,7 +45,9 @@ def test_another_job_leaves_the_other_jobs_alone(prod: Synthesis, synthesise: Sy
         environment.model_copy(update={"jobs": {n: j for n, j in environment.jobs.items() if n != "ground"}})
     )
     assert "job-ground" not in fewer.templates
-    assert ids(fewer) == {(part, logical) for part, logical in ids(prod) if part != "job-ground"}
+    gone = ids(prod) - ids(fewer)
+    assert ids(fewer) <= ids(prod)
+    assert {part for part, _ in gone} == {"job-ground", "observability"}
 
 
 def test_the_same_environment_gives_the_same_templates(local: Synthesis, synthesise: Synthesise) -> None:
@@ -53,8 +55,9 @@ def test_the_same_environment_gives_the_same_templates(local: Synthesis, synthes
 
 
 def test_stacks_are_named_after_their_part(each: Synthesis) -> None:
-    expected = {"storage", "network", "lifecycle"} | {f"job-{job}" for job in each.environment.jobs}
-    assert expected <= set(each.templates) <= expected | {"streams", "kafka"}
+    expected = {"storage", "network", "lifecycle", "observability"}
+    expected |= {f"job-{job}" for job in each.environment.jobs}
+    assert expected <= set(each.templates) <= expected | {"streams", "kafka", "history"}
 
 
 def test_every_resource_that_can_carries_the_tags(prod: Synthesis) -> None:

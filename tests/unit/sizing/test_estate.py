@@ -68,10 +68,12 @@ def test_a_vpc_brought_along_costs_nothing_and_is_told_what_it_must_reach(from_t
 
 
 def test_keys_of_ones_own_are_neither_made_nor_paid(from_text: Loader) -> None:
-    environment = from_text(text(top=f"storage: {{keys: {{data: {KEY}, logs: {KEY}, streams: {KEY}}}}}"))
+    environment = from_text(
+        text(top=f"storage: {{keys: {{data: {KEY}, logs: {KEY}, streams: {KEY}, alerts: {KEY}}}}}")
+    )
     assert key_classes(environment) == {}
     assert "keys" not in {line.name for line in plan(environment).shared}
-    assert list(key_classes(load("prod", root=ROOT))) == ["data", "logs", "streams", "kafka"]
+    assert list(key_classes(load("prod", root=ROOT))) == ["data", "logs", "alerts", "streams", "kafka"]
 
 
 @given(now=st.integers(1, 5000), wanted=st.integers(1, 5000))

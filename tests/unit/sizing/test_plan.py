@@ -159,7 +159,7 @@ def test_what_a_month_costs(from_text: Loader) -> None:
     assert workers.usd == pytest.approx(9 * 730 * 0.44)
     shared = {line.name: line.usd for line in found.shared}
     assert shared.keys() == {"keys", "endpoints", "endpoint data", "metrics", "alarms", "dashboard"}
-    assert shared["keys"] == 3
+    assert shared["keys"] == 4
     assert shared["endpoints"] == pytest.approx(6 * 3 * 7.30)
     assert shared["alarms"] == pytest.approx(len(found.alarms) * 0.10)
     listed = shards.usd + puts.usd + workers.usd + sum(shared.values())

@@ -1,0 +1,73 @@
+"""Where the history server's image comes from when nobody names one."""
+
+from __future__ import annotations
+
+import hashlib
+
+from aws_cdk import aws_ecr as ecr
+from constructs import Construct
+
+from infra.removal import removal_policy
+from millrace.config.names import Names
+
+UPSTREAM = "public.ecr.aws"
+PUBLIC_IMAGE = "emr-serverless/spark/emr-7.13.0"
+"""Spark 3.5 with its history server and the jars for S3, as AWS publishes it."""
+
+_TAG = "latest"
+_LONGEST_PREFIX = 30
+"""Of a pull-through cache's prefix (ECR API reference, CreatePullThroughCacheRule)."""
+
+
+class CachedImage(Construct):
+    """A private copy of the public image, made at its first pull by somebody with a way out.
+
+    Nothing is built. Tasks pull from the private repository through the VPC's endpoints
+    (docs/history-server.md says how the first pull goes).
+
+    Attributes
+    ----------
+    repository
+        The private repository.
+    uri
+        The image in it.
+    """
+
+    def __init__(self, scope: Construct, construct_id: str, *, names: Names) -> None:
+        super().__init__(scope, construct_id)
+        prefix = cache_prefix(names.prefix)
+        rule = ecr.CfnPullThroughCacheRule(
+            self,
+            "Rule",
+            ecr_repository_prefix=prefix,
+            upstream_registry="ecr-public",
+            upstream_registry_url=UPSTREAM,
+        )
+        # Made here, the repository has our scan and our lifecycle; the cache fills it.
+        self.repository = ecr.Repository(
+            self,
+            "Repository",
+            repository_name=f"{prefix}/{PUBLIC_IMAGE}",
+            image_scan_on_push=True,
+            encryption=ecr.RepositoryEncryption.KMS,
+            lifecycle_rules=[ecr.LifecycleRule(max_image_count=3, description="The newest three")],
+            # It holds a copy of what is public.
+            removal_policy=removal_policy(names.environment, disposable=True),
+        )
+        self.repository.node.add_dependency(rule)
+        region = names.environment.region
+        self.uri = f"{names.account}.dkr.ecr.{region}.amazonaws.com/{prefix}/{PUBLIC_IMAGE}:{_TAG}"
+
+
+def cache_prefix(prefix: str) -> str:
+    """Return the cache's prefix for an environment's: as it is, or cut with a digest where it is too long.
+
+    Examples
+    --------
+    >>> cache_prefix("flights-prod")
+    'flights-prod'
+    """
+    if len(prefix) <= _LONGEST_PREFIX:
+        return prefix
+    digest = hashlib.sha256(prefix.encode()).hexdigest()[:6]
+    return f"{prefix[: _LONGEST_PREFIX - 7].rstrip('-')}-{digest}"

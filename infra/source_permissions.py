@@ -1,0 +1,150 @@
+"""What a job may read: Kinesis streams, Kafka topics, in this account and in others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from infra.grants import NO_NARROWER, PARTITION, REMADE, Grant, allow
+from infra.settings import kafka_clusters, sources
+from millrace.config.model import ExternalCluster, GlueJob, KafkaTopic, KinesisStream, LandQuery, MskCluster
+from millrace.config.names import Names
+from millrace.sizing.model import JobPlan
+
+
+@dataclass(frozen=True)
+class SourcePermissions:
+    """The statements by which one job's role reads its sources.
+
+    Parameters
+    ----------
+    names
+        The deployed names.
+    plan
+        The job.
+    """
+
+    names: Names
+    plan: JobPlan
+
+    def _arn(self, service: str, resource: str) -> str:
+        return f"arn:{PARTITION}:{service}:{self.names.environment.region}:{self.names.account}:{resource}"
+
+    def grants(self) -> list[Grant]:
+        """All of them, in a fixed order."""
+        environment = self.names.environment
+        job = environment.jobs[self.plan.name]
+        found: list[Grant] = []
+        streams = sources(environment, job)
+        kinesis = [name for name, stream in streams.items() if isinstance(stream, KinesisStream)]
+        if kinesis:
+            found += self._kinesis(kinesis, older=isinstance(job, GlueJob))
+        owned = [c for c in kafka_clusters(environment, job) if isinstance(environment.kafka[c], MskCluster)]
+        if owned:
+            found += self._kafka(owned, streams)
+        for cluster in kafka_clusters(environment, job):
+            settings = environment.kafka[cluster]
+            if isinstance(settings, ExternalCluster) and settings.arn is not None:
+                found += self._external(cluster, settings.arn, streams)
+        return found
+
+    def _kinesis(self, streams: list[str], *, older: bool) -> list[Grant]:
+        actions = [
+            "kinesis:DescribeStreamSummary",
+            "kinesis:GetRecords",
+            "kinesis:GetShardIterator",
+            "kinesis:ListShards",
+        ]
+        if older:
+            # Glue's own connector describes the stream the older way.
+            actions.append("kinesis:DescribeStream")
+        settings = {name: self.names.environment.streams[name] for name in streams}
+        roles = {
+            name: stream.read_role
+            for name, stream in settings.items()
+            if isinstance(stream, KinesisStream) and stream.read_role is not None
+        }
+        found = []
+        direct = [self.names.stream_arn(name) for name in streams if name not in roles]
+        if direct:
+            found.append(allow("ReadStreams", actions, direct))
+        if roles:
+            found.append(
+                allow("ReadInOtherAccounts", ["sts:AssumeRole"], list(dict.fromkeys(roles.values())))
+            )
+        consumers = [
+            f"{self.names.stream_arn(query.source)}/consumer/{self.names.consumer(self.plan.name, name)}:*"
+            for name, query in self.names.environment.jobs[self.plan.name].queries.items()
+            if isinstance(query, LandQuery) and query.fan_out
+        ]
+        if consumers:
+            found.append(
+                allow(
+                    "FanOut",
+                    ["kinesis:DescribeStreamConsumer", "kinesis:SubscribeToShard"],
+                    consumers,
+                    why="A consumer's ARN ends with the second at which it was registered",
+                )
+            )
+        return found
+
+    def _external(
+        self, cluster: str, arn: str, streams: dict[str, KinesisStream | KafkaTopic]
+    ) -> list[Grant]:
+        def inside(kind: str, name: str) -> str:
+            return f"{arn.replace(':cluster/', f':{kind}/')}/{name}"
+
+        label = "".join(part.title() for part in cluster.split("-"))
+        topics = [
+            inside("topic", self.names.stream(name))
+            for name, stream in streams.items()
+            if isinstance(stream, KafkaTopic) and stream.cluster == cluster
+        ]
+        return [
+            allow(f"Connect{label}", ["kafka-cluster:Connect"], [arn]),
+            allow(f"Read{label}", ["kafka-cluster:DescribeTopic", "kafka-cluster:ReadData"], topics),
+            allow(
+                f"Groups{label}",
+                ["kafka-cluster:AlterGroup", "kafka-cluster:DescribeGroup"],
+                [inside("group", "spark-kafka-source-*")],
+                why="Spark makes up the end of a group name at every start",
+            ),
+        ]
+
+    def _kafka(self, clusters: list[str], streams: dict[str, KinesisStream | KafkaTopic]) -> list[Grant]:
+        # The last part of a cluster's ARN is a random id that changes when the cluster is made
+        # again under its name; the role stays right, and needs nothing of the Kafka stack.
+        topics = [
+            f"topic/{self._cluster(stream.cluster)}/{self.names.stream(name)}"
+            for name, stream in streams.items()
+            if isinstance(stream, KafkaTopic) and stream.cluster in clusters
+        ]
+        cluster_arns = [self._arn("kafka", f"cluster/{self._cluster(c)}") for c in clusters]
+        groups = [
+            # Spark's own prefix; its groups hold no offsets, the checkpoint does.
+            self._arn("kafka", f"group/{self._cluster(c)}/spark-kafka-source-*")
+            for c in clusters
+        ]
+        return [
+            allow("FindClusters", ["kafka:ListClustersV2"], ["*"], why=NO_NARROWER),
+            allow("FindBrokers", ["kafka:GetBootstrapBrokers"], cluster_arns, why=REMADE),
+            allow("ConnectClusters", ["kafka-cluster:Connect"], cluster_arns, why=REMADE),
+            allow(
+                "ReadTopics",
+                ["kafka-cluster:DescribeTopic", "kafka-cluster:ReadData"],
+                [self._arn("kafka", topic) for topic in topics],
+                why=REMADE,
+            ),
+            allow(
+                "ConsumerGroups",
+                ["kafka-cluster:AlterGroup", "kafka-cluster:DescribeGroup"],
+                groups,
+                why="Spark makes up the end of a group name at every start",
+            ),
+        ]
+
+    def _cluster(self, cluster: str) -> str:
+        """Return ``name/id``, with the id open for a cluster that may be made again."""
+        settings = self.names.environment.kafka[cluster]
+        if isinstance(settings, MskCluster) and settings.existing is not None:
+            return settings.existing.split(":cluster/")[1]
+        return f"{self.names.cluster(cluster)}/*"

@@ -1,0 +1,298 @@
+"""Spark's history server: Fargate behind an internal load balancer, over the logs of both engines."""
+
+from __future__ import annotations
+
+from aws_cdk import CfnOutput, Duration
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_ecs as ecs
+from aws_cdk import aws_elasticloadbalancingv2 as elb
+from constructs import Construct
+
+from infra.constructs.history_image import CachedImage
+from infra.constructs.job_role import JobRole
+from infra.constructs.log_flattener import FLAT_PREFIX, LogFlattener
+from infra.constructs.logs import EncryptedLogGroup
+from infra.findings import acknowledge
+from infra.grants import FILES, NO_NARROWER, PARTITION, Grant, allow, list_prefixes
+from infra.stacks.base import EnvironmentStack
+from infra.stacks.network import HTTPS, NetworkStack
+from infra.stacks.storage import StorageStack
+from millrace.config.estate import HistoryServer
+from millrace.config.names import Names
+
+PORT = 18080
+_HTTP = 80
+_WORK = "/work"
+_HEAP_SHARE = 0.75
+"""Of the task's memory; the rest is for threads, mapped files and the store's own buffers."""
+
+_MIB_PER_GIB = 1024
+
+
+class HistoryStack(EnvironmentStack):
+    """The server, its balancer, and the copying of logs under one prefix.
+
+    Event logs tell much about jobs and their settings: the server is reached from inside
+    only, may read the flat prefix and nothing else, and writes to scratch space alone.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        *,
+        names: Names,
+        settings: HistoryServer,
+        storage: StorageStack,
+        network: NetworkStack,
+    ) -> None:
+        super().__init__(
+            scope,
+            names=names,
+            part="history",
+            stateful=False,
+            description=f"Spark history server of {names.prefix}",
+        )
+        self._settings, self._storage, self._network = settings, storage, network
+        LogFlattener(self, "EventLogs", names=names, key=storage.logs_key)
+        service = self._service()
+        balancer = self._balancer(service)
+        scheme = "http" if settings.certificate is None else "https"
+        CfnOutput(self, "Url", value=f"{scheme}://{balancer.load_balancer_dns_name}")
+
+    def _service(self) -> ecs.FargateService:
+        names, settings = self.names, self._settings
+        cluster = ecs.Cluster(
+            self, "Cluster", vpc=self._network.vpc, container_insights_v2=ecs.ContainerInsights.ENABLED
+        )
+        image, repository_arn = self._image()
+        log_group = EncryptedLogGroup(
+            self,
+            "Logs",
+            environment=names.environment,
+            name=f"/{names.prefix}/history",
+            key=self._storage.logs_key,
+        )
+        task = ecs.FargateTaskDefinition(
+            self,
+            "Task",
+            cpu=settings.vcpu * 1024,
+            memory_limit_mib=settings.memory_gib * _MIB_PER_GIB,
+            task_role=self._role("TaskRole", "Reads event logs", self._may_read_logs()),
+            execution_role=self._role(
+                "ExecutionRole",
+                "Pulls the image, writes logs",
+                _may_start(repository_arn, log_group.log_group_arn),
+            ).without_policy_updates(),
+            volumes=[ecs.Volume(name="work")],
+        )
+        logging = ecs.LogDriver.aws_logs(stream_prefix="history", log_group=log_group)
+        mount = ecs.MountPoint(container_path=_WORK, source_volume="work", read_only=False)
+        # The volume comes owned by root; the server runs as whoever its image says.
+        prepare = task.add_container(
+            "Prepare",
+            image=image,
+            essential=False,
+            user="0",
+            readonly_root_filesystem=True,
+            entry_point=["/bin/sh", "-c"],
+            command=[f"chmod 1777 {_WORK}"],
+            logging=logging,
+        )
+        prepare.add_mount_points(mount)
+        server = task.add_container(
+            "Server",
+            image=image,
+            readonly_root_filesystem=True,
+            entry_point=["/bin/sh", "-c"],
+            command=[
+                'exec "${SPARK_HOME:-/usr/lib/spark}/bin/spark-class" '
+                "org.apache.spark.deploy.history.HistoryServer"
+            ],
+            environment=self._environment(),
+            port_mappings=[ecs.PortMapping(container_port=PORT)],
+            stop_timeout=Duration.seconds(30),
+            logging=logging,
+        )
+        server.add_mount_points(mount)
+        server.add_container_dependencies(
+            ecs.ContainerDependency(container=prepare, condition=ecs.ContainerDependencyCondition.SUCCESS)
+        )
+        acknowledge(
+            task,
+            "Annotation::@aws-cdk/aws-ecs:ecrImageRequiresPolicy",
+            "The execution role may pull from this one repository; its statement is written here",
+        )
+        acknowledge(
+            task,
+            "AwsSolutions-ECS2",
+            "Where the logs are and how much memory there is: no secret among the variables",
+        )
+        return ecs.FargateService(
+            self,
+            "Service",
+            cluster=cluster,
+            task_definition=task,
+            desired_count=1,
+            # One server is enough; while it is replaced there may be none for a minute.
+            min_healthy_percent=0,
+            max_healthy_percent=100,
+            assign_public_ip=False,
+            vpc_subnets=ec2.SubnetSelection(subnets=list(self._network.subnets)),
+            security_groups=[self._task_group()],
+            circuit_breaker=ecs.DeploymentCircuitBreaker(rollback=True),
+            # The first replay of a long log takes its time.
+            health_check_grace_period=Duration.minutes(5),
+        )
+
+    def _environment(self) -> dict[str, str]:
+        names = self.names
+        kept = names.environment.storage.event_log_retention
+        options = {
+            "spark.history.fs.logDirectory": f"s3a://{names.bucket('event-logs')}/{FLAT_PREFIX}/",
+            "spark.history.fs.update.interval": "30s",
+            # The bucket's own rule deletes logs of this age; the cleaner forgets them and frees the
+            # store. It never has to delete an object, which its role could not.
+            "spark.history.fs.cleaner.enabled": "true",
+            "spark.history.fs.cleaner.interval": "1d",
+            "spark.history.fs.cleaner.maxAge": f"{kept.days + 1}d",
+            "spark.history.store.path": f"{_WORK}/store",
+            "spark.history.store.maxDiskUsage": "10g",
+            "spark.history.ui.port": str(PORT),
+            "spark.hadoop.fs.s3a.endpoint.region": names.environment.region,
+            "java.io.tmpdir": _WORK,
+        }
+        heap = int(self._settings.memory_gib * _MIB_PER_GIB * _HEAP_SHARE)
+        return {
+            "SPARK_DAEMON_MEMORY": f"{heap}m",
+            "SPARK_HISTORY_OPTS": " ".join(f"-D{key}={value}" for key, value in options.items()),
+            "SPARK_LOG_DIR": f"{_WORK}/logs",
+        }
+
+    def _image(self) -> tuple[ecs.ContainerImage, str]:
+        given = self._settings.image
+        if given is not None:
+            # 111122223333.dkr.ecr.us-east-1.amazonaws.com/team/spark:3.5.6
+            registry, path = given.split("/", 1)
+            account, region = registry.split(".")[0], registry.split(".")[3]
+            name = path.split("@")[0].split(":")[0]
+            return (
+                ecs.ContainerImage.from_registry(given),
+                f"arn:{PARTITION}:ecr:{region}:{account}:repository/{name}",
+            )
+        cached = CachedImage(self, "Image", names=self.names)
+        CfnOutput(
+            self,
+            "FirstPull",
+            value=f"docker pull {cached.uri}",
+            description="Once, by somebody with a way out; see docs/history-server.md",
+        )
+        # By its address, as its permissions are written by us; CDK would add its own.
+        return ecs.ContainerImage.from_registry(cached.uri), cached.repository.repository_arn
+
+    def _role(self, construct_id: str, does: str, grants: list[Grant]) -> JobRole:
+        names = self.names
+        return JobRole(
+            self,
+            construct_id,
+            service="ecs-tasks.amazonaws.com",
+            account=names.account,
+            source_arn=f"arn:{PARTITION}:ecs:{names.environment.region}:{names.account}:*",
+            description=f"{does}: history server of {names.prefix}",
+            grants=grants,
+        )
+
+    def _may_read_logs(self) -> list[Grant]:
+        bucket = f"arn:{PARTITION}:s3:::{self.names.bucket('event-logs')}"
+        return [
+            allow("ReadLogs", ["s3:GetObject"], [f"{bucket}/{FLAT_PREFIX}/*"], why=FILES),
+            list_prefixes("ListLogs", bucket, [FLAT_PREFIX]),
+            allow("Decrypt", ["kms:Decrypt"], [self._storage.logs_key.key_arn]),
+        ]
+
+    def _task_group(self) -> ec2.SecurityGroup:
+        group = ec2.SecurityGroup(
+            self,
+            "TaskGroup",
+            vpc=self._network.vpc,
+            description=f"History server of {self.names.prefix}",
+            allow_all_outbound=False,
+        )
+        group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "AWS services")
+        endpoints = self._network.endpoints
+        if endpoints is not None:
+            # Here and not at the group: a stack that lasts refers to none that may go.
+            ec2.CfnSecurityGroupIngress(
+                self,
+                "ToEndpoints",
+                group_id=endpoints.security_group_id,
+                source_security_group_id=group.security_group_id,
+                ip_protocol="tcp",
+                from_port=HTTPS,
+                to_port=HTTPS,
+                description="History server",
+            )
+        self._tasks = group
+        return group
+
+    def _balancer(self, service: ecs.FargateService) -> elb.ApplicationLoadBalancer:
+        names, settings = self.names, self._settings
+        certificate = settings.certificate
+        group = ec2.SecurityGroup(
+            self,
+            "BalancerGroup",
+            vpc=self._network.vpc,
+            description=f"Load balancer of the history server of {names.prefix}",
+            allow_all_outbound=False,
+        )
+        group.add_egress_rule(self._tasks, ec2.Port.tcp(PORT), "History server")
+        self._tasks.add_ingress_rule(group, ec2.Port.tcp(PORT), "Load balancer")
+        for cidr in settings.clients or (names.environment.network.cidr,):
+            group.add_ingress_rule(
+                ec2.Peer.ipv4(cidr), ec2.Port.tcp(_HTTP if certificate is None else HTTPS), "People"
+            )
+        balancer = elb.ApplicationLoadBalancer(
+            self,
+            "Balancer",
+            vpc=self._network.vpc,
+            vpc_subnets=ec2.SubnetSelection(subnets=list(self._network.subnets)),
+            internet_facing=False,
+            security_group=group,
+            drop_invalid_header_fields=True,
+            deletion_protection=names.environment.removal != "destroy",
+        )
+        balancer.log_access_logs(self._storage.access_logs, f"history/{names.prefix}")
+        listener = balancer.add_listener(
+            "Listener",
+            port=_HTTP if certificate is None else HTTPS,
+            protocol=elb.ApplicationProtocol.HTTP if certificate is None else elb.ApplicationProtocol.HTTPS,
+            certificates=[] if certificate is None else [elb.ListenerCertificate.from_arn(certificate)],
+            ssl_policy=None if certificate is None else elb.SslPolicy.TLS13_RES,
+            open=False,
+        )
+        listener.add_targets(
+            "Server",
+            port=PORT,
+            protocol=elb.ApplicationProtocol.HTTP,
+            targets=[service],
+            deregistration_delay=Duration.seconds(10),
+            health_check=elb.HealthCheck(
+                path="/api/v1/version", interval=Duration.seconds(30), healthy_http_codes="200"
+            ),
+        )
+        return balancer
+
+
+def _may_start(repository_arn: str, log_group_arn: str) -> list[Grant]:
+    return [
+        allow("SignIn", ["ecr:GetAuthorizationToken"], ["*"], why=NO_NARROWER),
+        allow(
+            "Pull",
+            ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
+            [repository_arn],
+        ),
+        allow(
+            "WriteLogs",
+            ["logs:CreateLogStream", "logs:PutLogEvents"],
+            [log_group_arn],
+        ),
+    ]

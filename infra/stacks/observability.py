@@ -1,0 +1,139 @@
+"""Who is told what: alarms, the dashboard, subscriptions, and a Prometheus workspace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aws_cdk import CfnOutput, Stage, Token
+from aws_cdk import aws_aps as aps
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_sns as sns
+from aws_cdk.aws_s3_assets import Asset
+from constructs import Construct
+
+from infra.assets import asset_url
+from infra.constructs.logs import EncryptedLogGroup
+from infra.dashboards import cloudwatch_body, grafana, sections, to_text
+from infra.stacks.base import EnvironmentStack
+from millrace.config.names import Names
+from millrace.sizing.model import Alarm, Plan
+
+
+class ObservabilityStack(EnvironmentStack):
+    """Everything by which people learn how the environment does.
+
+    Alarms watch jobs and streams by their derived names, so this stack needs none of
+    theirs, and a job may come and go without touching another's alarms.
+
+    Attributes
+    ----------
+    remote_write_url
+        Where Prometheus samples go, without the path; ``None`` where there is no workspace.
+    workspace_arn
+        The workspace, or ``None``.
+    """
+
+    def __init__(
+        self, scope: Construct, *, names: Names, plan: Plan, alerts: sns.ITopic, logs_key: kms.IKey
+    ) -> None:
+        super().__init__(
+            scope,
+            names=names,
+            part="observability",
+            stateful=False,
+            description=f"Alarms and dashboards of {names.prefix}",
+        )
+        settings = names.environment.observability
+        self._alarms(plan.alarms, alerts)
+        for address in settings.notify:
+            sns.Subscription(
+                self, f"To-{address}", topic=alerts, protocol=sns.SubscriptionProtocol.EMAIL, endpoint=address
+            )
+        self.remote_write_url: str | None = None
+        self.workspace_arn: str | None = None
+        if settings.prometheus:
+            self._workspace(logs_key)
+        shown = sections(names, plan)
+        region = names.environment.region
+        cloudwatch.CfnDashboard(
+            self,
+            "Dashboard",
+            dashboard_name=names.prefix,
+            dashboard_body=self.to_json_string(
+                cloudwatch_body(shown, region, tuple(self._alarm_arn(alarm) for alarm in plan.alarms))
+            ),
+        )
+        board = grafana(shown, title=names.prefix, uid=names.prefix[:40], region=region)
+        CfnOutput(
+            self,
+            "GrafanaDashboard",
+            value=asset_url(self._file("grafana.json", to_text(board))),
+            description="JSON to import into Grafana; see docs/metrics.md",
+        )
+
+    def _alarms(self, alarms: tuple[Alarm, ...], alerts: sns.ITopic) -> None:
+        for alarm in alarms:
+            cloudwatch.CfnAlarm(
+                self,
+                f"Alarm-{alarm.name}",
+                alarm_name=alarm_name(self.names, alarm),
+                alarm_description=alarm.why,
+                namespace=alarm.namespace,
+                metric_name=alarm.metric,
+                dimensions=[
+                    cloudwatch.CfnAlarm.DimensionProperty(name=name, value=value)
+                    for name, value in alarm.dimensions.items()
+                ],
+                statistic=alarm.statistic,
+                threshold=alarm.threshold,
+                comparison_operator="GreaterThanThreshold" if alarm.above else "LessThanThreshold",
+                period=alarm.period,
+                evaluation_periods=alarm.of,
+                datapoints_to_alarm=alarm.periods,
+                treat_missing_data=alarm.missing,
+                alarm_actions=[alerts.topic_arn],
+                ok_actions=[alerts.topic_arn],
+            )
+
+    def _alarm_arn(self, alarm: Alarm) -> str:
+        region, account = self.names.environment.region, self.names.account
+        return f"arn:{self.partition}:cloudwatch:{region}:{account}:alarm:{alarm_name(self.names, alarm)}"
+
+    def _workspace(self, logs_key: kms.IKey) -> None:
+        names = self.names
+        kept = names.environment.observability.prometheus_retention
+        group = EncryptedLogGroup(
+            self,
+            "WorkspaceLogs",
+            environment=names.environment,
+            name=f"/aws/vendedlogs/prometheus/{names.prefix}",
+            key=logs_key,
+        )
+        workspace = aps.CfnWorkspace(
+            self,
+            "Workspace",
+            alias=names.prefix,
+            logging_configuration=aps.CfnWorkspace.LoggingConfigurationProperty(
+                log_group_arn=group.log_group_arn
+            ),
+            workspace_configuration=aps.CfnWorkspace.WorkspaceConfigurationProperty(
+                retention_period_in_days=kept.days
+            ),
+        )
+        self.workspace_arn = workspace.attr_arn
+        self.remote_write_url = f"{workspace.attr_prometheus_endpoint}api/v1/remote_write"
+        CfnOutput(self, "PrometheusWorkspace", value=workspace.attr_workspace_id)
+
+    def _file(self, name: str, text: str) -> Asset:
+        assert not Token.is_unresolved(text), f"{name}: a file holds no template expression"
+        stage = Stage.of(self)
+        assert stage is not None, "a stack without an app"
+        path = Path(stage.asset_outdir) / name
+        path.write_text(text, encoding="utf-8")
+        return Asset(self, "GrafanaJson", path=str(path))
+
+
+def alarm_name(names: Names, alarm: Alarm) -> str:
+    """Return an alarm's name in CloudWatch, such as ``flights-prod/job/flights/land-flights/no-batch``."""
+    return f"{names.prefix}/{alarm.name}"
