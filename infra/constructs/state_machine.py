@@ -22,9 +22,6 @@ from infra.stacks.emr_job import EmrJobStack
 from infra.stacks.job import JobStack
 from millrace.sizing.model import JobPlan
 
-STARTS_PER_HOUR = 5
-"""Runs that may begin within an hour before a restart gives up: as many as EMR Serverless' own default."""
-
 _LOOK_AFTER = "rate(15 minutes)"
 """Both engines deliver their events on a best effort only; a lost one costs at most this long."""
 
@@ -133,7 +130,7 @@ class JobStateMachine(Construct):
             job=names.job(plan.name),
             parameter=self._parameter,
             topic=self._alerts.topic_arn,
-            starts_per_hour=STARTS_PER_HOUR,
+            starts_per_hour=environment.jobs[plan.name].restarts_per_hour,
             default_grace_seconds=planned_grace_seconds(
                 plan, environment.jobs[plan.name].latency.total_seconds()
             ),

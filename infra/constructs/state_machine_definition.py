@@ -24,6 +24,9 @@ _PATIENCE_SECONDS = 2700
 
 _HOUR_MS = 3_600_000
 
+_NO_PARAMETER = ("Ssm.ParameterNotFoundException", "SSM.ParameterNotFoundException")
+"""As Step Functions and as LocalStack write it."""
+
 State = dict[str, Any]
 
 
@@ -192,8 +195,10 @@ def definition(
     }
     for name in engine.measure:
         if states[name]["Type"] == "Task":
-            states[name]["Retry"] = write.retry
-            # Not knowing the slowest batch is no reason not to stop.
+            # Not knowing the slowest batch is no reason not to stop, nor to wait for long.
+            states[name]["Retry"] = [
+                {"ErrorEquals": ["States.TaskFailed"], "IntervalSeconds": 1, "MaxAttempts": 1}
+            ]
             states[name]["Catch"] = [{"ErrorEquals": ["States.ALL"], "Next": "NoMeasure"}]
     return {
         "Comment": f"Starts, stops and watches {job}",
@@ -214,7 +219,7 @@ class _Writer:
     @property
     def retry(self) -> list[dict[str, Any]]:
         return [
-            {"ErrorEquals": ["Ssm.ParameterNotFoundException", *self.engine.permanent], "MaxAttempts": 0},
+            {"ErrorEquals": [*_NO_PARAMETER, *self.engine.permanent], "MaxAttempts": 0},
             {
                 "ErrorEquals": ["States.TaskFailed"],
                 "IntervalSeconds": 2,
@@ -229,7 +234,8 @@ class _Writer:
         broken = {
             "ErrorEquals": ["States.ALL"],
             "Assign": {
-                "error": _expr("$states.errorOutput.Error"),
+                # A name that begins with `States.` is not for a machine's own errors.
+                "error": _expr("$replace($states.errorOutput.Error, /^States[.]/, 'Millrace.')"),
                 "cause": _expr("$states.errorOutput.Cause"),
             },
             "Next": "Report",
@@ -256,7 +262,7 @@ class _Writer:
                 "Assign": {"wish": _expr("$states.result.Parameter.Value")},
             },
             following,
-            catch=[{"ErrorEquals": ["Ssm.ParameterNotFoundException"], "Next": "NeverAsked"}],
+            catch=[{"ErrorEquals": list(_NO_PARAMETER), "Next": "NeverAsked"}],
         )
 
 

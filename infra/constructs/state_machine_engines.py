@@ -274,9 +274,10 @@ def _measure(log_group: str) -> dict[str, State]:
                 {
                     "looks": "{% $looks + 1 %}",
                     "queryStatus": "{% $states.result.Status %}",
+                    # One row of one column, and a value only where a batch was seen.
                     "slowest": (
-                        "{% $exists($states.result.Results[0][Field = 'slowest'].Value) ? "
-                        "$number($states.result.Results[0][Field = 'slowest'].Value) : 0 %}"
+                        "{% $exists($states.result.Results.Value) ? "
+                        "$number($states.result.Results.Value[0]) : 0 %}"
                     ),
                 },
             ),

@@ -46,8 +46,10 @@ def outputs(cloudformation: Any, stack: str) -> dict[str, str]:
     try:
         answer = cloudformation.describe_stacks(StackName=stack)
     except ClientError as error:
+        if "does not exist" not in error.response["Error"].get("Message", ""):
+            raise
         raise NotDeployedError(
-            f"stack {stack} is not deployed: {error.response['Error']['Message']}"
+            f"stack {stack} is not deployed: deploy its environment first (`millrace deploy --env ENV`)"
         ) from error
     return {output["OutputKey"]: output["OutputValue"] for output in answer["Stacks"][0].get("Outputs", ())}
 

@@ -16,11 +16,15 @@ from urllib.parse import urlparse
 
 import boto3
 
+from millrace.sandbox import jars
 from millrace.sandbox.process import RUN, Process, SandboxError, free_port
-from millrace.sandbox.toolchain import ROOT, STATE, node_module, program_environment
+from millrace.sandbox.toolchain import ROOT, STATE, java_home, node_module, program_environment
 
 ACCOUNT = "000000000000"
 """LocalStack's account when the access key is none of twelve digits."""
+
+_JSONATA_JAVA = "21"
+"""The folder in which LocalStack looks for the Java of its JSONata; ours is a 17, which runs it too."""
 
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 
@@ -84,7 +88,11 @@ def answers(endpoint: str) -> bool:
 
 @contextmanager
 def running(
-    region: str = "us-east-1", *, keep: bool = False, settings: dict[str, str] | None = None
+    region: str = "us-east-1",
+    *,
+    keep: bool = False,
+    settings: dict[str, str] | None = None,
+    name: str = "localstack",
 ) -> Iterator[LocalStack]:
     """Give a LocalStack, empty when it is ours, and stop it at the end.
 
@@ -94,6 +102,8 @@ def running(
         Leave ours running.
     settings
         LocalStack's own settings, such as ``KINESIS_ERROR_PROBABILITY``.
+    name
+        Its folder and log; a second one beside another takes a name of its own.
 
     Raises
     ------
@@ -108,7 +118,7 @@ def running(
             )
         yield LocalStack(endpoint=given.rstrip("/"), region=region, process=None)
         return
-    stack = _start(region, settings or {})
+    stack = _start(region, settings or {}, name)
     try:
         yield stack
     finally:
@@ -116,13 +126,14 @@ def running(
             stack.process.stop()
 
 
-def _start(region: str, settings: dict[str, str]) -> LocalStack:
+def _start(region: str, settings: dict[str, str], name: str) -> LocalStack:
     python = STATE / "localstack" / "bin" / "python"
     if not python.exists():
         raise SandboxError("LocalStack is not installed: run `make setup`, or set LOCALSTACK_ENDPOINT")
-    root = RUN / "localstack"
+    root = RUN / name
     shutil.rmtree(root, ignore_errors=True)
     _provide_kinesis(root)
+    _provide_jsonata(root)
     port = free_port()
     endpoint = f"http://localhost:{port}"
     environment = {
@@ -137,10 +148,10 @@ def _start(region: str, settings: dict[str, str]) -> LocalStack:
         **settings,
     }
     process = Process.start(
-        "localstack",
+        name,
         [python, "-m", "localstack.runtime.main"],
         environment=environment,
-        log=RUN / "localstack.log",
+        log=RUN / f"{name}.log",
         cwd=ROOT,
     )
     try:
@@ -168,6 +179,20 @@ def _provide_kinesis(root: Path) -> None:
     )
     target.parent.mkdir(parents=True)
     target.symlink_to(module)
+
+
+def _provide_jsonata(root: Path) -> None:
+    """Put the pinned JSONata and a Java where LocalStack would install them for its first state machine."""
+    library = root / "var" / "lib" / "localstack" / "lib"
+    pinned = jars.files("step-functions")
+    version = next(jar.version for jar in jars.locked()["step-functions"] if jar.name == "jsonata")
+    target = library / "jsonata" / version
+    target.mkdir(parents=True)
+    for jar in pinned:
+        (target / jar.name).symlink_to(jar)
+    java = library / "java" / _JSONATA_JAVA
+    java.parent.mkdir(parents=True, exist_ok=True)
+    java.symlink_to(java_home())
 
 
 def _version(module: Path) -> str:

@@ -1,0 +1,163 @@
+"""``millrace deploy``: an environment around its running jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.lifecycle import AsJson, aws_told
+from millrace.cli.plan import EnvironmentName
+from millrace.config import load
+
+if TYPE_CHECKING:
+    from millrace.lifecycle.deploy import Changes
+
+_SHOWN_LINES = 30
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command("deploy", rich_help_panel="Run")(deploy)
+
+
+def deploy(
+    env: EnvironmentName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+    only_show: Annotated[bool, typer.Option("--diff", help="Show what would change, and stop.")] = False,
+) -> None:
+    """Deploy an environment: show what changes, drain what must be, deploy, start, watch until healthy.
+
+    Shows numbers of the plan, resources and permissions that change, and asks. Jobs whose
+    application or stream is replaced are drained first; jobs whose code or settings change
+    are restarted on their checkpoints afterwards; a job that somebody stopped stays stopped.
+
+    [bold]Examples[/bold]
+
+      millrace deploy --env dev --diff
+
+      millrace deploy --env prod
+    """
+    from millrace.config.names import Names
+    from millrace.lifecycle.deploy import DeployError, apply, changes
+    from millrace.lifecycle.health import UnhealthyError
+    from millrace.lifecycle.problems import check_bootstrapped
+    from millrace.lifecycle.verbs import connect
+    from millrace.sandbox.toolchain import STATE, ToolchainError
+    from millrace.sizing import plan
+
+    environment = load(env)
+    plan(environment)
+    assembly = STATE / "deploy" / environment.name
+    with aws_told("deploy"):
+        aws = connect(Names(environment, environment.account or ""))
+        check_bootstrapped(aws.client("ssm"), account=aws.names.account, region=environment.region)
+        try:
+            _synthesise(env, aws.names.account, assembly)
+            found = changes(aws, assembly)
+            if as_json:
+                typer.echo(json.dumps(as_document(found), indent=2, ensure_ascii=False))
+            else:
+                typer.echo("\n".join(describe(found)))
+            if only_show or not found:
+                return
+            if not yes:
+                _ask()
+            started = apply(
+                aws,
+                found,
+                cdk_deploy=lambda: _deploy(assembly),
+                progress=lambda line: typer.echo(line, err=True),
+            )
+        except (DeployError, UnhealthyError, ToolchainError) as error:
+            typer.echo(f"millrace deploy: {error}", err=True)
+            raise typer.Exit(1) from None
+    typer.echo(f"deployed {environment.name}; started: {', '.join(started) or 'nothing'}", err=as_json)
+
+
+def describe(found: Changes) -> list[str]:
+    """Write what a deployment would change, a line for each thing."""
+    if not found:
+        return ["nothing changes"]
+    lines = []
+    for stack in found.stacks:
+        if not stack:
+            continue
+        lines.append(f"stack {stack.stack}{' (new)' if stack.new else ''}")
+        lines += _cut([f"  {line}" for line in stack.resources])
+        if stack.permissions:
+            lines.append("  permissions")
+            lines += [f"    {line}" for line in stack.permissions]
+    for job in found.jobs:
+        if found.numbers.get(job.job):
+            lines.append(f"numbers of job {job.job}")
+            lines += _cut([f"  {line}" for line in found.numbers[job.job]])
+    for job in found.jobs:
+        steps = [step for step in (job.before, "deploy", job.after) if step != "leave"]
+        if len(steps) > 1:
+            lines.append(f"job {job.job}: {', '.join(steps)}: {'; '.join(job.why)}")
+    return lines
+
+
+def as_document(found: Changes) -> dict[str, Any]:
+    """Write the same for scripts, uncut."""
+    return {
+        "stacks": {
+            stack.stack: {"new": stack.new, "resources": stack.resources, "permissions": stack.permissions}
+            for stack in found.stacks
+            if stack
+        },
+        "numbers": dict(found.numbers),
+        "jobs": {job.job: {"before": job.before, "after": job.after, "why": job.why} for job in found.jobs},
+    }
+
+
+def _cut(lines: list[str]) -> list[str]:
+    more = len(lines) - _SHOWN_LINES
+    return lines if more <= 1 else [*lines[:_SHOWN_LINES], f"  … and {more} more (--json shows all)"]
+
+
+def _ask() -> None:
+    if not sys.stdin.isatty():
+        typer.echo("millrace deploy: nobody to ask; repeat with --yes", err=True)
+        raise typer.Exit(2)
+    if not typer.confirm("Deploy this?"):
+        raise typer.Exit(1)
+
+
+def _synthesise(env: str, account: str, assembly: Path) -> None:
+    shutil.rmtree(assembly, ignore_errors=True)
+    _cdk(["synth", "--quiet", "-c", f"env={env}", "-o", str(assembly)], {"CDK_DEFAULT_ACCOUNT": account})
+
+
+def _deploy(assembly: Path) -> None:
+    # The questions were asked and answered; CDK would ask again for every stack with a permission.
+    _cdk(["deploy", "--all", "-a", str(assembly), "--require-approval", "never"], {})
+
+
+def _cdk(arguments: list[str], extra: dict[str, str]) -> None:
+    from millrace.lifecycle.deploy import DeployError
+    from millrace.sandbox.toolchain import ROOT, program_environment
+
+    # With an endpoint of one's own it is LocalStack, whose wrapper knows where CDK must be bent.
+    program = "cdklocal" if os.environ.get("AWS_ENDPOINT_URL") else "cdk"
+    done = subprocess.run(
+        [program, *arguments],
+        cwd=ROOT,
+        env={**program_environment(), **extra, "NO_COLOR": "1"},
+        stdout=sys.stderr,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise DeployError(
+            f"cdk {arguments[0]} ended with status {done.returncode}:\n{done.stderr.strip()[-3000:]}"
+        )

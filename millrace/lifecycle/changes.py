@@ -1,0 +1,168 @@
+"""What a deployment would change: numbers, resources, permissions, and what that asks of running jobs.
+
+Pure functions over templates and launch documents, deployed and new.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Template = Mapping[str, Any]
+
+_STREAMS = {"AWS::Kinesis::Stream": "Name", "AWS::MSK::Topic": "TopicName"}
+"""Kinds of resources that jobs read, and the property that names one."""
+
+_RUNS = ("AWS::Glue::Job", "AWS::EMRServerless::Application")
+
+
+@dataclass(frozen=True)
+class JobChange:
+    """What a deployment asks of one job.
+
+    Attributes
+    ----------
+    before
+        ``drain``: its application or a stream that it reads is changed or replaced.
+    after
+        ``start`` a new job, ``restart`` one that would go on with what it began with.
+    why
+        Reasons, for people.
+    """
+
+    job: str
+    before: Literal["drain", "leave"]
+    after: Literal["start", "restart", "leave"]
+    why: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StackChange:
+    """What changes in one stack; each line names a resource or a statement."""
+
+    stack: str
+    new: bool
+    resources: tuple[str, ...]
+    permissions: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return self.new or bool(self.resources or self.permissions)
+
+
+def job_change(
+    job: str,
+    *,
+    stack: tuple[Template | None, Template],
+    document: tuple[Mapping[str, Any] | None, Mapping[str, Any]],
+    document_url: tuple[str | None, str],
+    sources: tuple[frozenset[str], frozenset[str]],
+) -> JobChange:
+    """Decide what becomes of one job.
+
+    Parameters
+    ----------
+    stack, document, document_url
+        Deployed (``None``: not there) and new.
+    sources
+        Names of the streams and topics that the environment owns, deployed and new.
+    """
+    old, new = stack
+    if old is None or document[0] is None:
+        return JobChange(job, "leave", "start", ("is new",))
+    drain = []
+    if _of_type(old, "AWS::EMRServerless::Application") != _of_type(new, "AWS::EMRServerless::Application"):
+        drain.append("its application changes, which EMR Serverless refuses while it runs")
+    drain += [f"stream {name} goes" for name in sorted(_read(document[0]) & sources[0] - sources[1])]
+    restart = []
+    if document_url[0] != document_url[1]:
+        restart.append("its launch document changes")
+    if _of_type(old, "AWS::Glue::Job") != _of_type(new, "AWS::Glue::Job"):
+        restart.append("its job definition changes")
+    if drain or restart:
+        return JobChange(job, "drain" if drain else "leave", "restart", (*drain, *restart))
+    return JobChange(job, "leave", "leave", ())
+
+
+def stream_names(template: Template | None) -> frozenset[str]:
+    """Return the names of the streams and topics in a template."""
+    return frozenset(
+        str(resource["Properties"][key])
+        for kind, key in _STREAMS.items()
+        for resource in _of_type(template or {}, kind).values()
+        if key in resource.get("Properties", {})
+    )
+
+
+def stack_change(stack: str, old: Template | None, new: Template) -> StackChange:
+    """Compare two templates of a stack, resource by resource and statement by statement."""
+    before = (old or {}).get("Resources", {})
+    after = new.get("Resources", {})
+    lines = []
+    for name in sorted(before.keys() | after.keys()):
+        kind = (after.get(name) or before[name])["Type"]
+        if kind == "AWS::IAM::Policy" or kind == "AWS::CDK::Metadata":
+            continue  # told as permissions, or nothing
+        if name not in before:
+            lines.append(f"+ {kind} {name}")
+        elif name not in after:
+            lines.append(f"- {kind} {name}")
+        else:
+            changed = sorted(
+                {
+                    path.split(".")[0]
+                    for path, *_ in differences(
+                        before[name].get("Properties", {}), after[name].get("Properties", {})
+                    )
+                }
+            )
+            if changed:
+                lines.append(f"~ {kind} {name}: {', '.join(changed)}")
+    was, will = set(_statements(old or {})), set(_statements(new))
+    permissions = [f"- {line}" for line in sorted(was - will)] + [f"+ {line}" for line in sorted(will - was)]
+    return StackChange(stack, old is None, tuple(lines), tuple(permissions))
+
+
+def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Walk two JSON values and yield path, old and new value of each leaf that differs (``None``: absent)."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in sorted(old.keys() | new.keys()):
+            yield from differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, (left, right) in enumerate(zip(old, new, strict=True)):
+            yield from differences(left, right, f"{path}[{index}]")
+    elif old != new:
+        yield path, old, new
+
+
+def _of_type(template: Template, kind: str) -> dict[str, Any]:
+    return {
+        name: {"Type": kind, "Properties": resource.get("Properties", {})}
+        for name, resource in template.get("Resources", {}).items()
+        if resource["Type"] == kind
+    }
+
+
+def _read(document: Mapping[str, Any]) -> frozenset[str]:
+    sources = (query.get("source") for query in document["settings"]["queries"])
+    return frozenset(
+        str(source.get("stream") or source.get("topic")) for source in sources if isinstance(source, Mapping)
+    )
+
+
+def _statements(template: Template) -> Iterator[str]:
+    for resource in template.get("Resources", {}).values():
+        if resource["Type"] != "AWS::IAM::Policy":
+            continue
+        for statement in resource["Properties"]["PolicyDocument"]["Statement"]:
+            actions, targets = _listed(statement["Action"]), _listed(statement["Resource"])
+            condition = statement.get("Condition")
+            when = f" when {json.dumps(condition, sort_keys=True)}" if condition else ""
+            for target in targets:
+                shown = target if isinstance(target, str) else json.dumps(target, sort_keys=True)
+                yield f"{statement['Effect']} {', '.join(actions)} on {shown}{when}"
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

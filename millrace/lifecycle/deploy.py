@@ -1,0 +1,210 @@
+"""Deploy an environment around its running jobs: show, drain, deploy, start, watch."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from millrace.lifecycle.changes import (
+    JobChange,
+    StackChange,
+    Template,
+    differences,
+    job_change,
+    stack_change,
+    stream_names,
+)
+from millrace.lifecycle.deployed import outputs, split_url
+from millrace.lifecycle.health import wait_until_healthy
+from millrace.lifecycle.problems import AwsError, told
+from millrace.lifecycle.verbs import Aws, execute
+
+_STOPPED = ("STOPPED", "CREATED")
+_APPLICATION_SECONDS = 600
+
+
+class DeployError(RuntimeError):
+    """A deployment that stopped half way; says where, and what to do."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """All that a deployment would change.
+
+    Attributes
+    ----------
+    numbers
+        By job: ``path: old → new`` of its launch document, which holds every planned number.
+    """
+
+    stacks: tuple[StackChange, ...]
+    jobs: tuple[JobChange, ...]
+    numbers: Mapping[str, tuple[str, ...]]
+
+    def __bool__(self) -> bool:
+        return any(self.stacks) or any(job.after != "leave" for job in self.jobs)
+
+
+def changes(aws: Aws, assembly: Path) -> Changes:
+    """Compare a cloud assembly with what is deployed.
+
+    Parameters
+    ----------
+    assembly
+        The folder that ``cdk synth`` wrote.
+
+    Raises
+    ------
+    AwsError
+        AWS refused a question.
+    """
+    names = aws.names
+    new = {
+        file.name.removesuffix(".template.json"): json.loads(file.read_text())
+        for file in sorted(assembly.glob(f"{names.prefix}-*.template.json"))
+    }
+    with told("reading the deployed templates"):
+        old = {stack: _template(aws.client("cloudformation"), stack) for stack in new}
+    sources = (_sources(old), _sources(new))
+    jobs, numbers = [], {}
+    for job in names.environment.jobs:
+        stack = names.stack(f"job-{job}")
+        url = new[stack]["Outputs"]["LaunchDocument"]["Value"]
+        document = json.loads((assembly / f"asset.{url.rsplit('/', 1)[1]}").read_text())
+        old_url, old_document = _deployed_document(aws, stack) if old[stack] is not None else (None, None)
+        jobs.append(
+            job_change(
+                job,
+                stack=(old[stack], new[stack]),
+                document=(old_document, document),
+                document_url=(old_url, url),
+                sources=sources,
+            )
+        )
+        if old_document is not None:
+            numbers[job] = tuple(
+                f"{path}: {before} → {after}" for path, before, after in differences(old_document, document)
+            )
+    return Changes(
+        stacks=tuple(stack_change(stack, old[stack], template) for stack, template in new.items()),
+        jobs=tuple(jobs),
+        numbers=numbers,
+    )
+
+
+def apply(
+    aws: Aws, found: Changes, *, cdk_deploy: Callable[[], None], progress: Callable[[str], None]
+) -> tuple[str, ...]:
+    """Drain what must be, deploy, start, and watch until the jobs are healthy.
+
+    A job that somebody had stopped stays stopped.
+
+    Parameters
+    ----------
+    cdk_deploy
+        Deploys the assembly; raises :class:`DeployError`.
+    progress
+        Called with a line whenever something new happens.
+
+    Returns
+    -------
+    tuple of str
+        The jobs that were started.
+
+    Raises
+    ------
+    DeployError
+        A job could not be drained or started, or did not become healthy.
+    AwsError, NotDeployedError
+        AWS refused a call.
+    """
+    stopped = {
+        change.job
+        for change in found.jobs
+        if change.after == "restart" and _verb(aws, change.job, "status", progress)["wish"] != "running"
+    }
+    for change in found.jobs:
+        if change.before == "drain":
+            _verb(aws, change.job, "drain", progress)
+            _stop_application(aws, change.job, progress)
+    progress("deploying")
+    cdk_deploy()
+    started = []
+    for change in found.jobs:
+        if change.after == "leave":
+            continue
+        if change.job in stopped:
+            progress(f"{change.job}: stays stopped, as it was")
+            continue
+        if change.after == "restart" and change.before == "leave":
+            _verb(aws, change.job, "drain", progress)
+        began = time.time()
+        _verb(aws, change.job, "start", progress)
+        wait_until_healthy(aws, change.job, since=began, progress=progress)
+        started.append(change.job)
+    return tuple(started)
+
+
+def _verb(aws: Aws, job: str, verb: Any, progress: Callable[[str], None]) -> dict[str, Any]:
+    done = execute(aws, job, verb, progress=lambda phrase: progress(f"{job}: {phrase}"), reason="deployment")
+    if not done.ok:
+        raise DeployError(
+            f"{verb} of {job} failed: {done.outcome}: {done.message}; look at it with "
+            f"`millrace status --env {aws.names.environment.name} {job}`, then deploy again"
+        )
+    return done.answer
+
+
+def _stop_application(aws: Aws, job: str, progress: Callable[[str], None]) -> None:
+    """Stop an EMR Serverless application, which takes changes only then."""
+    with told(f"stopping the application of {job}"):
+        application = outputs(aws.client("cloudformation"), aws.names.stack(f"job-{job}")).get(
+            "ApplicationId"
+        )
+        if application is None:
+            return
+        emr = aws.client("emr-serverless")
+        progress(f"{job}: stopping its application")
+        if emr.get_application(applicationId=application)["application"]["state"] not in _STOPPED:
+            emr.stop_application(applicationId=application)
+        deadline = time.monotonic() + _APPLICATION_SECONDS
+        while (
+            state := emr.get_application(applicationId=application)["application"]["state"]
+        ) not in _STOPPED:
+            if time.monotonic() > deadline:
+                raise DeployError(
+                    f"application {application} of {job} is still {state}: stop it, deploy again"
+                )
+            time.sleep(2)
+
+
+def _template(cloudformation: Any, stack: str) -> Template | None:
+    try:
+        body = cloudformation.get_template(StackName=stack, TemplateStage="Original")["TemplateBody"]
+    except ClientError as error:
+        if "does not exist" in error.response["Error"].get("Message", ""):
+            return None
+        raise
+    return dict(json.loads(body) if isinstance(body, str) else body)
+
+
+def _sources(templates: Mapping[str, Template | None]) -> frozenset[str]:
+    return frozenset[str]().union(*(stream_names(template) for template in templates.values()))
+
+
+def _deployed_document(aws: Aws, stack: str) -> tuple[str | None, dict[str, Any] | None]:
+    with told(f"reading the launch document of {stack}"):
+        url = outputs(aws.client("cloudformation"), stack).get("LaunchDocument")
+        if url is None:
+            return None, None
+        bucket, key = split_url(url)
+        return url, json.loads(aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read())
+
+
+__all__ = ["AwsError", "Changes", "DeployError", "apply", "changes"]

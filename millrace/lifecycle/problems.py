@@ -1,0 +1,144 @@
+"""What AWS refuses, as one message with what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    NoRegionError,
+    PartialCredentialsError,
+    ProfileNotFound,
+    ReadTimeoutError,
+    SSOError,
+    TokenRetrievalError,
+)
+
+from millrace.lifecycle.deployed import NotDeployedError
+
+_SIGN_IN = "sign in again (`aws sso login`, or set AWS_PROFILE or AWS_ACCESS_KEY_ID) and repeat the command"
+
+_EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired")
+_UNKNOWN = (
+    "InvalidClientTokenId",
+    "InvalidAccessKeyId",
+    "UnrecognizedClientException",
+    "SignatureDoesNotMatch",
+    "InvalidSignatureException",
+    "AuthFailure",
+    "MissingAuthenticationToken",
+)
+_DENIED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "UnauthorizedException")
+_QUOTA = (
+    "LimitExceededException",
+    "ResourceNumberLimitExceededException",
+    "ServiceQuotaExceededException",
+    "ExecutionLimitExceeded",
+    "TooManyRequestsQuota",
+)
+_THROTTLED = (
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequestsException",
+    "RequestLimitExceeded",
+    "SlowDown",
+)
+_MISSING_MACHINE = ("StateMachineDoesNotExist", "ExecutionDoesNotExist")
+
+
+class AwsError(RuntimeError):
+    """Something that AWS refused or that could not be reached; the message says what to do."""
+
+
+def explain(error: BotoCoreError | ClientError, doing: str) -> AwsError:
+    """Turn an error of boto3 into one message.
+
+    Parameters
+    ----------
+    error
+        As boto3 raised it.
+    doing
+        What was attempted, such as ``reading stack flights-dev-storage``.
+
+    Returns
+    -------
+    AwsError
+        To be raised in its place.
+    """
+    if isinstance(error, ClientError):
+        return AwsError(f"{doing}: {_of_service(error)}")
+    if isinstance(error, NoCredentialsError | PartialCredentialsError):
+        return AwsError(f"{doing}: there are no complete AWS credentials; {_SIGN_IN}")
+    if isinstance(error, SSOError | TokenRetrievalError):
+        return AwsError(f"{doing}: the sign-in has run out; {_SIGN_IN}")
+    if isinstance(error, ProfileNotFound):
+        return AwsError(f"{doing}: {error}; set AWS_PROFILE to one of `aws configure list-profiles`")
+    if isinstance(error, NoRegionError):
+        return AwsError(f"{doing}: no region is set; write `region:` into the environment file")
+    if isinstance(error, EndpointConnectionError | ConnectTimeoutError | ReadTimeoutError):
+        return AwsError(f"{doing}: {error}; check the network, proxies and AWS_ENDPOINT_URL")
+    return AwsError(f"{doing}: {error}")
+
+
+def _of_service(error: ClientError) -> str:
+    code = error.response["Error"].get("Code", "")
+    message = error.response["Error"].get("Message", "")
+    action = error.operation_name
+    if code in _EXPIRED or "expired" in message.lower():
+        return f"the credentials have expired; {_SIGN_IN}"
+    if code in _UNKNOWN:
+        return f"AWS does not know these credentials ({code}); {_SIGN_IN}"
+    if code in _DENIED:
+        return f"access denied to {action}: {message}; ask for that permission, or sign in with another role"
+    if code in _QUOTA:
+        return f"a quota is used up ({message}); raise it in the Service Quotas console, or ask for less"
+    if code in _THROTTLED:
+        return f"AWS is throttling {action}; wait a minute and repeat the command"
+    if code in _MISSING_MACHINE:
+        return f"{message}; deploy the environment first: `millrace deploy --env ENV`"
+    return f"{action} was refused: {code}: {message}"
+
+
+@contextmanager
+def told(doing: str) -> Iterator[None]:
+    """Raise what boto3 raises inside as an :class:`AwsError`; what is not deployed passes as it is."""
+    try:
+        yield
+    except (BotoCoreError, ClientError) as error:
+        raise explain(error, doing) from error
+
+
+def check_bootstrapped(ssm: object, *, account: str, region: str, qualifier: str = "hnb659fds") -> None:
+    """Make sure that CDK's own stack is there.
+
+    Parameters
+    ----------
+    ssm
+        A boto3 client.
+    qualifier
+        Of the bootstrap; CDK's default.
+
+    Raises
+    ------
+    NotDeployedError
+        It is not; holds the command that makes it.
+    AwsError
+        AWS refused the question.
+    """
+    name = f"/cdk-bootstrap/{qualifier}/version"
+    try:
+        ssm.get_parameter(Name=name)  # type: ignore[attr-defined]  # clients have no static type
+    except ClientError as error:
+        if error.response["Error"]["Code"] == "ParameterNotFound":
+            raise NotDeployedError(
+                f"account {account} is not bootstrapped for CDK in {region}: run "
+                f"`npx cdk bootstrap aws://{account}/{region}` once, with an administrator's credentials"
+            ) from None
+        raise explain(error, f"reading {name}") from error
+    except BotoCoreError as error:
+        raise explain(error, f"reading {name}") from error

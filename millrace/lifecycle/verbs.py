@@ -1,0 +1,189 @@
+"""Start a job's state machine and follow it.
+
+The machines decide (``docs/adr/0300-one-state-machine-per-job.md``); this module asks and watches.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import boto3
+
+from millrace.config.names import Names
+from millrace.lifecycle.deployed import NotDeployedError, outputs
+from millrace.lifecycle.problems import AwsError, told
+
+Verb = Literal["start", "stop", "drain", "status"]
+
+_POLL_SECONDS = 1.0
+
+PHRASES = {
+    "WantRunning": "noting that it is to run",
+    "WantStopped": "noting that it is to stay stopped",
+    "ListRuns": "looking at its runs",
+    "StartRun": "starting a run",
+    "WaitForStart": "waiting until the run is running",
+    "Measure": "measuring the slowest batch of the last hour",
+    "StopRun": "asking the run to end",
+    "WaitForEnd": "waiting until the run has ended",
+    "Revoked": "somebody stopped it meanwhile: stopping the new run",
+}
+"""What people read when the machine enters a state; other states are no news."""
+
+
+@dataclass(frozen=True)
+class Aws:
+    """Where an environment is deployed.
+
+    Attributes
+    ----------
+    client
+        Makes a boto3 client of a service for the environment's region.
+    """
+
+    names: Names
+    client: Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a machine answered.
+
+    Attributes
+    ----------
+    ok
+        Whether it succeeded.
+    outcome
+        Such as ``running``, ``already-running``, ``stopped``, ``status``; an error's name otherwise.
+    message
+        For people.
+    answer
+        All of it, for scripts.
+    """
+
+    job: str
+    ok: bool
+    outcome: str
+    message: str
+    answer: dict[str, Any]
+
+
+def connect(names: Names) -> Aws:
+    """Return clients for an environment, after a look at whose credentials these are.
+
+    Raises
+    ------
+    AwsError
+        No or expired credentials, or another account's.
+    """
+    environment = names.environment
+
+    def client(service: str) -> Any:
+        make: Any = boto3.client  # the service is not known to the type checker
+        return make(service, region_name=environment.region)
+
+    with told("asking AWS whose credentials these are"):
+        account = client("sts").get_caller_identity()["Account"]
+    if environment.account is not None and account != environment.account:
+        raise AwsError(
+            f"environment {environment.name} belongs to account {environment.account}, and these credentials "
+            f"to {account}: sign in to the other one (AWS_PROFILE)"
+        )
+    return Aws(Names(environment, account), client)
+
+
+def machine_arn(aws: Aws, job: str) -> str:
+    """Find a job's state machine.
+
+    Raises
+    ------
+    NotDeployedError
+        The job's stack is not deployed, or was by a version without state machines.
+    AwsError
+        AWS refused the question.
+    """
+    stack = aws.names.stack(f"job-{job}")
+    with told(f"reading stack {stack}"):
+        arn = outputs(aws.client("cloudformation"), stack).get("StateMachineArn")
+    if arn is None:
+        raise NotDeployedError(
+            f"stack {stack} has no output StateMachineArn: deploy it with this version "
+            f"(`millrace deploy --env {aws.names.environment.name}`)"
+        )
+    return arn
+
+
+def execute(
+    aws: Aws,
+    job: str,
+    verb: Verb,
+    *,
+    progress: Callable[[str], None],
+    grace_seconds: int | None = None,
+    reason: str = "asked for on the command line",
+    poll_seconds: float = _POLL_SECONDS,
+) -> Outcome:
+    """Run a verb to its end.
+
+    Parameters
+    ----------
+    progress
+        Called with a phrase whenever something new happens.
+    grace_seconds
+        For ``stop`` and ``drain`` on EMR Serverless, 15 to 1800; left out, the machine measures it.
+    poll_seconds
+        How often the execution is looked at.
+
+    Raises
+    ------
+    NotDeployedError
+        There is no such machine.
+    AwsError
+        AWS refused a call.
+    """
+    arn = machine_arn(aws, job)
+    client = aws.client("stepfunctions")
+    given: dict[str, Any] = {"verb": verb, "reason": reason}
+    if grace_seconds is not None:
+        given["grace_seconds"] = grace_seconds
+    with told(f"starting the state machine of {job}"):
+        execution = client.start_execution(stateMachineArn=arn, input=json.dumps(given))["executionArn"]
+    with told(f"watching the state machine of {job}"):
+        entered = _entered(client, execution)
+        while True:
+            found = client.describe_execution(executionArn=execution)
+            for state in entered():
+                if state in PHRASES:
+                    progress(PHRASES[state])
+            if found["status"] != "RUNNING":
+                return _outcome(job, execution, found)
+            time.sleep(poll_seconds)
+
+
+def _entered(client: Any, execution: str) -> Callable[[], Iterator[str]]:
+    seen = 0
+
+    def news() -> Iterator[str]:
+        nonlocal seen
+        pages = client.get_paginator("get_execution_history").paginate(executionArn=execution)
+        for event in (event for page in pages for event in page["events"]):
+            if event["id"] > seen:
+                seen = event["id"]
+                if "stateEnteredEventDetails" in event:
+                    yield event["stateEnteredEventDetails"]["name"]
+
+    return news
+
+
+def _outcome(job: str, execution: str, found: dict[str, Any]) -> Outcome:
+    if found["status"] == "SUCCEEDED":
+        answer = {**json.loads(found["output"]), "execution": execution}
+        return Outcome(job, True, str(answer["outcome"]), str(answer["message"]), answer)
+    error = found.get("error") or found["status"]
+    cause = found.get("cause") or f"the execution {execution} ended as {found['status']}"
+    answer = {"outcome": error, "message": cause, "execution": execution}
+    return Outcome(job, False, str(error), str(cause), answer)

@@ -1,0 +1,230 @@
+"""What Glue and EMR Serverless answer in each case."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+GLUE, EMR = "departures", "flights"
+JOBS = (GLUE, EMR)
+
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One execution.
+
+    Attributes
+    ----------
+    answers
+        By state: the answer to the first try, to the first retry and so on. LocalStack
+        gives the same ones again whenever a state is entered anew.
+    wish
+        The parameter before the execution; ``None`` deletes it, ``unchanged`` leaves it.
+    """
+
+    name: str
+    job: str
+    input: dict[str, Any]
+    answers: dict[str, list[Answer]] = field(default_factory=dict)
+    wish: str | None = None
+
+
+def gives(**content: Any) -> Answer:
+    return {"Return": content}
+
+
+def throws(error: str, cause: str = "no") -> Answer:
+    return {"Throw": {"Error": error, "Cause": cause}}
+
+
+def ago(minutes: float) -> str:
+    return (datetime.now(UTC) - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def runs(job: str, *found: tuple[str, str, float]) -> Answer:
+    """Answer of ListRuns: id, state, minutes since the start."""
+    keys = ("Id", "JobRunState", "StartedOn") if job == GLUE else ("Id", "State", "CreatedAt")
+    return gives(JobRuns=[dict(zip(keys, (run, state, ago(age)), strict=True)) for run, state, age in found])
+
+
+def look(job: str, state: str, detail: str | None = None) -> Answer:
+    key, why = ("JobRunState", "ErrorMessage") if job == GLUE else ("State", "StateDetails")
+    return gives(JobRun={key: state} | ({why: detail} if detail else {}))
+
+
+def verb(name: str, **more: Any) -> dict[str, Any]:
+    return {"verb": name, "poll_seconds": 1, "patience_seconds": 20, **more}
+
+
+LONG_AGO = 60 * 24 * 9
+BEGUN = gives(JobRunId="new")
+ENDED = {GLUE: "FAILED", EMR: "FAILED"}
+BUSY = {GLUE: "Glue.ConcurrentRunsExceededException", EMR: "EmrServerless.ConflictException"}
+ENDING = {GLUE: "STOPPING", EMR: "CANCELLING"}
+MEASURED = {
+    "Measure": [gives(QueryId="q")],
+    "ReadMeasure": [gives(Status="Complete", Results=[[{"Field": "slowest", "Value": "200"}]])],
+}
+
+
+def _both(job: str) -> list[Case]:
+    none = [runs(job)]
+    old = [runs(job, ("old", ENDED[job], LONG_AGO))]
+    running = [runs(job, ("run", "RUNNING", LONG_AGO), ("old", ENDED[job], LONG_AGO + 1))]
+    ending = [runs(job, ("run", ENDING[job], LONG_AGO))]
+    odd = [runs(job, ("run", "HIBERNATING", LONG_AGO))]
+    crashed = [runs(job, *((f"run{n}", ENDED[job], 10.0 * n + 1) for n in range(5)))]
+    four = [runs(job, *((f"run{n}", ENDED[job], 10.0 * n + 1) for n in range(4)), ("old", ENDED[job], 61.0))]
+    measured = MEASURED if job == EMR else {}
+    return [
+        Case("status-never-asked", job, verb("status"), {"ListRuns": none}),
+        Case("status-running", job, verb("status"), {"ListRuns": running}, "running"),
+        Case("unknown-verb", job, verb("pause")),
+        Case(
+            "start",
+            job,
+            verb("start"),
+            {"ListRuns": old, "StartRun": [BEGUN], "LookAtRun": [look(job, "RUNNING")]},
+        ),
+        Case("start-when-running", job, verb("start"), {"ListRuns": running}, "stopped"),
+        Case("start-when-unknown", job, verb("start"), {"ListRuns": odd}),
+        Case("start-while-ending", job, verb("start", patience_seconds=3), {"ListRuns": ending}),
+        Case(
+            "start-beside-another",
+            job,
+            verb("start", patience_seconds=3),
+            {"ListRuns": old, "StartRun": [throws(BUSY[job])]},
+        ),
+        Case(
+            "start-throttled",
+            job,
+            verb("start", patience_seconds=90),
+            {
+                "ListRuns": [throws("Any.ThrottlingException", "Rate exceeded"), *none],
+                "StartRun": [throws("Any.ThrottlingException", "Rate exceeded")] * 2 + [BEGUN],
+                "LookAtRun": [throws("Any.InternalServerException"), look(job, "RUNNING")],
+            },
+        ),
+        Case(
+            "start-ends-at-once",
+            job,
+            verb("start"),
+            {"ListRuns": none, "StartRun": [BEGUN], "LookAtRun": [look(job, "FAILED", "no such bucket")]},
+        ),
+        Case(
+            "start-never-runs",
+            job,
+            verb("start", patience_seconds=2),
+            {"ListRuns": none, "StartRun": [BEGUN], "LookAtRun": [look(job, "SCHEDULED")]},
+        ),
+        Case(
+            "start-denied",
+            job,
+            verb("start"),
+            {
+                "ListRuns": none,
+                "StartRun": [
+                    throws(
+                        "Glue.AccessDeniedException" if job == GLUE else "EmrServerless.AccessDeniedException"
+                    )
+                ],
+            },
+        ),
+        Case("stop-when-stopped", job, verb("stop"), {"ListRuns": old}, "running"),
+        Case(
+            "stop",
+            job,
+            verb("stop", patience_seconds=4),
+            {"ListRuns": running, "StopRun": [gives()], **measured},
+            "running",
+        ),
+        Case("stop-while-ending", job, verb("stop", patience_seconds=3), {"ListRuns": ending}, "running"),
+        Case(
+            "drain",
+            job,
+            verb("drain", patience_seconds=3),
+            {"ListRuns": running, "StopRun": [gives()]},
+            "running",
+        ),
+        Case("restart-not-wanted", job, verb("restart"), {"ListRuns": old}, "stopped"),
+        Case("restart-never-asked", job, verb("restart"), {"ListRuns": old}),
+        Case("restart-when-running", job, verb("restart"), {"ListRuns": running}, "running"),
+        Case(
+            "restart",
+            job,
+            verb("restart", reason="run old ended as FAILED"),
+            {"ListRuns": four, "StartRun": [BEGUN], "LookAtRun": [look(job, "RUNNING")]},
+            "running",
+        ),
+        Case(
+            "restart-too-often", job, verb("restart", reason="run0 ended"), {"ListRuns": crashed}, "running"
+        ),
+        Case(
+            "start-too-often-by-hand",
+            job,
+            verb("start"),
+            {"ListRuns": crashed, "StartRun": [BEGUN], "LookAtRun": [look(job, "RUNNING")]},
+        ),
+        Case(
+            "restart-denied",
+            job,
+            verb("restart"),
+            {
+                "ListRuns": none,
+                "StartRun": [
+                    throws(
+                        "Glue.InvalidInputException" if job == GLUE else "EmrServerless.ValidationException",
+                        "bad",
+                    )
+                ],
+            },
+            "running",
+        ),
+        Case(
+            "restart-overtaken-by-stop",
+            job,
+            verb("restart", poll_seconds=2, patience_seconds=8),
+            {"ListRuns": none, "StartRun": [throws("Any.ThrottlingException")] * 3 + [BEGUN]},
+            "running",
+        ),
+    ]
+
+
+CASES = [
+    *_both(GLUE),
+    *_both(EMR),
+    Case(
+        "stop-with-grace",
+        EMR,
+        verb("stop", grace_seconds=7200, patience_seconds=3),
+        {"ListRuns": [runs(EMR, ("run", "RUNNING", 5))], "StopRun": [gives()]},
+    ),
+    Case(
+        "stop-unmeasured",
+        EMR,
+        verb("stop", patience_seconds=3),
+        {
+            "ListRuns": [runs(EMR, ("run", "RUNNING", 5))],
+            "Measure": [throws("CloudWatchLogs.ResourceNotFoundException")] * 2,
+            "StopRun": [gives()],
+        },
+    ),
+    Case(
+        "stop-ended-meanwhile",
+        EMR,
+        verb("stop", grace_seconds=60, patience_seconds=3),
+        {
+            "ListRuns": [runs(EMR, ("run", "RUNNING", 5))],
+            "StopRun": [throws("EmrServerless.ValidationException")],
+        },
+    ),
+    Case(
+        "many-pages",
+        EMR,
+        verb("status"),
+        {"ListRuns": [{"Return": {**runs(EMR, ("run", "RUNNING", 5))["Return"], "NextToken": "page2"}}]},
+    ),
+]

@@ -1,0 +1,131 @@
+"""What a deployment asks of running jobs, decided from templates and launch documents."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from millrace.lifecycle.changes import differences, job_change, stack_change, stream_names
+
+APPLICATION = {
+    "Type": "AWS::EMRServerless::Application",
+    "Properties": {"MaximumCapacity": {"Cpu": "8 vCPU"}},
+}
+GLUE = {"Type": "AWS::Glue::Job", "Properties": {"NumberOfWorkers": 3}}
+ROLE = {
+    "Type": "AWS::IAM::Policy",
+    "Properties": {
+        "PolicyDocument": {
+            "Statement": [
+                {
+                    "Effect": "Allow",
+                    "Action": ["s3:GetObject", "s3:PutObject"],
+                    "Resource": "arn:aws:s3:::lake/*",
+                }
+            ]
+        }
+    },
+}
+DOCUMENT: dict[str, Any] = {
+    "workers": {"max": 3},
+    "settings": {
+        "queries": [
+            {"name": "land", "source": {"kind": "kinesis", "stream": "p-clicks", "records_per_shard": 1000}},
+            {"name": "derive", "source_table": "t"},
+        ]
+    },
+}
+STREAMS = frozenset({"p-clicks", "p-other"})
+
+
+def template(**resources: Any) -> dict[str, Any]:
+    return {"Resources": resources}
+
+
+def change(old: Any, new: Any, **given: Any) -> Any:
+    settings: dict[str, Any] = {
+        "document": (DOCUMENT, DOCUMENT),
+        "document_url": ("s3://a/1", "s3://a/1"),
+        "sources": (STREAMS, STREAMS),
+    }
+    return job_change("clicks", stack=(old, new), **(settings | given))
+
+
+def test_what_does_not_change_is_left_alone() -> None:
+    found = change(template(App=APPLICATION), template(App=copy.deepcopy(APPLICATION)))
+    assert (found.before, found.after, found.why) == ("leave", "leave", ())
+
+
+def test_a_new_job_is_started() -> None:
+    found = change(None, template(App=APPLICATION), document=(None, DOCUMENT), document_url=(None, "u"))
+    assert (found.before, found.after) == ("leave", "start")
+
+
+def test_an_application_that_changes_is_drained_first() -> None:
+    larger = copy.deepcopy(APPLICATION)
+    larger["Properties"]["MaximumCapacity"]["Cpu"] = "16 vCPU"  # type: ignore[index]
+    found = change(template(App=APPLICATION), template(App=larger))
+    assert (found.before, found.after) == ("drain", "restart")
+    assert "EMR Serverless refuses" in found.why[0]
+
+
+def test_a_replaced_application_is_drained_first() -> None:
+    found = change(template(App=APPLICATION), template(App2=APPLICATION))
+    assert found.before == "drain"
+
+
+def test_a_stream_that_goes_drains_its_readers_only() -> None:
+    gone = (STREAMS, frozenset({"p-other"}))
+    found = change(template(Job=GLUE), template(Job=GLUE), sources=gone)
+    assert (found.before, found.after, found.why) == ("drain", "restart", ("stream p-clicks goes",))
+    other = (STREAMS, frozenset({"p-clicks"}))
+    assert change(template(Job=GLUE), template(Job=GLUE), sources=other).before == "leave"
+
+
+def test_new_code_restarts_after_the_deployment() -> None:
+    found = change(template(Job=GLUE), template(Job=GLUE), document_url=("s3://a/1", "s3://a/2"))
+    assert (found.before, found.after) == ("leave", "restart")
+
+
+def test_streams_and_topics_are_found_by_name() -> None:
+    found = stream_names(
+        template(
+            A={"Type": "AWS::Kinesis::Stream", "Properties": {"Name": "p-clicks"}},
+            B={"Type": "AWS::MSK::Topic", "Properties": {"TopicName": "flights"}},
+            C=GLUE,
+        )
+    )
+    assert found == {"p-clicks", "flights"}
+    assert stream_names(None) == frozenset()
+
+
+def test_numbers_are_told_by_path() -> None:
+    new = copy.deepcopy(DOCUMENT)
+    new["workers"]["max"] = 5
+    new["settings"]["queries"][0]["source"]["records_per_shard"] = 2000
+    assert list(differences(DOCUMENT, new)) == [
+        ("settings.queries[0].source.records_per_shard", 1000, 2000),
+        ("workers.max", 3, 5),
+    ]
+
+
+def test_permissions_are_told_as_statements() -> None:
+    wider = copy.deepcopy(ROLE)
+    statement = wider["Properties"]["PolicyDocument"]["Statement"][0]  # type: ignore[index]
+    statement["Action"] = "s3:*"
+    statement["Condition"] = {"Bool": {"aws:SecureTransport": "true"}}
+    found = stack_change("s", template(Policy=ROLE, Job=GLUE), template(Policy=wider, App=APPLICATION))
+    assert found.resources == ("+ AWS::EMRServerless::Application App", "- AWS::Glue::Job Job")
+    assert found.permissions == (
+        "- Allow s3:GetObject, s3:PutObject on arn:aws:s3:::lake/*",
+        '+ Allow s3:* on arn:aws:s3:::lake/* when {"Bool": {"aws:SecureTransport": "true"}}',
+    )
+    assert not stack_change("s", template(Policy=ROLE), template(Policy=ROLE))
+    assert stack_change("s", None, template())
+
+
+def test_a_changed_resource_names_its_properties() -> None:
+    larger = copy.deepcopy(GLUE)
+    larger["Properties"]["NumberOfWorkers"] = 9  # type: ignore[index]
+    found = stack_change("s", template(Job=GLUE), template(Job=larger))
+    assert found.resources == ("~ AWS::Glue::Job Job: NumberOfWorkers",)

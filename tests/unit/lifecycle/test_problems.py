@@ -1,0 +1,203 @@
+"""What AWS refuses becomes one message: real errors of botocore, raised by real answers over HTTP."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from millrace.cli import main
+from millrace.lifecycle.deployed import NotDeployedError
+from millrace.lifecycle.problems import check_bootstrapped, told
+
+ROOT = Path(__file__).parents[3]
+ENVIRONMENT = """
+extends: base
+account: "{account}"
+streams:
+  clicks: {{kind: kinesis, traffic: {{records_per_second: 10, record_size: 500B}}}}
+jobs:
+  clicks:
+    engine: glue
+    rate: {{records_per_second_per_core: 5000}}
+    queries:
+      land: {{kind: land, source: clicks, table: clicks_landed, schema: pipelines/clicks/schemas/click.ddl}}
+"""
+
+
+def millrace(*arguments: str) -> tuple[int, str, str]:
+    out, err = StringIO(), StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.chdir(ROOT)
+        patch.setattr(sys, "argv", ["millrace", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return int(ended.value.code or 0), out.getvalue(), err.getvalue()
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    yield "http://{}:{}".format(*server.get_host_and_port())
+    server.stop()
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """No credentials but those that a test sets, and no second tries."""
+    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    boto3.DEFAULT_SESSION = None
+    return monkeypatch
+
+
+def signed_in(aws: pytest.MonkeyPatch, endpoint: str) -> None:
+    aws.setenv("AWS_ACCESS_KEY_ID", "test")
+    aws.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    aws.setenv("AWS_ENDPOINT_URL", endpoint)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> str:
+    """An environment of the account that moto's server has."""
+    file = tmp_path / "tried.yaml"
+    file.write_text(ENVIRONMENT.format(account="123456789012").replace("extends: base", "project: tried"))
+    return str(file)
+
+
+def refusing(status: int, code: str, message: str) -> ThreadingHTTPServer:
+    """Start a server that refuses everything the way STS does."""
+
+    class Refusal(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = (
+                f"<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message>"
+                "</Error><RequestId>1</RequestId></ErrorResponse>"
+            ).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "text/xml")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusal)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message", "said"),
+    [
+        (
+            403,
+            "ExpiredToken",
+            "The security token included in the request is expired",
+            "credentials have expired",
+        ),
+        (403, "InvalidClientTokenId", "The security token is invalid", "does not know these credentials"),
+        (403, "SignatureDoesNotMatch", "Check your key", "does not know these credentials"),
+        (403, "AccessDenied", "User x is not authorized", "access denied to GetCallerIdentity"),
+        (400, "Throttling", "Rate exceeded", "is throttling GetCallerIdentity; wait"),
+        (400, "LimitExceededException", "too many", "a quota is used up"),
+        (400, "Odd", "unheard of", "GetCallerIdentity was refused: Odd: unheard of"),
+    ],
+)
+def test_a_refusal_is_one_message_and_status_1(
+    aws: pytest.MonkeyPatch, environment: str, status: int, code: str, message: str, said: str
+) -> None:
+    server = refusing(status, code, message)
+    signed_in(aws, f"http://127.0.0.1:{server.server_port}")
+    try:
+        ended, out, err = millrace("start", "--env", environment, "clicks")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert (ended, out) == (1, "")
+    assert said in err
+    assert "Traceback" not in err
+    assert err.startswith("millrace start: asking AWS whose credentials these are: ")
+
+
+def test_without_credentials_it_says_how_to_sign_in(aws: pytest.MonkeyPatch, environment: str) -> None:
+    ended, _, err = millrace("status", "--env", environment, "clicks")
+    assert ended == 1
+    assert "no complete AWS credentials; sign in again" in err
+
+
+def test_an_unknown_profile_is_told(aws: pytest.MonkeyPatch, environment: str) -> None:
+    aws.setenv("AWS_PROFILE", "nobody")
+    ended, _, err = millrace("status", "--env", environment, "clicks")
+    assert ended == 1
+    assert "nobody" in err
+    assert "aws configure list-profiles" in err
+
+
+def test_an_address_that_does_not_answer_is_told(aws: pytest.MonkeyPatch, environment: str) -> None:
+    signed_in(aws, "http://127.0.0.1:9")
+    ended, _, err = millrace("status", "--env", environment, "clicks")
+    assert ended == 1
+    assert "check the network" in err
+
+
+def test_another_account_is_refused(aws: pytest.MonkeyPatch, moto: str) -> None:
+    signed_in(aws, moto)
+    ended, _, err = millrace("start", "--env", "dev", "departures")
+    assert ended == 1
+    assert "belongs to account 111122223333, and these credentials to 123456789012" in err
+
+
+def test_a_stack_that_is_not_there_is_told(aws: pytest.MonkeyPatch, moto: str, environment: str) -> None:
+    signed_in(aws, moto)
+    ended, _, err = millrace("start", "--env", environment, "clicks")
+    assert ended == 1
+    assert re.search(r"stack tried-tried-job-clicks is not deployed: .*`millrace deploy", err)
+
+
+def test_a_stack_of_an_older_version_is_told(aws: pytest.MonkeyPatch, moto: str, environment: str) -> None:
+    signed_in(aws, moto)
+    cloudformation = boto3.client("cloudformation", region_name="us-east-1")
+    body = '{"Resources": {"T": {"Type": "AWS::SNS::Topic"}}}'
+    cloudformation.create_stack(StackName="tried-tried-job-clicks", TemplateBody=body)
+    try:
+        ended, _, err = millrace("stop", "--env", environment, "clicks")
+    finally:
+        cloudformation.delete_stack(StackName="tried-tried-job-clicks")
+    assert ended == 1
+    assert "has no output StateMachineArn" in err
+
+
+def test_an_account_without_bootstrap_is_told(aws: pytest.MonkeyPatch, moto: str) -> None:
+    signed_in(aws, moto)
+    ssm = boto3.client("ssm", region_name="us-east-1")
+    with pytest.raises(NotDeployedError, match=r"cdk bootstrap aws://123456789012/us-east-1"):
+        check_bootstrapped(ssm, account="123456789012", region="us-east-1")
+    ssm.put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="30", Type="String")
+    check_bootstrapped(ssm, account="123456789012", region="us-east-1")
+
+
+def test_only_what_aws_says_is_translated() -> None:
+    with pytest.raises(KeyError), told("anything"):
+        raise KeyError("a mistake of ours")
+
+
+def test_an_unknown_job_is_the_callers_mistake() -> None:
+    ended, out, err = millrace("start", "--env", "dev", "departure")
+    assert (ended, out) == (2, "")
+    assert err == "environment dev: JOB is departure; allowed: one of departures, flights\n"
