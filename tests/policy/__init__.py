@@ -1,0 +1,1 @@
+"""What scanners and our own rules say of the templates of every environment."""

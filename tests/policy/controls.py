@@ -1,0 +1,403 @@
+"""Every control whose loss has to be noticed, and the change that takes it away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.policy.mutations import Append, Mutation, Put, Remove
+
+BUCKET = "AWS::S3::Bucket"
+GLUE = "AWS::Glue::Job"
+EMR = "AWS::EMRServerless::Application"
+MSK = "AWS::MSK::Cluster"
+ROLE = "AWS::IAM::Role"
+POLICY = "AWS::IAM::Policy"
+KEY = "AWS::KMS::Key"
+ENDPOINT = "AWS::EC2::VPCEndpoint"
+MACHINE = "AWS::StepFunctions::StateMachine"
+SECURITY = "AWS::Glue::SecurityConfiguration"
+
+STATEMENTS = ("Properties", "PolicyDocument", "Statement")
+TRUST = ("Properties", "AssumeRolePolicyDocument", "Statement")
+ENCRYPTION = ("Properties", "BucketEncryption", "ServerSideEncryptionConfiguration", 0)
+ALLOW: dict[str, Any] = {"Effect": "Allow"}
+TO_SERVICE: dict[str, Any] = {"Effect": "Allow", "Principal": {"Service": "states.amazonaws.com"}}
+ANYWHERE = "0.0.0.0/0"
+EVERYBODY = {"Effect": "Allow", "Principal": "*", "Resource": "*"}
+ALL_TRAFFIC = {"CidrIp": ANYWHERE, "IpProtocol": "-1"}
+
+DATA = (
+    BUCKET,
+    "AWS::Kinesis::Stream",
+    KEY,
+    MSK,
+    "AWS::MSK::Topic",
+    "AWS::Glue::Database",
+    "AWS::Logs::LogGroup",
+)
+
+STORAGE = (
+    Mutation(
+        "bucket: the environment's key", BUCKET, ENCRYPTION[:2], Remove(), ("Lake", "Check", "Dead", "Event")
+    ),
+    Mutation(
+        "bucket: its key replaced by S3's",
+        BUCKET,
+        (*ENCRYPTION, "ServerSideEncryptionByDefault"),
+        Put({"SSEAlgorithm": "AES256"}),
+        ("Lake", "Check", "Dead", "Event"),
+    ),
+    Mutation("bucket: bucket key", BUCKET, (*ENCRYPTION, "BucketKeyEnabled"), Remove()),
+    Mutation(
+        "bucket: public access block", BUCKET, ("Properties", "PublicAccessBlockConfiguration"), Remove()
+    ),
+    *(
+        Mutation(
+            f"bucket: {flag}", BUCKET, ("Properties", "PublicAccessBlockConfiguration", flag), Put(False)
+        )
+        for flag in ("BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls", "RestrictPublicBuckets")
+    ),
+    Mutation("bucket: one owner, no access lists", BUCKET, ("Properties", "OwnershipControls"), Remove()),
+    Mutation("bucket: versions where data is", BUCKET, ("Properties", "VersioningConfiguration"), Remove()),
+    Mutation("bucket: access logs", BUCKET, ("Properties", "LoggingConfiguration"), Remove()),
+    Mutation("bucket: lifecycle", BUCKET, ("Properties", "LifecycleConfiguration"), Remove()),
+    Mutation(
+        "bucket: live data never expires",
+        BUCKET,
+        ("Properties", "LifecycleConfiguration", "Rules", 0, "ExpirationInDays"),
+        Put(30),
+        ("Lake", "Checkpoints", "DeadLetters"),
+    ),
+    Mutation(
+        "bucket policy: TLS only",
+        "AWS::S3::BucketPolicy",
+        (*STATEMENTS, {"Effect": "Deny", "Condition": {"Bool": {"aws:SecureTransport": "false"}}}),
+        Remove(),
+    ),
+    Mutation(
+        "bucket policy: TLS 1.2",
+        "AWS::S3::BucketPolicy",
+        (*STATEMENTS, {"Effect": "Deny", "Condition": {"NumericLessThan": {}}}),
+        Remove(),
+    ),
+    Mutation(
+        "bucket policy: closed to others",
+        "AWS::S3::BucketPolicy",
+        STATEMENTS,
+        Append(EVERYBODY | {"Action": "s3:GetObject"}),
+    ),
+    Mutation(
+        "bucket policy: deliveries of this account only",
+        "AWS::S3::BucketPolicy",
+        (*STATEMENTS, {"Principal": {"Service": "logging.s3.amazonaws.com"}}, "Condition"),
+        Remove(),
+    ),
+    *(
+        Mutation(
+            f"data: kept when it leaves its stack ({kind.split('::', 1)[1]})",
+            kind,
+            ("DeletionPolicy",),
+            Put("Delete"),
+        )
+        for kind in DATA
+    ),
+    *(
+        Mutation(
+            f"data: kept when it is replaced ({kind.split('::', 1)[1]})",
+            kind,
+            ("UpdateReplacePolicy",),
+            Put("Delete"),
+        )
+        for kind in DATA
+    ),
+)
+
+KEYS_AND_SERVICES = (
+    Mutation("key: rotation", KEY, ("Properties", "EnableKeyRotation"), Put(False)),
+    Mutation(
+        "key: this account's",
+        KEY,
+        ("Properties", "KeyPolicy", "Statement", 0, "Principal"),
+        Put({"AWS": "*"}),
+    ),
+    Mutation(
+        "key: services on behalf of this account only",
+        KEY,
+        ("Properties", "KeyPolicy", "Statement", {"Condition": {}}, "Condition"),
+        Remove(),
+    ),
+    Mutation("log group: key", "AWS::Logs::LogGroup", ("Properties", "KmsKeyId"), Remove()),
+    Mutation("log group: retention", "AWS::Logs::LogGroup", ("Properties", "RetentionInDays"), Remove()),
+    Mutation("stream: encryption", "AWS::Kinesis::Stream", ("Properties", "StreamEncryption"), Remove()),
+    Mutation(
+        "stream: the environment's key",
+        "AWS::Kinesis::Stream",
+        ("Properties", "StreamEncryption", "KeyId"),
+        Put("alias/aws/kinesis"),
+    ),
+    Mutation("stream: retention", "AWS::Kinesis::Stream", ("Properties", "RetentionPeriodHours"), Remove()),
+    Mutation("alerts: key", "AWS::SNS::Topic", ("Properties", "KmsMasterKeyId"), Remove()),
+    Mutation("alerts: TLS only", "AWS::SNS::TopicPolicy", (*STATEMENTS, {"Effect": "Deny"}), Remove()),
+    Mutation(
+        "alerts: alarms of this account only",
+        "AWS::SNS::TopicPolicy",
+        (*STATEMENTS, {"Effect": "Allow", "Condition": {}}, "Condition"),
+        Remove(),
+    ),
+    Mutation("state machine: log", MACHINE, ("Properties", "LoggingConfiguration"), Remove()),
+    Mutation(
+        "state machine: log of everything",
+        MACHINE,
+        ("Properties", "LoggingConfiguration", "Level"),
+        Put("OFF"),
+    ),
+    Mutation("state machine: traces", MACHINE, ("Properties", "TracingConfiguration"), Remove()),
+    Mutation("state machine: key", MACHINE, ("Properties", "EncryptionConfiguration"), Remove()),
+)
+
+_IN_TRANSIT = ("Properties", "EncryptionInfo", "EncryptionInTransit")
+KAFKA = (
+    Mutation("Kafka: TLS to clients", MSK, (*_IN_TRANSIT, "ClientBroker"), Put("TLS_PLAINTEXT")),
+    Mutation("Kafka: TLS among brokers", MSK, (*_IN_TRANSIT, "InCluster"), Put(False)),
+    Mutation("Kafka: encryption", MSK, ("Properties", "EncryptionInfo"), Remove()),
+    Mutation(
+        "Kafka: key of the volumes", MSK, ("Properties", "EncryptionInfo", "EncryptionAtRest"), Remove()
+    ),
+    Mutation(
+        "Kafka: no access without identity",
+        MSK,
+        ("Properties", "ClientAuthentication", "Unauthenticated", "Enabled"),
+        Put(True),
+    ),
+    Mutation("Kafka: IAM", MSK, ("Properties", "ClientAuthentication", "Sasl", "Iam", "Enabled"), Put(False)),
+    Mutation("Kafka: broker logs", MSK, ("Properties", "LoggingInfo"), Remove()),
+    Mutation(
+        "Kafka: nothing public",
+        MSK,
+        ("Properties", "BrokerNodeGroupInfo", "ConnectivityInfo"),
+        Put({"PublicAccess": {"Type": "SERVICE_PROVIDED_EIPS"}}),
+    ),
+    Mutation(
+        "Kafka: no topic by accident",
+        "AWS::MSK::Configuration",
+        ("Properties", "ServerProperties"),
+        Put("auto.create.topics.enable=true"),
+    ),
+)
+
+_MONITORING = ("Properties", "MonitoringConfiguration")
+JOBS = (
+    Mutation("Glue: one run at a time", GLUE, ("Properties", "ExecutionProperty"), Remove()),
+    Mutation("Glue: limit of runs", GLUE, ("Properties", "ExecutionProperty", "MaxConcurrentRuns"), Put(2)),
+    Mutation("Glue: no queue of runs", GLUE, ("Properties", "JobRunQueuingEnabled"), Put(True)),
+    Mutation("Glue: blank timeout", GLUE, ("Properties", "Timeout"), Put(2880)),
+    Mutation("Glue: maintenance window", GLUE, ("Properties", "MaintenanceWindow"), Remove()),
+    Mutation("Glue: private network", GLUE, ("Properties", "Connections"), Remove()),
+    Mutation("Glue: security configuration", GLUE, ("Properties", "SecurityConfiguration"), Remove()),
+    Mutation(
+        "Glue: continuous log",
+        GLUE,
+        ("Properties", "DefaultArguments", "--enable-continuous-cloudwatch-log"),
+        Remove(),
+    ),
+    Mutation(
+        "Glue connection: security group",
+        "AWS::Glue::Connection",
+        ("Properties", "ConnectionInput", "PhysicalConnectionRequirements", "SecurityGroupIdList"),
+        Remove(),
+    ),
+    Mutation(
+        "Glue connection: subnet",
+        "AWS::Glue::Connection",
+        ("Properties", "ConnectionInput", "PhysicalConnectionRequirements", "SubnetId"),
+        Remove(),
+    ),
+    *(
+        Mutation(f"Glue: {part}", SECURITY, ("Properties", "EncryptionConfiguration", *path), Put("DISABLED"))
+        for part, path in {
+            "encryption of objects": ("S3Encryptions", 0, "S3EncryptionMode"),
+            "encryption of logs": ("CloudWatchEncryption", "CloudWatchEncryptionMode"),
+            "encryption of bookmarks": ("JobBookmarksEncryption", "JobBookmarksEncryptionMode"),
+        }.items()
+    ),
+    Mutation("EMR: private network", EMR, ("Properties", "NetworkConfiguration"), Remove()),
+    Mutation("EMR: two zones", EMR, ("Properties", "NetworkConfiguration", "SubnetIds"), Put(["subnet-1"])),
+    Mutation(
+        "EMR: security group", EMR, ("Properties", "NetworkConfiguration", "SecurityGroupIds"), Remove()
+    ),
+    Mutation(
+        "EMR: key of logs on S3",
+        EMR,
+        (*_MONITORING, "S3MonitoringConfiguration", "EncryptionKeyArn"),
+        Remove(),
+    ),
+    Mutation(
+        "EMR: key of logs in CloudWatch",
+        EMR,
+        (*_MONITORING, "CloudWatchLoggingConfiguration", "EncryptionKeyArn"),
+        Remove(),
+    ),
+    Mutation(
+        "EMR: no logs that AWS keeps",
+        EMR,
+        (*_MONITORING, "ManagedPersistenceMonitoringConfiguration"),
+        Remove(),
+    ),
+    Mutation("EMR: limit of workers", EMR, ("Properties", "MaximumCapacity"), Remove()),
+    Mutation("EMR: stop when idle", EMR, ("Properties", "AutoStopConfiguration"), Remove()),
+)
+
+NETWORK = (
+    Mutation(
+        "subnet: no public addresses", "AWS::EC2::Subnet", ("Properties", "MapPublicIpOnLaunch"), Put(True)
+    ),
+    Mutation("VPC: flow log", "AWS::EC2::FlowLog", (), Remove()),
+    Mutation(
+        "VPC: flow log of all traffic", "AWS::EC2::FlowLog", ("Properties", "TrafficType"), Put("REJECT")
+    ),
+    Mutation(
+        "VPC: no way in",
+        "AWS::EC2::RouteTable",
+        ("Properties", "Tags"),
+        Remove(),
+        beside={
+            "Open": {
+                "Type": "AWS::EC2::Route",
+                "Properties": {
+                    "RouteTableId": {"Ref": "ANCHOR"},
+                    "DestinationCidrBlock": ANYWHERE,
+                    "GatewayId": "igw-0123456789abcdef0",
+                },
+            }
+        },
+    ),
+    Mutation(
+        "VPC: no elastic address",
+        "AWS::EC2::VPC",
+        ("Properties", "Tags"),
+        Remove(),
+        beside={"Open": {"Type": "AWS::EC2::EIP", "Properties": {"Domain": "vpc"}}},
+    ),
+    Mutation("endpoint: policy", ENDPOINT, ("Properties", "PolicyDocument"), Remove()),
+    Mutation(
+        "endpoint: this account's callers",
+        ENDPOINT,
+        (*STATEMENTS, {"Condition": {}}, "Condition", "StringEquals", "aws:PrincipalAccount"),
+        Remove(),
+    ),
+    Mutation(
+        "endpoint: this account's buckets",
+        ENDPOINT,
+        (*STATEMENTS, {"Condition": {}}, "Condition", "StringEquals", "aws:ResourceAccount"),
+        Remove(),
+    ),
+    Mutation("endpoint: private name", ENDPOINT, ("Properties", "PrivateDnsEnabled"), Remove()),
+    Mutation(
+        "security group: in from groups only",
+        "AWS::EC2::SecurityGroupIngress",
+        ("Properties",),
+        Put({"GroupId": "sg-1", "IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, "CidrIp": "10.0.0.0/8"}),
+    ),
+    Mutation(
+        "security group: closed to the world",
+        "AWS::EC2::SecurityGroup",
+        ("Properties", "SecurityGroupIngress"),
+        Put([ALL_TRAFFIC]),
+    ),
+    Mutation(
+        "security group: out by single ports",
+        "AWS::EC2::SecurityGroup",
+        ("Properties", "SecurityGroupEgress"),
+        Put([ALL_TRAFFIC]),
+    ),
+)
+
+PERMISSIONS = (
+    Mutation("role: trust tied to this account", ROLE, (*TRUST, {"Condition": {}}, "Condition"), Remove()),
+    Mutation(
+        "role: trust in services only",
+        ROLE,
+        (*TRUST, {}, "Principal"),
+        Put({"AWS": "arn:aws:iam::999999999999:root"}),
+    ),
+    Mutation(
+        "role: no managed policy",
+        ROLE,
+        ("Properties", "ManagedPolicyArns"),
+        Put(["arn:aws:iam::aws:policy/AdministratorAccess"]),
+    ),
+    Mutation(
+        "role: no policy inside",
+        ROLE,
+        ("Properties", "Policies"),
+        Put(
+            [
+                {
+                    "PolicyName": "All",
+                    "PolicyDocument": {
+                        "Version": "2012-10-17",
+                        "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}],
+                    },
+                }
+            ]
+        ),
+    ),
+    Mutation("permission: named actions", POLICY, (*STATEMENTS, ALLOW, "Action"), Put("*")),
+    Mutation(
+        "permission: actions of a service",
+        POLICY,
+        (*STATEMENTS, {"Action": "s3:PutObject"}, "Action"),
+        Put("s3:*"),
+    ),
+    *(
+        Mutation(f"permission: {what}", POLICY, (*STATEMENTS, {"Action": action}, "Resource"), Put(resource))
+        for what, action, resource in (
+            ("the job's prefixes", "s3:PutObject", "arn:aws:s3:::flights-prod-lake/*"),
+            ("the environment's buckets", "s3:GetObject", "arn:aws:s3:::*/*"),
+            ("the job's streams", "kinesis:GetRecords", "arn:aws:kinesis:us-east-1:444455556666:stream/*"),
+            ("the job's topics", "kafka-cluster:ReadData", "*"),
+            ("the environment's keys", "kms:Decrypt", "*"),
+            ("the job's tables", "glue:UpdateTable", "arn:aws:glue:us-east-1:444455556666:*"),
+            ("the job itself", "glue:StartJobRun", "*"),
+            ("the job's role alone", "iam:PassRole", "arn:aws:iam::444455556666:role/*"),
+        )
+    ),
+    Mutation(
+        "permission: role passed to one service",
+        POLICY,
+        (*STATEMENTS, {"Action": "iam:PassRole"}, "Condition"),
+        Remove(),
+    ),
+    Mutation(
+        "permission: metrics of two namespaces",
+        POLICY,
+        (*STATEMENTS, {"Action": "cloudwatch:PutMetricData"}, "Condition"),
+        Remove(),
+    ),
+    Mutation(
+        "no user",
+        ROLE,
+        ("Properties", "Tags"),
+        Remove(),
+        beside={"Somebody": {"Type": "AWS::IAM::User"}},
+    ),
+    Mutation(
+        "no function",
+        ROLE,
+        ("Properties", "Tags"),
+        Remove(),
+        beside={
+            "Function": {
+                "Type": "AWS::Lambda::Function",
+                "Properties": {
+                    "Code": {"ZipFile": "pass"},
+                    "Handler": "index.handler",
+                    "Runtime": "python3.13",
+                    "Role": {"Fn::GetAtt": ["ANCHOR", "Arn"]},
+                },
+            }
+        },
+    ),
+)
+
+MUTATIONS: tuple[Mutation, ...] = (*STORAGE, *KEYS_AND_SERVICES, *KAFKA, *JOBS, *NETWORK, *PERMISSIONS)

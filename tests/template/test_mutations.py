@@ -1,0 +1,135 @@
+"""Each security control is taken out of prod's templates, and something notices."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from millrace.config.model import GlueJob
+from tests.policy.assembly import Assembly, Template
+from tests.policy.controls import MUTATIONS
+from tests.policy.scanners import RULES, checkov, lint, manifest_findings, rule_settings, rules_of_ours
+from tests.template.conftest import Synthesis
+
+Match = tuple[str, str, str]
+"""Check, logical id, message."""
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A control that is gone from one place, and what a scanner finds of it that it did not find before."""
+
+    control: str
+    place: str
+    by: frozenset[str]
+
+
+@pytest.fixture(scope="module")
+def assembly(synthesis) -> Assembly:
+    prod: Synthesis = synthesis("prod")
+    return Assembly(environment=prod.environment, account=prod.names.account, folder=prod.folder)
+
+
+def parts(assembly: Assembly) -> Iterator[tuple[str, Template]]:
+    """Give the templates, and of the jobs of one engine, which are built alike, the first."""
+    seen = set()
+    for part, template in assembly.templates.items():
+        if part.startswith("job-"):
+            engine = isinstance(assembly.environment.jobs[part.removeprefix("job-")], GlueJob)
+            if engine in seen:
+                continue
+            seen.add(engine)
+        yield part, template
+
+
+@dataclass
+class Bench:
+    """Templates to scan. Our rules see each whole; Checkov, which judges resources one by one, sees those
+    that differ, in a file of its own for each template, and reads all files in one run.
+    """
+
+    assembly: Assembly
+    folder: Path
+    ours: dict[Path, set[Match]] = field(default_factory=dict)
+
+    def put(self, template: Template, resources: Iterable[str]) -> Path:
+        """Scan a template with our rules and keep some of its resources for Checkov."""
+        file = self.folder / f"{len(self.ours):04}.template.json"
+        file.write_text(json.dumps({"Resources": {name: template["Resources"][name] for name in resources}}))
+        region = self.assembly.environment.region
+        matches = lint(template, region=region, settings=rule_settings(self.assembly), built_in=False)
+        self.ours[file] = set(matches)
+        return file
+
+    def matches(self) -> dict[Path, set[Match]]:
+        """Run Checkov; give what either found, by file."""
+        found = {file: set(matches) for file, matches in self.ours.items()}
+        for file, check, logical_id, message in checkov(self.folder):
+            found[file].add((check, logical_id, message))
+        return found
+
+
+@pytest.fixture(scope="module")
+def removed(assembly: Assembly, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Removed]]:
+    """Take every control out of every place, each in a template of its own; scan all of them together."""
+    bench = Bench(assembly, tmp_path_factory.mktemp("mutated"))
+    whole: dict[str, Path] = {}
+    mutated: list[tuple[Path, str, str, str]] = []
+    for part, template in parts(assembly):
+        whole[part] = bench.put(template, template["Resources"])
+        for mutation in MUTATIONS:
+            for logical_id, path in mutation.places(template):
+                changed = mutation.applied(template, logical_id, path)
+                differ = {logical_id, *mutation.beside} & changed["Resources"].keys()
+                mutated.append((bench.put(changed, differ), mutation.name, part, logical_id))
+    matches = bench.matches()
+    found: dict[str, list[Removed]] = defaultdict(list)
+    for file, control, part, logical_id in mutated:
+        by = frozenset(check for check, _, _ in matches[file] - matches[whole[part]])
+        found[control].append(Removed(control, assembly.construct(part, logical_id), by))
+    found["stack: protected from termination"] = list(unprotected(assembly))
+    return dict(found)
+
+
+def unprotected(assembly: Assembly) -> Iterator[Removed]:
+    """Take the protection from each stack that has it."""
+    assert manifest_findings(assembly) == []
+    for name, artifact in assembly.manifest["artifacts"].items():
+        if artifact.get("properties", {}).get("terminationProtection"):
+            manifest = copy.deepcopy(assembly.manifest)
+            manifest["artifacts"][name]["properties"]["terminationProtection"] = False
+            by = frozenset(finding.check for finding in manifest_findings(assembly, manifest))
+            yield Removed("termination protection", name, by)
+
+
+def test_every_control_is_there_to_be_removed(removed: dict[str, list[Removed]]) -> None:
+    assert len(MUTATIONS) == len({mutation.name for mutation in MUTATIONS})
+    assert [mutation.name for mutation in MUTATIONS if not removed.get(mutation.name)] == []
+    assert removed["stack: protected from termination"]
+
+
+def test_every_removal_is_noticed_wherever_it_happens(removed: dict[str, list[Removed]]) -> None:
+    shown = Table(title=f"{len(removed)} controls of prod, removed in turn", title_justify="left")
+    for heading in ("control", "places", "caught by"):
+        shown.add_column(heading)
+    for control, places in removed.items():
+        everywhere = set.intersection(*(set(place.by) for place in places))
+        somewhere = set.union(*(set(place.by) for place in places)) - everywhere
+        caught = ", ".join([*sorted(everywhere), *(f"({check})" for check in sorted(somewhere))])
+        shown.add_row(control, str(len(places)), caught or "[red]NOTHING[/]")
+    Console(width=130).print(shown)
+    assert [(r.control, r.place) for places in removed.values() for r in places if not r.by] == []
+
+
+def test_every_rule_of_ours_catches_something(removed: dict[str, list[Removed]]) -> None:
+    caught = {check for places in removed.values() for place in places for check in place.by}
+    assert sorted(set(rules_of_ours()) - caught) == []
+    assert len(rules_of_ours()) >= len(list(RULES.glob("[a-z]*.py")))
