@@ -7,6 +7,7 @@ stands in for; everything else of the document passes unchanged.
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -121,7 +122,8 @@ class SandboxSpark:
         """
         document = launch.content
         home = RUN / "jobs" / run
-        home.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(home, ignore_errors=True)  # an earlier run of that name must not speak for this one
+        home.mkdir(parents=True)
         event_logs = home / "event-logs"
         event_logs.mkdir(exist_ok=True)
         entry = self._download(document["entry_script"], home / "main.py")

@@ -13,6 +13,7 @@ from millrace.lifecycle.deployed import NotDeployedError, launch_document, split
 
 # Accepted by LocalStack 4.9 with nothing behind; a change here is worth a look at what a green deploy proves.
 PRETENDED = {
+    "AWS::CloudWatch::Dashboard",
     "AWS::EC2::FlowLog",
     "AWS::EC2::SecurityGroupEgress",
     "AWS::EC2::SecurityGroupIngress",
