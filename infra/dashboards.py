@@ -105,6 +105,7 @@ def _job(names: Names, job: JobPlan) -> Iterator[Panel]:
             for q in queries
         ),
     )
+    yield Panel("Triggers ended", "short", ours("Triggers", "Sum"))
     yield Panel("Records read", "short", ours("InputRows", "Sum"))
     yield Panel("Records a second while working", "short", ours("ProcessedRowsPerSecond", "Average"))
     yield Panel("Dead letters", "short", ours("BadRecords", "Sum"), (Limit("alarm", 0),))

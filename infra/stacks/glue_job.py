@@ -12,6 +12,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra.constructs.job_role import JobRole
+from infra.findings import acknowledge
 from infra.launch import event_log_prefix
 from infra.permissions import Grant, glue_network_grants
 from infra.spark import glue_conf
@@ -86,7 +87,7 @@ class GlueJobStack(JobStack):
     def _connections(self) -> tuple[glue.Connection, ...]:
         # One for each zone: Glue takes the next when a zone has no addresses left or is away.
         network = self.foundation.network
-        return tuple(
+        connections = tuple(
             glue.Connection(
                 self,
                 f"Connection{number}",
@@ -97,6 +98,13 @@ class GlueJobStack(JobStack):
             )
             for number, subnet in enumerate(network.subnets, start=1)
         )
+        for connection in connections:
+            acknowledge(
+                connection,
+                "CloudFormation-Validate::W3010",
+                "The zone of a subnet that exists already, as the environment's file gives it",
+            )
+        return connections
 
     def _security(self, names: Names, plan: JobPlan) -> glue.SecurityConfiguration:
         storage = self.foundation.storage

@@ -121,7 +121,10 @@ class ObservabilityStack(EnvironmentStack):
                 retention_period_in_days=kept.days
             ),
         )
-        self.workspace_arn = workspace.attr_arn
+        region = names.environment.region
+        self.workspace_arn = (
+            f"arn:{self.partition}:aps:{region}:{names.account}:workspace/{workspace.attr_workspace_id}"
+        )
         self.remote_write_url = f"{workspace.attr_prometheus_endpoint}api/v1/remote_write"
         CfnOutput(self, "PrometheusWorkspace", value=workspace.attr_workspace_id)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from aws_cdk import CfnOutput, Duration
+from aws_cdk import CfnOutput, CfnResource, CfnWaitConditionHandle, Duration
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
@@ -78,6 +78,10 @@ class StorageStack(EnvironmentStack):
                 location_uri=database_location(names),
                 removal_policy=removal_policy(environment, disposable=may_go(environment, "database")),
             )
+        if not any(CfnResource.is_cfn_resource(each) for each in self.node.find_all()):
+            # All of it exists already; a stack without a resource cannot be deployed, and the outputs
+            # below are what others look up.
+            CfnWaitConditionHandle(self, "NothingOfOurs")
         for output, bucket in (
             ("Lake", self.lake),
             ("Checkpoints", self.checkpoints),

@@ -23,6 +23,10 @@ ENVIRONMENTS = environments(ROOT)
 Resource = dict[str, Any]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update", action="store_true", help="write the golden templates anew")
+
+
 @dataclass(frozen=True)
 class Synthesis:
     """What one environment becomes."""

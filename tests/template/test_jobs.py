@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from infra.errors import InfrastructureError
 from infra.spark import glue_conf, heap_mib, spark_settings
-from millrace.config.model import EmrJob, GlueJob
-from tests.template.conftest import Synthesis
+from millrace.config.model import EmrJob, ExternalCluster, GlueJob
+from tests.template.conftest import Synthesis, Synthesise
 
 GIB = 1024**3
 
@@ -132,3 +134,42 @@ def test_glue_cannot_take_a_setting_with_a_blank(prod: Synthesis) -> None:
 
 def test_conf_is_chained_the_way_glue_reads_it() -> None:
     assert glue_conf({"a": "1", "b": "2"}) == "a=1 --conf b=2"
+
+
+def test_retries_and_timeout_of_a_glue_job(prod: Synthesis, synthesise: Synthesise) -> None:
+    job = prod.environment.jobs["ground"].model_copy(update={"retries": 0, "timeout": timedelta(hours=12)})
+    found = synthesise(prod.environment.model_copy(update={"jobs": {"ground": job}}))
+    properties = found.the("AWS::Glue::Job", "job-ground")
+    assert (properties["MaxRetries"], properties["Timeout"]) == (0, 720)
+    assert prod.the("AWS::Glue::Job", "job-ground")["MaxRetries"] == 3
+
+
+def test_an_emr_application_as_asked(prod: Synthesis, synthesise: Synthesise) -> None:
+    job = prod.environment.jobs["flights"].model_copy(
+        update={"min_executors": 2, "initial_executors": 2, "idle_stop": timedelta(hours=1)}
+    )
+    found = synthesise(prod.environment.model_copy(update={"jobs": {"flights": job}}))
+    spark = found.documents["flights"]["spark"]
+    assert spark["spark.dynamicAllocation.minExecutors"] == "2"
+    assert spark["spark.dynamicAllocation.initialExecutors"] == "2"
+    stop = found.the("AWS::EMRServerless::Application", "job-flights")["AutoStopConfiguration"]
+    assert stop == {"Enabled": True, "IdleTimeoutMinutes": 60}
+    before = prod.documents["flights"]["spark"]
+    assert (
+        before["spark.dynamicAllocation.initialExecutors"] == before["spark.dynamicAllocation.maxExecutors"]
+    )
+
+
+def test_a_cluster_behind_another_address_is_named_in_the_role(
+    prod: Synthesis, synthesise: Synthesise
+) -> None:
+    arn = "arn:aws:kafka:us-east-1:999988887777:cluster/theirs/abcd1234-1"
+    cluster = ExternalCluster(
+        kind="external", bootstrap_servers="b-1.example:9098", authentication="iam", arn=arn
+    )
+    environment = prod.environment.model_copy(update={"kafka": {"operations": cluster}})
+    found = synthesise(environment)
+    statements = {s["Sid"]: s for part, s in found.statements() if part == "job-flights"}
+    assert statements["ConnectOperations"]["Resource"] == arn
+    assert statements["ReadOperations"]["Resource"] == arn.replace(":cluster/", ":topic/") + "/flights"
+    assert statements["GroupsOperations"]["Resource"].startswith(arn.replace(":cluster/", ":group/"))

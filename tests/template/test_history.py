@@ -1,0 +1,163 @@
+"""The history server: who reaches it, what it may do, where its logs and its image come from."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from infra.constructs.history_image import cache_prefix
+from infra.constructs.log_flattener import FLAT_PREFIX
+from millrace.config.estate import HistoryServer
+from tests.template.conftest import Synthesis, Synthesise
+from tests.template.test_security import listed
+
+IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/platform/spark:3.5.6"
+CERTIFICATE = "arn:aws:acm:us-east-1:111122223333:certificate/1234abcd"
+
+
+@pytest.fixture(scope="module")
+def given(synthesise: Synthesise, synthesis: Any) -> Synthesis:
+    settings = HistoryServer(image=IMAGE, certificate=CERTIFICATE, clients=("10.0.0.0/8", "172.16.0.0/12"))
+    return synthesise(synthesis("dev").environment.model_copy(update={"history": settings}))
+
+
+def containers(found: Synthesis) -> dict[str, dict[str, Any]]:
+    task = found.the("AWS::ECS::TaskDefinition", "history")
+    assert task["RequiresCompatibilities"] == ["FARGATE"]
+    return {container["Name"]: container for container in task["ContainerDefinitions"]}
+
+
+def options(found: Synthesis) -> dict[str, str]:
+    environment = {e["Name"]: e["Value"] for e in containers(found)["Server"]["Environment"]}
+    pairs = environment["SPARK_HISTORY_OPTS"].split(" ")
+    return dict(pair.removeprefix("-D").split("=", 1) for pair in pairs)
+
+
+def test_the_server_reads_one_flat_prefix_and_forgets_old_logs(dev: Synthesis) -> None:
+    found = options(dev)
+    assert found["spark.history.fs.logDirectory"] == f"s3a://{dev.names.bucket('event-logs')}/{FLAT_PREFIX}/"
+    assert found["spark.history.fs.cleaner.enabled"] == "true"
+    kept = dev.environment.storage.event_log_retention.days
+    assert found["spark.history.fs.cleaner.maxAge"] == f"{kept + 1}d"
+
+
+def test_nothing_is_written_but_to_scratch_space(dev: Synthesis) -> None:
+    for name, container in containers(dev).items():
+        assert container["ReadonlyRootFilesystem"] is True, name
+        assert not container.get("Privileged", False)
+    for path in ("spark.history.store.path", "java.io.tmpdir"):
+        assert options(dev)[path].startswith("/work")
+    assert containers(dev)["Prepare"]["Essential"] is False
+
+
+def test_the_role_reads_logs_and_does_nothing_else(dev: Synthesis) -> None:
+    task = dev.the("AWS::ECS::TaskDefinition", "history")["TaskRoleArn"]["Fn::GetAtt"][0]
+    (policy,) = [
+        p["Properties"]
+        for p in dev.resources("AWS::IAM::Policy", "history").values()
+        if p["Properties"]["Roles"] == [{"Ref": task}]
+    ]
+    actions = {a for s in policy["PolicyDocument"]["Statement"] for a in listed(s["Action"])}
+    assert actions == {"s3:GetObject", "s3:ListBucket", "kms:Decrypt"}
+    text = json.dumps(policy)
+    assert f"{dev.names.bucket('event-logs')}/{FLAT_PREFIX}/*" in text
+    assert dev.names.bucket("lake") not in text
+
+
+def test_the_balancer_is_internal_and_asks_for_health(dev: Synthesis) -> None:
+    balancer = dev.the("AWS::ElasticLoadBalancingV2::LoadBalancer", "history")
+    assert balancer["Scheme"] == "internal"
+    attributes = {a["Key"]: a["Value"] for a in balancer["LoadBalancerAttributes"]}
+    assert attributes["access_logs.s3.enabled"] == "true"
+    assert attributes["routing.http.drop_invalid_header_fields.enabled"] == "true"
+    target = dev.the("AWS::ElasticLoadBalancingV2::TargetGroup", "history")
+    assert target["HealthCheckPath"] == "/api/v1/version"
+    service = dev.the("AWS::ECS::Service", "history")
+    network = service["NetworkConfiguration"]["AwsvpcConfiguration"]
+    assert network["AssignPublicIp"] == "DISABLED"
+    assert service["DeploymentConfiguration"]["DeploymentCircuitBreaker"] == {
+        "Enable": True,
+        "Rollback": True,
+    }
+
+
+def test_only_the_vpc_may_open_it(dev: Synthesis) -> None:
+    groups = dev.resources("AWS::EC2::SecurityGroup", "history")
+    ranges = {
+        rule["CidrIp"] for g in groups.values() for rule in g["Properties"].get("SecurityGroupIngress", ())
+    }
+    assert ranges == {dev.environment.network.cidr}
+    assert dev.the("AWS::ElasticLoadBalancingV2::Listener", "history")["Protocol"] == "HTTP"
+
+
+def test_with_a_certificate_it_speaks_tls(given: Synthesis) -> None:
+    listener = given.the("AWS::ElasticLoadBalancingV2::Listener", "history")
+    assert (listener["Protocol"], listener["Port"]) == ("HTTPS", 443)
+    assert listener["Certificates"] == [{"CertificateArn": CERTIFICATE}]
+    assert "TLS13" in listener["SslPolicy"]
+    rules = [
+        rule
+        for group in given.resources("AWS::EC2::SecurityGroup", "history").values()
+        for rule in group["Properties"].get("SecurityGroupIngress", ())
+    ]
+    assert {(r["CidrIp"], r["FromPort"]) for r in rules} == {("10.0.0.0/8", 443), ("172.16.0.0/12", 443)}
+    assert given.templates["history"]["Outputs"]["Url"]["Value"]["Fn::Join"][1][0] == "https://"
+
+
+def test_the_default_image_is_a_private_copy(dev: Synthesis) -> None:
+    rule = dev.the("AWS::ECR::PullThroughCacheRule", "history")
+    repository = dev.the("AWS::ECR::Repository", "history")["RepositoryName"]
+    assert repository == f"{rule['EcrRepositoryPrefix']}/emr-serverless/spark/emr-7.13.0"
+    image = containers(dev)["Server"]["Image"]
+    assert image == f"111122223333.dkr.ecr.us-east-1.amazonaws.com/{repository}:latest"
+    assert dev.templates["history"]["Outputs"]["FirstPull"]["Value"] == f"docker pull {image}"
+    services = {
+        e["Properties"]["ServiceName"].split("us-east-1.")[1]
+        for e in dev.resources("AWS::EC2::VPCEndpoint", "network").values()
+        if isinstance(e["Properties"]["ServiceName"], str)
+    }
+    assert {"ecr.api", "ecr.dkr"} <= services
+
+
+def test_a_given_image_is_taken_as_it_is(given: Synthesis) -> None:
+    assert given.resources("AWS::ECR::Repository") == {}
+    assert containers(given)["Server"]["Image"] == IMAGE
+    pulls = [s for _, s in given.statements() if "ecr:BatchGetImage" in listed(s["Action"])]
+    assert [s["Resource"] for s in pulls] == ["arn:aws:ecr:us-east-1:111122223333:repository/platform/spark"]
+
+
+def test_a_cache_prefix_fits() -> None:
+    long = "a-company-with-a-long-name-streaming-production"
+    assert len(cache_prefix(long)) <= 30
+    assert cache_prefix(long) != cache_prefix(long + "-2")
+    assert cache_prefix("flights-dev") == "flights-dev"
+
+
+def test_the_bucket_announces_its_objects_only_where_there_is_a_server(
+    dev: Synthesis, prod: Synthesis
+) -> None:
+    def announcing(found: Synthesis) -> list[str]:
+        return [
+            r["Properties"]["BucketName"]
+            for r in found.resources("AWS::S3::Bucket").values()
+            if "NotificationConfiguration" in r["Properties"]
+        ]
+
+    assert announcing(dev) == [dev.names.bucket("event-logs")]
+    assert announcing(prod) == []
+    assert "history" not in prod.templates
+
+
+def test_copies_come_from_the_engines_prefixes_and_go_to_the_flat_one(dev: Synthesis) -> None:
+    pattern = dev.the("AWS::Events::Rule", "history")["EventPattern"]["detail"]
+    assert pattern["bucket"]["name"] == [dev.names.bucket("event-logs")]
+    assert pattern["object"]["key"] == [{"prefix": "glue/"}, {"wildcard": "emr/*/sparklogs/*"}]
+    written = {
+        resource
+        for part, s in dev.statements()
+        if part == "history" and {"s3:PutObject", "s3:DeleteObject"} & set(listed(s["Action"]))
+        for resource in listed(s["Resource"])
+    }
+    assert written == {f"arn:aws:s3:::{dev.names.bucket('event-logs')}/{FLAT_PREFIX}/*"}

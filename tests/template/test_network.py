@@ -1,0 +1,119 @@
+"""Ways out of the VPC: endpoints, NAT gateways, and what changes from one to the other."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from millrace.config import load
+from tests.template.conftest import ROOT, Synthesis, Synthesise
+from tests.template.test_security import listed
+
+
+@pytest.fixture(scope="module")
+def gateways(synthesise: Synthesise) -> Synthesis:
+    environment = load("minimal", root=ROOT)
+    network = environment.network.model_copy(update={"egress": "nat"})
+    return synthesise(environment.model_copy(update={"network": network}))
+
+
+@pytest.fixture
+def endpoints(synthesis: object) -> Synthesis:
+    return synthesis("minimal")  # type: ignore[operator]
+
+
+def private(found: Synthesis) -> dict[str, str]:
+    return {
+        path: resource["Properties"]["CidrBlock"]
+        for path, resource in found.resources("AWS::EC2::Subnet", "network").items()
+        if "Private" in path
+    }
+
+
+def test_endpoints_are_those_of_the_plan(each: Synthesis) -> None:
+    deployed = {
+        e["Properties"]["ServiceName"].removeprefix(f"com.amazonaws.{each.environment.region}.")
+        for e in each.resources("AWS::EC2::VPCEndpoint", "network").values()
+        if e["Properties"]["VpcEndpointType"] == "Interface"
+    }
+    assert deployed == set(each.plan.network.services)
+    (paid,) = [line for line in each.plan.shared if line.name == "endpoints"]
+    assert paid.usd == pytest.approx(7.30 * len(deployed) * each.plan.network.zones)
+
+
+def test_keys_are_those_of_the_plan(each: Synthesis) -> None:
+    (paid,) = [line for line in each.plan.shared if line.name == "keys"]
+    assert paid.usd == len(each.resources("AWS::KMS::Key"))
+
+
+def test_alarms_are_those_of_the_bill(each: Synthesis) -> None:
+    (paid,) = [line for line in each.plan.shared if line.name == "alarms"]
+    assert paid.usd == pytest.approx(0.10 * len(each.resources("AWS::CloudWatch::Alarm", "observability")))
+
+
+def test_each_zone_has_a_gateway_of_its_own(gateways: Synthesis) -> None:
+    zones = gateways.environment.network.availability_zones
+    assert len(gateways.resources("AWS::EC2::NatGateway")) == zones
+    routes = [
+        r["Properties"]["NatGatewayId"]["Ref"]
+        for r in gateways.resources("AWS::EC2::Route", "network").values()
+        if "NatGatewayId" in r["Properties"]
+    ]
+    assert len(set(routes)) == zones
+    kinds = {
+        e["Properties"]["VpcEndpointType"]
+        for e in gateways.resources("AWS::EC2::VPCEndpoint", "network").values()
+    }
+    assert kinds == {"Gateway"}, "S3 stays on its own way, which costs nothing"
+    subnets = gateways.resources("AWS::EC2::Subnet", "network").values()
+    assert not any(subnet["Properties"]["MapPublicIpOnLaunch"] for subnet in subnets)
+    assert gateways.findings == []
+
+
+def test_the_other_way_out_replaces_no_subnet(gateways: Synthesis, endpoints: Synthesis) -> None:
+    assert private(gateways) == private(endpoints)
+    assert len(private(endpoints)) == 3
+
+
+def test_endpoints_let_the_roles_of_other_accounts_read_their_streams(synthesise: Synthesise) -> None:
+    environment = load("minimal", root=ROOT)
+    stream = environment.streams["clicks"].model_copy(
+        update={
+            "existing": "arn:aws:kinesis:us-east-1:999988887777:stream/clicks",
+            "shards": 4,
+            "read_role": "arn:aws:iam::999988887777:role/readers",
+        }
+    )
+    found = synthesise(environment.model_copy(update={"streams": {"clicks": stream}}))
+    accounts = {}
+    for endpoint in found.resources("AWS::EC2::VPCEndpoint", "network").values():
+        properties = endpoint["Properties"]
+        if properties["VpcEndpointType"] == "Interface":
+            (statement,) = properties["PolicyDocument"]["Statement"]
+            accounts[properties["ServiceName"].rsplit(".", 1)[1]] = listed(
+                statement["Condition"]["StringEquals"]["aws:PrincipalAccount"]
+            )
+    assert accounts.pop("kinesis-streams") == ["111122223333", "999988887777"]
+    assert set(map(tuple, accounts.values())) == {("111122223333",)}
+    (taken,) = [s for _, s in found.statements() if s["Action"] == "sts:AssumeRole"]
+    assert taken["Resource"] == "arn:aws:iam::999988887777:role/readers"
+
+
+def test_given_buckets_and_tables_pass_the_gateway(synthesise: Synthesise) -> None:
+    from tests.template.test_existing import everything_exists
+
+    environment = everything_exists(load("prod", root=ROOT))
+    own = load("prod", root=ROOT).network
+    found = synthesise(environment.model_copy(update={"network": own}))
+    (gateway,) = [
+        e["Properties"]
+        for e in found.resources("AWS::EC2::VPCEndpoint", "network").values()
+        if e["Properties"]["VpcEndpointType"] == "Gateway"
+    ]
+    statements = {s["Sid"]: s for s in gateway["PolicyDocument"]["Statement"]}
+    assert "arn:aws:s3:::company-lake/*" in statements["GivenBuckets"]["Resource"]
+    tables = statements["GivenTables"]
+    assert "arn:aws:s3:::company-reference/airlines/*" in tables["Resource"]
+    assert set(tables["Action"]) == {"s3:GetObject", "s3:ListBucket"}
+    assert "starport-layer-bucket" in json.dumps(statements["EngineBuckets"])

@@ -1,0 +1,152 @@
+"""Alarms, dashboards, the topic and the Prometheus workspace."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from infra.dashboards import cloudwatch_body, grafana, sections
+from millrace.sizing.metrics import BY_NAME, METRICS, NAMESPACE
+from tests.template.conftest import ROOT, Synthesis, Synthesise
+from tests.template.test_security import listed
+
+
+def alarms(found: Synthesis) -> dict[str, dict[str, Any]]:
+    return {
+        r["Properties"]["AlarmName"].removeprefix(f"{found.names.prefix}/"): r["Properties"]
+        for r in found.resources("AWS::CloudWatch::Alarm", "observability").values()
+    }
+
+
+def test_alarms_are_the_plans(each: Synthesis) -> None:
+    deployed = alarms(each)
+    assert deployed.keys() == {alarm.name for alarm in each.plan.alarms}
+    for alarm in each.plan.alarms:
+        found = deployed[alarm.name]
+        assert (found["Namespace"], found["MetricName"]) == (alarm.namespace, alarm.metric)
+        assert {d["Name"]: d["Value"] for d in found["Dimensions"]} == alarm.dimensions
+        assert (found["Threshold"], found["Period"], found["EvaluationPeriods"]) == (
+            alarm.threshold,
+            alarm.period,
+            alarm.of,
+        )
+        assert found["TreatMissingData"] == alarm.missing
+        assert found["ComparisonOperator"].startswith("GreaterThan" if alarm.above else "LessThan")
+
+
+def test_thresholds_follow_the_plan_into_the_template(prod: Synthesis) -> None:
+    deployed = alarms(prod)
+    for job in prod.plan.jobs.values():
+        for query in job.queries.values():
+            name = f"job/{job.name}/{query.name}"
+            trigger = query.trigger_seconds.value
+            assert deployed[f"{name}/record-age"]["Threshold"] == query.latency_seconds.value
+            assert deployed[f"{name}/batch-duration"]["Threshold"] == pytest.approx(1.2 * trigger, abs=1e-3)
+            silent = deployed[f"{name}/no-batch"]
+            assert silent["Period"] * silent["EvaluationPeriods"] >= 3 * trigger
+            assert silent["TreatMissingData"] == "breaching"
+
+
+def test_every_alarm_tells_the_topic(each: Synthesis) -> None:
+    for path, alarm in each.resources("AWS::CloudWatch::Alarm").items():
+        (action,) = alarm["Properties"]["AlarmActions"]
+        assert "Alerts" in json.dumps(action), path
+
+
+def test_the_topic_is_encrypted_and_refuses_plain_http(each: Synthesis) -> None:
+    topic = each.the("AWS::SNS::Topic", "lifecycle")
+    assert topic["TopicName"] == each.names.alerts
+    assert "Fn::GetAtt" in topic["KmsMasterKeyId"]
+    statements = each.the("AWS::SNS::TopicPolicy", "lifecycle")["PolicyDocument"]["Statement"]
+    denied = [s for s in statements if s["Effect"] == "Deny"]
+    assert {"Bool": {"aws:SecureTransport": "false"}} in [s["Condition"] for s in denied]
+
+
+def test_addresses_are_subscribed(synthesise: Synthesise, dev: Synthesis) -> None:
+    watched = dev.environment.observability.model_copy(update={"notify": ("oncall@example.com",)})
+    found = synthesise(dev.environment.model_copy(update={"observability": watched}))
+    subscription = found.the("AWS::SNS::Subscription", "observability")
+    assert (subscription["Protocol"], subscription["Endpoint"]) == ("email", "oncall@example.com")
+
+
+def body(found: Synthesis) -> dict[str, Any]:
+    shown = sections(found.names, found.plan)
+    return cloudwatch_body(shown, found.environment.region, ())
+
+
+def test_the_dashboard_shows_every_job_stream_and_cluster(each: Synthesis) -> None:
+    titles = [w["properties"]["markdown"] for w in body(each)["widgets"] if w["type"] == "text"]
+    expected = [f"## Job {job}" for job in each.environment.jobs]
+    expected += [f"## Stream {name}" for name, s in each.environment.streams.items() if s.kind == "kinesis"]
+    expected += [f"## Kafka cluster {name}" for name in each.environment.kafka]
+    assert titles == expected
+    deployed = each.the("AWS::CloudWatch::Dashboard", "observability")["DashboardBody"]
+    text = deployed if isinstance(deployed, str) else json.dumps(deployed)
+    for query in (q for job in each.environment.jobs.values() for q in job.queries):
+        assert query in text
+
+
+def test_widgets_do_not_overlap(prod: Synthesis) -> None:
+    taken: set[tuple[int, int]] = set()
+    for widget in body(prod)["widgets"]:
+        cells = {
+            (x, y)
+            for x in range(widget["x"], widget["x"] + widget["width"])
+            for y in range(widget["y"], widget["y"] + widget["height"])
+        }
+        assert not cells & taken
+        assert widget["x"] + widget["width"] <= 24
+        taken |= cells
+
+
+def board(found: Synthesis) -> dict[str, Any]:
+    url = found.templates["observability"]["Outputs"]["GrafanaDashboard"]["Value"]
+    return dict(json.loads((found.folder / f"asset.{url.rsplit('/', 1)[1]}").read_text()))
+
+
+def test_the_grafana_dashboard_travels_as_a_file(prod: Synthesis) -> None:
+    found = board(prod)
+    shown = sections(prod.names, prod.plan)
+    assert found == grafana(shown, title="flights-prod", uid="flights-prod", region="us-east-1")
+    assert len({panel["id"] for panel in found["panels"]}) == len(found["panels"])
+    assert [p["title"] for p in found["panels"] if p["type"] == "row"] == [s.title for s in shown]
+    age = next(p for p in found["panels"] if p["title"] == "Age of records at commit")
+    steps = [step["value"] for step in age["fieldConfig"]["defaults"]["thresholds"]["steps"]]
+    latencies = {q.latency_seconds.value for q in prod.plan.jobs["departures"].queries.values()}
+    assert steps == [None, *sorted(latencies)]
+
+
+def test_dashboards_ask_for_metrics_that_are_reported(prod: Synthesis) -> None:
+    asked = {
+        (target["namespace"], target["metricName"], *sorted(target["dimensions"]))
+        for panel in board(prod)["panels"]
+        for target in panel.get("targets", ())
+    }
+    ours = {each for each in asked if each[0] == NAMESPACE}
+    assert {name for _, name, *_ in ours} == set(BY_NAME), "every metric of ours is shown"
+    for _, name, *dimensions in ours:
+        assert dimensions == (["job", "query"] if BY_NAME[name].per_query else ["job"])
+
+
+def test_the_document_lists_the_metrics() -> None:
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| ([\w/]+) \| (job, query|job) \|", text, re.MULTILINE)
+    assert rows == [(m.name, m.unit, "job, query" if m.per_query else "job") for m in METRICS]
+    assert f"`{NAMESPACE}`" in text
+
+
+def test_prometheus_is_written_by_emr_jobs_only(dev: Synthesis, prod: Synthesis) -> None:
+    workspace = dev.the("AWS::APS::Workspace", "observability")
+    assert workspace["WorkspaceConfiguration"] == {"RetentionPeriodInDays": 150}
+    assert "LogGroupArn" in workspace["LoggingConfiguration"]
+    monitoring = dev.the("AWS::EMRServerless::Application", "job-flights")["MonitoringConfiguration"]
+    url = json.dumps(monitoring["PrometheusMonitoringConfiguration"]["RemoteWriteUrl"])
+    assert "api/v1/remote_write" in url
+    writers = {part for part, s in dev.statements() if "aps:RemoteWrite" in listed(s["Action"])}
+    assert writers == {"job-flights"}
+    assert prod.resources("AWS::APS::Workspace") == {}
+    monitoring = prod.the("AWS::EMRServerless::Application", "job-flights")["MonitoringConfiguration"]
+    assert "PrometheusMonitoringConfiguration" not in monitoring
