@@ -400,4 +400,45 @@ PERMISSIONS = (
     ),
 )
 
-MUTATIONS: tuple[Mutation, ...] = (*STORAGE, *KEYS_AND_SERVICES, *KAFKA, *JOBS, *NETWORK, *PERMISSIONS)
+SERVICE = "AWS::ECS::Service"
+TASK = "AWS::ECS::TaskDefinition"
+BALANCER = "AWS::ElasticLoadBalancingV2::LoadBalancer"
+REPOSITORY = "AWS::ECR::Repository"
+CONTAINERS = ("Properties", "ContainerDefinitions", {})
+
+HISTORY = (
+    Mutation(
+        "history: no public address",
+        SERVICE,
+        ("Properties", "NetworkConfiguration", "AwsvpcConfiguration", "AssignPublicIp"),
+        Put("ENABLED"),
+    ),
+    Mutation("history: root file system", TASK, (*CONTAINERS, "ReadonlyRootFilesystem"), Put(False)),
+    Mutation("history: privileges", TASK, (*CONTAINERS, "Privileged"), Put(True)),
+    Mutation("history: log", TASK, (*CONTAINERS, "LogConfiguration"), Remove()),
+    Mutation("history: internal balancer", BALANCER, ("Properties", "Scheme"), Put("internet-facing")),
+    Mutation(
+        "history: access logs",
+        BALANCER,
+        ("Properties", "LoadBalancerAttributes", {"Key": "access_logs.s3.enabled"}),
+        Remove(),
+    ),
+    Mutation(
+        "history: no broken headers",
+        BALANCER,
+        ("Properties", "LoadBalancerAttributes", {"Key": "routing.http.drop_invalid_header_fields.enabled"}),
+        Remove(),
+    ),
+    Mutation("history: image scan", REPOSITORY, ("Properties", "ImageScanningConfiguration"), Remove()),
+    Mutation("history: image encryption", REPOSITORY, ("Properties", "EncryptionConfiguration"), Remove()),
+)
+
+MUTATIONS: tuple[Mutation, ...] = (
+    *STORAGE,
+    *KEYS_AND_SERVICES,
+    *KAFKA,
+    *JOBS,
+    *NETWORK,
+    *PERMISSIONS,
+    *HISTORY,
+)

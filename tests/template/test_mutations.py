@@ -1,4 +1,4 @@
-"""Each security control is taken out of prod's templates, and something notices."""
+"""Each security control is taken out of the templates, and something notices."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from millrace.config.model import GlueJob
+from millrace.config import load
 from tests.policy.assembly import Assembly, Template
 from tests.policy.controls import MUTATIONS
 from tests.policy.scanners import RULES, checkov, lint, manifest_findings, rule_settings, rules_of_ours
-from tests.template.conftest import Synthesis
+from tests.template.conftest import ROOT, Synthesise
 
 Match = tuple[str, str, str]
 """Check, logical id, message."""
@@ -33,21 +33,30 @@ class Removed:
 
 
 @pytest.fixture(scope="module")
-def assembly(synthesis) -> Assembly:
-    prod: Synthesis = synthesis("prod")
-    return Assembly(environment=prod.environment, account=prod.names.account, folder=prod.folder)
+def assemblies(synthesis, synthesise: Synthesise) -> list[Assembly]:
+    """Prod, and dev for the stacks that prod does not have, as if dev kept its data, too."""
+    dev = load("dev", root=ROOT).model_copy(update={"removal": "retain"})
+    return [
+        Assembly(environment=found.environment, account=found.names.account, folder=found.folder)
+        for found in (synthesis("prod"), synthesise(dev))
+    ]
 
 
-def parts(assembly: Assembly) -> Iterator[tuple[str, Template]]:
-    """Give the templates, and of the jobs of one engine, which are built alike, the first."""
+def kind(assembly: Assembly, part: str) -> str:
+    """Name what is built alike: jobs of one engine are."""
+    if not part.startswith("job-"):
+        return part
+    return type(assembly.environment.jobs[part.removeprefix("job-")]).__name__
+
+
+def parts(assemblies: Iterable[Assembly]) -> Iterator[tuple[Assembly, str, Template]]:
+    """Give one template of each kind."""
     seen = set()
-    for part, template in assembly.templates.items():
-        if part.startswith("job-"):
-            engine = isinstance(assembly.environment.jobs[part.removeprefix("job-")], GlueJob)
-            if engine in seen:
-                continue
-            seen.add(engine)
-        yield part, template
+    for assembly in assemblies:
+        for part, template in assembly.templates.items():
+            if kind(assembly, part) not in seen:
+                seen.add(kind(assembly, part))
+                yield assembly, part, template
 
 
 @dataclass
@@ -56,16 +65,15 @@ class Bench:
     that differ, in a file of its own for each template, and reads all files in one run.
     """
 
-    assembly: Assembly
     folder: Path
     ours: dict[Path, set[Match]] = field(default_factory=dict)
 
-    def put(self, template: Template, resources: Iterable[str]) -> Path:
+    def put(self, assembly: Assembly, template: Template, resources: Iterable[str]) -> Path:
         """Scan a template with our rules and keep some of its resources for Checkov."""
         file = self.folder / f"{len(self.ours):04}.template.json"
         file.write_text(json.dumps({"Resources": {name: template["Resources"][name] for name in resources}}))
-        region = self.assembly.environment.region
-        matches = lint(template, region=region, settings=rule_settings(self.assembly), built_in=False)
+        region = assembly.environment.region
+        matches = lint(template, region=region, settings=rule_settings(assembly), built_in=False)
         self.ours[file] = set(matches)
         return file
 
@@ -78,24 +86,25 @@ class Bench:
 
 
 @pytest.fixture(scope="module")
-def removed(assembly: Assembly, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Removed]]:
+def removed(assemblies: list[Assembly], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Removed]]:
     """Take every control out of every place, each in a template of its own; scan all of them together."""
-    bench = Bench(assembly, tmp_path_factory.mktemp("mutated"))
+    bench = Bench(tmp_path_factory.mktemp("mutated"))
     whole: dict[str, Path] = {}
-    mutated: list[tuple[Path, str, str, str]] = []
-    for part, template in parts(assembly):
-        whole[part] = bench.put(template, template["Resources"])
+    mutated: list[tuple[Path, str, str, str, Assembly]] = []
+    for assembly, part, template in parts(assemblies):
+        whole[part] = bench.put(assembly, template, template["Resources"])
         for mutation in MUTATIONS:
             for logical_id, path in mutation.places(template):
                 changed = mutation.applied(template, logical_id, path)
                 differ = {logical_id, *mutation.beside} & changed["Resources"].keys()
-                mutated.append((bench.put(changed, differ), mutation.name, part, logical_id))
+                file = bench.put(assembly, changed, differ)
+                mutated.append((file, mutation.name, part, logical_id, assembly))
     matches = bench.matches()
     found: dict[str, list[Removed]] = defaultdict(list)
-    for file, control, part, logical_id in mutated:
+    for file, control, part, logical_id, assembly in mutated:
         by = frozenset(check for check, _, _ in matches[file] - matches[whole[part]])
         found[control].append(Removed(control, assembly.construct(part, logical_id), by))
-    found["stack: protected from termination"] = list(unprotected(assembly))
+    found["stack: protected from termination"] = list(unprotected(assemblies[0]))
     return dict(found)
 
 
@@ -117,7 +126,7 @@ def test_every_control_is_there_to_be_removed(removed: dict[str, list[Removed]])
 
 
 def test_every_removal_is_noticed_wherever_it_happens(removed: dict[str, list[Removed]]) -> None:
-    shown = Table(title=f"{len(removed)} controls of prod, removed in turn", title_justify="left")
+    shown = Table(title=f"{len(removed)} controls, removed in turn", title_justify="left")
     for heading in ("control", "places", "caught by"):
         shown.add_column(heading)
     for control, places in removed.items():

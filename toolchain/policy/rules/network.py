@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from toolchain.policy.rules._policy import (
     Fault,
@@ -132,7 +133,10 @@ class GroupsReferToGroups(PolicyRule):
 
     id = "E9505"
     shortdesc = "Security groups let groups in, and out by single ports"
-    description = "Ingress names a group, never addresses; egress to anywhere is TCP to one port"
+    description = (
+        "Ingress names a group, or for a load balancer one port and some addresses; "
+        "egress to anywhere is TCP to one port"
+    )
     source_url = "https://docs.aws.amazon.com/vpc/latest/userguide/security-group-rules.html"
     kinds = ("AWS::EC2::SecurityGroup", "AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress")
 
@@ -145,13 +149,18 @@ class GroupsReferToGroups(PolicyRule):
         if kind == "SecurityGroup" and not egress and not self._egress_of(found):
             # EC2 adds a rule to anywhere when a group is made with none.
             yield properties("SecurityGroupEgress"), "everything may go out"
+        people = any(
+            refers_to(balancer.value("SecurityGroups"), found.name)
+            for balancer in found.others("AWS::ElasticLoadBalancingV2::LoadBalancer")
+        )
         for rule in ingress:
-            if {"CidrIp", "CidrIpv6"} & rule.keys():
-                yield properties(), f"addresses may come in: {rule.get('CidrIp') or rule.get('CidrIpv6')}"
+            from_where = rule.get("CidrIp") or rule.get("CidrIpv6")
+            # People have no security group: they reach a load balancer, by one port, from inside.
+            if from_where and not (people and from_where not in ANYWHERE and _one_port(rule)):
+                yield properties(), f"addresses may come in: {from_where}"
         for rule in egress:
             far = rule.get("CidrIp") in ANYWHERE or rule.get("CidrIpv6") in ANYWHERE
-            one = rule.get("IpProtocol") == "tcp" and rule.get("FromPort") == rule.get("ToPort") is not None
-            if far and not one:
+            if far and not _one_port(rule):
                 yield properties(), "more than one port to anywhere"
 
     @staticmethod
@@ -160,3 +169,7 @@ class GroupsReferToGroups(PolicyRule):
             refers_to(rule.value("GroupId"), found.name)
             for rule in found.others("AWS::EC2::SecurityGroupEgress")
         )
+
+
+def _one_port(rule: dict[str, Any]) -> bool:
+    return rule.get("IpProtocol") == "tcp" and rule.get("FromPort") == rule.get("ToPort") is not None

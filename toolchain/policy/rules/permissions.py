@@ -147,7 +147,9 @@ class ResourcesAreNamed(PolicyRule):
             for index, statement in allowed(document):
                 places = [p for p in listed(statement.get("Resource")) if isinstance(p, str)]
                 actions = set(listed(statement.get("Action"))) - WITHOUT_RESOURCES
-                whole = [place for place in places if self._is_whole(place, actions)]
+                # A key of others is not known by name, only the service that uses it.
+                via = actions == {"kms:Decrypt"} and "kms:viaservice" in condition_keys(statement)
+                whole = [place for place in places if self._is_whole(place, actions) and not via]
                 if whole and actions:
                     yield path, f"statement {index} allows {', '.join(sorted(actions))} on {', '.join(whole)}"
                 metrics = "cloudwatch:PutMetricData" in listed(statement.get("Action"))

@@ -157,3 +157,24 @@ class BrokersMakeNoTopics(PolicyRule):
             yield properties("ServerProperties"), "auto.create.topics.enable is not false"
         if lines.get("unclean.leader.election.enable", "false") != "false":
             yield properties("ServerProperties"), "unclean.leader.election.enable is true"
+
+
+class ContainerIsSealed(PolicyRule):
+    """Checkov looks at volumes of containers only."""
+
+    id = "E9421"
+    shortdesc = "A container writes nowhere but into its volumes and its log, and has no privileges"
+    description = "Root file system read-only, not privileged, a log driver"
+    source_url = "https://docs.aws.amazon.com/AmazonECS/latest/developerguide/security-tasks-containers.html"
+    kinds = ("AWS::ECS::TaskDefinition",)
+
+    def faults(self, found: Resource) -> Iterator[Fault]:
+        """Check every container."""
+        for container in listed(found.value("ContainerDefinitions")):
+            name = container.get("Name")
+            if container.get("ReadonlyRootFilesystem") is not True:
+                yield properties("ContainerDefinitions"), f"{name} can write to its root file system"
+            if container.get("Privileged") is True:
+                yield properties("ContainerDefinitions"), f"{name} is privileged"
+            if not container.get("LogConfiguration"):
+                yield properties("ContainerDefinitions"), f"{name} has no log"
