@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli import deploy, lifecycle, plan, replay, sandbox
+from millrace.cli import deploy, history, lifecycle, notebook, plan, replay, sandbox
 from millrace.cli.console import show_problems
 from millrace.config import ConfigurationError
 
@@ -46,6 +46,8 @@ def _root(
 plan.register(app)
 deploy.register(app)
 lifecycle.register(app)
+history.register(app)
+notebook.register(app)
 sandbox.register(app)
 replay.register(app)
 

@@ -58,7 +58,12 @@ def deploy(
     assembly = STATE / "deploy" / environment.name
     with aws_told("deploy"):
         aws = connect(Names(environment, environment.account or ""))
-        check_bootstrapped(aws.client("ssm"), account=aws.names.account, region=environment.region)
+        check_bootstrapped(
+            aws.client("ssm"),
+            account=aws.names.account,
+            region=environment.region,
+            qualifier=environment.governance.qualifier,
+        )
         try:
             _synthesise(env, aws.names.account, assembly)
             found = changes(aws, assembly)

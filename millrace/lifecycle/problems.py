@@ -21,6 +21,9 @@ from botocore.exceptions import (
 
 from millrace.lifecycle.deployed import NotDeployedError
 
+_CDK_QUALIFIER = "hnb659fds"
+"""Of every account that was bootstrapped without another."""
+
 _SIGN_IN = "sign in again (`aws sso login`, or set AWS_PROFILE or AWS_ACCESS_KEY_ID) and repeat the command"
 
 _EXPIRED = ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired")
@@ -113,7 +116,7 @@ def told(doing: str) -> Iterator[None]:
         raise explain(error, doing) from error
 
 
-def check_bootstrapped(ssm: object, *, account: str, region: str, qualifier: str = "hnb659fds") -> None:
+def check_bootstrapped(ssm: object, *, account: str, region: str, qualifier: str | None = None) -> None:
     """Make sure that CDK's own stack is there.
 
     Parameters
@@ -121,7 +124,7 @@ def check_bootstrapped(ssm: object, *, account: str, region: str, qualifier: str
     ssm
         A boto3 client.
     qualifier
-        Of the bootstrap; CDK's default.
+        Of the bootstrap; left out, the one of CDK.
 
     Raises
     ------
@@ -130,7 +133,7 @@ def check_bootstrapped(ssm: object, *, account: str, region: str, qualifier: str
     AwsError
         AWS refused the question.
     """
-    name = f"/cdk-bootstrap/{qualifier}/version"
+    name = f"/cdk-bootstrap/{qualifier or _CDK_QUALIFIER}/version"
     try:
         ssm.get_parameter(Name=name)  # type: ignore[attr-defined]  # clients have no static type
     except ClientError as error:

@@ -1,17 +1,96 @@
-"""Spark's history server over the sandbox's event logs."""
+"""Spark's history server on this machine: over the sandbox's event logs, or a deployed environment's."""
 
 from __future__ import annotations
 
+import os
 import urllib.error
 import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+from millrace.sandbox import jars
 from millrace.sandbox.process import RUN, Process, free_port
 from millrace.sandbox.spark import EVENT_LOGS
 from millrace.sandbox.toolchain import java_home, program_environment, spark_home
 
 
+@dataclass(frozen=True)
+class HistoryServer:
+    """A running history server; ``address`` is where a browser finds it."""
+
+    address: str
+    process: Process
+
+
+@dataclass(frozen=True)
+class EventLogBucket:
+    """Where a deployed environment keeps its event logs, and with whose credentials they are read.
+
+    Attributes
+    ----------
+    url
+        ``s3a://bucket/prefix/``, the flat prefix that holds the logs of both engines.
+    credentials
+        Environment variables ``AWS_ACCESS_KEY_ID`` and so on.
+    endpoint
+        Another one than the region's own.
+    """
+
+    url: str
+    region: str
+    credentials: Mapping[str, str]
+    endpoint: str | None = None
+
+    def settings(self) -> dict[str, str]:
+        """Settings with which the server reads the bucket."""
+        s3a = "spark.hadoop.fs.s3a."
+        temporary = "AWS_SESSION_TOKEN" in self.credentials
+        found = {
+            "spark.history.fs.logDirectory": self.url,
+            f"{s3a}endpoint.region": self.region,
+            f"{s3a}aws.credentials.provider": "com.amazonaws.auth.EnvironmentVariableCredentialsProvider",
+            f"{s3a}bucket.probe": "0",
+            # Credentials of a sign-in end; what they saw by then is kept on disk.
+            "spark.history.store.path": str(RUN / "history-store") if temporary else "",
+        }
+        if self.endpoint:
+            found |= {
+                f"{s3a}endpoint": self.endpoint,
+                f"{s3a}path.style.access": "true",
+                f"{s3a}connection.ssl.enabled": str(self.endpoint.startswith("https")).lower(),
+            }
+        return {key: value for key, value in found.items() if value}
+
+
 def history_server() -> str:
-    """Start a history server that runs until ``millrace sandbox stop``; give its address.
+    """Start a history server over the sandbox's logs that runs until ``millrace sandbox stop``; give its address.
+
+    Raises
+    ------
+    SandboxError
+        It did not start.
+    """
+    return start({"spark.history.fs.logDirectory": EVENT_LOGS.as_uri()}, {}).address
+
+
+def bucket_history_server(bucket: EventLogBucket) -> HistoryServer:
+    """Start a history server over a deployed environment's event logs.
+
+    Raises
+    ------
+    SandboxError
+        It did not start.
+    JarError
+        The jars that read S3 are missing.
+    """
+    return start(bucket.settings(), bucket.credentials, jars.files("sandbox"))
+
+
+def start(
+    settings: Mapping[str, str], environment: Mapping[str, str], libraries: Sequence[Path] = ()
+) -> HistoryServer:
+    """Start a history server on a free port of 127.0.0.1.
 
     Raises
     ------
@@ -21,26 +100,29 @@ def history_server() -> str:
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     RUN.mkdir(parents=True, exist_ok=True)
-    settings = RUN / "history.properties"
-    settings.write_text(
-        f"spark.history.fs.logDirectory {EVENT_LOGS.as_uri()}\nspark.history.ui.port {port}\n"
-    )
+    properties = RUN / f"history-{port}.properties"
+    lines = {**settings, "spark.history.ui.port": str(port)}
+    properties.write_text("".join(f"{key} {value}\n" for key, value in lines.items()))
     process = Process.start(
         "history-server",
         [
             java_home() / "bin" / "java",
             "-Xmx512m",
             "-cp",
-            f"{spark_home() / 'jars'}/*",
+            os.pathsep.join([f"{spark_home() / 'jars'}/*", *map(str, libraries)]),
             "org.apache.spark.deploy.history.HistoryServer",
             "--properties-file",
-            settings,
+            properties,
         ],
-        environment={**program_environment(), "SPARK_LOCAL_IP": "127.0.0.1"},
+        environment={**program_environment(), **environment, "SPARK_LOCAL_IP": "127.0.0.1"},
         log=RUN / "history.log",
     )
-    process.wait_until(lambda: _answers(address), seconds=60, what="answering")
-    return address
+    try:
+        process.wait_until(lambda: _answers(address), seconds=60, what="answering")
+    except BaseException:
+        process.stop()
+        raise
+    return HistoryServer(address, process)
 
 
 def _answers(address: str) -> bool:

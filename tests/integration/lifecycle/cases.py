@@ -91,11 +91,11 @@ def _both(job: str) -> list[Case]:
         ),
         Case("start-when-running", job, verb("start"), {"ListRuns": running}, "stopped"),
         Case("start-when-unknown", job, verb("start"), {"ListRuns": odd}),
-        Case("start-while-ending", job, verb("start", patience_seconds=3), {"ListRuns": ending}),
+        Case("start-while-ending", job, verb("start", patience_seconds=2), {"ListRuns": ending}),
         Case(
             "start-beside-another",
             job,
-            verb("start", patience_seconds=3),
+            verb("start", patience_seconds=2),
             {"ListRuns": old, "StartRun": [throws(BUSY[job])]},
         ),
         Case(
@@ -137,15 +137,15 @@ def _both(job: str) -> list[Case]:
         Case(
             "stop",
             job,
-            verb("stop", patience_seconds=4),
+            verb("stop", patience_seconds=2),
             {"ListRuns": running, "StopRun": [gives()], **measured},
             "running",
         ),
-        Case("stop-while-ending", job, verb("stop", patience_seconds=3), {"ListRuns": ending}, "running"),
+        Case("stop-while-ending", job, verb("stop", patience_seconds=2), {"ListRuns": ending}, "running"),
         Case(
             "drain",
             job,
-            verb("drain", patience_seconds=3),
+            verb("drain", patience_seconds=2),
             {"ListRuns": running, "StopRun": [gives()]},
             "running",
         ),
@@ -199,13 +199,13 @@ CASES = [
     Case(
         "stop-with-grace",
         EMR,
-        verb("stop", grace_seconds=7200, patience_seconds=3),
+        verb("stop", grace_seconds=7200, patience_seconds=2),
         {"ListRuns": [runs(EMR, ("run", "RUNNING", 5))], "StopRun": [gives()]},
     ),
     Case(
         "stop-unmeasured",
         EMR,
-        verb("stop", patience_seconds=3),
+        verb("stop", patience_seconds=2),
         {
             "ListRuns": [runs(EMR, ("run", "RUNNING", 5))],
             "Measure": [throws("CloudWatchLogs.ResourceNotFoundException")] * 2,
@@ -215,7 +215,7 @@ CASES = [
     Case(
         "stop-ended-meanwhile",
         EMR,
-        verb("stop", grace_seconds=60, patience_seconds=3),
+        verb("stop", grace_seconds=60, patience_seconds=2),
         {
             "ListRuns": [runs(EMR, ("run", "RUNNING", 5))],
             "StopRun": [throws("EmrServerless.ValidationException")],

@@ -80,7 +80,7 @@ class Machines:
         found = self.stack.client("ssm").get_parameter(Name=self.parameter(job))
         return str(found["Parameter"]["Value"])
 
-    def run(self, case: Case, *, until: Callable[[Done], bool] | None = None, seconds: float = 30) -> Done:
+    def run(self, case: Case, *, until: Callable[[Done], bool] | None = None, seconds: float = 60) -> Done:
         """Execute a case; with ``until``, leave as soon as it holds and stop the execution."""
         client = self.stack.client("stepfunctions")
         if case.wish != "unchanged":
@@ -89,15 +89,15 @@ class Machines:
             stateMachineArn=f"{self.arns[case.job]}#{case.name}", input=json.dumps(case.input)
         )["executionArn"]
         deadline = time.monotonic() + seconds
-        while True:
-            done = self._look(client, execution)
-            if done.status != "RUNNING":
-                return done
-            if until is not None and until(done):
+        while client.describe_execution(executionArn=execution)["status"] == "RUNNING":
+            if until is not None and until(done := self._look(client, execution)):
                 client.stop_execution(executionArn=execution)
                 return done
-            assert time.monotonic() < deadline, f"still at {done.path[-3:]} after {seconds} s"
-            time.sleep(0.1)
+            if time.monotonic() > deadline:
+                path = self._look(client, execution).path
+                raise AssertionError(f"still at {path[-3:]} after {seconds} s")
+            time.sleep(0.2)
+        return self._look(client, execution)
 
     @staticmethod
     def _look(client: Any, execution: str) -> Done:

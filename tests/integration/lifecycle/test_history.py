@@ -1,0 +1,84 @@
+"""The local history server over a bucket, with the log of a real Spark run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millrace.cli.history import copy_logs
+from millrace.sandbox.history import EventLogBucket, HistoryServer, bucket_history_server, start
+from millrace.sandbox.toolchain import program_environment
+from tests.integration.lifecycle.conftest import Machines
+
+PROGRAM = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.appName("a real run").getOrCreate()
+assert spark.range(5).count() == 5
+spark.stop()
+"""
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("event-logs")
+    arguments = (
+        "--master local[1] --conf spark.driver.host=127.0.0.1 --conf spark.ui.enabled=false "
+        f"--conf spark.eventLog.enabled=true --conf spark.eventLog.dir={folder.as_uri()} pyspark-shell"
+    )
+    environment = {**program_environment(), "PYSPARK_SUBMIT_ARGS": arguments}
+    subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, check=True, timeout=90, capture_output=True
+    )
+    (found,) = folder.iterdir()
+    return found
+
+
+def applications(server: HistoryServer) -> list[dict[str, Any]]:
+    with urllib.request.urlopen(f"{server.address}/api/v1/applications", timeout=10) as answer:  # noqa: S310 - ours
+        return list(json.loads(answer.read()))
+
+
+def test_the_server_reads_the_flat_prefix_of_the_bucket(machines: Machines, log: Path) -> None:
+    s3 = machines.stack.client("s3")
+    s3.create_bucket(Bucket="history-flat")
+    s3.upload_file(str(log), "history-flat", f"spark/{log.name}")
+    bucket = EventLogBucket(
+        url="s3a://history-flat/spark/",
+        region=machines.stack.region,
+        credentials={"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"},
+        endpoint=machines.stack.endpoint,
+    )
+    server = bucket_history_server(bucket)
+    try:
+        assert [(one["id"], one["name"]) for one in applications(server)] == [(log.name, "a real run")]
+    finally:
+        server.process.stop()
+
+
+def test_without_a_deployed_server_the_newest_logs_are_copied(
+    machines: Machines, log: Path, tmp_path: Path
+) -> None:
+    s3 = machines.stack.client("s3")
+    s3.create_bucket(Bucket="history-two-engines")
+    for key in (
+        "glue/clicks/spark-old",
+        f"glue/clicks/{log.name}",
+        "emr/flights/applications/a/jobs/r/sparklogs/eventlog_v2_r/events_1_r.zstd",
+        "emr/flights/applications/a/jobs/r/SPARK_DRIVER/stdout.gz",
+    ):
+        s3.upload_file(str(log), "history-two-engines", key)
+    s3.upload_file(str(log), "history-two-engines", f"glue/clicks/{log.name}")
+    assert copy_logs(s3, "history-two-engines", "glue/clicks/", tmp_path, runs=1) == [log.name]
+    assert copy_logs(s3, "history-two-engines", "emr/flights/", tmp_path / "emr", runs=5) == ["eventlog_v2_r"]
+    assert (tmp_path / "emr" / "eventlog_v2_r" / "events_1_r.zstd").exists()
+    server = start({"spark.history.fs.logDirectory": tmp_path.as_uri()}, {})
+    try:
+        assert [one["name"] for one in applications(server)] == ["a real run"]
+    finally:
+        server.process.stop()

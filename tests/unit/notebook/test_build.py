@@ -1,0 +1,79 @@
+"""What stands in a generated notebook."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etl.engines import glue
+from etl.settings import KinesisSource
+from infra.settings import job_settings
+from millrace.cli.notebook import build
+from millrace.config import Names, environments, load
+from millrace.sizing import plan
+
+ROOT = Path(__file__).parents[3]
+
+
+def code(notebook: dict[str, Any]) -> list[str]:
+    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+@pytest.fixture(autouse=True)
+def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.mark.parametrize("name", environments(ROOT))
+def test_every_job_has_a_notebook_of_valid_python(name: str) -> None:
+    environment = load(name, root=ROOT)
+    for job in environment.jobs:
+        notebook = build(environment, job, {})
+        assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+        assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
+        for text in code(notebook):
+            if not text.startswith("%"):
+                ast.parse(text)
+
+
+def test_magics_are_of_the_job_and_its_plan() -> None:
+    environment = load("prod", root=ROOT)
+    magics, configure = code(build(environment, "positions", {}))[:2]
+    workers = plan(environment).jobs["positions"].max_workers.value
+    assert magics.splitlines()[0] == "%streaming"
+    for line in ("%glue_version 5.1", "%worker_type G.2X", f"%number_of_workers {workers}"):
+        assert line in magics.splitlines()
+    arguments = json.loads(configure.removeprefix("%%configure\n"))
+    assert arguments["--enable-spark-ui"] == arguments["--enable-spark-ui-legacy-path"] == "true"
+    assert arguments["--spark-event-logs-path"].startswith("s3://flights-prod-event-logs-")
+    assert "spark.sql.catalog.lake=" in arguments["--conf"]
+
+
+def test_the_source_cell_has_the_options_of_the_core() -> None:
+    environment = load("prod", root=ROOT)
+    names = Names(environment, environment.account or "")
+    settings = job_settings(environment, plan(environment).jobs["departures"], names)
+    wanted = glue.kinesis_options(KinesisSource(**settings["queries"][0]["source"]), None)
+    source = code(build(environment, "departures", {}))[3]
+    tree = ast.parse(source)
+    assert isinstance(tree.body[0], ast.Assign)
+    assert ast.literal_eval(tree.body[0].value) == wanted
+
+
+def test_brokers_are_looked_up_unless_they_are_given() -> None:
+    environment = load("prod", root=ROOT)
+    looked_up = "\n".join(code(build(environment, "flights", {})))
+    assert "brokers('flights-prod-operations', 'BootstrapBrokerStringSaslIam')" in looked_up
+    assert "AWS_MSK_IAM" in looked_up
+    given = {
+        "kafka.operations.bootstrap": "127.0.0.1:1",
+        "kafka.operations.authentication": "none",
+    }
+    bound = "\n".join(code(build(environment, "flights", given)))
+    assert "'kafka.bootstrap.servers': '127.0.0.1:1'" in bound
+    assert "AWS_MSK_IAM" not in bound
+    assert "boto3" not in bound
