@@ -17,7 +17,7 @@ PYTHON311 := $(firstword $(wildcard $(BIN)/python3.11) python3.11)
 WITH_NODE := PATH="$$($(BIN)/python -c 'from millrace.sandbox.toolchain import node_bin; print(node_bin())'):$$PWD/$(BIN):$$PWD/node_modules/.bin:$$PATH"
 NPM = $$($(BIN)/python -c 'from millrace.sandbox.toolchain import npm; print(*npm())')
 
-.PHONY: help setup setup-dev jars demo plan synth test test-unit test-template test-spark test-integration check format lock clean
+.PHONY: help setup setup-dev jars demo plan synth test test-unit test-template test-spark test-integration check lint policy bench-core bench-synth format lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -102,11 +102,24 @@ test-spark: setup-dev ## The core on a local Spark session
 test-integration: setup-dev ## LocalStack, Kafka, deployed jobs, kill -9
 	@$(BIN)/python -m tests.run integration
 
-check: $(STAMPS)/python-dev ## ruff, format, mypy --strict, import rules
+check: lint policy ## Everything that can be said without running a job: lint and policy
+
+lint: $(STAMPS)/python-dev ## ruff, format, mypy --strict, import rules
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache | tail -n 2
+
+policy: setup-dev ## cdk-nag, cfn-lint, checkov and rules of our own on the templates of every environment
+	@$(WITH_NODE) $(BIN)/python -m tests.policy.scan
+
+# ---- speed: ratios with intervals, measured in one run, never asserted ----
+
+bench-core: setup-dev ## Landing against the least code by hand and the tutorials' way
+	@$(BIN)/python -m tests.performance.core
+
+bench-synth: setup-dev ## Synthesis of prod against an empty CDK app
+	@$(WITH_NODE) $(BIN)/python -m tests.performance.synth
 
 format: $(STAMPS)/python-dev ## Let ruff mend what it can
 	@$(BIN)/ruff check --fix --quiet .
