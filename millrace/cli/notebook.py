@@ -209,15 +209,16 @@ def _land_cells(
     sample = (
         f'SCHEMA = """{schema}"""\n'
         f'text = F.col("{payload}").cast("string")\n'
-        'decoded = records.select(F.from_json(text, SCHEMA).alias("record"), text.alias("payload"))\n'
+        'decoded = records.select(F.from_json(text, SCHEMA + ", _corrupt_record string").alias("record"))\n'
         f'query = decoded.writeStream.format("memory").queryName("{view}").start()\n'
         "deadline = time.monotonic() + SAMPLE_SECONDS\n"
         f'while time.monotonic() < deadline and spark.table("{view}").isEmpty():\n'
         "    query.awaitTermination(1)\n"
         "query.stop()\n"
         f'sample = spark.table("{view}").limit(SAMPLE_ROWS)\n'
-        'sample.select("record.*").show(truncate=False)\n'
-        'sample.where("record is null").select("payload").show(truncate=False)'
+        'good = sample.where("record._corrupt_record is null").select("record.*")\n'
+        'good.drop("_corrupt_record").show(truncate=False)\n'
+        'sample.where("record._corrupt_record is not null").select("record._corrupt_record").show(truncate=False)'
     )
     return [_code(lines), _code(sample)]
 
