@@ -1,0 +1,139 @@
+"""What is deployed is read through boto3 from moto's server, and compared with an assembly."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from millrace.config import Names, load
+from millrace.lifecycle.deploy import _stop_application, changes
+from millrace.lifecycle.health import UnhealthyError, look, wait_until_healthy
+from millrace.lifecycle.verbs import Aws
+
+ROOT = Path(__file__).parents[3]
+BUCKET = "assets"
+
+
+@pytest.fixture
+def aws() -> Iterator[Aws]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    endpoint = "http://{}:{}".format(*server.get_host_and_port())
+    # What an earlier server of this process was told would still be there.
+    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/moto-api/reset", method="POST")).close()  # noqa: S310
+
+    def client(service: str) -> Any:
+        make: Any = boto3.client
+        return make(
+            service,
+            endpoint_url=endpoint,
+            region_name="us-east-1",
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+        )
+
+    yield Aws(Names(load("minimal", root=ROOT), "123456789012"), client)
+    server.stop()
+
+
+def template(workers: int, url: str) -> dict[str, Any]:
+    return {
+        "Resources": {"Topic": {"Type": "AWS::SNS::Topic", "Properties": {"DisplayName": f"{workers}"}}},
+        "Outputs": {"LaunchDocument": {"Value": url}},
+    }
+
+
+def document(workers: int) -> dict[str, Any]:
+    return {"version": 1, "workers": {"max": workers}, "settings": {"queries": []}}
+
+
+def assembly(folder: Path, workers: int) -> Path:
+    name = f"{workers}.json"
+    (folder / "hello-minimal-job-clicks.template.json").write_text(
+        json.dumps(template(workers, f"s3://{BUCKET}/{name}"))
+    )
+    (folder / f"asset.{name}").write_text(json.dumps(document(workers)))
+    return folder
+
+
+def test_a_first_deployment_starts_everything(aws: Aws, tmp_path: Path) -> None:
+    found = changes(aws, assembly(tmp_path, 3))
+    assert [(job.job, job.before, job.after) for job in found.jobs] == [("clicks", "leave", "start")]
+    assert found.stacks[0].new
+
+
+def test_a_second_one_tells_numbers_and_restarts(aws: Aws, tmp_path: Path) -> None:
+    s3 = aws.client("s3")
+    s3.create_bucket(Bucket=BUCKET)
+    s3.put_object(Bucket=BUCKET, Key="3.json", Body=json.dumps(document(3)))
+    aws.client("cloudformation").create_stack(
+        StackName="hello-minimal-job-clicks", TemplateBody=json.dumps(template(3, f"s3://{BUCKET}/3.json"))
+    )
+    assert not changes(aws, assembly(tmp_path, 3))
+    (tmp_path / "hello-minimal-job-clicks.template.json").unlink()
+    found = changes(aws, assembly(tmp_path, 5))
+    assert found.numbers["clicks"] == ("workers.max: 3 → 5",)
+    assert [(job.before, job.after) for job in found.jobs] == [("leave", "restart")]
+    assert found.stacks[0].resources == ("~ AWS::SNS::Topic Topic: DisplayName",)
+
+
+def test_an_application_is_stopped_before_it_changes(aws: Aws) -> None:
+    emr = aws.client("emr-serverless")
+    application = emr.create_application(releaseLabel="emr-7.13.0", type="SPARK", name="a")["applicationId"]
+    emr.start_application(applicationId=application)
+    body = {
+        "Resources": {"Topic": {"Type": "AWS::SNS::Topic"}},
+        "Outputs": {"ApplicationId": {"Value": application}},
+    }
+    aws.client("cloudformation").create_stack(
+        StackName="hello-minimal-job-clicks", TemplateBody=json.dumps(body)
+    )
+    assert emr.get_application(applicationId=application)["application"]["state"] == "STARTED"
+    said: list[str] = []
+    _stop_application(aws, "clicks", said.append)
+    assert emr.get_application(applicationId=application)["application"]["state"] == "STOPPED"
+    assert said == ["clicks: stopping its application"]
+
+
+def put_lines(aws: Aws, *events: dict[str, Any]) -> None:
+    logs = aws.client("logs")
+    group = "/hello-minimal/jobs/clicks"
+    logs.create_log_group(logGroupName=group)
+    logs.create_log_stream(logGroupName=group, logStreamName="driver")
+    now = int(time.time() * 1000)
+    logs.put_log_events(
+        logGroupName=group,
+        logStreamName="driver",
+        logEvents=[{"timestamp": now + i, "message": json.dumps(e)} for i, e in enumerate(events)],
+    )
+
+
+def test_a_job_is_healthy_when_every_query_commits(aws: Aws) -> None:
+    put_lines(aws, {"event": "started", "query": "land-clicks"}, {"event": "batch", "query": "land-clicks"})
+    said: list[str] = []
+    found = wait_until_healthy(aws, "clicks", since=0, progress=said.append, poll_seconds=0.01)
+    assert (found.waiting, found.failures, found.oldest_seconds) == ((), (), None)
+    assert said == ["clicks: healthy, every query commits"]
+
+
+def test_a_job_that_fails_or_commits_nothing_is_not_healthy(aws: Aws) -> None:
+    given: dict[str, Any] = {
+        "since": 0,
+        "progress": lambda _: None,
+        "poll_seconds": 0.01,
+        "patience_seconds": 0.05,
+    }
+    with pytest.raises(UnhealthyError, match="no batch yet of land-clicks"):
+        wait_until_healthy(aws, "clicks", **given)
+    put_lines(aws, {"event": "failed", "query": "land-clicks", "error": "no such table"})
+    assert look(aws, "clicks", 0).failures == ("no such table",)
+    with pytest.raises(UnhealthyError, match="no such table"):
+        wait_until_healthy(aws, "clicks", **given)
