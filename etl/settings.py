@@ -32,6 +32,10 @@ class KinesisSource:
         Longest time one batch reads from one shard.
     retention_seconds
         How long the stream keeps a record; no older one can come again.
+    consumer
+        Name of the query's own fan-out consumer; ``None`` shares what a shard gives all readers.
+    role
+        ARN of the role that is taken to read a stream of another account.
     """
 
     kind: Literal["kinesis"]
@@ -42,6 +46,8 @@ class KinesisSource:
     records_per_shard: int
     fetch_seconds: float
     retention_seconds: int
+    consumer: str | None = None
+    role: str | None = None
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,7 @@ def launch_document(environment: Environment, plan: JobPlan, names: Names, urls:
         "version": VERSION,
         "environment": environment.name,
         "job": plan.name,
+        "name": names.job(plan.name),
         "engine": job.engine,
         "engine_version": job.version,
         "entry_script": urls.entry_script,

@@ -61,7 +61,7 @@ def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> d
             cluster: _connection(environment, cluster, names) for cluster in kafka_clusters(environment, job)
         },
         "queries": [
-            _land(environment, query, job_plan.queries[name], names)
+            _land(environment, job_plan.name, query, job_plan.queries[name], names)
             if isinstance(query, LandQuery)
             else _derive(query, job_plan.queries[name], names)
             for name, query in job.queries.items()
@@ -102,11 +102,13 @@ def _connection(environment: Environment, cluster: str, names: Names) -> dict[st
     }
 
 
-def _land(environment: Environment, query: LandQuery, plan: QueryPlan, names: Names) -> dict[str, Any]:
+def _land(
+    environment: Environment, job: str, query: LandQuery, plan: QueryPlan, names: Names
+) -> dict[str, Any]:
     return {
         "kind": "land",
         "name": plan.name,
-        "source": _source(environment, query, plan, names),
+        "source": _source(environment, job, query, plan, names),
         "format": query.format,
         "schema": query.schema_,
         "table": names.table(query.table),
@@ -115,7 +117,9 @@ def _land(environment: Environment, query: LandQuery, plan: QueryPlan, names: Na
     }
 
 
-def _source(environment: Environment, query: LandQuery, plan: QueryPlan, names: Names) -> dict[str, Any]:
+def _source(
+    environment: Environment, job: str, query: LandQuery, plan: QueryPlan, names: Names
+) -> dict[str, Any]:
     stream = environment.streams[query.source]
     shared = {
         "name": query.source,
@@ -130,6 +134,8 @@ def _source(environment: Environment, query: LandQuery, plan: QueryPlan, names: 
             "region": environment.region,
             "records_per_shard": plan.records_per_partition.value,
             "fetch_seconds": max(plan.trigger_seconds.value * _FETCH_SHARE, _SHORTEST_FETCH_SECONDS),
+            "consumer": names.consumer(job, plan.name) if query.fan_out else None,
+            "role": stream.read_role,
         }
     assert plan.records_per_batch is not None, f"{plan.name}: no limit for a batch in the plan"
     return shared | {

@@ -21,10 +21,15 @@ def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, st
     endpoint
         Another endpoint than the region's own; the connector asks for one in any case.
     """
+    others: dict[str, str] = {}
+    if source.consumer is not None:
+        others["kinesis.consumerName"] = source.consumer
+    if source.role is not None:
+        others |= {"kinesis.stsRoleArn": source.role, "kinesis.stsSessionName": source.name}
     return {
         "kinesis.region": source.region,
         "kinesis.streamName": source.stream,
-        "kinesis.consumerType": "GetRecords",
+        "kinesis.consumerType": "GetRecords" if source.consumer is None else "SubscribeToShard",
         "kinesis.endpointUrl": endpoint or f"https://kinesis.{source.region}.amazonaws.com",
         "kinesis.startingPosition": {"earliest": "TRIM_HORIZON", "latest": "LATEST"}[source.start],
         "kinesis.failOnDataLoss": "true",
@@ -32,6 +37,7 @@ def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, st
         "kinesis.maxFetchTimePerShardSec": str(max(SHORTEST_FETCH_SECONDS, math.ceil(source.fetch_seconds))),
         # 10,000 records is the most one GetRecords call returns.
         "kinesis.getRecords.numberOfRecordsPerFetch": str(min(10_000, source.records_per_shard)),
+        **others,
     }
 
 

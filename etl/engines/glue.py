@@ -23,10 +23,16 @@ def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, st
     Parameters
     ----------
     source
-        What to read, and how much of it in a batch.
+        What to read, and how much of it in a batch; its ``consumer`` is an ARN here
+        (:func:`etl.sources.kinesis.with_consumer_arn`).
     endpoint
         Another endpoint than the region's own.
     """
+    others: dict[str, str] = {}
+    if source.consumer is not None:
+        others["fanoutConsumerARN"] = source.consumer
+    if source.role is not None:
+        others |= {"awsSTSRoleARN": source.role, "awsSTSSessionName": source.name}
     reads = math.ceil(source.records_per_shard / MOST_RECORDS_OF_A_CALL)
     return {
         "streamName": source.stream,
@@ -39,6 +45,7 @@ def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, st
         "kinesis.executor.maxFetchTimeInMs": str(max(1, round(source.fetch_seconds * 1000))),
         "kinesis.executor.maxRecordPerRead": str(math.ceil(source.records_per_shard / reads)),
         "kinesis.client.avoidEmptyBatches": "true",
+        **others,
     }
 
 

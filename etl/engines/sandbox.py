@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
-from etl.engines.glue import KINESIS_FORMAT, kinesis_options
+from etl.engines import glue
+from etl.engines.glue import KINESIS_FORMAT
 from etl.errors import StartError
+from etl.settings import KinesisSource
 
 __all__ = ["KINESIS_FORMAT", "credentials", "kinesis_options"]
+
+
+def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, str]:
+    """Options of Glue's connector, without fan-out and roles: this one and its servers know neither.
+
+    Parameters
+    ----------
+    source
+        What to read, and how much of it in a batch.
+    endpoint
+        The local server.
+    """
+    return glue.kinesis_options(dataclasses.replace(source, consumer=None, role=None), endpoint)
 
 
 def credentials(environment: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import LiteralScalarString
 
-_ASSET = re.compile(r"\b[0-9a-f]{64}\b")
+_ASSET = re.compile(r"\b[0-9a-f]{64}\b|(?<=')[0-9a-f]{24}(?=-')")
 _IGNORED = ("Rules", "Parameters", "Conditions")
 """What CDK adds to every template for its bootstrap version."""
 

@@ -11,8 +11,9 @@ import pytest
 
 from etl.settings import SettingsError, parse
 from infra.launch import gigabytes
+from millrace.config import load
 from millrace.config.model import EmrJob, GlueJob, KinesisStream, LandQuery
-from tests.template.conftest import Synthesis
+from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 
 def plain(value: Any) -> Any:
@@ -78,6 +79,19 @@ def test_sources_are_the_streams_that_are_deployed(each: Synthesis) -> None:
             physical = source["stream" if isinstance(stream, KinesisStream) else "topic"]
             assert source["retention_seconds"] == stream.retention.total_seconds()
             assert physical == each.names.stream(query.source)
+
+
+def test_a_query_reads_through_the_consumer_that_is_registered_for_it(synthesise: Synthesise) -> None:
+    environment = load("minimal", root=ROOT)
+    job = environment.jobs["clicks"]
+    query = job.queries["land-clicks"].model_copy(update={"fan_out": True})
+    jobs = {"clicks": job.model_copy(update={"queries": {"land-clicks": query}})}
+    found = synthesise(environment.model_copy(update={"jobs": jobs}))
+    registered = found.the("AWS::Kinesis::StreamConsumer", "streams")["ConsumerName"]
+    settings = parse(found.documents["clicks"]["settings"])
+    assert settings.queries[0].source.consumer == registered == "hello-minimal-clicks-land-clicks"
+    (allowed,) = [s for _, s in found.statements() if "kinesis:SubscribeToShard" in s["Action"]]
+    assert allowed["Resource"].endswith(f"stream/hello-minimal-clicks/consumer/{registered}:*")
 
 
 def test_shards_and_partitions_are_the_plans(each: Synthesis) -> None:

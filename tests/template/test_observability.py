@@ -72,6 +72,16 @@ def test_addresses_are_subscribed(synthesise: Synthesise, dev: Synthesis) -> Non
     assert (subscription["Protocol"], subscription["Endpoint"]) == ("email", "oncall@example.com")
 
 
+def test_the_core_is_told_the_name_that_alarms_watch(each: Synthesis) -> None:
+    for job, document in each.documents.items():
+        watched = {
+            alarm.dimensions["job"]
+            for alarm in each.plan.alarms
+            if alarm.subject == f"job/{job}" and alarm.namespace == NAMESPACE
+        }
+        assert watched == {document["name"]}
+
+
 def body(found: Synthesis) -> dict[str, Any]:
     shown = sections(found.names, found.plan)
     return cloudwatch_body(shown, found.environment.region, ())

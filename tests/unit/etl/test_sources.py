@@ -7,14 +7,16 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
+from moto import mock_aws
 
 from etl import engines
 from etl.accounts import DeriveAccounts, LandAccounts
 from etl.checkpoint import parse_offset
 from etl.errors import AccountsError, StartError
 from etl.settings import Connection, KafkaSource, KinesisSource
-from etl.sources import kafka
+from etl.sources import kafka, kinesis
 
 STREAM = KinesisSource("kinesis", "flights", "acme-flights", "eu-west-1", "earliest", 5000, 2.5, 86400)
 TOPIC = KafkaSource("kafka", "flights", "flights", "main", "latest", 1000, 3600)
@@ -56,6 +58,32 @@ def test_kinesis_options_of_emr() -> None:
     assert options["kinesis.maxFetchTimePerShardSec"] == "10"  # the least that the connector takes
     assert options["kinesis.failOnDataLoss"] == "true"
     assert all(name.startswith("kinesis.") for name in options)
+
+
+def test_fan_out_and_roles_in_each_engines_words() -> None:
+    role = "arn:aws:iam::999988887777:role/readers"
+    source = dataclasses.replace(STREAM, consumer="acme-land", role=role)
+    emr = engines.module("emr").kinesis_options(source, None)
+    assert (emr["kinesis.consumerType"], emr["kinesis.consumerName"]) == ("SubscribeToShard", "acme-land")
+    assert (emr["kinesis.stsRoleArn"], emr["kinesis.stsSessionName"]) == (role, "flights")
+    glue = engines.module("glue").kinesis_options(source, None)
+    assert (glue["fanoutConsumerARN"], glue["awsSTSRoleARN"]) == ("acme-land", role)
+    plain = engines.module("sandbox").kinesis_options(source, None)
+    assert plain == engines.module("glue").kinesis_options(STREAM, None)
+
+
+@mock_aws
+def test_glue_is_given_the_consumers_arn() -> None:
+    client = boto3.client("kinesis", "eu-west-1", aws_access_key_id="a", aws_secret_access_key="b")
+    client.create_stream(StreamName="acme-flights", ShardCount=1)
+    stream = client.describe_stream_summary(StreamName="acme-flights")["StreamDescriptionSummary"][
+        "StreamARN"
+    ]
+    made = client.register_stream_consumer(StreamARN=stream, ConsumerName="acme-land")["Consumer"]
+    source = dataclasses.replace(STREAM, consumer="acme-land")
+    assert kinesis.with_consumer_arn(source, client).consumer == made["ConsumerARN"]
+    with pytest.raises(StartError, match="stream acme-flights has no fan-out consumer other"):
+        kinesis.with_consumer_arn(dataclasses.replace(STREAM, consumer="other"), client)
 
 
 def test_the_connector_knows_every_option_of_ours() -> None:
