@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from millrace.config.model import EmrJob, Environment, KinesisStream, LandQuery, MskCluster
@@ -85,7 +85,9 @@ def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkP
         "computed" if asked == "cheapest" else "pinned",
         assumed=any(line.assumed for line in (*chosen.cost, *other.cost)),
     )
-    return NetworkPlan(figure, called, zones), chosen.cost
+    first, *rest = chosen.cost
+    first = replace(first, why=f"{first.why}; {_named(other)} would make it ${other.usd:,.0f}")
+    return NetworkPlan(figure, called, zones), (first, *rest)
 
 
 def _named(way: _Way) -> str:
@@ -108,7 +110,7 @@ def _volume(environment: Environment) -> tuple[float, bool]:
 def _endpoints(environment: Environment, called: tuple[str, ...], prices: PriceTable) -> _Way:
     zones = environment.network.availability_zones
     volume, guess = _volume(environment)
-    why = f"{', '.join(called)} in {zones} zones; without NAT"
+    why = f"{', '.join(called)} in {zones} zones"
     price = "network.endpoint_month"
     return _Way(
         "endpoints",
