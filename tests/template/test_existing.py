@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from millrace.config import load
-from millrace.config.model import Environment
+from millrace.config.model import Environment, MskCluster
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 from tests.template.test_security import listed
 
@@ -205,3 +205,16 @@ def test_zones_of_given_subnets_reach_glue(existing: Synthesis) -> None:
         for c in connections
     ]
     assert zones == ["us-east-1a", "us-east-1b"]
+
+
+def test_a_topic_of_ours_may_stand_on_a_cluster_that_is_not(synthesise: Synthesise) -> None:
+    environment = load("prod", root=ROOT)
+    cluster = MskCluster(kind="msk", existing=EXISTING["cluster"])
+    found = synthesise(environment.model_copy(update={"kafka": {"operations": cluster}}))
+    kinds = {resource["Type"] for resource in found.templates["kafka"]["Resources"].values()}
+    assert kinds == {"AWS::MSK::Topic"}
+    for topic in found.resources("AWS::MSK::Topic").values():
+        assert topic["Properties"]["ClusterArn"] == EXISTING["cluster"]
+        assert topic["DeletionPolicy"] == "RetainExceptOnCreate"
+    connect = [s for part, s in found.statements() if "kafka-cluster:Connect" in listed(s["Action"])]
+    assert {s["Resource"] for s in connect} == {EXISTING["cluster"]}
