@@ -95,7 +95,7 @@ def _both(job: str) -> list[Case]:
         Case(
             "start-beside-another",
             job,
-            verb("start", patience_seconds=2),
+            verb("start", patience_seconds=6),
             {"ListRuns": old, "StartRun": [throws(BUSY[job])]},
         ),
         Case(
