@@ -31,12 +31,16 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 from pyspark.sql.utils import ParseException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.errors import StartError
 
 NOT_ONE = "not exactly one JSON object"
+
+_UTC = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?Z\z"
+_DATE = r"^\d{4}-"
 
 _OPTIONS = {
     "mode": "PERMISSIVE",
@@ -144,91 +148,142 @@ class JsonDecoder:
             (the payload of a dead letter), ``_stage`` and ``_error`` (null for a good record).
         """
         kept = [c for c in rows.columns if c != "payload"]
-        wrapped = F.concat(F.lit('{"w":['), F.col("text"), F.lit('],"end":1}'))
-        texts = rows.select(*kept, "payload", F.col("payload").cast("string").alias("text"))
-        decoded = texts.select("*", wrapped.alias("wrapped")).select(
-            *kept,
-            "payload",
-            "text",
-            "wrapped",
-            F.from_json("wrapped", _wrap(nullable(self.schema)), _OPTIONS).alias("decoded"),
+        # The first projection parses and judges: what is written in it many times runs once, as Spark shares
+        # what is evaluated in any case. The second takes the fields apart, so that the plan stays
+        # linear in their number.
+        quick = _parse(_times_as_text(nullable(self.schema)))
+        raw = quick["w"].getItem(0)
+        record = F.struct(*(_quick_value(f, raw.getField(f.name)).alias(f.name) for f in self.schema.fields))
+        read = [raw.getField(n).isNull() | record.getField(n).isNotNull() for n in _times(self.schema)]
+        present = [~absent for _, absent in _required(self.schema, record)]
+        fine = _all(_whole(quick), *present, *read, _valid(), _inside())
+        judged = rows.select(
+            *kept, "payload", record.alias("quick"), F.when(~fine, self._exact()).alias("exact")
         )
-        record = F.col("decoded.w").getItem(0)
-        judged = decoded.select(*kept, "payload", record.alias("record"), self._verdict().alias("verdict"))
-        bad = F.col("verdict").isNotNull()
+        exact = F.col("exact")
+        bad = F.col("exact.error").isNotNull()
         return judged.select(
             *kept,
-            *(F.when(~bad, F.col("record").getField(f.name)).alias(f.name) for f in self.schema.fields),
+            *(
+                F.when(exact.isNull(), F.col("quick").getField(f.name))
+                .when(~bad, exact["record"].getField(f.name))
+                .alias(f.name)
+                for f in self.schema.fields
+            ),
             F.when(bad, F.col("payload")).alias("_bytes"),
-            F.col("verdict.stage").alias("_stage"),
-            F.col("verdict.error").alias("_error"),
+            F.col("exact.stage").alias("_stage"),
+            F.col("exact.error").alias("_error"),
         )
 
-    def _verdict(self) -> Column:
-        """Why a record is bad, or null. Branches are tried in turn, so that good ones pay little."""
-        payload, decoded = F.col("payload"), F.col("decoded")
-        record = decoded["w"].getItem(0)
-        # Spark replaces invalid bytes in silence; they do not survive the way there and back.
-        valid = F.encode(F.decode(payload, "UTF-8"), "UTF-8") == payload
-        one = (F.size(decoded["w"]) == 1) & record.isNotNull() & decoded["end"].isNotNull()
+    def _exact(self) -> Column:
+        """``record``, ``stage`` and ``error`` of what the quick way could not take; each parse runs once."""
+        parses = F.struct(
+            _parse(nullable(self.schema)).alias("strict"),
+            _parse(MapType(StringType(), StringType())).alias("loose"),
+            _inside().alias("inside"),
+        )
+        # A lambda is the one way to name a value inside an expression; as a column of its own it would be
+        # carried through by every good record too.
+        return F.transform(F.array(parses), self._judge).getItem(0)
+
+    def _judge(self, parses: Column) -> Column:
+        payload = F.col("payload")
+        record = parses["strict"]["w"].getItem(0)
+        required = list(_required(self.schema, record))
+        missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in required))
         verdict = (
             F.when(payload.isNull(), _reason("decode", F.lit("null payload (a tombstone)")))
             .when(F.length(payload) == 0, _reason("decode", F.lit("empty record")))
-            .when(~valid, _reason("decode", F.lit("not UTF-8")))
-            .when(decoded["corrupt"].isNotNull() | ~F.coalesce(one, F.lit(False)), self._diagnosis(record))
+            .when(~_valid(), _reason("decode", F.lit("not UTF-8")))
+            .when(~_whole(parses["strict"]), self._diagnosis(record, parses["loose"]))
+            .when(~parses["inside"], _reason("decode", F.lit(NOT_ONE)))
             .when(
-                F.col("text").contains("]") & self._braced["end"].isNull(),
-                _reason("decode", F.lit(NOT_ONE)),
+                missing != "", _reason("schema", F.concat(F.lit("no value for a required field: "), missing))
             )
         )
-        required = list(_required(self.schema, record))
-        if required:
-            missing = F.filter(
-                F.array(*(F.when(absent, F.lit(name)) for name, absent in required)),
-                lambda n: n.isNotNull(),
-            )
-            verdict = verdict.when(
-                reduce(lambda a, b: a | b, (absent for _, absent in required)),
-                _reason(
-                    "schema", F.concat(F.lit("no value for a required field: "), F.array_join(missing, ", "))
-                ),
-            )
-        return verdict
+        return F.struct(
+            record.alias("record"), verdict["stage"].alias("stage"), verdict["error"].alias("error")
+        )
 
-    @property
-    def _braced(self) -> Column:
-        """The payload as a member instead of an element; its own content is checked and skipped."""
-        braced = F.concat(F.lit('{"w":'), F.col("text"), F.lit(',"end":1}'))
-        return F.from_json(braced, StructType([StructField("end", IntegerType())]), _OPTIONS)
-
-    def _diagnosis(self, record: Column) -> Column:
-        """Tell "not an object" from "wrong type": parse again, with any type allowed (bad records only)."""
-        loose = F.from_json("wrapped", _wrap(MapType(StringType(), StringType())), _OPTIONS)
+    def _diagnosis(self, record: Column, loose: Column) -> Column:
+        """Tell "not an object" from "wrong type", by a parse that allows any type."""
         members = loose["w"].getItem(0)
-        is_object = (
-            loose["corrupt"].isNull()
-            & (F.size(loose["w"]) == 1)
-            & members.isNotNull()
-            & loose["end"].isNotNull()
-        )
-        refused = F.filter(
-            F.array(
-                *(
-                    F.when(
-                        members.getItem(f.name).isNotNull() & record.getField(f.name).isNull(), F.lit(f.name)
-                    )
-                    for f in self.schema.fields
-                )
+        refused = F.concat_ws(
+            ", ",
+            *(
+                F.when(members.getItem(f.name).isNotNull() & record.getField(f.name).isNull(), F.lit(f.name))
+                for f in self.schema.fields
             ),
-            lambda n: n.isNotNull(),
         )
-        where = F.when(F.size(refused) > 0, F.array_join(refused, ", ")).otherwise(
-            F.lit("inside a nested field")
+        where = F.when(refused != "", refused).otherwise(F.lit("inside a nested field"))
+        return F.when(_whole(loose), _reason("schema", F.concat(F.lit("wrong type: "), where))).otherwise(
+            _reason("decode", F.lit(NOT_ONE))
         )
-        return F.when(
-            F.coalesce(is_object, F.lit(False)),
-            _reason("schema", F.concat(F.lit("wrong type: "), where)),
-        ).otherwise(_reason("decode", F.lit(NOT_ONE)))
+
+
+def _times(schema: StructType) -> list[str]:
+    return [f.name for f in schema.fields if isinstance(f.dataType, TimestampType)]
+
+
+def _times_as_text(schema: StructType) -> StructType:
+    text = set(_times(schema))
+    return StructType([StructField(f.name, StringType() if f.name in text else f.dataType) for f in schema])
+
+
+def _quick_value(field: StructField, value: Column) -> Column:
+    """A time out of its text as ``from_json`` has it, or null where this cannot tell; others as they are.
+
+    Spark compiles a regular expression for each zone that it meets, which takes as long as all
+    the rest of a record. A time in UTC needs none: the session's own zone is UTC. What
+    begins like a date was a JSON text, not a number of seconds.
+    """
+    if not isinstance(field.dataType, TimestampType):
+        return value
+    without_zone = value.substr(F.lit(1), F.length(value) - 1)
+    return F.when(value.rlike(_UTC), without_zone.cast("timestamp")).when(
+        value.rlike(_DATE), value.cast("timestamp")
+    )
+
+
+def _parse(element: DataType) -> Column:
+    return F.from_json(_between('{"w":[', '],"end":1}'), _wrap(element), _OPTIONS)
+
+
+def _whole(parsed: Column) -> Column:
+    """Whether it was one element, and nothing of it was refused."""
+    return _all(
+        parsed["corrupt"].isNull(),
+        F.size(parsed["w"]) == 1,
+        parsed["w"].getItem(0).isNotNull(),
+        parsed["end"].isNotNull(),
+    )
+
+
+def _valid() -> Column:
+    """Whether it is UTF-8. Spark replaces invalid bytes in silence; they do not survive the way there and back."""
+    return F.encode(F.decode("payload", "UTF-8"), "UTF-8") == F.col("payload")
+
+
+def _inside() -> Column:
+    """Whether it stays inside a member too, where no bracket could leave; its own content is skipped."""
+    braced = F.from_json(
+        _between('{"w":', ',"end":1}'), StructType([StructField("end", IntegerType())]), _OPTIONS
+    )
+    return ~_text().contains("]") | braced["end"].isNotNull()
+
+
+def _all(*conditions: Column) -> Column:
+    """All of them; false where one is unknown."""
+    return F.coalesce(reduce(lambda a, b: a & b, conditions), F.lit(False))
+
+
+def _text() -> Column:
+    """The payload as text; costs nothing, as Spark keeps texts as bytes."""
+    return F.col("payload").cast("string")
+
+
+def _between(before: str, after: str) -> Column:
+    return F.concat(F.lit(before), _text(), F.lit(after))
 
 
 def _wrap(element: DataType) -> StructType:

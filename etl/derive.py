@@ -198,7 +198,5 @@ class Deriver:
 
     def _write(self, batch: DataFrame, bound: Bound) -> DeriveAccounts:
         read = Observed(F.count(F.lit(1)).alias("read"))
-        transformed = Observed(F.count(F.lit(1)).alias("transformed"))
-        rows = transformed.on(self.compose(read.on(batch)))
-        figures = self.sink.append(rows, bound, F.count(F.lit(1)).alias("written"))
-        return DeriveAccounts(read.values()["read"], transformed.values()["transformed"], figures["written"])
+        appended = self.sink.append(self.compose(read.on(batch)), bound)
+        return DeriveAccounts(read.values()["read"], appended.offered, appended.written)

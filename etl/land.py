@@ -151,31 +151,32 @@ class Lander:
         yield EVERYTHING
 
     def _write(self, batch: DataFrame, bound: Bound) -> tuple[dict[str, Any], LandAccounts]:
-        read = Observed(F.count(F.lit(1)).alias("read"))
-        records = self._distinct(batch, read)
+        records, read = self._distinct(batch)
         stamped = records.select(
             *envelope.COLUMNS,
             F.xxhash64("payload").alias("_hash"),
             F.current_timestamp().alias("_landed_at"),
             "payload",
         )
-        figures = self.sink.append(
+        appended = self.sink.append(
             self.decoder.decode(stamped),
             bound,
-            F.count(F.lit(1)).alias("landed"),
             F.count("_error").alias("bad"),
             F.expr("min(unix_micros(_arrived_at))").alias("oldest"),
         )
-        return figures, LandAccounts(read.values()["read"], figures["landed"], figures["bad"])
+        count = read.values()["read"] if read else appended.offered
+        return appended.figures, LandAccounts(count, appended.written, appended.figures["bad"])
 
-    def _distinct(self, batch: DataFrame, read: Observed) -> DataFrame:
-        """Each identity once. Offsets do not repeat in a batch; resharding can repeat a Kinesis record.
+    def _distinct(self, batch: DataFrame) -> tuple[DataFrame, Observed | None]:
+        """Each identity once; with the count of records before, where it may be another one than after.
 
-        The shuffle by identity also spreads the work of few shards. It stands before
-        the count, so that a lost executor's map tasks, run again, are not counted twice.
+        Offsets do not repeat in a batch; resharding can repeat a Kinesis record. The shuffle
+        by identity also spreads the work of few shards. It stands before the count, so that
+        a lost executor's map tasks, run again, are not counted twice.
         """
         if isinstance(self.settings.source, KafkaSource):
-            return read.on(batch)
+            return batch, None
         n = self.settings.repartition
         spread = batch.repartition(n, "_id") if n else batch.repartition("_id")
-        return read.on(spread).dropDuplicates(["_id"])
+        read = Observed(F.count(F.lit(1)).alias("read"))
+        return read.on(spread).dropDuplicates(["_id"]), read

@@ -241,9 +241,9 @@ class Replayer:
             balance = ReplayAccounts(**figures.asDict())
             if balance.landed:
                 rows = tries.where(lands).drop("_done", "_last")
-                written = IcebergSink(self.table).append(rows, Bound(within), F.count(F.lit(1)).alias("n"))
-                if written["n"] != balance.landed:
-                    raise AccountsError(f"{balance}, but {written['n']} rows were new to {self.table}")
+                written = IcebergSink(self.table).append(rows, Bound(within)).written
+                if written != balance.landed:
+                    raise AccountsError(f"{balance}, but {written} rows were new to {self.table}")
             return balance
         finally:
             tries.unpersist()

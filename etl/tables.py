@@ -19,6 +19,9 @@ PROPERTIES: Mapping[str, str] = {
     # Iceberg would shuffle a partitioned write by default, which costs a quarter of the throughput.
     "write.distribution-mode": "none",
     "write.spark.fanout.enabled": "true",
+    # Identities are all different: their dictionary is thrown away again, the sooner the better. The
+    # few hundred values of other columns fit, and files are no larger.
+    "write.parquet.dict-size-bytes": "65536",
     # One metadata file per batch otherwise stays for ever.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "50",

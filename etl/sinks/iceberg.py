@@ -58,6 +58,15 @@ class Bound:
         return batch.withColumn(self.column, F.when(value < F.lit(self.minimum), failing).otherwise(value))
 
 
+@dataclass(frozen=True)
+class Appended:
+    """What an append came to: records offered and written, and the figures asked for, by name."""
+
+    offered: int
+    written: int
+    figures: dict[str, Any]
+
+
 EVERYTHING = Bound()
 """No bound: the whole table is looked at."""
 
@@ -74,7 +83,7 @@ class IcebergSink:
 
     table: Table
 
-    def append(self, batch: DataFrame, bound: Bound, *figures: Column) -> dict[str, Any]:
+    def append(self, batch: DataFrame, bound: Bound, *figures: Column) -> Appended:
         """Write those records of a batch that the table does not hold yet, in one transaction.
 
         Guarantee: exactly once per identity (``_source``, ``_id``) with one writer at a
@@ -94,25 +103,32 @@ class IcebergSink:
 
         Returns
         -------
-        dict
-            The figures, by name.
+        Appended
+            The figures, and how many records were offered.
 
         Raises
         ------
         OutsideBoundError
             The bound does not hold; nothing was written.
         """
-        held = batch.sparkSession.table(str(self.table))
+        spark = batch.sparkSession
+        held = spark.table(str(self.table))
         known = (held if bound.rows is None else held.where(bound.rows)).select(*IDENTITY)
-        observed = Observed(*figures)
-        fresh = observed.on(bound.guard(batch.join(known, list(IDENTITY), "left_anti")))
+        # Mostly no file can hold a record of the batch, which Iceberg knows from its metadata: then
+        # there is nothing to look up, and all that is offered is written.
+        offered = Observed(F.count(F.lit(1)).alias("offered")) if known.rdd.getNumPartitions() else None
+        new = offered.on(batch).join(known, list(IDENTITY), "left_anti") if offered else batch
+        counted = F.count(F.lit(1)).alias("written")
+        observed = Observed(counted, *figures)
         try:
-            fresh.writeTo(str(self.table)).append()
+            observed.on(bound.guard(new)).writeTo(str(self.table)).append()
         except (Py4JJavaError, CapturedException) as error:
             if OUTSIDE in _whole_text(error):
                 raise OutsideBoundError(str(self.table)) from error
             raise
-        return observed.values()
+        values = observed.values()
+        written = values.pop("written")
+        return Appended(written if offered is None else offered.values()["offered"], written, values)
 
 
 def _whole_text(error: Py4JJavaError | CapturedException) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from decimal import Decimal
 from typing import Any
 
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from etl.decode import JsonDecoder, parse_schema
 from etl.errors import StartError
@@ -148,6 +150,72 @@ def test_times_are_utc(spark: SparkSession, decoder: JsonDecoder) -> None:
     numbered = spark.createDataFrame(list(enumerate(payloads)), "n INT, payload BINARY")
     rows = decoder.decode(numbered).selectExpr("n", "unix_seconds(at) AS s").orderBy("n").collect()
     assert [r["s"] for r in rows] == [0, 253402300799, 1357009200, 1357016400]
+
+
+TIMES = [
+    "2013-01-01T10:00:00Z", "2013-01-01 10:00:00.123456Z", "2013-01-01T10:00:00.1234567Z", "2013-01-01T24:00:00Z",
+    "2013-02-30T10:00:00Z", "2013-01-01T10:00:00", "2013-01-01T10:00:00+02:00", "2013-01-01T10:00:00+02:00Z",
+    "2013-01-01T10:00:1ZZ", "2013-01-01T10:00:00Z ", " 2013-01-01T10:00:00Z", "2013-01-01T10:00:00Z\n", "2013",
+    "2013-01", "2013-1-1", "20130101", "0000-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "12013-01-01", "",
+    "2013-01-01T10:00:00 Europe/Paris", "2013-01-01T10:00:00 nowhere", "T10:00", "now", "null", "-2013-01-01", "5",
+]  # fmt: skip
+NO_TEXTS = [
+    "5",
+    "-5",
+    "0",
+    "2013",
+    "123E-5",
+    "1234-5",
+    "1.5",
+    "1e3",
+    "true",
+    "null",
+    "{}",
+    "[1]",
+    '{"2013-01-01":1}',
+]
+
+
+def test_times_are_as_from_json_reads_them(spark: SparkSession, decoder: JsonDecoder) -> None:
+    """The quick way for times in common forms agrees with Spark's parser, whose word decides."""
+    values = [*map(json.dumps, TIMES), *NO_TEXTS]
+    options = {"columnNameOfCorruptRecord": "corrupt"}
+    parsed = F.from_json(F.col("payload").cast("string"), "at TIMESTAMP, corrupt STRING", options)
+    rows = spark.createDataFrame(
+        [(n, bytearray(f'{{"carrier":"AA","flight":1,"at":{v}}}'.encode())) for n, v in enumerate(values)],
+        "n INT, payload BINARY",
+    )
+    # Python has no year 0.
+    at, good = F.unix_micros("at"), F.col("_error").isNull()
+    found = decoder.decode(rows).orderBy("n").select(at, good).collect()
+    wanted = rows.orderBy("n").select(F.unix_micros(parsed["at"]), parsed["corrupt"].isNull()).collect()
+    assert {v: (f, w) for v, f, w in zip(values, found, wanted, strict=True) if tuple(f) != tuple(w)} == {}
+    assert sum(good for _, good in wanted) > 10
+
+
+def test_a_record_is_parsed_once_and_a_bad_one_a_few_times(spark: SparkSession) -> None:
+    """Time tells: an expression that Spark does not share is parsed again for each of 60 fields."""
+    ddl = ", ".join(f"f{n} INT NOT NULL" for n in range(60))
+    decoder = JsonDecoder(parse_schema(spark, ddl, "wide.ddl"))
+    fields = {f"f{n}": n for n in range(60)}
+    payloads = {"good": fields, "bad": fields | {"f59": "x"}}
+
+    def seconds(rows: DataFrame) -> float:
+        taken = []
+        for _ in range(4):
+            begun = time.monotonic()
+            rows.write.format("noop").mode("overwrite").save()
+            taken.append(time.monotonic() - begun)
+        return min(taken)
+
+    count = 4000
+    for name, payload in payloads.items():
+        text = json.dumps(payload)
+        rows = spark.range(count).select(F.lit(text).cast("binary").alias("payload"), "id")
+        # Not a constant: Spark would parse that while it plans.
+        rows = rows.select(F.when(F.col("id") >= 0, F.col("payload")).alias("payload"))
+        once = seconds(rows.select(F.from_json(F.col("payload").cast("string"), decoder.schema)))
+        assert seconds(decoder.decode(rows)) < 15 * once + 0.5, name
 
 
 json_like = st.recursive(

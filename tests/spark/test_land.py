@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from etl import accounts, land, tables
 from etl.errors import StartError
-from etl.sinks.iceberg import Bound, IcebergSink, OutsideBoundError, with_first_that_holds
+from etl.sinks.iceberg import Appended, Bound, IcebergSink, OutsideBoundError, with_first_that_holds
 from etl.tables import Table
 from tests.spark.batches import (
     DDL,
@@ -40,7 +40,7 @@ class CountingSink(IcebergSink):
 
     attempts: list[Bound] = field(default_factory=list)
 
-    def append(self, batch: DataFrame, bound: Bound, *figures: Column) -> dict[str, Any]:
+    def append(self, batch: DataFrame, bound: Bound, *figures: Column) -> Appended:
         self.attempts.append(bound)
         return super().append(batch, bound, *figures)
 
@@ -127,6 +127,31 @@ def test_a_kafka_batch_looks_only_at_offsets_from_its_start(
     assert events.accounts() == (4, 3, 1, 1, 0)
 
 
+def test_a_batch_that_no_file_can_hold_is_landed_in_one_job(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    """A look-up is a second job, which reads the identities. After a kill the same batch is looked up."""
+    landing, events = table("landing"), Events()
+    write = lander(spark, landing, events, checkpoint=tmp_path)
+
+    def jobs(group: str, rows: list[tuple[Any, ...]], batch: int) -> int:
+        spark.sparkContext.setJobGroup(group, group)
+        try:
+            write(frame(spark, rows), batch)
+        finally:
+            spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+        return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+
+    log_offsets(tmp_path, 0, {"flights-topic": {"0": 10}})
+    log_offsets(tmp_path, 1, {"flights-topic": {"0": 15}})
+    assert jobs("first", kafka_rows(0, 0, [good(n) for n in range(10)]), 0) == 1
+    second = kafka_rows(0, 10, [good(n) for n in range(5)])
+    assert jobs("second", second, 1) == 1
+    assert events.accounts() == (5, 0, 5, 5, 0)
+    assert jobs("again", second, 1) > 1
+    assert events.accounts() == (5, 5, 0, 0, 0)
+
+
 def test_a_kafka_batch_on_a_new_checkpoint_looks_at_everything(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
@@ -206,9 +231,7 @@ def test_a_bound_that_fails_commits_nothing(spark: SparkSession, table: Names) -
     )
     bound = Bound.since("_arrived_at", EPOCH + timedelta(milliseconds=5))
     with pytest.raises(OutsideBoundError):
-        with_first_that_holds(
-            [bound], lambda b: IcebergSink(landing).append(rows, b, F.count("_id").alias("n"))
-        )
+        with_first_that_holds([bound], lambda b: IcebergSink(landing).append(rows, b))
     assert added_records(spark, landing) == []
 
 
