@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
@@ -27,10 +26,8 @@ from millrace.sandbox.process import RUN
 from millrace.sizing import Plan, plan
 from tests.integration.test_deployment import PRETENDED
 
-WORKSPACE = "AWS::APS::Workspace"
-
 PRETENDED_HERE = PRETENDED | {
-    WORKSPACE,
+    "AWS::APS::Workspace",
     "AWS::CloudWatch::Dashboard",
     "AWS::ECR::PullThroughCacheRule",
     "AWS::ECS::Cluster",
@@ -98,28 +95,6 @@ class Deployed:
         ]
 
 
-def name_the_workspace(assembly: Path, names: Names) -> None:
-    """Write a workspace's address into the exports that jobs' roles import.
-
-    LocalStack says `unknown` for every attribute of what it pretends to make, and IAM then
-    refuses the role's policy, since that is no ARN. Nothing else of the templates is changed.
-    """
-    file = assembly / f"{names.stack('observability')}.template.json"
-    template = json.loads(file.read_text())
-    known = {
-        "Arn": f"arn:aws:aps:{names.environment.region}:{names.account}:workspace/ws-localstack",
-        "PrometheusEndpoint": f"https://aps-workspaces.{names.environment.region}.amazonaws.com/workspaces/ws/",
-    }
-    named = 0
-    for output in template["Outputs"].values():
-        resource, attribute = output["Value"].get("Fn::GetAtt", ("", "")) if "Export" in output else ("", "")
-        if resource and template["Resources"][resource]["Type"] == WORKSPACE:
-            output["Value"] = known[attribute]
-            named += 1
-    assert named == len(known)
-    file.write_text(json.dumps(template))
-
-
 @pytest.fixture(scope="module")
 def dev() -> Iterator[Deployed]:
     environment = load("dev")
@@ -129,7 +104,6 @@ def dev() -> Iterator[Deployed]:
     with localstack.running(name="localstack-dev") as stack:
         own = InAccount(stack.endpoint, stack.region, stack.process, account=names.account)
         synthesise("dev", assembly)
-        name_the_workspace(assembly, names)
         deploy(own, assembly, names.account)
         host = urlparse(stack.endpoint).netloc
         session = Session(aws_access_key_id=names.account, localstack_host=host)
