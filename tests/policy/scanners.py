@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from millrace.config.names import Bucket
 from millrace.sandbox.toolchain import ROOT
 from tests.policy.assembly import Assembly, Template
 from tests.policy.findings import Finding
@@ -21,7 +22,7 @@ RULES = ROOT / "toolchain" / "policy" / "rules"
 OURS = "E9"
 """cfn-lint leaves the numbers from E9000 on to its users."""
 
-KEPT = ("lake", "checkpoints", "dead-letters")
+KEPT: tuple[Bucket, ...] = ("lake", "checkpoints", "dead-letters")
 """Buckets whose live objects never expire."""
 
 _STATEFUL = {
