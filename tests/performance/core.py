@@ -1,0 +1,336 @@
+"""How fast landing is: against the least code by hand, and against the way of the tutorials.
+
+``python -m tests.performance.core --events 2000000 --pairs 5``. All runs read one
+preloaded Kafka topic of flight events in one Spark session, turn about, so that what
+else the machine does falls on all of them; the figures to trust are ratios of a round.
+
+plain
+    What a Spark expert would write by hand in ten lines: ``from_json`` with the
+    schema, one append to an Iceberg table partitioned and written like ours.
+tutorial
+    A Python function per record, a sink for good and one for bad records, nothing held
+    in memory, no limit on a batch.
+same_columns
+    ``plain`` with identity, envelope and hash of the payload too, as a landing table has them; no checks.
+landing
+    The core's land query, built from job settings as on any engine: identity,
+    envelope, dead letters, accounts, duplicates looked up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+import numpy as np
+import psutil
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from rich.console import Console
+from scipy import stats
+
+from etl import envelope, run, session, settings, tables
+from etl.accounts import Reporter
+from etl.decode import parse_schema
+from etl.supervise import Query
+from etl.tables import Table
+from millrace.sandbox import flights, jars, kafka
+from millrace.sandbox.process import RUN
+from millrace.sandbox.toolchain import program_environment
+
+TOPIC = "flights"
+PARTITIONS = 4
+SCHEMA = "pipelines/flights/schemas/flight.ddl"
+HOME = RUN / "bench-core"
+
+PARTS = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
+"""Of a micro-batch, as Spark reports them (``StreamingQueryProgress.durationMs``)."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What every case reads and where it writes."""
+
+    spark: SparkSession
+    bootstrap: str
+    per_batch: int
+    events: int
+    log: TextIO
+
+    def land_query(self, name: str) -> Query:
+        """The core's query, built from settings as a launch document has them."""
+        source = {"kind": "kafka", "name": "flights", "topic": TOPIC, "connection": "main"}
+        source |= {"start": "earliest", "records_per_batch": self.per_batch, "retention_seconds": 86400}
+        query = {"kind": "land", "name": name, "source": source, "format": "json", "schema": SCHEMA}
+        query |= {"table": f"bench.{name}", "trigger_seconds": 0, "repartition": None}
+        main = {"kind": "external", "cluster": None, "authentication": "none"}
+        job = {"version": 1, "environment": "bench", "job": "flights", "engine": "sandbox", "catalog": "lake"}
+        job |= {"checkpoints": str(HOME), "queries": [query]}
+        job |= {"connections": {"main": main | {"bootstrap_servers": self.bootstrap}}}
+        return run.build(self.spark, settings.parse(job), {}, Reporter("flights", self.log))[0]
+
+    def source(self, limit: int | None = None, *, headers: bool = False) -> DataFrame:
+        reader = self.spark.readStream.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
+        if limit is not None:
+            reader = reader.option("maxOffsetsPerTrigger", str(limit))
+        reader = reader.option("includeHeaders", str(headers).lower())
+        return reader.option("subscribe", TOPIC).option("startingOffsets", "earliest").load()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run: records, seconds of all batches that held some, seconds of each part, and seconds of CPU.
+
+    CPU is that of the JVM and its Python workers: what others on the machine take is not in it.
+    """
+
+    records: int
+    seconds: float
+    cpu: float
+    parts: Mapping[str, float]
+
+    @property
+    def rate(self) -> float:
+        return self.records / self.seconds
+
+
+Case = Callable[[Bench, str], Any]
+"""Starts a streaming query that writes to tables under a name of its own."""
+
+
+def plain(bench: Bench, name: str) -> Any:
+    schema = parse_schema(bench.spark, run.read_schema(bench.spark, SCHEMA), SCHEMA)
+    parsed = F.from_json(F.col("value").cast("string"), schema)
+    rows = bench.source(bench.per_batch).select(parsed.alias("r"), F.col("timestamp").alias("_arrived_at"))
+    rows = rows.select("r.*", "_arrived_at")
+    tables.ensure(bench.spark, Table("lake", "bench", name), rows.schema)
+    return (
+        rows.writeStream.format("iceberg")
+        .option("checkpointLocation", str(HOME / name))
+        .toTable(f"lake.bench.{name}")
+    )
+
+
+def same_columns(bench: Bench, name: str) -> Any:
+    schema = parse_schema(bench.spark, run.read_schema(bench.spark, SCHEMA), SCHEMA)
+    parsed = F.from_json(F.col("payload").cast("string"), schema)
+    records = envelope.from_kafka(bench.source(bench.per_batch, headers=True), "flights")
+    rows = records.select(
+        *envelope.COLUMNS,
+        F.xxhash64("payload").alias("_hash"),
+        F.current_timestamp().alias("_landed_at"),
+        parsed.alias("r"),
+    ).select(*envelope.COLUMNS, "_hash", "_landed_at", "r.*")
+    tables.ensure(bench.spark, Table("lake", "bench", name), rows.schema)
+    query = rows.writeStream.format("iceberg").option("checkpointLocation", str(HOME / name))
+    return query.toTable(f"lake.bench.{name}")
+
+
+def tutorial(bench: Bench, name: str) -> Any:
+    schema = parse_schema(bench.spark, run.read_schema(bench.spark, SCHEMA), SCHEMA)
+    wanted = {
+        f.name: {"int": int, "double": (int, float)}.get(f.dataType.simpleString(), str) for f in schema
+    }
+    required = [f.name for f in schema if not f.nullable]
+
+    @F.udf("struct<good: string, error: string>")
+    def check(value: bytes) -> tuple[str | None, str | None]:
+        try:
+            record = json.loads(value)
+            for field, kind in wanted.items():
+                if record.get(field) is not None and not isinstance(record[field], kind):
+                    return None, f"wrong type: {field}"
+            missing = [field for field in required if record.get(field) is None]
+        except (ValueError, AttributeError) as error:
+            return None, str(error)
+        return (None, f"missing: {missing}") if missing else (json.dumps(record), None)
+
+    rows = bench.source().select("value", F.col("timestamp").alias("_arrived_at"))
+    checked = rows.withColumn("checked", check("value"))
+    good = F.from_json("checked.good", schema).alias("r")
+    tables.ensure(
+        bench.spark,
+        Table("lake", "bench", name),
+        checked.select(good, "_arrived_at").select("r.*", "_arrived_at").schema,
+    )
+    tables.ensure(
+        bench.spark, Table("lake", "bench", name + "_bad"), rows.withColumn("error", F.lit("")).schema
+    )
+
+    def write(batch: DataFrame, _id: int) -> None:
+        fine, bad = batch.where("checked.good is not null"), batch.where("checked.good is null")
+        fine.select(good, "_arrived_at").select("r.*", "_arrived_at").writeTo(f"lake.bench.{name}").append()
+        bad.select("value", "_arrived_at", F.col("checked.error").alias("error")).writeTo(
+            f"lake.bench.{name}_bad"
+        ).append()
+
+    return checked.writeStream.foreachBatch(write).option("checkpointLocation", str(HOME / name)).start()
+
+
+def landing(bench: Bench, name: str) -> Any:
+    query = bench.land_query(name)
+    return (
+        query.rows.writeStream.foreachBatch(query.handle)
+        .option("checkpointLocation", query.checkpoint)
+        .start()
+    )
+
+
+CASES: Mapping[str, Case] = {
+    "plain": plain,
+    "same_columns": same_columns,
+    "tutorial": tutorial,
+    "landing": landing,
+}
+
+
+def cpu_seconds(spark: SparkSession) -> float:
+    """CPU that the session's JVM and its Python workers have used so far."""
+    jvm = psutil.Process(int(spark._jvm.java.lang.ProcessHandle.current().pid()))
+    total = 0.0
+    for process in (jvm, *jvm.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
+
+
+def measure(bench: Bench, case: str, number: int) -> Outcome:
+    """Run one case over the whole topic, from a fresh checkpoint into fresh tables."""
+    name = f"{case}_{number}"
+    before = cpu_seconds(bench.spark)
+    query = CASES[case](bench, name)
+    try:
+        query.processAllAvailable()
+        batches = [b for b in query.recentProgress if b["numInputRows"]]
+    finally:
+        query.stop()
+    cpu = cpu_seconds(bench.spark) - before
+    landed = bench.spark.table(f"lake.bench.{name}").count()
+    records = bench.events
+    if landed != records:
+        raise SystemExit(f"{case}: {landed:,} rows of {records:,} records")
+    for table in bench.spark.catalog.listTables("lake.bench"):
+        bench.spark.sql(f"DROP TABLE lake.bench.{table.name} PURGE")
+    parts = {part: sum(b["durationMs"].get(part, 0) for b in batches) / 1000 for part in PARTS}
+    return Outcome(records, sum(b["durationMs"]["triggerExecution"] for b in batches) / 1000, cpu, parts)
+
+
+def preload(bootstrap: str, events: int) -> None:
+    """Fill the topic with flights, from the year's beginning and again, dealt out evenly."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "lz4"})
+    table = flights.flights(month=None if events > 300_000 else 1)
+    payloads = [event.payload for event in flights.events(table, dirty_share=0, seed=1)]
+    for n, payload in enumerate(itertools.islice(itertools.cycle(payloads), events)):
+        while True:
+            try:
+                producer.produce(TOPIC, payload, partition=n % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+    if left := producer.flush(60):
+        raise SystemExit(f"{left} records were not delivered")
+
+
+@contextmanager
+def spark_session(cores: int) -> Iterator[SparkSession]:
+    """A local session, set as the core sets its own."""
+    os.environ.update(program_environment())
+    found = [*jars.files("sandbox"), *jars.files("kafka-client")]
+    conf = {
+        "spark.jars": ",".join(map(str, found)),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "3g",
+        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": str(HOME / "lake"),
+        "spark.sql.catalog.lake.cache-enabled": "false",
+        **session.RUNTIME,
+    }
+    builder = SparkSession.builder.master(f"local[{cores}]").appName("bench-core")
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Median with its 95 % bootstrap interval (percentile method)."""
+    sample = np.asarray(values)
+    answer = stats.bootstrap(
+        (sample,), np.median, confidence_level=0.95, n_resamples=9999, method="percentile", rng=1
+    ).confidence_interval
+    return float(np.median(sample)), float(answer.low), float(answer.high)
+
+
+def report(console: Console, rounds: Sequence[Mapping[str, Outcome]]) -> None:
+    """Print rates, where the time goes, and the ratios of each round."""
+    console.print(
+        "\nrecords per second: median of the runs [95 % interval]; seconds of each part of the batches"
+    )
+    for case in rounds[0]:
+        median, low, high = interval([r[case].rate for r in rounds])
+        micros = np.median([r[case].cpu / r[case].records * 1e6 for r in rounds])
+        parts = ", ".join(f"{p} {np.median([r[case].parts[p] for r in rounds]):.2f}" for p in PARTS)
+        console.print(
+            f"  {case:12} {median:9,.0f} [{low:,.0f}, {high:,.0f}]; {micros:.1f} µs CPU a record; {parts}"
+        )
+    for what, of in (("rate", lambda o: o.rate), ("CPU economy", lambda o: o.records / o.cpu)):
+        console.print(f"\n{what}, landing against the others: median of the rounds' ratios [95 % interval]")
+        for case in (c for c in rounds[0] if c != "landing"):
+            each = [of(r["landing"]) / of(r[case]) for r in rounds]
+            median, low, high = interval(each)
+            listed = " ".join(f"{x:.2f}" for x in each)
+            console.print(f"  landing / {case:12} {median:.2f} [{low:.2f}, {high:.2f}]   rounds: {listed}")
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="tests.performance.core", description=__doc__.splitlines()[0])
+    parser.add_argument("--events", type=int, default=2_000_000)
+    parser.add_argument("--pairs", type=int, default=5, help="measured rounds")
+    parser.add_argument("--per-batch", type=int, default=200_000)
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    given = parser.parse_args(arguments)
+    shutil.rmtree(HOME, ignore_errors=True)
+    HOME.mkdir(parents=True)
+    console = Console(width=200, highlight=False)
+    with kafka.running() as broker:
+        broker.create_topic(TOPIC, PARTITIONS)
+        preload(broker.bootstrap, given.events)
+        with spark_session(given.cores) as spark, (HOME / "events.jsonl").open("w") as log:
+            bench = Bench(spark, broker.bootstrap, given.per_batch, given.events, log)
+            rounds: list[dict[str, Outcome]] = []
+            # The first round warms the JVM up and is not counted.
+            for number in range(given.pairs + 1):
+                turn = given.cases[number % len(given.cases) :] + given.cases[: number % len(given.cases)]
+                outcomes = {case: measure(bench, case, number) for case in turn}
+                rounds.append({case: outcomes[case] for case in given.cases})
+                rates = ", ".join(f"{case} {outcomes[case].rate:,.0f}/s" for case in turn)
+                console.print(f"{'warm-up' if number == 0 else f'round {number}'}: {rates}")
+            report(console, rounds[1:])
+    shutil.rmtree(HOME)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
