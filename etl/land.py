@@ -101,7 +101,7 @@ def _moment(moment: datetime) -> Column:
     from taking the time out again.
     """
     index = F.when(F.col("_arrived_at").isNull(), 1).otherwise(0)
-    return F.array(F.lit(moment), F.lit(moment)).getItem(index)
+    return F.array(F.lit(moment), F.lit(moment))[index]
 
 
 @dataclass
