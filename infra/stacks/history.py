@@ -22,7 +22,7 @@ from millrace.config.names import Names
 
 PORT = 18080
 _HTTP = 80
-_WORK = "/work"
+_WORK = "/history"
 _HEAP_SHARE = 0.75
 """Of the task's memory; the rest is for threads, mapped files and the store's own buffers."""
 

@@ -48,7 +48,7 @@ def test_nothing_is_written_but_to_scratch_space(dev: Synthesis) -> None:
         assert container["ReadonlyRootFilesystem"] is True, name
         assert not container.get("Privileged", False)
     for path in ("spark.history.store.path", "java.io.tmpdir"):
-        assert options(dev)[path].startswith("/work")
+        assert options(dev)[path].startswith("/history")
     assert containers(dev)["Prepare"]["Essential"] is False
 
 
