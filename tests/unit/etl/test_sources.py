@@ -89,8 +89,7 @@ def test_glue_is_given_the_consumers_arn() -> None:
 def test_the_connector_knows_every_option_of_ours() -> None:
     """It ignores a name that it does not know in silence, which would mean no limit."""
     jars = list((Path(__file__).parents[3] / ".millrace/jars/sandbox").glob("spark-sql-kinesis_*.jar"))
-    if not jars:
-        pytest.skip("no JVM jars yet: `make setup` brings them")
+    assert jars, "no JVM jars: run `make jars`"
     with zipfile.ZipFile(jars[0]) as jar:
         code = b"".join(
             jar.read(n) for n in jar.namelist() if "/kinesis/" in n and n.endswith(".class")

@@ -62,7 +62,7 @@ class PolicyRule(CloudFormationLintRule):
 
     def faults(self, found: Resource) -> Iterator[Fault]:
         """Give what is wrong with one resource."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: every rule says what a fault is
 
 
 def properties(*path: str) -> list[str | int]:
