@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
+from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
@@ -112,6 +113,21 @@ def nullable(kind: StructType) -> StructType:
             for f in kind.fields
         ]
     )
+
+
+class Decoder(Protocol):
+    """Payload to columns, whatever the format."""
+
+    @property
+    def schema(self) -> StructType:
+        """Columns that a good record has."""
+
+    def decode(self, rows: DataFrame) -> DataFrame:
+        """Replace ``payload`` by the schema's columns, ``_bytes``, ``_stage`` and ``_error``.
+
+        Every row comes out: a good one with the last three null, a bad one with the schema's
+        columns null, its payload as ``_bytes`` and the reason. Other columns are kept.
+        """
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from etl import accounts, envelope
 from etl.accounts import LandAccounts, Observed, Reporter
 from etl.checkpoint import Checkpoint
-from etl.decode import JsonDecoder, nullable
+from etl.decode import Decoder, nullable
 from etl.envelope import POSITION_DIGITS
 from etl.settings import KafkaSource, KinesisSource, LandSettings
 from etl.sinks.iceberg import EVERYTHING, Bound, IcebergSink, with_first_that_holds
@@ -115,7 +115,7 @@ class Lander:
     """
 
     settings: LandSettings
-    decoder: JsonDecoder
+    decoder: Decoder
     sink: IcebergSink
     checkpoint: Checkpoint
     report: Reporter

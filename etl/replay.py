@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 
 from etl import accounts, envelope, hadoop
 from etl.accounts import ReplayAccounts, Reporter
-from etl.decode import JsonDecoder
+from etl.decode import Decoder
 from etl.errors import AccountsError, StartError
 from etl.launch import ReplayRequest
 from etl.sinks.iceberg import Bound, IcebergSink
@@ -156,7 +156,7 @@ class Replayer:
     query: str
     source: str
     table: Table
-    decoder: JsonDecoder
+    decoder: Decoder
     report: Reporter
 
     def __call__(self, spark: SparkSession, request: ReplayRequest) -> int:

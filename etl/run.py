@@ -8,14 +8,16 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from etl import accounts, derive, envelope, hadoop, land, session, tables
 from etl.accounts import Reporter
 from etl.checkpoint import Checkpoint
-from etl.decode import JsonDecoder, parse_schema
+from etl.decode import Decoder, JsonDecoder, parse_schema
 from etl.derive import Composition, Deriver
 from etl.enrich import ReferenceTable
 from etl.errors import StartError
+from etl.redact import Redacting
 from etl.replay import Replayer
 from etl.settings import DeriveSettings, JobSettings, KafkaSource, LandSettings
 from etl.sinks.iceberg import IcebergSink
@@ -113,7 +115,12 @@ def replayer(spark: SparkSession, job: JobSettings, name: str, report: Reporter)
         raise StartError(f"--replay {name}: there is no table {table}: nothing was landed")
     headers = spark.createDataFrame([], f"_headers {envelope.HEADERS}").schema["_headers"]
     tables.check(spark, table, land.table_schema(headers, schema))
-    return Replayer(name, query.source.name, table, JsonDecoder(schema), report)
+    return Replayer(name, query.source.name, table, _decoder(query, schema), report)
+
+
+def _decoder(query: LandSettings, schema: StructType) -> Decoder:
+    decoder = JsonDecoder(schema)
+    return Redacting(decoder, query.redact) if query.redact else decoder
 
 
 def _land(
@@ -131,7 +138,7 @@ def _land(
     table = Table.of(job.catalog, query.table)
     tables.ensure(spark, table, land.table_schema(rows.schema["_headers"], schema))
     checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
-    handler = land.Lander(query, JsonDecoder(schema), IcebergSink(table), checkpoint, report)
+    handler = land.Lander(query, _decoder(query, schema), IcebergSink(table), checkpoint, report)
     return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds)
 
 

@@ -79,13 +79,20 @@ class Connection:
 
 @dataclass(frozen=True)
 class LandSettings:
-    """A query that writes every record to a landing table (``database.table``)."""
+    """A query that writes every record to a landing table (``database.table``).
+
+    Attributes
+    ----------
+    redact
+        Fields of the schema whose values reach no table.
+    """
 
     kind: Literal["land"]
     name: str
     source: KinesisSource | KafkaSource
     format: Literal["json"]
     schema: str
+    redact: tuple[str, ...]
     table: str
     trigger_seconds: float
     repartition: int | None

@@ -111,6 +111,7 @@ def _land(
         "source": _source(environment, job, query, plan, names),
         "format": query.format,
         "schema": query.schema_,
+        "redact": list(query.redact),
         "table": names.table(query.table),
         "trigger_seconds": float(plan.trigger_seconds.value),
         "repartition": None if plan.repartition is None else plan.repartition.value,

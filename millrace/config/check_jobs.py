@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path as FilePath
@@ -24,6 +25,7 @@ from millrace.config.problems import Finding, Path
 from millrace.config.units import format_duration
 
 _MINUTE = timedelta(minutes=1)
+_WORD = re.compile(r"\w+")
 GLUE_LONGEST_TIMEOUT = timedelta(days=7)
 """A streaming job's timeout must be below it (Glue developer guide, "Streaming jobs"); the same span
 is the longest that an EMR Serverless application may idle (10,080 minutes)."""
@@ -221,6 +223,18 @@ def _land(path: Path, query: LandQuery, streams: list[str], root: FilePath) -> I
     elif not schema.is_file():
         known = [str(each.relative_to(root.resolve())) for each in sorted(pipelines.rglob("*.ddl"))]
         yield Finding((*path, "schema"), query.schema_, "a file that exists", nearest(query.schema_, known))
+    else:
+        yield from _redact((*path, "redact"), query, schema)
+
+
+def _redact(path: Path, query: LandQuery, schema: FilePath) -> Iterator[Finding]:
+    """Look for the fields among the words of the schema; the core, which parses it, is strict."""
+    words = sorted(set(_WORD.findall(schema.read_text(encoding="utf-8", errors="replace"))))
+    for position, name in enumerate(query.redact):
+        if name not in words:
+            yield Finding(
+                (*path, position), name, f"a top-level field of {query.schema_}", nearest(name, words)
+            )
 
 
 def _derive(path: Path, query: DeriveQuery, landing: list[str], root: FilePath) -> Iterator[Finding]:

@@ -183,6 +183,11 @@ class LandQuery(Model):
     schema_: str = Field(
         alias="schema", description="DDL file below pipelines/, such as pipelines/flights/schemas/flight.ddl."
     )
+    redact: tuple[str, ...] = Field(
+        default=(),
+        description="Fields of the schema whose values reach no table: null in good records, cut out of dead "
+        "letters.",
+    )
     start: Literal["earliest", "latest"] = "earliest"
     fan_out: bool = Field(
         default=False, description="Kinesis: read through an enhanced fan-out consumer of the query's own."

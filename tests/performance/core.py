@@ -70,7 +70,14 @@ class Bench:
         """The core's query, built from settings as a launch document has them."""
         source = {"kind": "kafka", "name": "flights", "topic": TOPIC, "connection": "main"}
         source |= {"start": "earliest", "records_per_batch": self.per_batch, "retention_seconds": 86400}
-        query = {"kind": "land", "name": name, "source": source, "format": "json", "schema": SCHEMA}
+        query = {
+            "kind": "land",
+            "name": name,
+            "source": source,
+            "format": "json",
+            "schema": SCHEMA,
+            "redact": [],
+        }
         query |= {"table": f"bench.{name}", "trigger_seconds": 0, "repartition": None}
         main = {"kind": "external", "cluster": None, "authentication": "none"}
         job = {"version": 1, "environment": "bench", "job": "flights", "engine": "sandbox", "catalog": "lake"}

@@ -104,7 +104,7 @@ def lander(
     schema = parse_schema(spark, DDL, "test.ddl")
     headers = spark.createDataFrame([], ENVELOPE).schema["_headers"]
     tables.ensure(spark, table, land.table_schema(headers, schema))
-    settings = LandSettings("land", "land-flights", source, "json", "test.ddl", str(table), 1.0, None)
+    settings = LandSettings("land", "land-flights", source, "json", "test.ddl", (), str(table), 1.0, None)
     return land.Lander(
         settings,
         JsonDecoder(schema),

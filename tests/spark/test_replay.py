@@ -273,7 +273,8 @@ def test_a_file_that_is_missing_or_not_text_is_refused(spark: SparkSession, tmp_
 def job(table: Table, schema: Path) -> dict[str, Any]:
     source = {"kind": "kafka", "name": "flights", "topic": "flights-topic", "connection": "main"}
     source |= {"start": "earliest", "records_per_batch": 10, "retention_seconds": 60}
-    land = {"kind": "land", "name": "land-flights", "source": source, "format": "json", "schema": str(schema)}
+    land = {"kind": "land", "name": "land-flights", "source": source, "format": "json"}
+    land |= {"schema": str(schema), "redact": []}
     land |= {"table": f"{table.database}.{table.name}", "trigger_seconds": 1, "repartition": None}
     main = {"kind": "msk", "cluster": "nowhere", "bootstrap_servers": None, "authentication": "iam"}
     settings = {"version": 1, "environment": "dev", "job": "flights", "engine": "sandbox", "catalog": "lake"}

@@ -243,6 +243,10 @@ ROWS = {
         ENRICH_COLUMNS, "            columns: {_id: title} #!\n", f"{DERIVE}.enrich[0].columns._id", "_id",
         "does not begin with _", None,
     ),
+    "a redacted field that is not there": (
+        LAND_SCHEMA, LAND_SCHEMA + "        redact: [page, pages] #!\n", f"{LAND}.redact[1]", "pages",
+        "a top-level field of pipelines/shop/schemas/click.ddl", "did you mean page?",
+    ),
     "no schema file": (
         LAND_SCHEMA, LAND_TABLE + "        schema: pipelines/shop/schemas/clicks.ddl #!\n", f"{LAND}.schema",
         "pipelines/shop/schemas/clicks.ddl", "a file that exists", "did you mean pipelines/shop/schemas/click.ddl?",

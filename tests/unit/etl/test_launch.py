@@ -23,6 +23,7 @@ LAND: dict[str, Any] = {
         "retention_seconds": 3600,
     },
     "format": "json",
+    "redact": [],
     "schema": "pipelines/flights/schemas/flight.ddl",
     "table": "lake.flights",
     "trigger_seconds": 10,

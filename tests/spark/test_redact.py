@@ -1,0 +1,114 @@
+"""What a redacted field holds reaches no row, good or bad."""
+
+from __future__ import annotations
+
+import json
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+from pyspark.sql import Row, SparkSession
+
+from etl.decode import JsonDecoder, parse_schema
+from etl.errors import StartError
+from etl.redact import WITHHELD, Redacting
+
+DDL = "carrier STRING NOT NULL, flight INT, email STRING, card STRUCT<number: STRING>"
+SECRET = "kim7731"
+
+
+@pytest.fixture(scope="module")
+def decoder(spark: SparkSession) -> Redacting:
+    return Redacting(JsonDecoder(parse_schema(spark, DDL, "test.ddl")), ("email", "card"))
+
+
+def decode(spark: SparkSession, decoder: Redacting, payloads: list[bytes | None]) -> list[Row]:
+    numbered = [(i, None if p is None else bytearray(p)) for i, p in enumerate(payloads)]
+    rows = spark.createDataFrame(numbered, "n INT, payload BINARY")
+    return sorted(decoder.decode(rows).collect(), key=lambda r: r["n"])
+
+
+def test_a_good_record_lacks_the_fields_only(spark: SparkSession, decoder: Redacting) -> None:
+    payload = {"carrier": "AA", "flight": 1, "email": SECRET, "card": {"number": SECRET}}
+    [row] = decode(spark, decoder, [json.dumps(payload).encode()])
+    assert row.asDict() == {
+        "n": 0,
+        "carrier": "AA",
+        "flight": 1,
+        "email": None,
+        "card": None,
+        "_bytes": None,
+        "_stage": None,
+        "_error": None,
+    }
+
+
+CUT = {
+    b'{"email":"kim7731","flight":"x","carrier":"AA"}': b'{"email":null,"flight":"x","carrier":"AA"}',
+    b'{"flight":"x", "email" : "kim7731" }': b'{"flight":"x", "email" : null }',
+    b'{"flight":"x","email":"a\\"kim7731","n":1}': b'{"flight":"x","email":null,"n":1}',
+    b'{"flight":"x","card":{"number":"kim7731"}}': b'{"flight":"x","card":null',
+    b'{"flight":"x","email":["kim7731"],"n":1}': b'{"flight":"x","email":null',
+    b'{"carrier":"AA","email":"kim77': b'{"carrier":"AA","email":null',
+    b'{"carrier":"AA","email":"x"kim7731,"n":1': b'{"carrier":"AA","email":null',
+    b'{"carrier":"AA","email":7731,"flight":"x"}': b'{"carrier":"AA","email":null,"flight":"x"}',
+    b"{'carrier':'AA','email':'kim7731'}": b"{'carrier':'AA','email':null}",
+    b"{carrier:AA,email:kim7731 and more, of it}": b"{carrier:AA,email:null",
+    b'{"EMAIL":"kim7731"}': b'{"EMAIL":null}',
+    b'{"email":\n"kim\n7731"}': b'{"email":\nnull}',
+    b'{"flight":"x","email_hash":"h","n":1}': b'{"flight":"x","email_hash":"h","n":1}',
+}
+HELD = [
+    b"email=kim7731",
+    b'["email","kim7731"]',
+    b'{"email":"kim7731\xff"}',
+    b'{"\\u0065mail":"kim7731","flight":"x"}',
+    '{"email":"kim7731"}'.encode("utf-16"),
+]
+
+
+def test_a_dead_letter_keeps_what_is_not_redacted(spark: SparkSession, decoder: Redacting) -> None:
+    rows = decode(spark, decoder, list(CUT))
+    assert {p: bytes(r["_bytes"]) for p, r in zip(CUT, rows, strict=True)} == CUT
+    assert all(r["_error"] and WITHHELD not in r["_error"] for r in rows)
+
+
+def test_bytes_in_which_a_name_could_hide_are_withheld(spark: SparkSession, decoder: Redacting) -> None:
+    rows = decode(spark, decoder, [*HELD, None, b""])
+    assert [r["_bytes"] for r in rows] == [None] * 6 + [b""]
+    assert [r["_error"].endswith(WITHHELD) for r in rows] == [True] * 5 + [False] * 2
+
+
+def test_a_long_value_is_cut_like_a_short_one(spark: SparkSession, decoder: Redacting) -> None:
+    long = b'{"flight":"x","email":"' + b'\\"' * 500_000 + b'","carrier":"AA"}'
+    [row] = decode(spark, decoder, [long])
+    assert bytes(row["_bytes"]) == b'{"flight":"x","email":null,"carrier":"AA"}'
+
+
+@hypothesis.settings(max_examples=8, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.given(data=st.data())
+def test_no_member_of_the_name_survives_whatever_is_broken(
+    spark: SparkSession, decoder: Redacting, data: st.DataObject
+) -> None:
+    """A record with the secret, cut, glued or spoiled anywhere behind the field's name: it is not there any more."""
+    payloads = []
+    for _ in range(200):
+        value = data.draw(st.sampled_from([SECRET, [SECRET], {"a": SECRET}, {"a": {"b": [1, SECRET]}}]))
+        others = data.draw(
+            st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=9), max_size=3)
+        )
+        members = [*others.items()]
+        members.insert(data.draw(st.integers(0, len(members))), ("email", value))
+        text = json.dumps(dict(members), ensure_ascii=data.draw(st.booleans()))
+        name_ends = text.index('"email"') + len('"email"')
+        at = data.draw(st.integers(name_ends + 1, len(text)))
+        spoiled = data.draw(st.sampled_from(["", "}", '"', ",", "\x00", "]]", ' "x":1']))
+        text = text[:at] + spoiled + (text[at:] if data.draw(st.booleans()) else "")
+        payloads.append(text.encode("utf-8", "surrogatepass"))
+    for payload, row in zip(payloads, decode(spark, decoder, payloads), strict=True):
+        assert SECRET not in str(row.asDict()), payload
+
+
+def test_a_field_that_the_schema_lacks_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(StartError, match=r"no such field: mail; the schema has carrier, flight, email, card"):
+        Redacting(JsonDecoder(parse_schema(spark, DDL, "test.ddl")), ("mail",))
