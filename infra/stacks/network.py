@@ -11,7 +11,9 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
+from infra.constructs.job_role import JobRole
 from infra.constructs.logs import EncryptedLogGroup
+from infra.grants import PARTITION, allow
 from infra.stacks.base import EnvironmentStack
 from millrace.config.base import arn_parts
 from millrace.config.model import Environment, ExternalCluster, KinesisStream
@@ -141,15 +143,34 @@ class NetworkStack(EnvironmentStack):
             name=f"/{self.names.prefix}/flow-logs",
             key=logs_key,
         )
-        role = network.flow_logs_role
         vpc.add_flow_log(
             "FlowLog",
-            destination=ec2.FlowLogDestination.to_cloud_watch_logs(
-                group,
-                None if role is None else iam.Role.from_role_arn(self, "FlowLogsRole", role, mutable=False),
-            ),
+            destination=ec2.FlowLogDestination.to_cloud_watch_logs(group, self._flow_logs_role(group)),
         )
         return vpc
+
+    def _flow_logs_role(self, group: EncryptedLogGroup) -> iam.IRole:
+        given = self.names.environment.network.flow_logs_role
+        if given is not None:
+            return iam.Role.from_role_arn(self, "FlowLogsRole", given, mutable=False)
+        # CDK's own role for this trusts the service on behalf of any account (VPC user guide,
+        # "IAM role for publishing flow logs to CloudWatch Logs", names the two conditions).
+        role = JobRole(
+            self,
+            "FlowLogsRole",
+            service="vpc-flow-logs.amazonaws.com",
+            account=self.names.account,
+            source_arn=f"arn:{PARTITION}:ec2:{self.names.environment.region}:{self.names.account}:vpc-flow-log/*",
+            description=f"Writes the flow logs of {self.names.prefix}",
+            grants=[
+                allow(
+                    "WriteFlows",
+                    ["logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents"],
+                    [group.log_group_arn],
+                )
+            ],
+        )
+        return role.without_policy_updates()
 
     def _workers(self) -> ec2.SecurityGroup:
         group = ec2.SecurityGroup(

@@ -114,6 +114,7 @@ class ObservabilityStack(EnvironmentStack):
             self,
             "Workspace",
             alias=names.prefix,
+            kms_key_arn=logs_key.key_arn,
             logging_configuration=aps.CfnWorkspace.LoggingConfigurationProperty(
                 log_group_arn=group.log_group_arn
             ),

@@ -151,6 +151,7 @@ def test_the_document_lists_the_metrics() -> None:
 def test_prometheus_is_written_by_emr_jobs_only(dev: Synthesis, prod: Synthesis) -> None:
     workspace = dev.the("AWS::APS::Workspace", "observability")
     assert workspace["WorkspaceConfiguration"] == {"RetentionPeriodInDays": 150}
+    assert "LogsKey" in str(workspace["KmsKeyArn"])
     assert "LogGroupArn" in workspace["LoggingConfiguration"]
     monitoring = dev.the("AWS::EMRServerless::Application", "job-flights")["MonitoringConfiguration"]
     url = json.dumps(monitoring["PrometheusMonitoringConfiguration"]["RemoteWriteUrl"])

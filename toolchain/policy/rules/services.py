@@ -82,6 +82,21 @@ class StateMachineIsOnRecord(PolicyRule):
             yield properties("EncryptionConfiguration"), "its key is not the environment's"
 
 
+class SamplesHaveOwnKey(PolicyRule):
+    """Checkov knows no workspaces."""
+
+    id = "E9204"
+    shortdesc = "A Prometheus workspace is encrypted with a key of the environment"
+    description = "The key cannot be given later: the workspace would be made anew, without its samples"
+    source_url = "https://docs.aws.amazon.com/prometheus/latest/userguide/encryption-at-rest-Amazon-Service-Prometheus.html"
+    kinds = ("AWS::APS::Workspace",)
+
+    def faults(self, found: Resource) -> Iterator[Fault]:
+        """Check for the key."""
+        if not found.value("KmsKeyArn"):
+            yield [], "its key is not the environment's"
+
+
 class BrokersSpeakTls(PolicyRule):
     """Checkov checks MSK in Terraform only."""
 
