@@ -7,6 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
@@ -20,24 +23,38 @@ def wait_for(log, text: str, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.2)
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, {1, 130}), (signal.SIGTERM, {143})])
-def test_servers_end_with_the_demo(tmp_path, number, status):
-    log = tmp_path / "demo.log"
+@contextmanager
+def demo(log: Path, sandbox: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A demo, which ends with the test whatever the test finds."""
     with log.open("wb") as output:
-        demo = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "millrace", "demo", "--records", "few"],
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "MILLRACE_SANDBOX": str(tmp_path / "sandbox")},
+            env={**os.environ, "MILLRACE_SANDBOX": str(sandbox)},
+            # A shell that runs the tests in the background has them ignore Ctrl-C, and so would the demo.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
-    wait_for(log, "deploy environment local", demo)
-    started = psutil.Process(demo.pid).children(recursive=True)
-    assert len(started) >= 2  # LocalStack and Kafka at least
-    demo.send_signal(number)
-    assert demo.wait(60) in status, log.read_text()
-    assert not psutil.wait_procs(started, timeout=10)[1]
-    assert "Traceback" not in log.read_text()
-    assert not list((tmp_path / "sandbox" / "processes").iterdir())
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()  # by which it stops its servers
+            process.wait(30)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, {1, 130}), (signal.SIGTERM, {143})])
+def test_servers_end_with_the_demo(tmp_path, number, status):
+    log = tmp_path / "demo.log"
+    with demo(log, tmp_path / "sandbox") as running:
+        wait_for(log, "deploy environment local", running)
+        started = psutil.Process(running.pid).children(recursive=True)
+        assert len(started) >= 2  # LocalStack and Kafka at least
+        running.send_signal(number)
+        assert running.wait(60) in status, log.read_text()
+        assert not psutil.wait_procs(started, timeout=10)[1]
+        assert "Traceback" not in log.read_text()
+        assert not list((tmp_path / "sandbox" / "processes").iterdir())
 
 
 def test_a_job_that_ends_by_itself_fails_the_demo_with_the_reason(tmp_path):
