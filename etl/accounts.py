@@ -6,9 +6,10 @@ import json
 import queue
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame, Observation
 
@@ -121,6 +122,20 @@ class DeriveAccounts:
         }
 
 
+Listener = Callable[[Mapping[str, Any]], None]
+"""Hears of an event with all its fields."""
+
+
+class Stream(Protocol):
+    """What lines are written to."""
+
+    def write(self, text: str, /) -> object:
+        """Write a text."""
+
+    def flush(self) -> None:
+        """Hand on what was written."""
+
+
 @dataclass(frozen=True)
 class Reporter:
     """Writes events as JSON lines, each in one piece and flushed: queries share the stream.
@@ -134,15 +149,23 @@ class Reporter:
     """
 
     job: str
-    stream: TextIO = field(default_factory=lambda: sys.stdout)
+    stream: Stream = field(default_factory=lambda: sys.stdout)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    _listeners: list[Listener] = field(default_factory=list, repr=False, compare=False)
+
+    def listen(self, listener: Listener) -> None:
+        """Tell someone of every event from now on; a listener must return at once."""
+        self._listeners.append(listener)
 
     def emit(self, event: str, **fields: Any) -> None:
         """Write one event."""
-        line = json.dumps({"event": event, "job": self.job, **fields}, default=str)
+        told = {"event": event, "job": self.job, **fields}
+        line = json.dumps(told, default=str)
         with self._lock:
             self.stream.write(line + "\n")
             self.stream.flush()
+        for listener in self._listeners:
+            listener(told)
 
     def failed(self, error: BaseException, **fields: Any) -> None:
         """Write that something failed, and why."""

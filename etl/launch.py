@@ -16,7 +16,7 @@ from etl.errors import StartError
 from etl.settings import Engine, JobSettings
 
 DOCUMENT_VERSION = 1
-_BINDS = ("checkpoints", "kinesis.endpoint")
+_BINDS = ("checkpoints", "kinesis.endpoint", "metrics.file", "metrics.port")
 _KAFKA_BIND = re.compile(r"kafka\.(?P<connection>[a-z][a-z0-9-]*)\.(bootstrap|authentication)")
 
 
@@ -140,3 +140,16 @@ def read_document(text: str, arguments: Arguments) -> JobSettings:
             known = ", ".join(_BINDS)
             raise StartError(f"--bind {name}: neither {known} nor a key of a connection of this job")
     return dataclasses.replace(job, checkpoints=arguments.binds.get("checkpoints", job.checkpoints))
+
+
+def deployed_name(text: str, job: JobSettings) -> str:
+    """Name under which a job is deployed, which alarms watch; its own name where a document has none.
+
+    Parameters
+    ----------
+    text
+        The document, after :func:`read_document` took it.
+    job
+        What it held.
+    """
+    return str(json.loads(text).get("name") or job.job)

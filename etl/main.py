@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
@@ -14,6 +15,7 @@ from etl import hadoop, launch, run
 from etl.accounts import Reporter
 from etl.errors import AccountsError, StartError
 from etl.launch import ReplayRequest
+from etl.metrics.outputs import Console, open_monitor
 from etl.settings import JobSettings
 from etl.supervise import Supervisor
 
@@ -34,23 +36,29 @@ def main(arguments: Sequence[str]) -> int:
     """
     given = launch.parse_arguments(arguments)
     spark = SparkSession.builder.getOrCreate()
-    try:
-        job = launch.read_document(_read(spark, given.document), given)
-        report = Reporter(job.job)
-        if given.replay:
-            return _replay(spark, job, given.replay, report)
-        queries = run.build(spark, job, given.binds, report)
-    except StartError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.stderr.flush()
+    with ExitStack() as ending:
+        try:
+            document = _read(spark, given.document)
+            job = launch.read_document(document, given)
+            if given.replay:
+                return _replay(spark, job, given.replay, Reporter(job.job))
+            console = Console(sys.stdout)
+            report = Reporter(job.job, console)
+            name = launch.deployed_name(document, job)
+            monitor = open_monitor(name, job, console, report, given.binds)
+            ending.callback(monitor.close)
+            queries = run.build(spark, job, given.binds, report)
+        except StartError as error:
+            sys.stderr.write(f"error: {error}\n")
+            sys.stderr.flush()
+            spark.stop()
+            return 2
+        supervisor = Supervisor(spark, report, monitor)
+        signal.signal(signal.SIGTERM, lambda _number, _frame: supervisor.stop())
+        signal.signal(signal.SIGINT, lambda _number, _frame: supervisor.stop())
+        status = supervisor.run(queries)
         spark.stop()
-        return 2
-    supervisor = Supervisor(spark, report)
-    signal.signal(signal.SIGTERM, lambda _number, _frame: supervisor.stop())
-    signal.signal(signal.SIGINT, lambda _number, _frame: supervisor.stop())
-    status = supervisor.run(queries)
-    spark.stop()
-    return status
+        return status
 
 
 def _replay(spark: SparkSession, job: JobSettings, request: ReplayRequest, report: Reporter) -> int:

@@ -14,6 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.accounts import Reporter
+from etl.metrics import ages
+from etl.metrics.feed import SparkFeed
+from etl.metrics.monitor import Monitor
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -87,10 +90,13 @@ class Supervisor:
         The job's session.
     report
         Where events go.
+    monitor
+        What measures the queries; none measures nothing. It is closed when they have ended.
     """
 
     spark: SparkSession
     report: Reporter
+    monitor: Monitor | None = None
     _stopping: threading.Event = field(default_factory=threading.Event)
     _done: threading.Event = field(default_factory=threading.Event)
 
@@ -125,15 +131,22 @@ class Supervisor:
                     break
                 running.append(one)
                 self.report.emit("started", query=query.name)
+                if self.monitor is not None:
+                    self.monitor.watch(query.name, SparkFeed(self.spark, one.query))
             return int(self._wait(running) or failed)
         finally:
+            # While a shutdown still waits: afterwards the JVM, which is asked and which carries
+            # standard output, is gone.
+            if self.monitor is not None:
+                self.monitor.close()
             self._done.set()
             self._remove_hook(hook)
 
     def _start(self, query: Query, handle: BatchHandler) -> StreamingQuery:
         trigger = f"{max(0, round(query.trigger_seconds * 1000))} milliseconds"
         return (
-            query.rows.writeStream.queryName(query.name)
+            ages.observed(query.rows)
+            .writeStream.queryName(query.name)
             .option("checkpointLocation", query.checkpoint)
             .trigger(processingTime=trigger)
             .foreachBatch(handle)

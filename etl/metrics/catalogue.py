@@ -1,0 +1,69 @@
+"""The metrics that a job reports, by name; ``docs/metrics.md`` says what each is, and a test compares the two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+NAMESPACE = "Millrace"
+"""CloudWatch namespace, and in lower case the first word of every Prometheus name."""
+
+Kind = Literal["total", "level", "spread"]
+"""``total`` adds up over batches, ``level`` is what the last batch saw, ``spread`` has a value for each record."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric.
+
+    Attributes
+    ----------
+    name
+        In CloudWatch.
+    unit
+        CloudWatch's own word.
+    kind
+        How values of several batches go together.
+    per_query
+        With the dimensions ``job`` and ``query``; otherwise ``job`` alone.
+    """
+
+    name: str
+    unit: Literal["Seconds", "Count", "Count/Second", "Bytes"]
+    kind: Kind
+    per_query: bool = True
+
+
+METRICS = (
+    Metric("RecordAge", "Seconds", "spread"),
+    Metric("BatchDuration", "Seconds", "level"),
+    Metric("LatestOffsetDuration", "Seconds", "level"),
+    Metric("GetBatchDuration", "Seconds", "level"),
+    Metric("QueryPlanningDuration", "Seconds", "level"),
+    Metric("WalCommitDuration", "Seconds", "level"),
+    Metric("AddBatchDuration", "Seconds", "level"),
+    Metric("CommitOffsetsDuration", "Seconds", "level"),
+    Metric("Triggers", "Count", "total"),
+    Metric("InputRows", "Count", "total"),
+    Metric("InputRowsPerSecond", "Count/Second", "level"),
+    Metric("ProcessedRowsPerSecond", "Count/Second", "level"),
+    Metric("WrittenRecords", "Count", "total"),
+    Metric("DuplicateRecords", "Count", "total"),
+    Metric("BadRecords", "Count", "total"),
+    Metric("FilteredRecords", "Count", "level"),  # negative where a transform adds rows
+    Metric("BacklogRecords", "Count", "level"),
+    Metric("BacklogSeconds", "Seconds", "level"),
+    Metric("DrainTime", "Seconds", "level"),
+    Metric("LimitedBatches", "Count", "total"),
+    Metric("LimitedInARow", "Count", "level"),
+    Metric("RetriedTasks", "Count", "total"),
+    Metric("WatermarkDelay", "Seconds", "level"),
+    Metric("StateRows", "Count", "level"),
+    Metric("StateMemory", "Bytes", "level"),
+    Metric("LateRows", "Count", "total"),
+    Metric("QueryFailures", "Count", "total"),
+    Metric("DroppedSamples", "Count", "total", per_query=False),
+    Metric("Starts", "Count", "total", per_query=False),
+)
+
+BY_NAME = {metric.name: metric for metric in METRICS}

@@ -1,0 +1,141 @@
+"""Collects the metrics of all queries of a job and hands them to the outputs."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+from etl.metrics.feed import Feed
+from etl.metrics.pipe import Pipe
+from etl.metrics.progress import Meter, Origin, Sample
+
+POLL_SECONDS = 1.0
+
+CLOSE_SECONDS = 5.0
+"""Longest that the end of a job waits for its last metrics."""
+
+_REMEMBERED = 200
+"""Batches whose accounts are kept until Spark has told about them, too: it keeps a hundred for each query."""
+
+
+class Monitor:
+    """Asks every query what it did, in a daemon thread of its own.
+
+    Nothing here is in the way of a batch: a batch hands over its accounts and goes on, and Spark
+    keeps what is asked for in any case.
+
+    Parameters
+    ----------
+    outputs
+        Pipes to what writes samples.
+    origins
+        What each query reads, by the query's name.
+    others
+        Pipes of the job whose losses are counted, too, and which are closed last.
+    poll_seconds
+        Time between two looks.
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[Pipe[Sample]],
+        *,
+        origins: Mapping[str, Origin] = MappingProxyType({}),
+        others: Sequence[Pipe[Any]] = (),
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        self._outputs = tuple(outputs)
+        self._origins = dict(origins)
+        self._others = tuple(others)
+        self._poll_seconds = poll_seconds
+        self._heard: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
+        self._accounts: dict[tuple[str, int], Mapping[str, Any]] = {}
+        self._watched: list[tuple[Meter, Feed]] = []
+        self._lock = threading.Lock()
+        self._lost = 0
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+        self._put(Sample(time.time(), None, {"Starts": 1}))
+        self._thread.start()
+
+    def watch(self, query: str, feed: Feed) -> None:
+        """Ask about a query from now on."""
+        meter = Meter(query, self._origins.get(query, Origin()))
+        with self._lock:
+            self._watched.append((meter, feed))
+
+    def hear(self, event: Mapping[str, Any]) -> None:
+        """Take an event that the job reports (``docs/launch-document.md``); returns at once."""
+        if event["event"] in ("batch", "failed"):
+            self._heard.put(event)
+
+    def close(self, seconds: float = CLOSE_SECONDS) -> bool:
+        """Look a last time and let the outputs finish, for so many seconds together; return whether they did."""
+        until = time.monotonic() + seconds
+        self._closing.set()
+        self._thread.join(seconds)
+        done = not self._thread.is_alive()
+        for pipes in (self._outputs, self._others):
+            for pipe in pipes:
+                pipe.finish()  # all begin at once: none waits for one that hangs
+            for pipe in pipes:
+                done &= pipe.close(max(0.0, until - time.monotonic()))
+        return done
+
+    def _run(self) -> None:
+        closing = False
+        while not closing:
+            # Once more after the word to close, for the batches that ended meanwhile.
+            closing = self._closing.wait(self._poll_seconds)
+            try:
+                self._look()
+            except (Py4JError, OSError):
+                return  # the JVM has gone, and with it all that could be asked
+
+    def _look(self) -> None:
+        with self._lock:
+            watched = tuple(self._watched)
+        new = [(meter, feed.progress(), feed) for meter, feed in watched]
+        # Only now: a batch tells its accounts before Spark tells that it ended.
+        self._listen()
+        for meter, ended, feed in new:
+            if ended:
+                self._measure(meter, ended, feed.failed_tasks())
+        for key in list(self._accounts)[:-_REMEMBERED]:
+            del self._accounts[key]
+        dropped, self._lost = self._lost, 0
+        dropped += sum(pipe.take_dropped() for pipe in (*self._outputs, *self._others))
+        if dropped:
+            self._put(Sample(time.time(), None, {"DroppedSamples": dropped}))
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                event = self._heard.get_nowait()
+            except queue.Empty:
+                return
+            if event["event"] == "failed":
+                self._put(Sample(time.time(), event.get("query"), {"QueryFailures": 1}))
+            else:
+                self._accounts[event["query"], event["batch"]] = event
+
+    def _measure(self, meter: Meter, ended: Sequence[Mapping[str, Any]], retried: int) -> None:
+        for progress in ended:
+            try:
+                accounts = self._accounts.pop((meter.query, progress["batchId"]), None)
+                # Tasks are known by job, not by batch: they go to the last batch since the last look.
+                sample = meter.measure(progress, accounts, retried if progress is ended[-1] else 0)
+            except (KeyError, TypeError, ValueError):
+                self._lost += 1  # a source that tells its progress in a way of its own
+            else:
+                self._put(sample)
+
+    def _put(self, sample: Sample) -> None:
+        for pipe in self._outputs:
+            pipe.put(sample)

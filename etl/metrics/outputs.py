@@ -1,0 +1,125 @@
+"""Where a job's metrics go: CloudWatch always; a file and a page for Prometheus where they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from etl.accounts import Reporter, Stream
+from etl.errors import StartError
+from etl.metrics import emf, prometheus
+from etl.metrics.jsonlines import JsonLines
+from etl.metrics.monitor import Monitor
+from etl.metrics.pipe import Pipe
+from etl.metrics.progress import Origin, Sample
+from etl.settings import DeriveSettings, JobSettings, KinesisSource, LandSettings
+
+
+class Console:
+    """Standard output, at which nobody waits: a reader that hangs loses lines and holds nothing up.
+
+    Parameters
+    ----------
+    stream
+        Where the lines go in the end.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self.pipe: Pipe[str] = Pipe("stdout", self._write)
+
+    def write(self, text: str) -> None:
+        """Hand a whole line over, with its end."""
+        self.pipe.put(text)
+
+    def flush(self) -> None:
+        """Do nothing: what is handed over is written at once."""
+
+    def _write(self, texts: Sequence[str]) -> None:
+        self._stream.write("".join(texts))
+        self._stream.flush()
+
+
+@dataclass(frozen=True)
+class CloudWatch:
+    """Metrics as lines on standard output, which both engines bring to CloudWatch Logs."""
+
+    job: str
+    console: Console
+
+    def write(self, samples: Sequence[Sample]) -> None:
+        """Write samples in the embedded metric format."""
+        for line in emf.lines(self.job, samples):
+            self.console.write(line + "\n")
+
+
+def open_monitor(
+    name: str, job: JobSettings, console: Console, report: Reporter, binds: Mapping[str, str]
+) -> Monitor:
+    """Open the outputs and begin to measure.
+
+    Parameters
+    ----------
+    name
+        Deployed name of the job.
+    job
+        Its settings: what its queries read.
+    console
+        Standard output.
+    report
+        Whose events are listened to; it is told where the file and the page are.
+    binds
+        Names and values of ``--bind``: ``metrics.file`` and ``metrics.port``.
+
+    Raises
+    ------
+    StartError
+        A file that cannot be written, or a port that is no number or is taken.
+    """
+    cloudwatch = CloudWatch(name, console)
+    outputs: list[Pipe[Sample]] = [
+        Pipe("metrics-cloudwatch", cloudwatch.write, gather_seconds=emf.GATHER_SECONDS)
+    ]
+    told: dict[str, Any] = {}
+    if file := binds.get("metrics.file"):
+        outputs.append(Pipe("metrics-file", JsonLines(_file(file), name).write))
+        told["file"] = file
+    if (port := binds.get("metrics.port")) is not None:
+        page = prometheus.Page(name)
+        told["url"] = f"http://127.0.0.1:{_serve(page, port)}/metrics"
+        outputs.append(Pipe("metrics-page", page.write))
+    origins = {query.name: _origin(query) for query in job.queries}
+    monitor = Monitor(outputs, origins=origins, others=[console.pipe])
+    report.listen(monitor.hear)
+    if told:
+        report.emit("metrics", **told)
+    return monitor
+
+
+def _origin(query: LandSettings | DeriveSettings) -> Origin:
+    if isinstance(query, DeriveSettings):
+        return Origin("table")
+    source = query.source
+    return (
+        Origin("kinesis", source.records_per_shard) if isinstance(source, KinesisSource) else Origin("kafka")
+    )
+
+
+def _file(given: str) -> Path:
+    path = Path(given)
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise StartError(f"--bind metrics.file={given}: {error.strerror}") from error
+    return path
+
+
+def _serve(page: prometheus.Page, given: str) -> int:
+    if not given.isdecimal() or int(given) > 65535:
+        raise StartError(f"--bind metrics.port={given}: a port is a number from 0 (any) to 65535")
+    try:
+        return prometheus.serve(page, int(given)).server_port
+    except OSError as error:
+        raise StartError(f"--bind metrics.port={given}: {error.strerror}") from error

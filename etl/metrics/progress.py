@@ -1,0 +1,242 @@
+"""From what Spark and the accounts tell about a trigger to metrics; no Spark is needed here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Literal
+
+from etl.metrics.ages import Arrivals
+from etl.metrics.sketch import Sketch
+
+PARTS = MappingProxyType(
+    {
+        "latestOffset": "LatestOffsetDuration",
+        # What sources of Spark's older kind call it; Glue's and the sandbox's Kinesis connectors are of it.
+        "getOffset": "LatestOffsetDuration",
+        "getBatch": "GetBatchDuration",
+        "queryPlanning": "QueryPlanningDuration",
+        "walCommit": "WalCommitDuration",
+        "addBatch": "AddBatchDuration",
+        "commitOffsets": "CommitOffsetsDuration",
+    }
+)
+"""Spark's names in ``StreamingQueryProgress.durationMs`` to ours."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a query reads, as far as its backlog is concerned.
+
+    Attributes
+    ----------
+    limit
+        Records of a Kinesis shard and batch; Kafka's offsets tell a limit that was hit by themselves.
+    """
+
+    kind: Literal["kafka", "kinesis", "table"] = "table"
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Metrics of one moment.
+
+    Attributes
+    ----------
+    at
+        Seconds since 1970.
+    query
+        None for what concerns the whole job.
+    batch
+        Spark's id; None where no batch ran.
+    values
+        Metric to value.
+    ages
+        Of the batch's records at their commit, in seconds.
+    """
+
+    at: float
+    query: str | None
+    values: Mapping[str, float]
+    batch: int | None = None
+    ages: Sketch | None = None
+
+
+@dataclass
+class Meter:
+    """Measures the triggers of one query, one after the other.
+
+    Parameters
+    ----------
+    query
+        Its name.
+    origin
+        What it reads.
+    """
+
+    query: str
+    origin: Origin
+    _in_a_row: int = field(default=0, init=False)
+    _before: tuple[float, int] | None = field(default=None, init=False)
+
+    def measure(
+        self, progress: Mapping[str, Any], accounts: Mapping[str, Any] | None, retried: int
+    ) -> Sample:
+        """Measure one trigger.
+
+        Parameters
+        ----------
+        progress
+            A ``StreamingQueryProgress`` of Spark 3.3 to 4, decoded from JSON.
+        accounts
+            The batch's own line (``docs/launch-document.md``); None where no batch ran.
+        retried
+            Tasks that failed since the trigger before.
+        """
+        begun = seconds(progress["timestamp"])
+        parts: Mapping[str, float] = progress["durationMs"]
+        length = parts.get("triggerExecution", 0) / 1000
+        values: dict[str, float] = {"Triggers": 1}
+        values |= _backlog_records(self.origin, progress)
+        values |= _state(progress, begun)
+        if "addBatch" not in parts:
+            return Sample(begun + length, self.query, values)
+        rows = int(accounts["read"]) if accounts else sum(s["numInputRows"] for s in progress["sources"])
+        values |= {
+            "BatchDuration": length,
+            "InputRows": rows,
+            "InputRowsPerSecond": sum(_number(s.get("inputRowsPerSecond")) for s in progress["sources"]),
+            "ProcessedRowsPerSecond": rows / length if length else 0.0,
+            "RetriedTasks": retried,
+        }
+        for part, name in PARTS.items():
+            if part in parts:
+                values[name] = parts[part] / 1000
+        values |= _accounts(accounts)
+        arrivals = Arrivals.of(progress.get("observedMetrics") or {}) if rows else None
+        values |= self._behind(progress, values, arrivals, begun)
+        values |= self._limited(progress, values, rows)
+        committed = seconds(accounts["committed_at"]) if accounts else begun + length
+        ages = _ages(arrivals, accounts, committed)
+        return Sample(committed, self.query, values, int(progress["batchId"]), ages)
+
+    def _behind(
+        self,
+        progress: Mapping[str, Any],
+        values: Mapping[str, float],
+        arrivals: Arrivals | None,
+        begun: float,
+    ) -> dict[str, float]:
+        found: dict[str, float] = {}
+        waiting = values.get("BacklogRecords")
+        if waiting == 0:
+            found["BacklogSeconds"] = 0.0
+        elif arrivals is not None:
+            found["BacklogSeconds"] = max(0.0, begun - arrivals.youngest / 1000)
+        if waiting is None:
+            return found
+        newest = sum(_kafka(progress, "latestOffset").values())
+        before, self._before = self._before, (begun, newest)
+        if waiting == 0:
+            found["DrainTime"] = 0.0
+        elif before is not None and begun > before[0]:
+            arriving = max(0.0, (newest - before[1]) / (begun - before[0]))
+            spare = values["ProcessedRowsPerSecond"] - arriving
+            # As long as more arrives than is processed, there is no such time.
+            if spare > 0:
+                found["DrainTime"] = waiting / spare
+        return found
+
+    def _limited(
+        self, progress: Mapping[str, Any], values: Mapping[str, float], rows: int
+    ) -> dict[str, float]:
+        if self.origin.kind == "kafka" and "BacklogRecords" in values:
+            limited = values["BacklogRecords"] > 0
+        elif self.origin.kind == "kinesis" and self.origin.limit is not None:
+            shards = sum(_shards(source.get("endOffset")) for source in progress["sources"])
+            limited = shards > 0 and rows >= shards * self.origin.limit
+        else:
+            return {}
+        self._in_a_row = self._in_a_row + 1 if limited else 0
+        return {"LimitedBatches": int(limited), "LimitedInARow": self._in_a_row}
+
+
+def seconds(moment: str) -> float:
+    """Read a time in ISO 8601 as seconds since 1970."""
+    # Python takes the Z from 3.11 on; Glue 4.0 has 3.10.
+    return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
+
+
+def _accounts(accounts: Mapping[str, Any] | None) -> dict[str, float]:
+    if not accounts:
+        return {}
+    found: dict[str, float] = {
+        "WrittenRecords": accounts["landed"] if "landed" in accounts else accounts["written"],
+        "DuplicateRecords": accounts["duplicates"],
+    }
+    if "bad" in accounts:
+        found["BadRecords"] = accounts["bad"]
+    if "filtered" in accounts:
+        found["FilteredRecords"] = accounts["filtered"]
+    return found
+
+
+def _ages(arrivals: Arrivals | None, accounts: Mapping[str, Any] | None, committed: float) -> Sketch | None:
+    if arrivals is None:
+        return None
+    written = _accounts(accounts).get("WrittenRecords")
+    if written == 0 and accounts and accounts["duplicates"]:
+        return None  # a replay: all of it was committed before, by a run that is gone
+    ages = arrivals.ages(committed)
+    # A replay in part: what was written is younger than the oldest that was read.
+    most = accounts.get("max_age_seconds") if accounts else None
+    return ages if most is None else ages.capped(max(0.0, float(most)))
+
+
+def _backlog_records(origin: Origin, progress: Mapping[str, Any]) -> dict[str, float]:
+    newest = _kafka(progress, "latestOffset") if origin.kind == "kafka" else {}
+    if not newest:
+        return {}
+    read = _kafka(progress, "endOffset")
+    return {"BacklogRecords": sum(max(0, end - read.get(key, end)) for key, end in newest.items())}
+
+
+def _kafka(progress: Mapping[str, Any], which: str) -> dict[tuple[str, str], int]:
+    """Offset of each topic and partition, of all sources; nothing where they are none of Kafka's."""
+    found: dict[tuple[str, str], int] = {}
+    for source in progress["sources"]:
+        offset = source.get(which)
+        topics = json.loads(offset) if isinstance(offset, str) else offset
+        for topic, partitions in (topics or {}).items():
+            found |= {(topic, partition): int(value) for partition, value in partitions.items()}
+    return found
+
+
+def _shards(offset: Any) -> int:
+    """Shards of a Kinesis offset, which the connectors write as an object with one key for each."""
+    shards = json.loads(offset) if isinstance(offset, str) else offset
+    return sum(key.startswith("shardId-") for key in shards) if isinstance(shards, Mapping) else 0
+
+
+def _state(progress: Mapping[str, Any], begun: float) -> dict[str, float]:
+    found: dict[str, float] = {}
+    operators = progress.get("stateOperators") or []
+    if operators:
+        found["StateRows"] = sum(o["numRowsTotal"] for o in operators)
+        found["StateMemory"] = sum(o["memoryUsedBytes"] for o in operators)
+        found["LateRows"] = sum(o.get("numRowsDroppedByWatermark", 0) for o in operators)
+    watermark = (progress.get("eventTime") or {}).get("watermark")
+    # Spark's watermark is 1970 until it has seen an event.
+    if watermark is not None and seconds(watermark) > 0:
+        found["WatermarkDelay"] = max(0.0, begun - seconds(watermark))
+    return found
+
+
+def _number(value: Any) -> float:
+    """A rate of Spark's; it has none for a first batch, and says NaN, as a text or not at all."""
+    number = float(value or 0.0)
+    return number if number == number and number != float("inf") else 0.0
