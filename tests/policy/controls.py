@@ -134,6 +134,7 @@ KEYS_AND_SERVICES = (
         (*STATEMENTS, {"Effect": "Allow", "Condition": {}}, "Condition"),
         Remove(),
     ),
+    Mutation("samples: key", "AWS::APS::Workspace", ("Properties", "KmsKeyArn"), Remove()),
     Mutation("state machine: log", MACHINE, ("Properties", "LoggingConfiguration"), Remove()),
     Mutation(
         "state machine: log of everything",

@@ -44,6 +44,8 @@ def assemblies(synthesis, synthesise: Synthesise) -> list[Assembly]:
 
 def kind(assembly: Assembly, part: str) -> str:
     """Name what is built alike: jobs of one engine are."""
+    if part == "observability" and assembly.environment.observability.prometheus:
+        return "observability with a workspace"
     if not part.startswith("job-"):
         return part
     return type(assembly.environment.jobs[part.removeprefix("job-")]).__name__
