@@ -149,6 +149,7 @@ def _deploy(assembly: Path) -> None:
 
 def _cdk(arguments: list[str], extra: dict[str, str]) -> None:
     from millrace.lifecycle.deploy import DeployError
+    from millrace.lifecycle.problems import cdk_failure
     from millrace.sandbox.toolchain import ROOT, program_environment
 
     # With an endpoint of one's own it is LocalStack, whose wrapper knows where CDK must be bent.
@@ -156,13 +157,12 @@ def _cdk(arguments: list[str], extra: dict[str, str]) -> None:
     done = subprocess.run(
         [program, *arguments],
         cwd=ROOT,
-        env={**program_environment(), **extra, "NO_COLOR": "1"},
+        # With CI set, what CDK does goes to its standard output, and to standard error what went wrong.
+        env={**program_environment(), **extra, "NO_COLOR": "1", "CI": "1"},
         stdout=sys.stderr,
         stderr=subprocess.PIPE,
         text=True,
         check=False,
     )
     if done.returncode != 0:
-        raise DeployError(
-            f"cdk {arguments[0]} ended with status {done.returncode}:\n{done.stderr.strip()[-3000:]}"
-        )
+        raise DeployError(cdk_failure(arguments[0], done.returncode, done.stderr))

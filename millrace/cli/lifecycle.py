@@ -26,7 +26,8 @@ Grace = Annotated[
         metavar="SECONDS",
         min=15,
         max=1800,
-        help="EMR Serverless: how long a batch may still take; left out, longer than the slowest of the last hour.",
+        help="EMR Serverless: how long a batch may still take; left out, half as long again as the slowest of "
+        "the last six hours, and no less than the plan's batches take.",
     ),
 ]
 
@@ -40,7 +41,8 @@ def register(app: typer.Typer) -> None:
 def start(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:
     """Start a deployed job and wait until it is running; nothing happens if it is already.
 
-    From then on it is started again after any end that nobody asked for.
+    From then on it is started again after any end that nobody asked for, and the alarms that
+    watch for silence act.
 
     [bold]Examples[/bold]
 
@@ -52,6 +54,10 @@ def start(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:
 def stop(env: EnvironmentName, job: JobName, grace: Grace = None, as_json: AsJson = False) -> None:
     """Stop a deployed job and wait until no run is left; it stays stopped until it is started.
 
+    The batch at hand is given the time that batches took lately; one that takes longer is cut,
+    and run again at the next start: nothing is half written, lost or twice. Alarms that silence
+    would set off are switched off until the start.
+
     [bold]Examples[/bold]
 
       millrace stop --env dev flights --grace 300
@@ -59,14 +65,18 @@ def stop(env: EnvironmentName, job: JobName, grace: Grace = None, as_json: AsJso
     _run(env, job, "stop", grace=grace, as_json=as_json)
 
 
-def drain(env: EnvironmentName, job: JobName, grace: Grace = None, as_json: AsJson = False) -> None:
-    """Stop a deployed job at the end of its batch, however long that takes (EMR Serverless: half an hour).
+def drain(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:
+    """Stop a deployed job when the batch at hand has ended, for changes that need every batch complete.
+
+    EMR Serverless waits half an hour for it; a job whose batches took longer lately is not
+    stopped, and status 1 says so. Glue waits for nothing: it cuts the batch, and the next start
+    runs it again. On both, what is in the tables is of whole batches only.
 
     [bold]Examples[/bold]
 
       millrace drain --env prod bookings
     """
-    _run(env, job, "drain", grace=grace, as_json=as_json)
+    _run(env, job, "drain", as_json=as_json)
 
 
 def status(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:

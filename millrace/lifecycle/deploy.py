@@ -20,8 +20,8 @@ from millrace.lifecycle.changes import (
     stack_change,
     stream_names,
 )
-from millrace.lifecycle.deployed import outputs, split_url
-from millrace.lifecycle.health import wait_until_healthy
+from millrace.lifecycle.deployed import NotDeployedError, outputs, split_url
+from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS, UnhealthyError, wait_until_healthy
 from millrace.lifecycle.problems import AwsError, told
 from millrace.lifecycle.verbs import Aws, execute
 
@@ -99,11 +99,18 @@ def changes(aws: Aws, assembly: Path) -> Changes:
 
 
 def apply(
-    aws: Aws, found: Changes, *, cdk_deploy: Callable[[], None], progress: Callable[[str], None]
+    aws: Aws,
+    found: Changes,
+    *,
+    cdk_deploy: Callable[[], None],
+    progress: Callable[[str], None],
+    patience_seconds: float = PATIENCE_SECONDS,
+    poll_seconds: float = POLL_SECONDS,
 ) -> tuple[str, ...]:
     """Drain what must be, deploy, start, and watch until the jobs are healthy.
 
-    A job that somebody had stopped stays stopped.
+    A job that somebody had stopped stays stopped. Where CloudFormation refuses, which leaves
+    everything as it was, the jobs that were drained for it are started again.
 
     Parameters
     ----------
@@ -111,6 +118,8 @@ def apply(
         Deploys the assembly; raises :class:`DeployError`.
     progress
         Called with a line whenever something new happens.
+    patience_seconds, poll_seconds
+        How long a started job may take to become healthy, and how often it is looked at.
 
     Returns
     -------
@@ -120,35 +129,75 @@ def apply(
     Raises
     ------
     DeployError
-        A job could not be drained or started, or did not become healthy.
+        The deployment failed, or a job could not be drained or started or is not healthy; a line each.
     AwsError, NotDeployedError
-        AWS refused a call.
+        AWS refused the first questions.
     """
     stopped = {
         change.job
         for change in found.jobs
         if change.after == "restart" and _verb(aws, change.job, "status", progress)["wish"] != "running"
     }
+    drained: list[str] = []
+    try:
+        for change in found.jobs:
+            if change.before == "drain":
+                if change.job not in stopped:
+                    _verb(aws, change.job, "drain", progress)
+                    drained.append(change.job)
+                _stop_application(aws, change.job, progress)
+        progress("deploying")
+        cdk_deploy()
+    except (AwsError, DeployError, NotDeployedError) as error:
+        raise DeployError(f"{error}\n{_started_again(aws, drained, progress)}") from error
+    # One job's trouble keeps no other from running: what went wrong is told at the end.
+    started: dict[str, float] = {}
+    trouble = []
     for change in found.jobs:
-        if change.before == "drain":
-            _verb(aws, change.job, "drain", progress)
-            _stop_application(aws, change.job, progress)
-    progress("deploying")
-    cdk_deploy()
-    started = []
-    for change in found.jobs:
-        if change.after == "leave":
-            continue
-        if change.job in stopped:
-            progress(f"{change.job}: stays stopped, as it was")
-            continue
-        if change.after == "restart" and change.before == "leave":
-            _verb(aws, change.job, "drain", progress)
-        began = time.time()
-        _verb(aws, change.job, "start", progress)
-        wait_until_healthy(aws, change.job, since=began, progress=progress)
-        started.append(change.job)
+        try:
+            if change.job in stopped:
+                progress(f"{change.job}: stays stopped, as it was")
+                # New alarms act from their creation on.
+                _verb(aws, change.job, "stop", progress)
+            elif change.after != "leave":
+                if change.after == "restart" and change.before == "leave":
+                    _verb(aws, change.job, "drain", progress)
+                began = time.time()
+                _verb(aws, change.job, "start", progress)
+                started[change.job] = began
+        except (AwsError, DeployError, NotDeployedError) as error:
+            trouble.append(str(error))
+    for job, began in started.items():
+        try:
+            wait_until_healthy(
+                aws,
+                job,
+                since=began,
+                progress=progress,
+                patience_seconds=patience_seconds,
+                poll_seconds=poll_seconds,
+            )
+        except (AwsError, UnhealthyError) as error:
+            trouble.append(str(error))
+    if trouble:
+        raise DeployError("deployed, but not well:\n" + "\n".join(trouble))
     return tuple(started)
+
+
+def _started_again(aws: Aws, drained: list[str], progress: Callable[[str], None]) -> str:
+    """Start what was drained for a deployment that failed; say in one line what became of it."""
+    if not drained:
+        return "nothing was stopped: mend this and deploy again"
+    try:
+        for job in drained:
+            _verb(aws, job, "start", progress)
+    except (AwsError, DeployError, NotDeployedError) as error:
+        name = aws.names.environment.name
+        return (
+            f"{', '.join(drained)} had been drained, and did not start again ({error}): "
+            f"`millrace start --env {name} JOB`"
+        )
+    return f"{', '.join(drained)} had been drained and started again as before: mend this and deploy again"
 
 
 def _verb(aws: Aws, job: str, verb: Any, progress: Callable[[str], None]) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""Whether a job that was started works: batches are committed, and records do not grow old."""
+"""Whether a job that was started works: triggers end, nothing fails, and records do not grow old."""
 
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,29 +13,32 @@ from typing import Any
 from millrace.config.model import KinesisStream, LandQuery
 from millrace.lifecycle.problems import told
 from millrace.lifecycle.verbs import Aws
+from millrace.sizing.metrics import BY_NAME, NAMESPACE
 
-_PATIENCE_SECONDS = 900
-_POLL_SECONDS = 10.0
+PATIENCE_SECONDS = 900
+POLL_SECONDS = 10.0
 _AGE_PERIOD = timedelta(minutes=5)
+_PERIOD_SECONDS = 60
+_MAX_EVENTS = 20
 
 
 class UnhealthyError(RuntimeError):
-    """A started job that failed or committed nothing; says what its lines say."""
+    """A started job that failed or ended no trigger; says what its metrics and lines say."""
 
 
 @dataclass(frozen=True)
 class Health:
-    """What a job's own lines and the streams' metrics tell (``docs/launch-document.md``).
+    """What a job's metrics and lines tell (``docs/metrics.md``, ``docs/launch-document.md``).
 
     Attributes
     ----------
     waiting
-        Queries that have not committed a batch yet.
+        Queries of which no trigger has ended yet; one that found nothing to read counts as ended.
     failures
         Errors of queries.
     oldest_seconds
-        Largest age of a record that a Kinesis reader got in the last five minutes;
-        ``None`` where nothing is known, as for Kafka.
+        Largest age of records in the last five minutes, at their commit (Kinesis and Kafka alike)
+        or as a Kinesis reader got them; ``None`` where no record came.
     """
 
     waiting: tuple[str, ...]
@@ -43,17 +47,35 @@ class Health:
 
 
 def look(aws: Aws, job: str, since: float) -> Health:
-    """Read a job's batch lines since a moment (seconds of the epoch), and its streams' iterator age."""
+    """Read a job's metrics and failures since a moment.
+
+    Parameters
+    ----------
+    aws
+        Where the environment is deployed.
+    job
+        Its name in the environment's file.
+    since
+        Seconds of the epoch. CloudWatch counts by the minute: the one that has begun may hold
+        the last trigger of an earlier run, so counting begins with the next.
+
+    Raises
+    ------
+    AwsError
+        AWS refused a call.
+    """
     queries = aws.names.environment.jobs[job].queries
-    with told(f"reading the lines of {job}"):
-        events = list(_events(aws, job, since))
-    committed = {event.get("query") for event in events if event["event"] == "batch"}
-    failures = tuple(str(event.get("error")) for event in events if event["event"] == "failed")
-    ages = [
-        age for query in queries.values() if isinstance(query, LandQuery) for age in _ages(aws, query.source)
-    ]
+    begin = datetime.fromtimestamp(math.ceil(since / _PERIOD_SECONDS) * _PERIOD_SECONDS, UTC)
+    recent = max(begin, datetime.now(UTC) - _AGE_PERIOD)
+    triggers = _values(aws, job, "Triggers", "Sum", begin)
+    ages = [values[0] for values in _values(aws, job, "RecordAge", "Maximum", recent).values() if values]
+    for query in queries.values():
+        if isinstance(query, LandQuery):
+            ages += _iterator_ages(aws, query.source)
     return Health(
-        tuple(name for name in queries if name not in committed), failures, max(ages) if ages else None
+        tuple(name for name in queries if sum(triggers[name]) == 0),
+        tuple(_failures(aws, job, since)),
+        max(ages) if ages else None,
     )
 
 
@@ -63,10 +85,10 @@ def wait_until_healthy(
     *,
     since: float,
     progress: Callable[[str], None],
-    patience_seconds: float = _PATIENCE_SECONDS,
-    poll_seconds: float = _POLL_SECONDS,
+    patience_seconds: float = PATIENCE_SECONDS,
+    poll_seconds: float = POLL_SECONDS,
 ) -> Health:
-    """Wait until every query has committed a batch and no record is older than the SLA.
+    """Wait until a trigger of every query has ended and no record is older than the SLA.
 
     Raises
     ------
@@ -84,10 +106,13 @@ def wait_until_healthy(
             raise UnhealthyError(f"{job}: a query failed after the start: {found.failures[0]}")
         late = found.oldest_seconds is not None and found.oldest_seconds > latency
         if not found.waiting and not late:
-            progress(f"{job}: healthy, every query commits")
+            age = (
+                "no record came yet" if found.oldest_seconds is None else f"{found.oldest_seconds:.0f} s old"
+            )
+            progress(f"{job}: healthy, every query ends its triggers; records: {age}")
             return found
         news = (
-            f"{job}: no batch yet of {', '.join(found.waiting)}"
+            f"{job}: no trigger has ended yet of {', '.join(found.waiting)}"
             if found.waiting
             else (
                 f"{job}: catching up, records are {found.oldest_seconds:.0f} s old, {latency:.0f} s are allowed"
@@ -98,28 +123,86 @@ def wait_until_healthy(
             said = news
         if time.monotonic() > deadline:
             raise UnhealthyError(
-                f"{news}, {patience_seconds:.0f} s after the start; its log group tells more"
+                f"{news}, {patience_seconds:.0f} s after the start; its log group "
+                f"/{aws.names.prefix}/jobs/{job} tells more"
             )
         time.sleep(poll_seconds)
 
 
-def _events(aws: Aws, job: str, since: float) -> Iterator[dict[str, Any]]:
-    logs = aws.client("logs")
-    # Glue appends the name of the security configuration to a group's name.
-    prefix = f"/{aws.names.prefix}/jobs/{job}"
-    groups = logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=prefix)
-    for group in [group["logGroupName"] for page in groups for group in page["logGroups"]]:
-        pages = logs.get_paginator("filter_log_events").paginate(
-            logGroupName=group, startTime=int(since * 1000), filterPattern='"event"'
+def _values(aws: Aws, job: str, metric: str, statistic: str, begin: datetime) -> Mapping[str, list[float]]:
+    """By query: one value a minute of a metric of ours, newest first."""
+    assert BY_NAME[metric].per_query, f"{metric} is not of queries"
+    queries = list(aws.names.environment.jobs[job].queries)
+    asked = [
+        {
+            "Id": f"q{number}",
+            "MetricStat": {
+                "Metric": {
+                    "Namespace": NAMESPACE,
+                    "MetricName": metric,
+                    "Dimensions": [
+                        {"Name": "job", "Value": aws.names.job(job)},
+                        {"Name": "query", "Value": query},
+                    ],
+                },
+                "Period": _PERIOD_SECONDS,
+                "Stat": statistic,
+            },
+        }
+        for number, query in enumerate(queries)
+    ]
+    values: dict[str, list[float]] = {query: [] for query in queries}
+    with told(f"reading the metric {metric} of {job}"):
+        pages = (
+            aws.client("cloudwatch")
+            .get_paginator("get_metric_data")
+            .paginate(
+                MetricDataQueries=asked,
+                StartTime=begin,
+                # Beyond the minute that has begun, and always later than the begin.
+                EndTime=datetime.now(UTC) + timedelta(seconds=2 * _PERIOD_SECONDS),
+                ScanBy="TimestampDescending",
+            )
         )
-        for line in (event["message"].strip() for page in pages for event in page["events"]):
-            if line.startswith("{") and line.endswith("}"):
-                parsed = json.loads(line)
-                if isinstance(parsed, dict) and "event" in parsed:
-                    yield parsed
+        for result in (result for page in pages for result in page["MetricDataResults"]):
+            values[queries[int(result["Id"][1:])]] += [float(value) for value in result["Values"]]
+    return values
 
 
-def _ages(aws: Aws, source: str) -> Iterator[float]:
+def _failures(aws: Aws, job: str, since: float) -> Iterator[str]:
+    """Errors that the job's lines tell: the metric counts them, the line says why."""
+    logs = aws.client("logs")
+    prefix = f"/{aws.names.prefix}/jobs/{job}"
+    # Glue appends the name of the security configuration, which is the job's.
+    own = (prefix, f"{prefix}-{aws.names.job(job)}")
+    with told(f"reading the lines of {job}"):
+        groups = logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=prefix)
+        for group in [group["logGroupName"] for page in groups for group in page["logGroups"]]:
+            if group not in own:
+                continue  # of a job whose name only begins alike
+            pages = logs.get_paginator("filter_log_events").paginate(
+                logGroupName=group,
+                startTime=int(since * 1000),
+                filterPattern='"failed"',
+                PaginationConfig={"MaxItems": _MAX_EVENTS},
+            )
+            for line in (event["message"].strip() for page in pages for event in page["events"]):
+                yield from _error(job, line)
+
+
+def _error(job: str, line: str) -> Iterator[str]:
+    if not (line.startswith("{") and line.endswith("}")):
+        return
+    try:
+        parsed: Any = json.loads(line)
+    except json.JSONDecodeError:
+        return  # a line of somebody else's that only looks like one of ours
+    if isinstance(parsed, dict) and parsed.get("event") == "failed" and parsed.get("job", job) == job:
+        yield f"{parsed.get('query', 'a query')}: {parsed.get('error', 'no reason given')}"
+
+
+def _iterator_ages(aws: Aws, source: str) -> Iterator[float]:
+    """What no commit tells: how old the records are that a Kinesis reader has only just got."""
     if not isinstance(aws.names.environment.streams[source], KinesisStream):
         return
     now = datetime.now(UTC)
@@ -130,7 +213,7 @@ def _ages(aws: Aws, source: str) -> Iterator[float]:
             Dimensions=[{"Name": "StreamName", "Value": aws.names.stream(source)}],
             StartTime=now - _AGE_PERIOD,
             EndTime=now,
-            Period=60,
+            Period=_PERIOD_SECONDS,
             Statistics=["Maximum"],
         )["Datapoints"]
     if found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -52,6 +53,39 @@ _THROTTLED = (
     "SlowDown",
 )
 _MISSING_MACHINE = ("StateMachineDoesNotExist", "ExecutionDoesNotExist")
+
+
+_CDK_LINES = 12
+
+_CDK_ADVICE = (
+    (
+        r"Has the environment been bootstrapped|bootstrap stack",
+        "run `npx cdk bootstrap` for this account once",
+    ),
+    (r"security token .* is expired|ExpiredToken|token has expired", _SIGN_IN),
+    (r"no credentials have been configured|InvalidClientTokenId|UnrecognizedClient", _SIGN_IN),
+    (
+        r"(?i)throttling|rate exceeded|TooManyRequests",
+        "AWS is throttling: wait a minute and repeat the command",
+    ),
+    (
+        r"LimitExceeded|QuotaExceeded|(?i:quota)|maximum number of",
+        "a quota is used up: raise it in the Service Quotas console, or ask for less",
+    ),
+    (
+        r"AccessDenied|not authorized to perform|UnauthorizedOperation",
+        "ask for that permission, or sign in with another role",
+    ),
+    (
+        r"UPDATE_ROLLBACK_FAILED|ROLLBACK_FAILED",
+        "CloudFormation could not go back: `npx cdk rollback` on that stack, then repeat the command",
+    ),
+    (
+        r"ROLLBACK_COMPLETE",
+        "CloudFormation went back to what was there: mend the cause and repeat the command",
+    ),
+)
+"""What to do about what CDK prints, the more special first; CDK has no codes of its own."""
 
 
 class AwsError(RuntimeError):
@@ -105,6 +139,31 @@ def _of_service(error: ClientError) -> str:
     if code in _MISSING_MACHINE:
         return f"{message}; deploy the environment first: `millrace deploy --env ENV`"
     return f"{action} was refused: {code}: {message}"
+
+
+def cdk_failure(verb: str, status: int, printed: str) -> str:
+    """Write one message from what the CDK command line printed when it failed.
+
+    Parameters
+    ----------
+    verb
+        Such as ``deploy``.
+    status
+        Its exit status.
+    printed
+        Its standard error.
+
+    Returns
+    -------
+    str
+        The lines that say what is wrong, without its own stack of calls, and what to do.
+    """
+    lines = [line.rstrip() for line in printed.splitlines() if line.strip()]
+    # The same error is printed where it happens and again at the end.
+    telling = list(dict.fromkeys(line for line in lines if not re.match(r"\s+at |\s*\.\.\. \d+ more", line)))
+    advice = next((then for pattern, then in _CDK_ADVICE if re.search(pattern, printed)), None)
+    head = f"cdk {verb} ended with status {status}"
+    return "\n".join([head, *telling[-_CDK_LINES:], *([] if advice is None else [f"what to do: {advice}"])])
 
 
 @contextmanager

@@ -92,6 +92,7 @@ def running(
     *,
     keep: bool = False,
     settings: dict[str, str] | None = None,
+    script: Path | None = None,
     name: str = "localstack",
 ) -> Iterator[LocalStack]:
     """Give a LocalStack, empty when it is ours, and stop it at the end.
@@ -102,6 +103,8 @@ def running(
         Leave ours running.
     settings
         LocalStack's own settings, such as ``KINESIS_ERROR_PROBABILITY``.
+    script
+        Python that LocalStack runs in its own process when it is ready (its init hooks).
     name
         Its folder and log; a second one beside another takes a name of its own.
 
@@ -118,7 +121,7 @@ def running(
             )
         yield LocalStack(endpoint=given.rstrip("/"), region=region, process=None)
         return
-    stack = _start(region, settings or {}, name)
+    stack = _start(region, settings or {}, script, name)
     try:
         yield stack
     finally:
@@ -126,7 +129,7 @@ def running(
             stack.process.stop()
 
 
-def _start(region: str, settings: dict[str, str], name: str) -> LocalStack:
+def _start(region: str, settings: dict[str, str], script: Path | None, name: str) -> LocalStack:
     python = STATE / "localstack" / "bin" / "python"
     if not python.exists():
         raise SandboxError("LocalStack is not installed: run `make setup`, or set LOCALSTACK_ENDPOINT")
@@ -134,6 +137,10 @@ def _start(region: str, settings: dict[str, str], name: str) -> LocalStack:
     shutil.rmtree(root, ignore_errors=True)
     _provide_kinesis(root)
     _provide_jsonata(root)
+    if script is not None:
+        hooks = root / "etc" / "localstack" / "init" / "ready.d"
+        hooks.mkdir(parents=True)
+        shutil.copy(script, hooks / script.name)
     port = free_port()
     endpoint = f"http://localhost:{port}"
     environment = {

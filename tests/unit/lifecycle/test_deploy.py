@@ -6,6 +6,7 @@ import json
 import time
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +104,8 @@ def test_an_application_is_stopped_before_it_changes(aws: Aws) -> None:
     assert said == ["clicks: stopping its application"]
 
 
-def put_lines(aws: Aws, *events: dict[str, Any]) -> None:
+def put_lines(aws: Aws, *events: dict[str, Any], group: str = "/hello-minimal/jobs/clicks") -> None:
     logs = aws.client("logs")
-    group = "/hello-minimal/jobs/clicks"
     logs.create_log_group(logGroupName=group)
     logs.create_log_stream(logGroupName=group, logStreamName="driver")
     now = int(time.time() * 1000)
@@ -116,24 +116,88 @@ def put_lines(aws: Aws, *events: dict[str, Any]) -> None:
     )
 
 
-def test_a_job_is_healthy_when_every_query_commits(aws: Aws) -> None:
-    put_lines(aws, {"event": "started", "query": "land-clicks"}, {"event": "batch", "query": "land-clicks"})
+def put_metric(
+    aws: Aws, name: str, value: float, seconds: float, *, namespace: str = "Millrace", **dimensions: str
+) -> None:
+    """Write one value so many seconds after now."""
+    aws.client("cloudwatch").put_metric_data(
+        Namespace=namespace,
+        MetricData=[
+            {
+                "MetricName": name,
+                "Dimensions": [
+                    {"Name": key, "Value": text}
+                    for key, text in (
+                        dimensions or {"job": "hello-minimal-clicks", "query": "land-clicks"}
+                    ).items()
+                ],
+                "Timestamp": datetime.now(UTC) + timedelta(seconds=seconds),
+                "Value": value,
+            }
+        ],
+    )
+
+
+QUICK: dict[str, Any] = {"progress": lambda _: None, "poll_seconds": 0.01, "patience_seconds": 0.05}
+
+
+def test_a_job_is_healthy_when_every_query_ends_triggers(aws: Aws) -> None:
+    put_metric(aws, "Triggers", 1, 0)
     said: list[str] = []
-    found = wait_until_healthy(aws, "clicks", since=0, progress=said.append, poll_seconds=0.01)
+    found = wait_until_healthy(aws, "clicks", since=time.time() - 120, **(QUICK | {"progress": said.append}))
     assert (found.waiting, found.failures, found.oldest_seconds) == ((), (), None)
-    assert said == ["clicks: healthy, every query commits"]
+    assert said == ["clicks: healthy, every query ends its triggers; records: no record came yet"]
 
 
-def test_a_job_that_fails_or_commits_nothing_is_not_healthy(aws: Aws) -> None:
-    given: dict[str, Any] = {
-        "since": 0,
-        "progress": lambda _: None,
-        "poll_seconds": 0.01,
-        "patience_seconds": 0.05,
-    }
-    with pytest.raises(UnhealthyError, match="no batch yet of land-clicks"):
-        wait_until_healthy(aws, "clicks", **given)
-    put_lines(aws, {"event": "failed", "query": "land-clicks", "error": "no such table"})
-    assert look(aws, "clicks", 0).failures == ("no such table",)
-    with pytest.raises(UnhealthyError, match="no such table"):
-        wait_until_healthy(aws, "clicks", **given)
+def test_the_last_trigger_of_an_earlier_run_does_not_count(aws: Aws) -> None:
+    put_metric(aws, "Triggers", 1, -90)
+    now = time.time()
+    assert look(aws, "clicks", now - 300).waiting == ()
+    assert look(aws, "clicks", now).waiting == ("land-clicks",)
+    with pytest.raises(
+        UnhealthyError, match=r"no trigger has ended yet of land-clicks.*/hello-minimal/jobs/c"
+    ):
+        wait_until_healthy(aws, "clicks", since=now, **QUICK)
+
+
+def test_old_records_are_not_healthy_whatever_the_source(aws: Aws) -> None:
+    before = time.time() - 120
+    put_metric(aws, "Triggers", 1, 0)
+    put_metric(aws, "RecordAge", 4000, -60)
+    assert look(aws, "clicks", before).oldest_seconds == 4000
+    with pytest.raises(UnhealthyError, match=r"catching up, records are 4000 s old, 60 s are allowed"):
+        wait_until_healthy(aws, "clicks", since=before, **QUICK)
+    # The newest minute counts.
+    put_metric(aws, "RecordAge", 7, 0)
+    assert wait_until_healthy(aws, "clicks", since=before, **QUICK).oldest_seconds == 7
+    # Kinesis' own figure tells of records that no batch has committed.
+    put_metric(
+        aws,
+        "GetRecords.IteratorAgeMilliseconds",
+        90_000,
+        -30,
+        namespace="AWS/Kinesis",
+        StreamName=aws.names.stream("clicks"),
+    )
+    assert look(aws, "clicks", before).oldest_seconds == 90
+
+
+def test_a_failure_is_told_with_its_reason(aws: Aws) -> None:
+    put_metric(aws, "Triggers", 1, 0)
+    put_lines(
+        aws,
+        {"event": "batch", "job": "clicks", "query": "land-clicks", "seconds": 1},
+        {"event": "failed", "job": "clicks", "query": "land-clicks", "error": "no such table"},
+    )
+    with pytest.raises(UnhealthyError, match="after the start: land-clicks: no such table"):
+        wait_until_healthy(aws, "clicks", since=time.time() - 120, **QUICK)
+
+
+def test_failures_of_a_job_whose_name_begins_alike_are_not_ours(aws: Aws) -> None:
+    put_lines(aws, {"event": "failed", "error": "theirs"}, group="/hello-minimal/jobs/clicks-late")
+    assert look(aws, "clicks", time.time() - 120).failures == ()
+    # Glue writes to the group with its security configuration's name.
+    put_lines(
+        aws, {"event": "failed", "error": "ours"}, group="/hello-minimal/jobs/clicks-hello-minimal-clicks"
+    )
+    assert look(aws, "clicks", time.time() - 120).failures == ("a query: ours",)

@@ -17,7 +17,7 @@ from moto.server import ThreadedMotoServer
 
 from millrace.cli import main
 from millrace.lifecycle.deployed import NotDeployedError
-from millrace.lifecycle.problems import check_bootstrapped, told
+from millrace.lifecycle.problems import cdk_failure, check_bootstrapped, told
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = """
@@ -119,20 +119,23 @@ def refusing(status: int, code: str, message: str) -> ThreadingHTTPServer:
         (400, "Odd", "unheard of", "GetCallerIdentity was refused: Odd: unheard of"),
     ],
 )
+@pytest.mark.parametrize("verb", ["start", "deploy"])
 def test_a_refusal_is_one_message_and_status_1(
-    aws: pytest.MonkeyPatch, environment: str, status: int, code: str, message: str, said: str
+    aws: pytest.MonkeyPatch, environment: str, verb: str, status: int, code: str, message: str, said: str
 ) -> None:
     server = refusing(status, code, message)
     signed_in(aws, f"http://127.0.0.1:{server.server_port}")
     try:
-        ended, out, err = millrace("start", "--env", environment, "clicks")
+        ended, out, err = millrace(
+            verb, "--env", environment, *(["clicks"] if verb == "start" else ["--yes"])
+        )
     finally:
         server.shutdown()
         server.server_close()
     assert (ended, out) == (1, "")
     assert said in err
     assert "Traceback" not in err
-    assert err.startswith("millrace start: asking AWS whose credentials these are: ")
+    assert err.startswith(f"millrace {verb}: asking AWS whose credentials these are: ")
 
 
 def test_without_credentials_it_says_how_to_sign_in(aws: pytest.MonkeyPatch, environment: str) -> None:
@@ -190,6 +193,70 @@ def test_an_account_without_bootstrap_is_told(aws: pytest.MonkeyPatch, moto: str
         check_bootstrapped(ssm, account="123456789012", region="us-east-1")
     ssm.put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="30", Type="String")
     check_bootstrapped(ssm, account="123456789012", region="us-east-1")
+
+
+def test_a_deployment_to_an_account_without_bootstrap_ends_before_anything_is_made(
+    aws: pytest.MonkeyPatch, moto: str, environment: str
+) -> None:
+    signed_in(aws, moto)
+    boto3.client("ssm", region_name="us-east-1").delete_parameters(Names=["/cdk-bootstrap/hnb659fds/version"])
+    ended, out, err = millrace("deploy", "--env", environment, "--yes")
+    assert (ended, out) == (1, "")
+    assert "account 123456789012 is not bootstrapped for CDK in us-east-1: run `npx cdk bootstrap" in err
+    assert "Traceback" not in err
+
+
+def test_an_environment_that_breaks_a_limit_is_not_deployed(aws: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    text = ENVIRONMENT.format(account="123456789012").replace("extends: base", "project: tried")
+    file.write_text(text.replace("engine: glue", "engine: glue\n    worker: G.3X"))
+    ended, out, err = millrace("deploy", "--env", str(file), "--yes")
+    assert (ended, out) == (2, "")
+    assert "jobs.clicks.worker" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        (
+            "❌  p-e-storage failed: ToolkitError: p-e-storage: SSM parameter /cdk-bootstrap/hnb659fds/version "
+            "not found. Has the environment been bootstrapped? Please run 'cdk bootstrap'",
+            "run `npx cdk bootstrap` for this account once",
+        ),
+        (
+            "ExpiredToken: The security token included in the request is expired\n"
+            "    at throwDefaultError (/somewhere/index.js:388:20)",
+            "what to do: sign in again",
+        ),
+        ("Need to perform AWS calls for account 1, but no credentials have been configured", "sign in again"),
+        (
+            "❌  p-e-network failed: The maximum number of VPCs has been reached. (Service: Ec2, Status Code: 400)",
+            "a quota is used up",
+        ),
+        (
+            "❌  p-e-job-x failed: User: arn:aws:iam::1:user/x is not authorized to perform: iam:CreateRole",
+            "ask for that permission",
+        ),
+        ("❌  p-e-job-x failed: Rate exceeded (Service: Kms; Status Code: 400)", "wait a minute"),
+        (
+            "❌  p-e-job-x failed: Stack p-e-job-x is in UPDATE_ROLLBACK_FAILED state and can not be updated.",
+            "npx cdk rollback",
+        ),
+        ("❌  p-e-job-x failed: it went back: UPDATE_ROLLBACK_COMPLETE: Invalid worker", "mend the cause"),
+    ],
+)
+def test_what_cdk_prints_becomes_one_message_with_what_to_do(printed: str, said: str) -> None:
+    message = cdk_failure("deploy", 1, f"{printed}\n{printed}\n")
+    first, *rest = message.splitlines()
+    assert first == "cdk deploy ended with status 1"
+    assert said in rest[-1]
+    assert len(rest) == 2  # said once, without CDK's own calls
+    assert "index.js" not in message
+
+
+def test_what_nobody_knows_is_told_as_it_is() -> None:
+    assert cdk_failure("synth", 2, "something odd\n") == "cdk synth ended with status 2\nsomething odd"
 
 
 def test_only_what_aws_says_is_translated() -> None:
