@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from etl import hadoop
 from etl.hadoop import read_text
 
 
@@ -48,6 +50,17 @@ class Checkpoint:
         """Offset at which a batch ends, which Spark writes before it runs the batch; None where unknown."""
         try:
             return parse_offset(read_text(spark, f"{self.location}/offsets/{batch}"))
+        except FileNotFoundError:
+            return None
+
+    def begun(self, spark: SparkSession) -> bool:
+        """Whether a batch was ever planned from it: then a start position counts for new shards only."""
+        return any(name.isdecimal() for name in hadoop.names(spark, f"{self.location}/offsets"))
+
+    def committed_at(self, spark: SparkSession, batch: int) -> datetime | None:
+        """When a batch was committed; None where it was not, or so long ago that Spark forgot it."""
+        try:
+            return hadoop.modified(spark, f"{self.location}/commits/{batch}")
         except FileNotFoundError:
             return None
 

@@ -17,6 +17,10 @@ class StartError(Exception):
     """A job that must not start: its configuration, code or tables do not fit. Exit status 2."""
 
 
+class LossError(Exception):
+    """Records of a source are gone unread, or may be: names the source and the positions."""
+
+
 class AccountsError(Exception):
     """The accounts of a batch did not arrive or do not balance; its data are committed or not, as a whole."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -49,15 +50,60 @@ def read_bytes(spark: SparkSession, url: str) -> bytes:
     """
     jvm: Any = spark._jvm
     try:
-        path = jvm.org.apache.hadoop.fs.Path(url)
-        files = path.getFileSystem(spark._jsc.hadoopConfiguration())
+        path, files = _at(spark, url)
         stream = files.open(path)
         try:
             return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
         finally:
             stream.close()
     except Py4JJavaError as error:
-        name = error.java_exception.getClass().getName()
-        if name.endswith("FileNotFoundException"):
-            raise FileNotFoundError(f"no such file: {url}") from error
-        raise OSError(f"{url}: {error.java_exception.toString()}") from error
+        raise _as_python(url, error) from error
+
+
+def names(spark: SparkSession, url: str) -> list[str]:
+    """List what is in a folder, by name; nothing where there is no such folder.
+
+    Raises
+    ------
+    OSError
+        It could not be read.
+    """
+    try:
+        path, files = _at(spark, url)
+        return sorted(str(status.getPath().getName()) for status in files.listStatus(path))
+    except Py4JJavaError as error:
+        converted = _as_python(url, error)
+        if isinstance(converted, FileNotFoundError):
+            return []
+        raise converted from error
+
+
+def modified(spark: SparkSession, url: str) -> datetime:
+    """When a file was written last, in UTC.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    OSError
+        It could not be read.
+    """
+    try:
+        path, files = _at(spark, url)
+        return datetime.fromtimestamp(files.getFileStatus(path).getModificationTime() / 1000, tz=UTC)
+    except Py4JJavaError as error:
+        raise _as_python(url, error) from error
+
+
+def _at(spark: SparkSession, url: str) -> tuple[Any, Any]:
+    """A URL as the JVM's path, and the file system that it lies in."""
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(url)
+    return path, path.getFileSystem(spark._jsc.hadoopConfiguration())
+
+
+def _as_python(url: str, error: Py4JJavaError) -> OSError:
+    name = error.java_exception.getClass().getName()
+    if name.endswith("FileNotFoundException"):
+        return FileNotFoundError(f"no such file: {url}")
+    return OSError(f"{url}: {error.java_exception.toString()}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.types import (
     BinaryType,
@@ -24,11 +24,19 @@ from etl.accounts import LandAccounts, Observed, Reporter
 from etl.checkpoint import Checkpoint
 from etl.decode import Decoder, nullable
 from etl.envelope import POSITION_DIGITS
-from etl.settings import KafkaSource, KinesisSource, LandSettings
-from etl.sinks.iceberg import EVERYTHING, Bound, IcebergSink, with_first_that_holds
+from etl.errors import LossError
+from etl.settings import KafkaSource, LandSettings
+from etl.sinks.iceberg import Appended, Bound, IcebergSink, with_first_that_holds
+from etl.sources.kinesis_guard import KinesisGuard
 
-SLACK = timedelta(seconds=10)
-"""How much older than the last batch's oldest record one may be before the wider look-up is needed."""
+MOST_READS = 3
+"""How often a Kinesis batch is read in a row, when each time a part of it had to be read again."""
+
+SPLIT_AGGREGATE = (
+    "millrace: an aggregate of the Kinesis producer library: this engine's connector may end a batch inside one "
+    "and does not number its records, so that they cannot be told apart; switch aggregation off in the producer, "
+    "or read the stream on Glue"
+)
 
 _ENVELOPE = StructType(
     [
@@ -104,14 +112,32 @@ def _moment(moment: datetime) -> Column:
     return F.array(F.lit(moment), F.lit(moment))[index]
 
 
+@dataclass(frozen=True)
+class Landing:
+    """What one action of a batch came to.
+
+    Attributes
+    ----------
+    whole
+        Whether what was written is what was read: no part of the batch was read twice.
+    """
+
+    figures: Mapping[str, Any]
+    balance: LandAccounts
+    held: int | None
+    whole: bool
+
+
 @dataclass
 class Lander:
     """Writes each batch of a land query; called by ``foreachBatch``.
 
     Attributes
     ----------
-    oldest
-        Arrival of the oldest record of the last batch of this run, for Kinesis' bound.
+    guard
+        Of a Kinesis query; None for Kafka, whose batches are fixed ranges.
+    splits_aggregates
+        Whether the connector may end a batch inside an aggregate of Kinesis' producer library.
     """
 
     settings: LandSettings
@@ -119,7 +145,8 @@ class Lander:
     sink: IcebergSink
     checkpoint: Checkpoint
     report: Reporter
-    oldest: datetime | None = field(default=None)
+    guard: KinesisGuard | None = None
+    splits_aggregates: bool = False
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Land a batch and report its accounts.
@@ -130,64 +157,100 @@ class Lander:
             In the envelope's shape.
         batch_id
             Spark's; no proof of what the batch holds with Kinesis, used for Kafka's offsets only.
+
+        Raises
+        ------
+        LossError
+            Kinesis records are gone unread, or may be.
         """
-        begun = accounts.now()
-        figures, balance = with_first_that_holds(
-            self._bounds(batch, batch_id, begun), lambda bound: self._write(batch, bound)
+        positions = self.guard.before(batch.sparkSession, batch_id) if self.guard else {}
+        for _ in range(MOST_READS):
+            begun = accounts.now()
+            done = with_first_that_holds(
+                self._bounds(batch, batch_id, begun), lambda bound: self._write(batch, bound, positions)
+            )
+            self._report(done, batch_id, begun)
+            if self.guard:
+                self.guard.after(positions, done.held)
+            if done.whole:
+                return
+            # What was read first and what was read again end at different records; the connector goes on after
+            # the later one. Everything is read once more, and what is landed already is not landed again.
+            self.report.emit("read_twice", query=self.settings.name, batch=batch_id)
+        raise LossError(
+            f"query {self.settings.name}, batch {batch_id}: executors were lost in each of {MOST_READS} reads of "
+            "the batch; it is not committed, and read again at the next start"
         )
+
+    def _report(self, done: Landing, batch_id: int, begun: datetime) -> None:
         committed = accounts.now()
         fields: dict[str, Any] = {
-            **balance.fields(),
+            **done.balance.fields(),
             "seconds": round((committed - begun).total_seconds(), 3),
             "committed_at": accounts.text(committed),
         }
-        if figures["oldest"] is not None:
-            fields["max_age_seconds"] = round(committed.timestamp() - figures["oldest"] / 1e6, 3)
-            if isinstance(self.settings.source, KinesisSource):
-                self.oldest = datetime.fromtimestamp(figures["oldest"] / 1e6, tz=UTC)
+        oldest = done.figures["oldest"]
+        if oldest is not None:
+            fields["max_age_seconds"] = round(committed.timestamp() - oldest / 1e6, 3)
+            if self.guard:
+                self.guard.oldest = datetime.fromtimestamp(oldest / 1e6, tz=UTC)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
     def _bounds(self, batch: DataFrame, batch_id: int, begun: datetime) -> Iterator[Bound]:
-        source = self.settings.source
-        if isinstance(source, KafkaSource):
-            start = self.checkpoint.start_of(batch.sparkSession, batch_id)
-            end = self.checkpoint.end_of(batch.sparkSession, batch_id)
-            yield kafka_bound(source.name, source.topic, start, end)
+        if self.guard:
+            yield from self.guard.bounds(begun)
             return
-        # A shard moves forward, so a batch is seldom older than the one before. The write
-        # itself checks that: a second look at a Kinesis batch would see other records.
-        if self.oldest is not None:
-            yield Bound.since("_arrived_at", self.oldest - SLACK)
-        yield Bound.since("_arrived_at", begun - timedelta(seconds=source.retention_seconds) - SLACK)
-        yield EVERYTHING
+        source = self.settings.source
+        assert isinstance(source, KafkaSource), f"{self.settings.name}: Kinesis without a guard"
+        start = self.checkpoint.start_of(batch.sparkSession, batch_id)
+        end = self.checkpoint.end_of(batch.sparkSession, batch_id)
+        yield kafka_bound(source.name, source.topic, start, end)
 
-    def _write(self, batch: DataFrame, bound: Bound) -> tuple[dict[str, Any], LandAccounts]:
-        records, read = self._distinct(batch)
-        stamped = records.select(
+    def _write(self, batch: DataFrame, bound: Bound, positions: Mapping[str, str]) -> Landing:
+        read = _Reading(batch, self.settings.repartition, self.splits_aggregates) if self.guard else None
+        stamped = (read.records if read else batch).select(
             *envelope.COLUMNS,
             F.xxhash64("payload").alias("_hash"),
             _moment(accounts.now()).alias("_landed_at"),
             "payload",
         )
-        appended = self.sink.append(
+        appended: Appended = self.sink.append(
             self.decoder.decode(stamped),
             bound,
             F.count("_error").alias("bad"),
             F.expr("min(unix_micros(_arrived_at))").alias("oldest"),
+            held=self.guard.held(positions) if self.guard else None,
         )
-        count = read.values()["read"] if read else appended.offered
-        return appended.figures, LandAccounts(count, appended.written, appended.figures["bad"])
+        count, whole = read.outcome() if read else (appended.offered, True)
+        balance = LandAccounts(count, appended.written, appended.figures["bad"])
+        return Landing(appended.figures, balance, appended.held, whole)
 
-    def _distinct(self, batch: DataFrame) -> tuple[DataFrame, Observed | None]:
-        """Each identity once; with the count of records before, where it may be another one than after.
 
-        Offsets do not repeat in a batch; resharding can repeat a Kinesis record. The shuffle
-        by identity also spreads the work of few shards. It stands before the count, so that
-        a lost executor's map tasks, run again, are not counted twice.
-        """
-        if isinstance(self.settings.source, KafkaSource):
-            return batch, None
-        n = self.settings.repartition
-        spread = batch.repartition(n, "_id") if n else batch.repartition("_id")
-        read = Observed(F.count(F.lit(1)).alias("read"))
-        return read.on(spread).dropDuplicates(["_id"]), read
+class _Reading:
+    """One read of a Kinesis batch: its records, each with an identity of its own, and whether it stayed one.
+
+    The shuffle by identity spreads the work of few shards. It also parts what reads from what writes: when
+    an executor is lost in between, its shards are read again and to another end, while
+    some of the writing is done already. So records are counted on both sides; they are as many
+    exactly if no shard that held some was read twice.
+    """
+
+    def __init__(self, batch: DataFrame, tasks: int | None, splits_aggregates: bool) -> None:
+        self._before = Observed(F.count(F.lit(1)).alias("read"))
+        self._after = Observed(F.count(F.lit(1)).alias("read"))
+        counted = self._before.on(batch)
+        spread = self._after.on(counted.repartition(tasks, "_id") if tasks else counted.repartition("_id"))
+        # The records of an aggregate come with the aggregate's sequence number, and in one batch all of them.
+        # Numbered by what is in them, each has the same identity in every replay.
+        alike = Window.partitionBy("_id").orderBy("_key", "payload")
+        place = F.row_number().over(alike)
+        alone = (place == 1) & F.lead("_source").over(alike).isNull()
+        several = F.concat_ws("/", "_id", place)
+        if splits_aggregates:
+            several = F.raise_error(F.lit(SPLIT_AGGREGATE)).cast("string")
+        self.records = spread.withColumn("_id", F.when(alone, F.col("_id")).otherwise(several))
+
+    def outcome(self) -> tuple[int, bool]:
+        """Records that came to be written, after the action; and whether they were all that was read."""
+        after = self._after.values()["read"]
+        return after, after == self._before.values()["read"]

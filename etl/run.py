@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from etl import accounts, derive, envelope, hadoop, land, session, tables
+from etl import accounts, derive, engines, envelope, hadoop, land, session, tables
 from etl.accounts import Reporter
 from etl.checkpoint import Checkpoint
 from etl.decode import Decoder, JsonDecoder, parse_schema
@@ -22,6 +22,7 @@ from etl.replay import Replayer
 from etl.settings import DeriveSettings, JobSettings, KafkaSource, LandSettings
 from etl.sinks.iceberg import IcebergSink
 from etl.sources import kafka, kinesis
+from etl.sources.kinesis_guard import KinesisGuard
 from etl.supervise import Query
 from etl.tables import Table
 
@@ -128,17 +129,26 @@ def _land(
 ) -> Query:
     schema = parse_schema(spark, read_schema(spark, query.schema), query.schema)
     source = query.source
+    checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
+    table = Table.of(job.catalog, query.table)
+    guard: KinesisGuard | None = None
+    splits = False
     if isinstance(source, KafkaSource):
         if source.connection not in job.connections:
             raise StartError(f"query {query.name}: there is no connection {source.connection}")
         connection = kafka.bind(source.connection, job.connections[source.connection], binds)
         rows = kafka.read(spark, source, connection, partitions=query.repartition)
     else:
-        rows = kinesis.read(spark, source, engine=job.engine, endpoint=binds.get("kinesis.endpoint"))
-    table = Table.of(job.catalog, query.table)
+        endpoint = binds.get("kinesis.endpoint")
+        rows = kinesis.read(
+            spark, source, engine=job.engine, endpoint=endpoint, begun=checkpoint.begun(spark)
+        )
+        guard = KinesisGuard(source, checkpoint, table, kinesis.horizon(source, endpoint))
+        splits = engines.module(job.engine).SPLITS_AGGREGATES
     tables.ensure(spark, table, land.table_schema(rows.schema["_headers"], schema))
-    checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
-    handler = land.Lander(query, _decoder(query, schema), IcebergSink(table), checkpoint, report)
+    handler = land.Lander(
+        query, _decoder(query, schema), IcebergSink(table), checkpoint, report, guard, splits
+    )
     return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds)
 
 

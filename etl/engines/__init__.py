@@ -14,6 +14,9 @@ class EngineModule(Protocol):
 
     KINESIS_FORMAT: str
 
+    SPLITS_AGGREGATES: bool
+    """Whether a batch may end inside an aggregate of Kinesis' producer library, whose records have no number."""
+
     def kinesis_options(self, source: KinesisSource, endpoint: str | None) -> dict[str, str]:
         """Options of the engine's Kinesis connector."""
 

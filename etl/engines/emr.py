@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from etl.settings import KinesisSource
 
 KINESIS_FORMAT = "aws-kinesis"
+SPLITS_AGGREGATES = True  # its batches count records, not aggregates
 SHORTEST_FETCH_SECONDS = 10  # the connector refuses less
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from etl.settings import KinesisSource
 
 KINESIS_FORMAT = "kinesis"
+SPLITS_AGGREGATES = False  # what one call brought is handed over whole
 
 MOST_RECORDS_OF_A_CALL = 10_000
 """Of one GetRecords call (Kinesis service limit)."""
@@ -45,6 +46,11 @@ def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, st
         "kinesis.executor.maxFetchTimeInMs": str(max(1, round(source.fetch_seconds * 1000))),
         "kinesis.executor.maxRecordPerRead": str(math.ceil(source.records_per_shard / reads)),
         "kinesis.client.avoidEmptyBatches": "true",
+        # Shards are listed before every batch (Kinesis allows 1,000 such calls a second): a shard whose
+        # end was read is forgotten with the next batch, and its children would be taken for those of a stranger.
+        "kinesis.client.describeShardInterval": "0s",
+        # Above the AWS SDK's own; the waits between them grow to 10 s, so this is a little over a minute.
+        "kinesis.client.numRetries": "10",
         **others,
     }
 

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 
 from etl.engines import glue
-from etl.engines.glue import KINESIS_FORMAT
+from etl.engines.glue import KINESIS_FORMAT, SPLITS_AGGREGATES
 from etl.errors import StartError
 from etl.settings import KinesisSource
 
-__all__ = ["KINESIS_FORMAT", "credentials", "kinesis_options"]
+__all__ = ["KINESIS_FORMAT", "SPLITS_AGGREGATES", "credentials", "kinesis_options"]
 
 
 def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -60,11 +61,18 @@ class Bound:
 
 @dataclass(frozen=True)
 class Appended:
-    """What an append came to: records offered and written, and the figures asked for, by name."""
+    """What an append came to: records offered and written, and the figures asked for, by name.
+
+    Attributes
+    ----------
+    held
+        The figure of the rows that were looked at; None where none was asked for or there were none.
+    """
 
     offered: int
     written: int
     figures: dict[str, Any]
+    held: Any = None
 
 
 EVERYTHING = Bound()
@@ -83,7 +91,43 @@ class IcebergSink:
 
     table: Table
 
-    def append(self, batch: DataFrame, bound: Bound, *figures: Column) -> Appended:
+    def add(self, batch: DataFrame, properties: Mapping[str, str]) -> int:
+        """Write all records of a batch, in one transaction that bears some properties.
+
+        Guarantee: all or nothing. Nothing is looked up: the caller knows that the table holds none
+        of the records.
+
+        Parameters
+        ----------
+        batch
+            In the table's shape.
+        properties
+            Of the commit; found again in the table's history (``snapshot.summary()``).
+
+        Returns
+        -------
+        int
+            Rows that were written.
+        """
+        observed = Observed(F.count(F.lit(1)).alias("written"))
+        self._commit(observed.on(batch), properties)
+        written: int = observed.values()["written"]
+        return written
+
+    def _commit(self, rows: DataFrame, properties: Mapping[str, str]) -> None:
+        writer = rows.writeTo(str(self.table))
+        for name, value in properties.items():
+            writer = writer.option(f"snapshot-property.{name}", value)
+        writer.append()
+
+    def append(
+        self,
+        batch: DataFrame,
+        bound: Bound,
+        *figures: Column,
+        held: Column | None = None,
+        properties: Mapping[str, str] = MappingProxyType({}),
+    ) -> Appended:
         """Write those records of a batch that the table does not hold yet, in one transaction.
 
         Guarantee: exactly once per identity (``_source``, ``_id``) with one writer at a
@@ -100,6 +144,11 @@ class IcebergSink:
             Where in the table a record of this batch can be.
         *figures
             Aggregates over the rows that are written.
+        held
+            An aggregate over the rows of the table that are looked at, of which ``_source`` and ``_id``
+            are known.
+        properties
+            Of the commit, see :meth:`add`.
 
         Returns
         -------
@@ -112,23 +161,30 @@ class IcebergSink:
             The bound does not hold; nothing was written.
         """
         spark = batch.sparkSession
-        held = spark.table(str(self.table))
-        known = (held if bound.rows is None else held.where(bound.rows)).select(*IDENTITY)
+        table = spark.table(str(self.table))
+        known = (table if bound.rows is None else table.where(bound.rows)).select(*IDENTITY)
         # Mostly no file can hold a record of the batch, which Iceberg knows from its metadata: then
         # there is nothing to look up, and all that is offered is written.
         offered = Observed(F.count(F.lit(1)).alias("offered")) if known.rdd.getNumPartitions() else None
+        looked = Observed(held.alias("held")) if offered and held is not None else None
+        known = looked.on(known) if looked else known
         new = offered.on(batch).join(known, list(IDENTITY), "left_anti") if offered else batch
         counted = F.count(F.lit(1)).alias("written")
         observed = Observed(counted, *figures)
         try:
-            observed.on(bound.guard(new)).writeTo(str(self.table)).append()
+            self._commit(observed.on(bound.guard(new)), properties)
         except (Py4JJavaError, CapturedException) as error:
             if OUTSIDE in _whole_text(error):
                 raise OutsideBoundError(str(self.table)) from error
             raise
         values = observed.values()
         written = values.pop("written")
-        return Appended(written if offered is None else offered.values()["offered"], written, values)
+        return Appended(
+            written if offered is None else offered.values()["offered"],
+            written,
+            values,
+            looked.values()["held"] if looked else None,
+        )
 
 
 def _whole_text(error: Py4JJavaError | CapturedException) -> str:

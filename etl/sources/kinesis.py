@@ -11,9 +11,17 @@ from pyspark.sql import DataFrame, SparkSession
 from etl import engines, envelope
 from etl.errors import StartError
 from etl.settings import Engine, KinesisSource
+from etl.sources.kinesis_guard import Horizon
 
 
-def read(spark: SparkSession, source: KinesisSource, *, engine: Engine, endpoint: str | None) -> DataFrame:
+def read(
+    spark: SparkSession,
+    source: KinesisSource,
+    *,
+    engine: Engine,
+    endpoint: str | None,
+    begun: bool,
+) -> DataFrame:
     """Open a stream as a streaming DataFrame in the envelope's shape.
 
     A batch of it is **not** a fixed range: its end is found while it is read, so
@@ -29,13 +37,60 @@ def read(spark: SparkSession, source: KinesisSource, *, engine: Engine, endpoint
         Whose connector.
     endpoint
         Another endpoint than the region's own.
+    begun
+        Whether the query's checkpoint has begun. The connectors then use the start for shards
+        that are new to them, and would take "latest" for the moment of this start: what arrived on
+        the children of a split while the job was stopped would be skipped.
     """
     module = engines.module(engine)
+    if begun:
+        source = dataclasses.replace(source, start="earliest")
     if engine == "glue" and source.consumer is not None:
         source = with_consumer_arn(source)
     options = module.kinesis_options(source, endpoint) | module.credentials(os.environ)
     records = spark.readStream.format(module.KINESIS_FORMAT).options(**options).load()
     return envelope.from_kinesis(records, source.name)
+
+
+def horizon(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> Horizon:
+    """Ask a stream for the oldest record of a shard, by the Kinesis API.
+
+    Parameters
+    ----------
+    source
+        The stream, and the role by which it is read.
+    endpoint
+        Another endpoint than the region's own.
+    client
+        A boto3 ``kinesis`` client; left out, one is made at the first question.
+
+    Returns
+    -------
+    Horizon
+        A function of the shard's id.
+    """
+    made: list[Any] = [] if client is None else [client]
+
+    def oldest(shard: str) -> str | None:
+        if not made:
+            made.append(_client(source, endpoint))
+        kinesis = made[0]
+        try:
+            answer = kinesis.get_shard_iterator(
+                StreamName=source.stream, ShardId=shard, ShardIteratorType="TRIM_HORIZON"
+            )
+        except kinesis.exceptions.ResourceNotFoundException:
+            return None  # a closed shard whose records are all gone
+        iterator = answer["ShardIterator"]
+        while iterator:
+            page = kinesis.get_records(ShardIterator=iterator, Limit=1)
+            if page["Records"]:
+                return str(page["Records"][0]["SequenceNumber"])
+            # An empty answer is no end: Kinesis looks through a shard piece by piece.
+            iterator = page.get("NextShardIterator") if page["MillisBehindLatest"] else None
+        return None
+
+    return oldest
 
 
 def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSource:
@@ -69,10 +124,23 @@ def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSourc
     return dataclasses.replace(source, consumer=found["ConsumerDescription"]["ConsumerARN"])
 
 
-def _client(source: KinesisSource) -> Any:
+def _client(source: KinesisSource, endpoint: str | None = None) -> Any:
     # Both engines ship boto3; the core itself needs it for what only AWS knows.
     try:
         import boto3
     except ImportError as error:
-        raise StartError("boto3 is needed to look up a fan-out consumer") from error
-    return boto3.client("kinesis", region_name=source.region)
+        raise StartError(
+            f"boto3 is needed to ask stream {source.stream} for its consumers and shards"
+        ) from error
+    keys: dict[str, str] = {}
+    if source.role is not None and endpoint is None:
+        session = boto3.client("sts", region_name=source.region).assume_role(
+            RoleArn=source.role, RoleSessionName=source.name
+        )["Credentials"]
+        keys = {
+            "aws_access_key_id": session["AccessKeyId"],
+            "aws_secret_access_key": session["SecretAccessKey"],
+            "aws_session_token": session["SessionToken"],
+        }
+    make: Any = boto3.client  # its many overloads take no keys by name
+    return make("kinesis", region_name=source.region, endpoint_url=endpoint, **keys)

@@ -18,6 +18,7 @@ from etl.decode import JsonDecoder, parse_schema
 from etl.envelope import HEADERS
 from etl.settings import KafkaSource, KinesisSource, LandSettings
 from etl.sinks.iceberg import IcebergSink
+from etl.sources.kinesis_guard import Horizon, KinesisGuard
 from etl.tables import Table
 
 DDL = "carrier STRING NOT NULL, flight INT NOT NULL, delay DOUBLE"
@@ -100,18 +101,16 @@ def lander(
     source: KafkaSource | KinesisSource = KAFKA,
     checkpoint: Path = Path("/nowhere"),
     sink: IcebergSink | None = None,
+    horizon: Horizon | None = None,
 ) -> land.Lander:
     schema = parse_schema(spark, DDL, "test.ddl")
     headers = spark.createDataFrame([], ENVELOPE).schema["_headers"]
     tables.ensure(spark, table, land.table_schema(headers, schema))
     settings = LandSettings("land", "land-flights", source, "json", "test.ddl", (), str(table), 1.0, None)
-    return land.Lander(
-        settings,
-        JsonDecoder(schema),
-        sink or IcebergSink(table),
-        Checkpoint(str(checkpoint)),
-        events.reporter,
-    )
+    log = Checkpoint(str(checkpoint))
+    guard = KinesisGuard(source, log, table, horizon) if isinstance(source, KinesisSource) else None
+    sink = sink or IcebergSink(table)
+    return land.Lander(settings, JsonDecoder(schema), sink, log, events.reporter, guard)
 
 
 def log_offsets(checkpoint: Path, batch: int, offset: Any) -> None:

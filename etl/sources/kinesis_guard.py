@@ -1,0 +1,205 @@
+"""Keeps a Kinesis query from going on where its connector may have left records behind.
+
+The connectors keep in a file per shard how far a batch read, written by the task that read, and begin
+the next batch there without asking whether that batch landed as much. ``docs/kinesis.md``
+tells where this and other habits of theirs can lose records, and what is done about each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+
+from etl import accounts
+from etl.checkpoint import Checkpoint
+from etl.errors import LossError
+from etl.settings import KinesisSource
+from etl.sinks.iceberg import EVERYTHING, Bound
+from etl.tables import Table
+
+SLACK = timedelta(seconds=10)
+"""How much older than the last batch's oldest record one may be before the wider look-up is needed."""
+
+TRIM_MARGIN = timedelta(minutes=10)
+"""Records are taken for trimmed this much before their time: a check takes a while, and clocks differ."""
+
+Horizon = Callable[[str], str | None]
+"""Shard id to the sequence number of the oldest record that the shard still has; None for no record."""
+
+_AFTER, _ENDED = "AFTER_SEQUENCE_NUMBER", "SHARD_END"
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Where each shard goes on, as an entry of Spark's offset log has it; all connectors write it alike.
+
+    Attributes
+    ----------
+    shards
+        Every shard of the entry.
+    read
+        Shard to the sequence number of the last record that was read from it.
+    ended
+        Shards that were read to their end.
+    """
+
+    shards: frozenset[str]
+    read: Mapping[str, str]
+    ended: frozenset[str]
+
+    @classmethod
+    def of(cls, offset: Any) -> Positions:
+        """Read an entry, decoded from JSON; None gives no shard.
+
+        Parameters
+        ----------
+        offset
+            ``{"metadata": {...}, "shardId-…": {"iteratorType": …, "iteratorPosition": …}}``.
+        """
+        shards = {k: v for k, v in (offset or {}).items() if k != "metadata"}
+        return cls(
+            frozenset(shards),
+            {k: v["iteratorPosition"] for k, v in shards.items() if v["iteratorType"] == _AFTER},
+            frozenset(k for k, v in shards.items() if v["iteratorType"] == _ENDED),
+        )
+
+    def moved_since(self, earlier: Positions) -> Mapping[str, str]:
+        """Shards that were read further since, with the last record of each."""
+        return {k: v for k, v in self.read.items() if earlier.read.get(k) != v}
+
+
+@dataclass
+class KinesisGuard:
+    """Looks before and after each batch of one query.
+
+    Parameters
+    ----------
+    source
+        What the query reads.
+    checkpoint
+        The query's.
+    table
+        Where it lands.
+    horizon
+        Asks the stream; None where it cannot be asked.
+    oldest
+        Arrival of the oldest record of the last batch of this run.
+    """
+
+    source: KinesisSource
+    checkpoint: Checkpoint
+    table: Table
+    horizon: Horizon | None = None
+    oldest: datetime | None = field(default=None)
+    _batch: int | None = field(default=None)
+
+    def bounds(self, begun: datetime) -> Iterator[Bound]:
+        """Where in the table a record of the batch can be, from the tightest bound to none.
+
+        A shard moves forward, so a batch is seldom older than the one before. The write
+        itself checks that: a second look at a Kinesis batch would see other records.
+        """
+        if self.oldest is not None:
+            yield Bound.since("_arrived_at", self.oldest - SLACK)
+        yield Bound.since("_arrived_at", begun - timedelta(seconds=self.source.retention_seconds) - SLACK)
+        yield EVERYTHING
+
+    def before(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
+        """Check that nothing lies between what was landed and where the batch begins.
+
+        Parameters
+        ----------
+        spark
+            The batch's session.
+        batch_id
+            Spark's.
+
+        Returns
+        -------
+        Mapping
+            Shards and the positions that the look-up of this batch must find in the table.
+
+        Raises
+        ------
+        LossError
+            Records were trimmed unread, or the batch begins after a record that is not in the table.
+        """
+        here = Positions.of(self.checkpoint.end_of(spark, batch_id))
+        moved = here.moved_since(Positions.of(self.checkpoint.start_of(spark, batch_id)))
+        first_of_run = self._batch is None
+        self._batch = batch_id
+        kept = timedelta(seconds=self.source.retention_seconds) - TRIM_MARGIN
+        if first_of_run:
+            committed = self.checkpoint.committed_at(spark, batch_id - 1) if batch_id else None
+            recent = committed is not None and accounts.now() - committed < kept
+            # A shard at whose end the last batch stood has lost nothing, if that is not too long ago.
+            self._check_horizon(moved if recent else here.read)
+            self._check_landed(spark, moved)
+            return {}
+        if self.oldest is not None and accounts.now() - self.oldest > kept:
+            self._check_horizon(here.read)
+        return moved
+
+    def held(self, positions: Mapping[str, str]) -> Column | None:
+        """Count, over the rows that the look-up reads, how many of these positions are there."""
+        if not positions:
+            return None
+        # An array is handed over beside Spark's generated code, which therefore is the same for every batch.
+        wanted = F.array(*(F.lit(i) for p in sorted(positions.values()) for i in self._identities(p)))
+        return F.sum(F.when(F.array_contains(wanted, F.col("_id")), 1).otherwise(0))
+
+    def after(self, positions: Mapping[str, str], held: int | None) -> None:
+        """Compare what the look-up found with what :meth:`before` asked for.
+
+        Raises
+        ------
+        LossError
+            The batch began after a record that is not in the table.
+        """
+        if positions and (held or 0) < len(positions):
+            raise self._not_landed(positions)
+
+    def _identities(self, position: str) -> tuple[str, str]:
+        """A record's identity, and that of the first one in it if it was an aggregate."""
+        record = f"{self.source.stream}/{position}"
+        return record, f"{record}/1"
+
+    def _check_landed(self, spark: SparkSession, positions: Mapping[str, str]) -> None:
+        if not positions:
+            return
+        rows = spark.table(str(self.table)).where(F.col("_source") == self.source.name)
+        # Files know the least and the greatest position in them, so this opens those of the last batch.
+        found = rows.where(F.col("_position").isin(sorted(positions.values()))).select("_position").distinct()
+        held = {row["_position"] for row in found.collect()}
+        missing = {k: v for k, v in positions.items() if v not in held}
+        if missing:
+            raise self._not_landed(missing)
+
+    def _not_landed(self, positions: Mapping[str, str]) -> LossError:
+        listed = ", ".join(f"{shard} after {position}" for shard, position in sorted(positions.items()))
+        return LossError(
+            f"stream {self.source.stream}: this batch goes on at {listed}, but of these positions some are not in "
+            f"{self.table}: what the connector read last was not landed. A new checkpoint reads the stream "
+            "again, and lands what is missing once"
+        )
+
+    def _check_horizon(self, positions: Mapping[str, str]) -> None:
+        if self.horizon is None:
+            return
+        oldest = {shard: self.horizon(shard) for shard in positions}
+        trimmed = {s: o for s, o in oldest.items() if o is None or int(o) > int(positions[s])}
+        if trimmed:
+            listed = ", ".join(
+                f"{shard} goes on after {positions[shard]}, its oldest record is {first or 'none'}"
+                for shard, first in sorted(trimmed.items())
+            )
+            raise LossError(
+                f"stream {self.source.stream}: records were trimmed, after {self.source.retention_seconds} s, and may "
+                f"not have been read: {listed}. A new checkpoint reads what the stream still has, and "
+                "lands nothing twice"
+            )

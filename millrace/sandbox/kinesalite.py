@@ -1,0 +1,115 @@
+"""kinesalite: a Kinesis for load, crashes, reshards and faults, where LocalStack's is too slow.
+
+It keeps everything in memory. What it does otherwise than AWS and matters here is mended
+in ``kinesalite.cjs``: it listens on 127.0.0.1 only, survives clients that are killed, has no
+shard limit of ten, ends an answer at 10 MiB, takes records above 1 MiB and tells how far
+behind a reader is. Requests are limited to 7 MiB, so one record to about 5 MiB.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from millrace.sandbox.process import RUN, Process, free_port
+from millrace.sandbox.toolchain import node_bin, node_module, program_environment
+
+REGION = "us-east-1"
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+"""It takes any; the SDKs insist on some."""
+
+MANY_SHARDS = 10_000
+"""Above what a test opens: each reshard leaves closed shards behind, which count too."""
+
+
+@dataclass(frozen=True)
+class Kinesalite:
+    """A running kinesalite.
+
+    Attributes
+    ----------
+    endpoint
+        Such as ``http://127.0.0.1:4567``.
+    control
+        Where faults are switched on and off.
+    """
+
+    endpoint: str
+    control: str
+    process: Process
+
+    def client(self) -> Any:
+        """Make a boto3 client for it."""
+        return boto3.client(
+            "kinesis",
+            endpoint_url=self.endpoint,
+            region_name=REGION,
+            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+            config=Config(retries={"max_attempts": 20, "mode": "standard"}),
+        )
+
+    def throttle(self, probability: float) -> None:
+        """Refuse this share of all reads from now on, as a shard whose throughput is exceeded does."""
+        self._tell({"error_probability": probability})
+
+    def set_clock(self, ahead_seconds: float) -> None:
+        """Set its clock ahead: iterators expire after 300 s, records after the stream's retention."""
+        self._tell({"clock_offset_ms": round(ahead_seconds * 1000)})
+
+    def refused(self) -> int:
+        """Count the reads refused so far."""
+        return sum(self._tell(None)["refused"].values())
+
+    def _tell(self, settings: dict[str, float] | None) -> Any:
+        body = None if settings is None else json.dumps(settings).encode()
+        request = urllib.request.Request(self.control, data=body, method="PUT")  # noqa: S310 - ours, http
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - ours, http
+            return json.load(answer)
+
+
+@contextmanager
+def running(*, seed: int = 1, update_stream_ms: int = 50, name: str = "kinesalite") -> Iterator[Kinesalite]:
+    """Give an empty kinesalite and stop it at the end.
+
+    Parameters
+    ----------
+    seed
+        Of the sequence that decides which read is refused.
+    update_stream_ms
+        How long a stream is in state UPDATING during a reshard.
+    name
+        Of its process and log.
+
+    Raises
+    ------
+    SandboxError
+        It did not start.
+    """
+    node_module("kinesalite")
+    port, control = free_port(), free_port()
+    settings = {
+        "port": port,
+        "control_port": control,
+        "shard_limit": MANY_SHARDS,
+        "seed": seed,
+        "update_stream_ms": update_stream_ms,
+    }
+    log = RUN / f"{name}.log"
+    log.unlink(missing_ok=True)
+    with Process.start(
+        name,
+        [node_bin() / "node", Path(__file__).with_suffix(".cjs"), json.dumps(settings)],
+        environment=program_environment(),
+        log=log,
+    ) as process:
+        process.wait_until(lambda: "ready" in log.read_text(), seconds=30, what="ready")
+        yield Kinesalite(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{control}", process)

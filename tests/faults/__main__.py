@@ -1,0 +1,165 @@
+"""Run rounds of faults, one after the other; go on where a run broke off; print a table.
+
+``python -m tests.faults --records 50000`` sends 10^6 records and more in all. What a round came to
+is kept in ``.millrace/sandbox/faults`` and not run again; ``--fresh`` forgets it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from millrace.sandbox import kinesalite
+from millrace.sandbox.kinesalite import Kinesalite
+from millrace.sandbox.process import RUN
+from tests.faults.rounds import ROUNDS
+from tests.faults.stage import Stage, StalledError
+
+HOME = RUN / "faults"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one round came to.
+
+    Attributes
+    ----------
+    again
+        Records that the connector handed over once more, and that were not landed once more.
+    stalled
+        Why the job did not come to an end by itself; empty where it did.
+    """
+
+    name: str
+    seed: int
+    records: int
+    sent: int
+    landed: int
+    dead_letters: int
+    lost: int
+    duplicated: int
+    other: int
+    again: int
+    batches: int
+    seconds: float
+    stalled: str
+    met: bool
+
+
+def play(name: str, *, seed: int, records: int, kinesis: Kinesalite, home: Path) -> Outcome:
+    """Run one round."""
+    round_ = ROUNDS[name]
+    choose = random.Random(zlib.crc32(f"{name} {seed}".encode()))  # noqa: S311 - repeatable on purpose
+    stream = f"{name.replace('_', '-')}-{seed}"
+    stage = Stage(kinesis, home / name, stream, choose, dict(round_.settings), round_.trigger_seconds)
+    begun, stalled = time.monotonic(), ""
+    try:
+        stage.create_stream(round_.shards)
+        round_.story(stage, records)
+    except StalledError as error:
+        stalled = str(error)
+    finally:
+        for run in stage.runs:
+            run.kill()
+    found = stage.account()
+    batches = stage.batches()
+    if round_.refused is None:
+        met = found.exact and not stalled
+    else:
+        # Loss has happened to the stream itself: the job must say so, and land nothing twice.
+        met = any(round_.refused == e.get("error_class") for e in stage.reported()) and not (
+            found.duplicated or found.unknown
+        )
+    outcome = Outcome(
+        name=name,
+        seed=seed,
+        records=records,
+        sent=found.produced,
+        landed=found.landed,
+        dead_letters=found.dead_letters,
+        lost=found.lost,
+        duplicated=found.duplicated,
+        other=found.unknown + found.misjudged + found.altered,
+        again=sum(b["duplicates"] for b in batches),
+        batches=len(batches),
+        seconds=round(time.monotonic() - begun, 1),
+        stalled=stalled,
+        met=met,
+    )
+    stage.close()
+    return outcome
+
+
+def show(console: Console, outcomes: Sequence[Outcome]) -> None:
+    """Print the table."""
+    table = Table(title="landing from Kinesis under faults", title_justify="left")
+    numbers = ("seed", "sent", "landed", "dead_letters", "lost", "duplicated", "other", "again", "batches")
+    table.add_column("round")
+    for column in (*numbers, "seconds"):
+        table.add_column(column.replace("_", " "), justify="right")
+    table.add_column("")
+    for outcome in outcomes:
+        refusal = ROUNDS[outcome.name].refused
+        verdict = ("refused" if refusal else "exact") if outcome.met else "MISSED"
+        figures = (f"{getattr(outcome, n):,}" for n in numbers)
+        table.add_row(outcome.name, *figures, f"{outcome.seconds:.0f}", verdict)
+    console.print(table)
+    exact = [o for o in outcomes if ROUNDS[o.name].refused is None]
+    console.print(
+        f"{len(outcomes)} rounds, {sum(o.sent for o in outcomes):,} records; "
+        f"in the {len(exact)} that lose nothing to the stream itself: "
+        f"lost {sum(o.lost for o in exact)}, duplicated {sum(o.duplicated for o in exact)}; "
+        f"missed {sum(not o.met for o in outcomes)}"
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="tests.faults", description="Faults, thrown at landing from Kinesis."
+    )
+    parser.add_argument("--records", type=int, default=50_000, help="in a round")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="+", choices=ROUNDS, default=list(ROUNDS), metavar="ROUND")
+    parser.add_argument("--fresh", action="store_true", help="forget what earlier runs came to")
+    given = parser.parse_args(arguments)
+    HOME.mkdir(parents=True, exist_ok=True)
+    kept = HOME / "outcomes.jsonl"
+    if given.fresh:
+        kept.unlink(missing_ok=True)
+    lines = kept.read_text().splitlines() if kept.exists() else []
+    done = {(o.name, o.seed, o.records): o for o in (Outcome(**json.loads(line)) for line in lines)}
+    console = Console(width=160, highlight=False)
+    outcomes = []
+    for name in given.only:
+        outcome = done.get((name, given.seed, given.records))
+        if outcome is None:
+            # Each its own server: clocks and faults of one round are not the next one's.
+            with kinesalite.running(seed=given.seed, name="faults-kinesalite") as kinesis:
+                outcome = play(name, seed=given.seed, records=given.records, kinesis=kinesis, home=HOME)
+            with kept.open("a") as file:
+                file.write(json.dumps(asdict(outcome)) + "\n")
+            if outcome.met:
+                shutil.rmtree(HOME / name)
+        outcomes.append(outcome)
+        console.print(
+            f"{name}: {outcome.landed:,} of {outcome.sent:,} landed, {'met' if outcome.met else 'MISSED'}"
+        )
+        if outcome.stalled:
+            console.print(outcome.stalled, markup=False)
+    show(console, outcomes)
+    return 0 if all(o.met for o in outcomes) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

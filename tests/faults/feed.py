@@ -1,0 +1,107 @@
+"""What the rounds send: small records, some spoiled, at a pace, and the aggregates of Kinesis' producer library."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from millrace.sandbox.flights import Event
+from millrace.sandbox.ledger import Ledger
+from millrace.sandbox.producer import KinesisProducer, paced
+
+DDL = "n BIGINT NOT NULL, text STRING"
+
+DIRTY_SHARE = 0.005
+
+MAGIC = bytes.fromhex("f3899ac2")
+"""An aggregate begins with it (KPL's aggregation format)."""
+
+
+def events(count: int, choose: random.Random, *, first: int = 0) -> Iterator[Event]:
+    """Records with keys all over the hash range; a few broken, a few empty."""
+    for n in range(first, first + count):
+        key = f"{choose.getrandbits(64):x}".encode()
+        if choose.random() >= DIRTY_SHARE:
+            yield Event(key, json.dumps({"n": n, "text": "x" * choose.randrange(40)}).encode())
+        elif choose.random() < 0.5:
+            yield Event(key, b"", "empty")
+        else:
+            yield Event(key, b'{"n": ' + str(n).encode(), "broken")
+
+
+@dataclass
+class Feed:
+    """Sends in a thread while the job runs, and stops at the end of the block."""
+
+    producer: KinesisProducer
+    choose: random.Random
+    sent: int = 0
+    _failures: list[BaseException] = field(default_factory=list)
+
+    def backlog(self, count: int) -> None:
+        """Send as fast as it goes."""
+        self.producer.send(events(count, self.choose, first=self.sent), sent=lambda _: None)
+        self.sent += count
+
+    @contextmanager
+    def flowing(self, *, per_second: float) -> Iterator[None]:
+        """Send at a steady pace for as long as the block lasts."""
+        stop = threading.Event()
+        source = events(10**9, self.choose, first=self.sent)
+
+        def count(sent: int) -> None:
+            self.sent += sent
+
+        def send() -> None:
+            try:
+                self.producer.send(paced(source, per_second=per_second, stop=stop), sent=count)
+            except BaseException as error:  # raised again in the main thread
+                self._failures.append(error)
+
+        thread = threading.Thread(target=send, name="feed", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(120)
+        if self._failures:
+            raise self._failures[0]
+
+
+def aggregate(records: Sequence[tuple[str, bytes]]) -> bytes:
+    """Pack records (key, payload) into one, in the published format of Kinesis' producer library."""
+    keys = list(dict.fromkeys(key for key, _ in records))
+    body = b"".join(_field(1, key.encode()) for key in keys)
+    for key, payload in records:
+        record = _varint(1 << 3) + _varint(keys.index(key)) + _field(3, payload)
+        body += _field(3, record)
+    return MAGIC + body + hashlib.md5(body, usedforsecurity=False).digest()
+
+
+def _field(number: int, value: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def send_aggregate(client: Any, ledger: Ledger, stream: str, records: Sequence[tuple[str, bytes]]) -> None:
+    """Send an aggregate and enter each of its records: in their order by key and payload, from 1 on."""
+    number = client.put_record(StreamName=stream, PartitionKey=records[0][0], Data=aggregate(records))[
+        "SequenceNumber"
+    ]
+    ordered = sorted(records, key=lambda r: (r[0].encode(), r[1]))
+    for place, (_, payload) in enumerate(ordered, 1):
+        ledger.add(f"{stream}/{number}/{place}", payload, None)

@@ -1,0 +1,239 @@
+"""One round's stream, table and job: the deployed core, from a launch document, on local Spark."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
+
+from millrace.sandbox import jars
+from millrace.sandbox.kinesalite import CREDENTIALS, REGION, Kinesalite
+from millrace.sandbox.ledger import Account, compare
+from millrace.sandbox.process import Process
+from millrace.sandbox.producer import KinesisProducer
+from millrace.sandbox.toolchain import ROOT, program_environment, spark_home
+from tests.faults.feed import DDL, Feed
+
+TABLE = "faults.landed"
+STALL_SECONDS = 90.0
+"""Without a landed record for so long, what is missing is lost."""
+
+QUIET_SECONDS = 3.0
+"""How long a complete table is watched for rows too many."""
+
+
+class StalledError(RuntimeError):
+    """The job made no progress; what has landed is compared all the same."""
+
+
+@dataclass
+class Stage:
+    """A stream, the landing table and the runs of the job.
+
+    Parameters
+    ----------
+    home
+        Folder of this round.
+    settings
+        Of the land query's source, in place of the defaults.
+    """
+
+    kinesis: Kinesalite
+    home: Path
+    stream: str
+    choose: random.Random
+    settings: dict[str, Any] = field(default_factory=dict)
+    trigger_seconds: float = 0.5
+    runs: list[Process] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        shutil.rmtree(self.home, ignore_errors=True)
+        (self.home / "lake").mkdir(parents=True)
+        self.client = self.kinesis.client()
+        self.feed = Feed(KinesisProducer(self.client, self.stream), self.choose)
+        self.catalog = SqlCatalog(
+            "lake", uri=f"sqlite:///{self.home}/catalog.db?timeout=30", warehouse=f"file://{self.home}/lake"
+        )
+
+    # ---- the stream ----
+
+    def create_stream(self, shards: int) -> None:
+        self.client.create_stream(StreamName=self.stream, ShardCount=shards)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the stream is active."""
+        self.until(lambda: self._summary()["StreamStatus"] == "ACTIVE", 30, "the stream is active")
+
+    def _summary(self) -> Any:
+        return self.client.describe_stream_summary(StreamName=self.stream)["StreamDescriptionSummary"]
+
+    def open_shards(self) -> list[Any]:
+        """Open shards in the order of their hash ranges."""
+        shards = self.client.list_shards(StreamName=self.stream)["Shards"]
+        found = [s for s in shards if "EndingSequenceNumber" not in s["SequenceNumberRange"]]
+        return sorted(found, key=lambda s: int(s["HashKeyRange"]["StartingHashKey"]))
+
+    def split(self, count: int = 1) -> None:
+        """Split shards in the middle, one after the other."""
+        for _ in range(count):
+            shard = self.choose.choice(self.open_shards())
+            low, high = (int(shard["HashKeyRange"][k]) for k in ("StartingHashKey", "EndingHashKey"))
+            middle = str((low + high) // 2)
+            self.client.split_shard(
+                StreamName=self.stream, ShardToSplit=shard["ShardId"], NewStartingHashKey=middle
+            )
+            self.settle()
+
+    def merge(self) -> None:
+        """Merge two neighbours."""
+        shards = self.open_shards()
+        left = self.choose.randrange(len(shards) - 1)
+        self.client.merge_shards(
+            StreamName=self.stream,
+            ShardToMerge=shards[left]["ShardId"],
+            AdjacentShardToMerge=shards[left + 1]["ShardId"],
+        )
+        self.settle()
+
+    # ---- the job ----
+
+    def start(self) -> Process:
+        """Start the job as an engine does: entry script, launch document, arguments."""
+        schema = self.home / "schema.ddl"
+        schema.write_text(DDL)
+        document = self.home / "launch.json"
+        document.write_text(json.dumps({"version": 1, "settings": self._job_settings(schema)}))
+        properties = self.home / "spark.properties"
+        properties.write_text("".join(f"{k} {v}\n" for k, v in self._spark_settings().items()))
+        entry = self.home / "main.py"
+        shutil.copyfile(ROOT / "etl" / "main.py", entry)
+        command: list[str | Path] = [
+            spark_home() / "bin" / "spark-submit", "--properties-file", properties, entry,
+            "--launch-document", document.as_uri(), "--bind", f"kinesis.endpoint={self.kinesis.endpoint}",
+        ]  # fmt: skip
+        environment = {**program_environment(), **CREDENTIALS, "AWS_CBOR_DISABLE": "true"}
+        environment |= {"PYTHONPATH": str(ROOT), "AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION}
+        log = self.home / f"run-{len(self.runs) + 1}.log"
+        self.runs.append(
+            Process.start(f"faults-{self.stream}", command, environment=environment, log=log, cwd=self.home)
+        )
+        return self.runs[-1]
+
+    def _job_settings(self, schema: Path) -> dict[str, Any]:
+        source = {"kind": "kinesis", "name": "events", "stream": self.stream, "region": REGION}
+        source |= {"start": "earliest", "records_per_shard": 10_000, "fetch_seconds": 1.0}
+        source |= {"retention_seconds": 86_400, "consumer": None, "role": None, **self.settings}
+        query = {"kind": "land", "name": "land", "source": source, "format": "json", "schema": str(schema)}
+        query |= {"table": TABLE, "trigger_seconds": self.trigger_seconds, "repartition": None, "redact": []}
+        job = {"version": 1, "environment": "faults", "job": "faults", "engine": "sandbox", "catalog": "lake"}
+        return job | {"checkpoints": f"{self.home}/checkpoints", "connections": {}, "queries": [query]}
+
+    def _spark_settings(self) -> dict[str, str]:
+        catalog = "spark.sql.catalog.lake"
+        return {
+            "spark.master": "local[2,4]",  # four attempts at a task, as on the engines
+            "spark.jars": ",".join(map(str, jars.files("sandbox"))),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "2g",
+            "spark.driver.extraJavaOptions": "-Dcom.amazonaws.sdk.disableCbor=true -XX:+UseParallelGC",
+            "spark.log.level": "WARN",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": "2",
+            catalog: "org.apache.iceberg.spark.SparkCatalog",
+            f"{catalog}.type": "jdbc",
+            f"{catalog}.uri": f"jdbc:sqlite:{self.home}/catalog.db?busy_timeout=30000&journal_mode=WAL",
+            f"{catalog}.jdbc.schema-version": "V1",
+            f"{catalog}.jdbc.init-catalog-tables": "false",
+            f"{catalog}.warehouse": f"file://{self.home}/lake",
+            f"{catalog}.cache-enabled": "false",
+        }
+
+    @property
+    def job(self) -> Process:
+        """The run that was started last."""
+        return self.runs[-1]
+
+    def batches(self) -> list[dict[str, Any]]:
+        """Lines of the accounts, of all runs."""
+        return [event for event in self.reported() if event["event"] == "batch"]
+
+    def reported(self) -> Iterator[dict[str, Any]]:
+        """All that the core has reported, in all runs."""
+        for run in self.runs:
+            for line in run.log.read_text(errors="replace").splitlines():
+                if line.startswith('{"event"') and line.endswith("}"):
+                    yield json.loads(line)
+
+    # ---- the table ----
+
+    def landed(self) -> int:
+        """Rows of the table, by its last snapshot."""
+        try:
+            snapshot = self.catalog.load_table(TABLE).current_snapshot()
+        except NoSuchTableError:
+            return 0
+        return 0 if snapshot is None or snapshot.summary is None else int(snapshot.summary["total-records"])
+
+    def until(self, reached: Callable[[], bool], seconds: float, what: str) -> None:
+        """Wait for something.
+
+        Raises
+        ------
+        StalledError
+            It did not come in time, or the job ended before.
+        """
+        deadline = time.monotonic() + seconds
+        while not reached():
+            if self.runs and not self.job.alive:
+                raise StalledError(f"the job ended by itself before {what}:\n{self.job.tail(25)}")
+            if time.monotonic() > deadline:
+                raise StalledError(f"not within {seconds:.0f} s: {what}")
+            time.sleep(0.1)
+
+    def until_landed(self, count: int) -> None:
+        """Wait until so many rows are there, as long as rows come."""
+        seen, moved = -1, time.monotonic()
+        while (now := self.landed()) < count:
+            if now != seen:
+                seen, moved = now, time.monotonic()
+            if not self.job.alive:
+                raise StalledError(f"the job ended by itself at {now} of {count}:\n{self.job.tail(25)}")
+            if time.monotonic() - moved > STALL_SECONDS:
+                raise StalledError(f"no progress for {STALL_SECONDS:.0f} s at {now} of {count}")
+            time.sleep(0.2)
+
+    def until_complete(self) -> None:
+        """Wait for all that was sent, and a little longer for what is too much."""
+        self.until_landed(len(self.feed.producer.ledger))
+        time.sleep(QUIET_SECONDS)
+
+    def account(self) -> Account:
+        """Hold the table against the ledger."""
+        columns = ("_id", "_hash", "_error", "_bytes")
+        try:
+            rows = self.catalog.load_table(TABLE).scan(selected_fields=columns).to_arrow()
+        except NoSuchTableError:
+            kinds = (pa.string(), pa.int64(), pa.string(), pa.binary())
+            rows = pa.table([pa.array([], kind) for kind in kinds], names=list(columns))
+        # Nothing is derived here: the good rows stand in for it.
+        good = rows.filter(pc.is_null(rows["_error"]))["_id"]
+        return compare(self.feed.producer.ledger, rows, good)
+
+    def close(self) -> None:
+        for run in self.runs:
+            run.kill()
+        self.catalog.close()
+        self.client.delete_stream(StreamName=self.stream)

@@ -1,0 +1,247 @@
+"""What the core does where a Kinesis connector could lose records or give two the same identity."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from etl import accounts
+from etl.decode import Decoder
+from etl.errors import LossError
+from etl.tables import Table
+from tests.spark.batches import ENVELOPE, KINESIS, Events, frame, good, kinesis_rows, lander, log_offsets
+
+Names = Callable[[str], Table]
+
+
+def ids(spark: SparkSession, table: Table) -> list[str]:
+    return sorted(r["_id"] for r in spark.table(str(table)).select("_id").collect())
+
+
+def log_positions(checkpoint: Path, batch: int, positions: Mapping[str, int | None]) -> None:
+    """An entry as the connectors write it: where each shard begins the batch."""
+    entry: dict[str, Any] = {"metadata": {"streamName": KINESIS.stream, "batchId": str(batch)}}
+    for shard, number in positions.items():
+        after = number is not None
+        kind = "AFTER_SEQUENCE_NUMBER" if after else "TRIM_HORIZON"
+        entry[shard] = {"iteratorType": kind, "iteratorPosition": str(number) if after else ""}
+    log_offsets(checkpoint, batch, entry)
+
+
+# ---- aggregates ----
+
+
+def aggregate(number: int, payloads: list[tuple[bytes, bytes]]) -> list[tuple[Any, ...]]:
+    (row,) = kinesis_rows([number], accounts.now())
+    return [(*row[:4], bytearray(key), *row[5:7], bytearray(payload)) for key, payload in payloads]
+
+
+def test_each_record_of_an_aggregate_has_an_identity_of_its_own(spark: SparkSession, table: Names) -> None:
+    landing, events = table("landing"), Events()
+    write = lander(spark, landing, events, source=KINESIS)
+    several = [(b"a", good(2)), (b"b", good(1)), (b"a", good(1)), (b"a", good(1))]
+    write(frame(spark, [*aggregate(7, several), *aggregate(8, several[:1])]), 0)
+    assert events.accounts() == (5, 0, 5, 5, 0)
+    assert ids(spark, landing) == [*(f"flights-stream/7/{n}" for n in range(1, 5)), "flights-stream/8"]
+    # A replay hands them over in another order, and with more.
+    write(frame(spark, [*aggregate(9, several[:1]), *aggregate(7, several[::-1])]), 0)
+    assert events.accounts() == (5, 4, 1, 1, 0)
+    rows = spark.table(str(landing)).where("_position = '7'").orderBy("_id").collect()
+    assert [(bytes(r["_key"]), r["flight"]) for r in rows] == [(b"a", 1), (b"a", 1), (b"a", 2), (b"b", 1)]
+
+
+def test_aggregates_are_refused_where_a_batch_may_end_inside_one(spark: SparkSession, table: Names) -> None:
+    landing, events = table("landing"), Events()
+    write = lander(spark, landing, events, source=KINESIS)
+    write.splits_aggregates = True
+    write(frame(spark, kinesis_rows(range(5), accounts.now())), 0)
+    with pytest.raises(Exception, match="switch aggregation off in the producer"):
+        write(frame(spark, aggregate(7, [(b"a", good(1)), (b"a", good(2))])), 1)
+    assert len(ids(spark, landing)) == 5
+
+
+# ---- an executor lost between reading and writing ----
+
+
+@dataclass(frozen=True)
+class LosesShuffleFiles:
+    """Decodes, and deletes the files of the shuffle when the first task has written, as a lost executor does."""
+
+    decoder: Decoder
+    marker: Path
+
+    @property
+    def schema(self) -> StructType:
+        return self.decoder.schema
+
+    def decode(self, rows: DataFrame) -> DataFrame:
+        marker, jvm = self.marker, rows.sparkSession._jvm
+        assert jvm is not None
+        blocks = jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
+        folders = [str(folder.getPath()) for folder in blocks.localDirs()]
+
+        @F.udf("binary")
+        def lose(key: bytearray) -> bytearray:
+            # All of a task's records have been fetched by then, as they were sorted.
+            context = TaskContext.get()
+            assert context is not None
+            if context.partitionId() == 0 and not marker.exists():
+                for folder in folders:
+                    for path in Path(folder).rglob("shuffle_*"):
+                        path.unlink()
+                marker.touch()
+            while not marker.exists():  # nobody ends before, so that the others find the files gone
+                time.sleep(0.01)
+            return key
+
+        return self.decoder.decode(rows).withColumn("_key", lose("_key"))
+
+
+def test_a_batch_of_which_a_part_was_read_twice_is_read_once_more(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    """Each read of the shard finds five records more, and the connector goes on after the last of them."""
+    landing, events, now = table("landing"), Events(), accounts.now()
+    write = lander(spark, landing, events, source=KINESIS)
+    write.settings = replace(write.settings, repartition=4)
+    write.decoder = LosesShuffleFiles(write.decoder, tmp_path / "lost")
+    reads = tmp_path / "reads"
+    reads.mkdir()
+
+    def shard(_: Iterator[int]) -> Iterator[tuple[Any, ...]]:
+        number = len(list(reads.iterdir())) + 1
+        (reads / str(number)).touch()
+        yield from kinesis_rows(range(35 + 5 * number), now)
+
+    schema = spark.createDataFrame([], ENVELOPE).schema
+    write(spark.createDataFrame(spark.sparkContext.parallelize([0], 1).mapPartitions(shard), schema), 0)
+    last = max(int(p.name) for p in reads.iterdir())
+    assert last >= 3  # lost, read again within the action, and once more by the core
+    told = [e["event"] for e in events.all()]
+    assert told == ["batch", "read_twice", "batch"]
+    first, second = (e for e in events.all() if e["event"] == "batch")
+    wanted = 35 + 5 * last
+    # The first action wrote a mixture: not all that its second read brought, though it went on after it.
+    assert first["landed"] < 35 + 5 * (last - 1)
+    assert second["read"] == wanted
+    assert len(ids(spark, landing)) == len(set(ids(spark, landing))) == wanted
+
+
+# ---- the position at which a batch begins ----
+
+
+def test_a_batch_begins_where_the_one_before_was_landed(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    landing, events, now = table("landing"), Events(), accounts.now()
+    write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
+    log_positions(tmp_path, 0, {"shardId-0": None, "shardId-1": None})
+    write(frame(spark, kinesis_rows([10, 11, 20, 21], now)), 0)
+    log_positions(tmp_path, 1, {"shardId-0": 11, "shardId-1": 21})
+    write(frame(spark, kinesis_rows([12, 13], now)), 1)
+    # One shard moved on, one did not, one is new; the record at which the first stands was landed.
+    log_positions(tmp_path, 2, {"shardId-0": 13, "shardId-1": 21, "shardId-2": None})
+    write(frame(spark, kinesis_rows([14, 30], now)), 2)
+    assert events.accounts() == (2, 0, 2, 2, 0)
+
+    # The connector goes on after 16, though nobody landed 15 and 16.
+    log_positions(tmp_path, 3, {"shardId-0": 16, "shardId-1": 21, "shardId-2": 30})
+    with pytest.raises(LossError, match="shardId-0 after 16"):
+        write(frame(spark, kinesis_rows([17], now)), 3)
+    # Again at the next start, before anything is landed.
+    again = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
+    held = len(ids(spark, landing))
+    with pytest.raises(LossError, match=r"stream flights-stream: .*shardId-0 after 16.*A new checkpoint"):
+        again(frame(spark, kinesis_rows([18], now)), 3)
+    assert len(ids(spark, landing)) == held
+
+
+def test_a_run_goes_on_after_an_aggregate(spark: SparkSession, table: Names, tmp_path: Path) -> None:
+    landing, events, now = table("landing"), Events(), accounts.now()
+    write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
+    log_positions(tmp_path, 0, {"shardId-0": None})
+    write(frame(spark, aggregate(5, [(b"a", good(1)), (b"a", good(1))])), 0)
+    log_positions(tmp_path, 1, {"shardId-0": 5})
+    write(frame(spark, kinesis_rows([6], now)), 1)
+    log_positions(tmp_path, 2, {"shardId-0": 6})
+    lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)(
+        frame(spark, kinesis_rows([7], now)), 2
+    )
+    assert ids(spark, landing) == [f"flights-stream/{n}" for n in ("5/1", "5/2", "6", "7")]
+
+
+# ---- records that the stream forgot ----
+
+
+def commit(checkpoint: Path, batch: int, *, age: timedelta) -> None:
+    folder = checkpoint / "commits"
+    folder.mkdir(exist_ok=True)
+    (folder / str(batch)).write_text("v1\n{}")
+    at = (accounts.now() - age).timestamp()
+    os.utime(folder / str(batch), (at, at))
+
+
+TRIMMED: list[tuple[Mapping[str, str | None], timedelta, bool]] = [
+    ({"shardId-0": "3", "shardId-1": "4"}, timedelta(days=9), False),  # all is still there
+    ({"shardId-0": "13", "shardId-1": "4"}, timedelta(minutes=1), True),  # shard 0 lagged, and was trimmed
+    ({"shardId-0": "3", "shardId-1": "25"}, timedelta(minutes=1), False),  # shard 1 was read to its end
+    ({"shardId-0": "3", "shardId-1": "25"}, timedelta(hours=2), True),  # but too long ago
+    ({"shardId-0": "3", "shardId-1": None}, timedelta(hours=2), True),
+]
+
+
+def test_what_may_have_been_trimmed_unread_stops_the_job(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    landing, events = table("landing"), Events()
+    assert KINESIS.retention_seconds == 3600
+    lander(spark, landing, events, source=KINESIS)(frame(spark, kinesis_rows([11, 21], accounts.now())), 0)
+    log_positions(tmp_path, 0, {"shardId-0": None, "shardId-1": 21})
+    log_positions(tmp_path, 1, {"shardId-0": 11, "shardId-1": 21})
+    for oldest, stopped, lost in TRIMMED:
+        commit(tmp_path, 0, age=stopped)
+        write = lander(
+            spark, landing, events, source=KINESIS, checkpoint=tmp_path, horizon=oldest.__getitem__
+        )
+        assert write.guard is not None
+        if lost:
+            with pytest.raises(LossError, match=r"records were trimmed.*its oldest record is"):
+                write.guard.before(spark, 1)
+        else:
+            assert write.guard.before(spark, 1) == {}
+
+
+def test_a_run_that_falls_behind_asks_before_each_batch(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    landing, events, asked = table("landing"), Events(), []
+
+    def horizon(shard: str) -> str:
+        asked.append(shard)
+        return "3" if len(asked) == 1 else "13"
+
+    source = replace(KINESIS, retention_seconds=7200)
+    write = lander(spark, landing, events, source=source, checkpoint=tmp_path, horizon=horizon)
+    log_positions(tmp_path, 0, {"shardId-0": None})
+    write(frame(spark, kinesis_rows([10], accounts.now())), 0)
+    log_positions(tmp_path, 1, {"shardId-0": 10})
+    write(frame(spark, kinesis_rows([11], accounts.now() - timedelta(minutes=115))), 1)
+    assert asked == []
+    log_positions(tmp_path, 2, {"shardId-0": 11})
+    write(frame(spark, kinesis_rows([12], accounts.now() - timedelta(minutes=115))), 2)
+    assert asked == ["shardId-0"]
+    log_positions(tmp_path, 3, {"shardId-0": 12})
+    with pytest.raises(LossError, match="shardId-0 goes on after 12, its oldest record is 13") as refused:
+        write(frame(spark, []), 3)
+    assert "7200 s" in str(refused.value)
