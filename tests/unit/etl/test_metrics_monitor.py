@@ -1,0 +1,145 @@
+"""The monitor between queries and outputs, with a query that tells what a test says."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from py4j.protocol import Py4JError
+
+from etl.metrics.monitor import Monitor
+from etl.metrics.pipe import Pipe
+from etl.metrics.progress import Origin, Sample
+from tests.unit.etl.test_metrics_progress import LANDED, idle, kafka, progress
+
+SOON = 0.01
+
+
+class Told:
+    """An output that remembers, and can hang."""
+
+    def __init__(self) -> None:
+        self.samples: list[Sample] = []
+        self.release = threading.Event()
+        self.release.set()
+
+    def write(self, samples: Sequence[Sample]) -> None:
+        self.release.wait()
+        self.samples += samples
+
+    def of(self, name: str) -> list[float]:
+        return [sample.values[name] for sample in self.samples if name in sample.values]
+
+
+class Query:
+    """What a feed of Spark's tells, said beforehand."""
+
+    def __init__(self, *triggers: dict[str, Any], failed: int = 0) -> None:
+        self.triggers, self.failed = list(triggers), failed
+        self.looked = threading.Event()
+
+    def progress(self) -> list[dict[str, Any]]:
+        told, self.triggers = self.triggers, []
+        self.looked.set()
+        return told
+
+    def failed_tasks(self) -> int:
+        failed, self.failed = self.failed, 0
+        return failed
+
+
+def test_accounts_and_progress_of_a_batch_become_one_sample() -> None:
+    told = Told()
+    monitor = Monitor([Pipe("told", told.write)], origins={"land": Origin("kafka")}, poll_seconds=SOON)
+    monitor.hear(LANDED)
+    monitor.watch("land", Query(kafka((5,), (9,)), failed=2))
+    assert monitor.close()
+    started, batch = told.samples
+    assert dict(started.values) == {"Starts": 1}
+    values = batch.values
+    assert (values["BadRecords"], values["BacklogRecords"], values["RetriedTasks"]) == (20, 4, 2)
+
+
+def test_a_query_without_a_known_origin_is_measured_too() -> None:
+    told = Told()
+    monitor = Monitor([Pipe("told", told.write)], poll_seconds=SOON)
+    monitor.watch("other", Query(idle(), progress(batchId=8), idle(batchId=9)))
+    assert monitor.close()
+    assert told.of("Triggers") == [1, 1, 1]
+    assert [s.batch for s in told.samples if s.query] == [None, 8, None]
+
+
+def test_failed_tasks_belong_to_the_last_of_the_batches_since_the_last_look() -> None:
+    told = Told()
+    monitor = Monitor([Pipe("told", told.write)], poll_seconds=SOON)
+    monitor.watch("land", Query(progress(batchId=1), progress(batchId=2), failed=3))
+    assert monitor.close()
+    assert told.of("RetriedTasks") == [0, 3]
+
+
+def test_a_failure_is_counted() -> None:
+    told = Told()
+    monitor = Monitor([Pipe("told", told.write)], poll_seconds=SOON)
+    monitor.hear({"event": "failed", "query": "land", "error": "no good"})
+    monitor.hear({"event": "started", "query": "land"})
+    assert monitor.close()
+    assert [(s.query, dict(s.values)) for s in told.samples[1:]] == [("land", {"QueryFailures": 1})]
+
+
+def test_an_output_that_hangs_is_told_of_by_the_others() -> None:
+    hanging, fine = Told(), Told()
+    hanging.release.clear()
+    pipes = [Pipe("hanging", hanging.write, room=5), Pipe("fine", fine.write)]
+    monitor = Monitor(pipes, poll_seconds=SOON)
+    query = Query(*(progress(batchId=n) for n in range(50)))
+    monitor.watch("land", query)
+    deadline = time.monotonic() + 10
+    while not fine.of("DroppedSamples") and time.monotonic() < deadline:
+        time.sleep(SOON)
+    started = time.monotonic()
+    assert not monitor.close(seconds=0.5)
+    assert time.monotonic() - started < 3
+    assert len(fine.of("BatchDuration")) == 50
+    assert sum(fine.of("DroppedSamples")) >= 40
+    hanging.release.set()
+
+
+def test_a_progress_that_cannot_be_read_costs_itself_alone() -> None:
+    told = Told()
+    monitor = Monitor([Pipe("told", told.write)], poll_seconds=SOON)
+    strange = progress(batchId=1)
+    del strange["durationMs"]
+    monitor.watch("land", Query(strange, progress(batchId=2)))
+    assert monitor.close()
+    assert [s.batch for s in told.samples if s.query] == [2]
+    assert sum(told.of("DroppedSamples")) == 1
+
+
+def test_the_end_of_the_jvm_ends_the_looking_and_nothing_else() -> None:
+    class Gone(Query):
+        def progress(self) -> list[dict[str, Any]]:
+            raise Py4JError("the JVM is away")
+
+    told = Told()
+    monitor = Monitor([Pipe("told", told.write)], poll_seconds=SOON)
+    monitor.watch("land", Gone())
+    assert monitor.close()
+    assert told.of("Starts") == [1]
+
+
+def test_accounts_that_spark_never_tells_of_are_forgotten() -> None:
+    told = Told()
+    monitor = Monitor([Pipe("told", told.write)], poll_seconds=SOON)
+    for n in range(1000):
+        monitor.hear(LANDED | {"batch": n})
+    query = Query()
+    monitor.watch("land", query)
+    assert query.looked.wait(10)
+    query.looked.clear()
+    assert query.looked.wait(10)
+    query.triggers = [progress(batchId=5), progress(batchId=999)]
+    assert monitor.close()
+    bad = {s.batch: s.values.get("BadRecords") for s in told.samples if s.query}
+    assert bad == {5: None, 999: 20}
