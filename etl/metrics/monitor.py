@@ -40,6 +40,8 @@ class Monitor:
         Pipes of the job whose losses are counted, too, and which are closed last.
     poll_seconds
         Time between two looks.
+    close_seconds
+        Longest that the end waits for the last metrics.
     """
 
     def __init__(
@@ -49,11 +51,13 @@ class Monitor:
         origins: Mapping[str, Origin] = MappingProxyType({}),
         others: Sequence[Pipe[Any]] = (),
         poll_seconds: float = POLL_SECONDS,
+        close_seconds: float = CLOSE_SECONDS,
     ) -> None:
         self._outputs = tuple(outputs)
         self._origins = dict(origins)
         self._others = tuple(others)
         self._poll_seconds = poll_seconds
+        self._close_seconds = close_seconds
         self._heard: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
         self._accounts: dict[tuple[str, int], Mapping[str, Any]] = {}
         self._watched: list[tuple[Meter, Feed]] = []
@@ -75,11 +79,11 @@ class Monitor:
         if event["event"] in ("batch", "failed"):
             self._heard.put(event)
 
-    def close(self, seconds: float = CLOSE_SECONDS) -> bool:
-        """Look a last time and let the outputs finish, for so many seconds together; return whether they did."""
-        until = time.monotonic() + seconds
+    def close(self) -> bool:
+        """Look a last time and let the outputs finish, all in the time allowed; return whether they did."""
+        until = time.monotonic() + self._close_seconds
         self._closing.set()
-        self._thread.join(seconds)
+        self._thread.join(self._close_seconds)
         done = not self._thread.is_alive()
         for pipes in (self._outputs, self._others):
             for pipe in pipes:

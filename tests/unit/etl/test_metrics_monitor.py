@@ -92,14 +92,14 @@ def test_an_output_that_hangs_is_told_of_by_the_others() -> None:
     hanging, fine = Told(), Told()
     hanging.release.clear()
     pipes = [Pipe("hanging", hanging.write, room=5), Pipe("fine", fine.write)]
-    monitor = Monitor(pipes, poll_seconds=SOON)
+    monitor = Monitor(pipes, poll_seconds=SOON, close_seconds=0.5)
     query = Query(*(progress(batchId=n) for n in range(50)))
     monitor.watch("land", query)
     deadline = time.monotonic() + 10
     while not fine.of("DroppedSamples") and time.monotonic() < deadline:
         time.sleep(SOON)
     started = time.monotonic()
-    assert not monitor.close(seconds=0.5)
+    assert not monitor.close()
     assert time.monotonic() - started < 3
     assert len(fine.of("BatchDuration")) == 50
     assert sum(fine.of("DroppedSamples")) >= 40

@@ -1,0 +1,141 @@
+"""What Spark really tells about its batches, measured beside them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+from etl.accounts import Reporter
+from etl.metrics.monitor import Monitor
+from etl.metrics.pipe import Pipe
+from etl.metrics.progress import Sample
+from etl.supervise import Query, Supervisor
+from tests.spark.batches import Events
+
+BATCHES, ROWS = 3, 4000
+OLDEST = 400.0
+"""Seconds that the first record is old; each next one is a tenth of a second younger."""
+
+
+@pytest.fixture
+def rows(spark: SparkSession, tmp_path: Path) -> tuple[DataFrame, datetime]:
+    """A stream of three files, each a batch, with times of arrival; and the moment that they are relative to."""
+    now = datetime.now(UTC)
+    for number in range(BATCHES):
+        first = now - timedelta(seconds=OLDEST)
+        (
+            spark.range(ROWS)
+            .selectExpr(
+                "id", f"timestamp_micros({int(first.timestamp() * 1e6)} + id * 100000) AS _arrived_at"
+            )
+            .coalesce(1)
+            .write.parquet(str(tmp_path / "in" / f"n={number}"))
+        )
+    reader = spark.readStream.schema("id LONG, _arrived_at TIMESTAMP").option("maxFilesPerTrigger", 1)
+    return reader.parquet(str(tmp_path / "in" / "*")), now
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.samples: list[Sample] = []
+
+    def write(self, samples: Sequence[Sample]) -> None:
+        self.samples += samples
+
+    def batches(self, query: str) -> list[Sample]:
+        return [s for s in self.samples if s.query == query and s.values.get("InputRows")]
+
+
+def fails_once(batch: DataFrame, _id: int) -> None:
+    """Write with a task that fails at its first attempt, as one that lost its executor does."""
+
+    def once(part: object) -> list[int]:
+        context = TaskContext.get()
+        assert context is not None
+        if context.attemptNumber() == 0 and context.partitionId() == 0:
+            raise OSError("connection reset")
+        return [1]
+
+    assert batch.sparkSession.sparkContext.parallelize([1, 2], 2).mapPartitions(once).count() == 2
+
+
+def test_a_batch_is_measured_and_an_output_that_hangs_costs_it_nothing(
+    spark: SparkSession, rows: tuple[DataFrame, datetime], tmp_path: Path
+) -> None:
+    frame, now = rows
+    release, hanging, kept, events = threading.Event(), threading.Event(), Kept(), Events()
+
+    def hang(_samples: Sequence[Sample]) -> None:
+        hanging.set()
+        release.wait()
+
+    outputs = [Pipe("hangs", hang, room=1), Pipe("kept", kept.write)]
+    supervisor = Supervisor(spark, events.reporter, Monitor(outputs, poll_seconds=0.1, close_seconds=2))
+
+    def handle(batch: DataFrame, batch_id: int) -> None:
+        fails_once(batch, batch_id)
+        assert batch.count() == ROWS
+        if batch_id == BATCHES - 1:
+            supervisor.stop()
+
+    assert supervisor.run([Query("aged", frame, handle, str(tmp_path / "checkpoint"), 0.0)]) == 0
+    assert hanging.is_set()
+    release.set()
+    # The batches ran through, the other output was told of all, and of what the one that hangs lost.
+    assert sum(s.values.get("DroppedSamples", 0) for s in kept.samples) > 0
+    batches = kept.batches("aged")
+    assert [b.batch for b in batches] == list(range(BATCHES))
+    assert [b.values["InputRows"] for b in batches] == [ROWS] * BATCHES
+    assert sum(b.values["RetriedTasks"] for b in batches) == BATCHES
+    parts = ("AddBatch", "CommitOffsets", "GetBatch", "LatestOffset", "QueryPlanning", "WalCommit")
+    for batch in batches:
+        assert all(batch.values[f"{part}Duration"] >= 0 for part in parts)
+        assert 0 < batch.values["AddBatchDuration"] < batch.values["BatchDuration"]
+        assert batch.ages is not None
+        assert batch.ages.count == pytest.approx(ROWS)
+        # Without accounts a batch is committed when its trigger ends.
+        exact = OLDEST + (batch.at - now.timestamp()) - np.arange(ROWS) / 10
+        for q in (0.5, 0.95, 0.99, 1.0):
+            off = 0.002 if q == 1.0 else 0.011 * OLDEST  # a hundredth of the ranks, and Spark's thousandth
+            assert batch.ages.quantile(q) == pytest.approx(np.quantile(exact, q), abs=off)
+
+
+def test_idle_triggers_end_too_and_a_failure_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    kept, events = Kept(), Events()
+    monitor = Monitor([Pipe("kept", kept.write)], poll_seconds=0.1)
+    events.reporter.listen(monitor.hear)
+    supervisor = Supervisor(spark, events.reporter, monitor)
+    idle = spark.readStream.schema("id LONG").parquet(str(tmp_path / "empty"))
+    ticking = spark.readStream.format("rate").option("rowsPerSecond", 50).load()
+
+    def fails(_batch: DataFrame, batch_id: int) -> None:
+        if batch_id == 2:
+            raise ZeroDivisionError("no good")
+
+    queries = [
+        Query("idle", idle, lambda *_: None, str(tmp_path / "a"), 0.1),
+        Query("fails", ticking, fails, str(tmp_path / "b"), 0.1),
+    ]
+    assert supervisor.run(queries) == 1
+    told = {q: [s.values for s in kept.samples if s.query == q] for q in ("idle", "fails")}
+    assert sum(v["Triggers"] for v in told["idle"]) >= 1
+    assert not any("InputRows" in v for v in told["idle"])
+    assert [v["QueryFailures"] for v in told["fails"] if "QueryFailures" in v] == [1]
+    assert not any(s.ages for s in kept.samples), "no column tells when these rows arrived"
+
+
+def test_reporters_tell_their_listeners() -> None:
+    heard: list[dict[str, object]] = []
+    events = Events()
+    reporter = Reporter("job", events.reporter.stream)
+    reporter.listen(lambda event: heard.append(dict(event)))
+    reporter.emit("batch", query="q", batch=1)
+    assert heard == events.all() == [{"event": "batch", "job": "job", "query": "q", "batch": 1}]
