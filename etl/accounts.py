@@ -122,6 +122,35 @@ class DeriveAccounts:
         }
 
 
+@dataclass(frozen=True)
+class DirectAccounts:
+    """``read = good + bad``, ``good = written + filtered + duplicates``; in records.
+
+    ``filtered`` is negative where a transform adds rows.
+    """
+
+    read: int
+    bad: int
+    transformed: int
+    written: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.bad <= self.read or not 0 <= self.written <= self.transformed:
+            raise AccountsError(f"accounts do not balance: {self}")
+
+    def fields(self) -> dict[str, int]:
+        """The figures as the batch's line has them."""
+        good = self.read - self.bad
+        return {
+            "read": self.read,
+            "bad": self.bad,
+            "good": good,
+            "duplicates": self.transformed - self.written,
+            "filtered": good - self.transformed,
+            "written": self.written,
+        }
+
+
 Listener = Callable[[Mapping[str, Any]], None]
 """Hears of an event with all its fields."""
 

@@ -7,7 +7,7 @@ import binascii
 import dataclasses
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,6 +151,9 @@ class Replayer:
         With the present schema.
     report
         Where the outcome goes.
+    onward
+        Takes the good rows to a sink before they land: of a direct query, whose table of dead letters
+        nobody derives from. It must not mind a row that it was given before.
     """
 
     query: str
@@ -158,6 +161,7 @@ class Replayer:
     table: Table
     decoder: Decoder
     report: Reporter
+    onward: Callable[[DataFrame], None] | None = None
 
     def __call__(self, spark: SparkSession, request: ReplayRequest) -> int:
         """Replay, report, end.
@@ -241,6 +245,8 @@ class Replayer:
             balance = ReplayAccounts(**figures.asDict())
             if balance.landed:
                 rows = tries.where(lands).drop("_done", "_last")
+                if self.onward is not None:
+                    self.onward(rows.where(good))
                 written = IcebergSink(self.table).append(rows, Bound(within)).written
                 if written != balance.landed:
                     raise AccountsError(f"{balance}, but {written} rows were new to {self.table}")

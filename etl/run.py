@@ -7,10 +7,10 @@ import pkgutil
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from etl import accounts, derive, engines, envelope, hadoop, land, session, tables
+from etl import accounts, derive, direct, engines, envelope, hadoop, land, session, tables
 from etl.accounts import Reporter
 from etl.checkpoint import Checkpoint
 from etl.decode import Decoder, JsonDecoder, parse_schema
@@ -19,7 +19,7 @@ from etl.enrich import ReferenceTable
 from etl.errors import StartError
 from etl.redact import Redacting
 from etl.replay import Replayer
-from etl.settings import DeriveSettings, JobSettings, KafkaSource, LandSettings
+from etl.settings import DeriveSettings, DirectSettings, JobSettings, KafkaSource, LandSettings
 from etl.sinks.iceberg import IcebergSink
 from etl.sources import kafka, kinesis
 from etl.sources.kinesis_guard import KinesisGuard
@@ -80,14 +80,25 @@ def build(
     session.prepare(spark, job)
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(job.queries, key=lambda q: isinstance(q, DeriveSettings))
-    return tuple(
-        _land(spark, job, q, binds, report) if isinstance(q, LandSettings) else _derive(spark, job, q, report)
-        for q in order
-    )
+    return tuple(_query(spark, job, q, binds, report) for q in order)
+
+
+def _query(
+    spark: SparkSession,
+    job: JobSettings,
+    query: LandSettings | DeriveSettings | DirectSettings,
+    binds: Mapping[str, str],
+    report: Reporter,
+) -> Query:
+    if isinstance(query, LandSettings):
+        return _land(spark, job, query, binds, report)
+    if isinstance(query, DirectSettings):
+        return _direct(spark, job, query, binds, report)
+    return _derive(spark, job, query, report)
 
 
 def replayer(spark: SparkSession, job: JobSettings, name: str, report: Reporter) -> Replayer:
-    """What replays the dead letters of a land query; neither source nor checkpoint is touched.
+    """What replays the dead letters of a land or direct query; neither source nor checkpoint is touched.
 
     Parameters
     ----------
@@ -103,23 +114,29 @@ def replayer(spark: SparkSession, job: JobSettings, name: str, report: Reporter)
     Raises
     ------
     StartError
-        No such land query, or a landing table that is missing or of another shape.
+        No such query, or a table of dead letters that is missing or of another shape.
     """
     session.prepare(spark, job)
-    lands = {q.name: q for q in job.queries if isinstance(q, LandSettings)}
-    if name not in lands:
-        raise StartError(f"--replay {name}: no land query of this job; it has: {', '.join(lands) or 'none'}")
-    query = lands[name]
+    have = {q.name: q for q in job.queries if not isinstance(q, DeriveSettings)}
+    if name not in have:
+        raise StartError(
+            f"--replay {name}: no land or direct query of this job; it has: {', '.join(have) or 'none'}"
+        )
+    query = have[name]
     schema = parse_schema(spark, read_schema(spark, query.schema), query.schema)
-    table = Table.of(job.catalog, query.table)
+    table = Table.of(job.catalog, query.dead_letters if isinstance(query, DirectSettings) else query.table)
     if not table.exists(spark):
         raise StartError(f"--replay {name}: there is no table {table}: nothing was landed")
     headers = spark.createDataFrame([], f"_headers {envelope.HEADERS}").schema["_headers"]
     tables.check(spark, table, land.table_schema(headers, schema))
-    return Replayer(name, query.source.name, table, _decoder(query, schema), report)
+    onward = None
+    if isinstance(query, DirectSettings):
+        sink = IcebergSink(Table.of(job.catalog, query.sink.table))
+        onward = direct.Onward(query.source.name, _composition(spark, job, query, report), sink)
+    return Replayer(name, query.source.name, table, _decoder(query, schema), report, onward)
 
 
-def _decoder(query: LandSettings, schema: StructType) -> Decoder:
+def _decoder(query: LandSettings | DirectSettings, schema: StructType) -> Decoder:
     decoder = JsonDecoder(schema)
     return Redacting(decoder, query.redact) if query.redact else decoder
 
@@ -134,10 +151,7 @@ def _land(
     guard: KinesisGuard | None = None
     splits = False
     if isinstance(source, KafkaSource):
-        if source.connection not in job.connections:
-            raise StartError(f"query {query.name}: there is no connection {source.connection}")
-        connection = kafka.bind(source.connection, job.connections[source.connection], binds)
-        rows = kafka.read(spark, source, connection, partitions=query.repartition)
+        rows = _topic(spark, job, query.name, source, binds, query.repartition)
     else:
         endpoint = binds.get("kinesis.endpoint")
         rows = kinesis.read(
@@ -152,6 +166,37 @@ def _land(
     return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds)
 
 
+def _topic(
+    spark: SparkSession,
+    job: JobSettings,
+    name: str,
+    source: KafkaSource,
+    binds: Mapping[str, str],
+    partitions: int | None,
+) -> DataFrame:
+    if source.connection not in job.connections:
+        raise StartError(f"query {name}: there is no connection {source.connection}")
+    connection = kafka.bind(source.connection, job.connections[source.connection], binds)
+    return kafka.read(spark, source, connection, partitions=partitions)
+
+
+def _direct(
+    spark: SparkSession, job: JobSettings, query: DirectSettings, binds: Mapping[str, str], report: Reporter
+) -> Query:
+    schema = parse_schema(spark, read_schema(spark, query.schema), query.schema)
+    checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
+    rows = _topic(spark, job, query.name, query.source, binds, query.repartition)
+    letters = Table.of(job.catalog, query.dead_letters)
+    tables.ensure(spark, letters, land.table_schema(rows.schema["_headers"], schema))
+    compose = _composition(spark, job, query, report)
+    table = Table.of(job.catalog, query.sink.table)
+    tables.ensure(spark, table, compose.schema(spark, letters))
+    handler = direct.Director(
+        query, _decoder(query, schema), compose, IcebergSink(table), IcebergSink(letters), checkpoint, report
+    )
+    return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds)
+
+
 def _derive(spark: SparkSession, job: JobSettings, query: DeriveSettings, report: Reporter) -> Query:
     landing = Table.of(job.catalog, query.source_table)
     if not landing.exists(spark):
@@ -161,7 +206,17 @@ def _derive(spark: SparkSession, job: JobSettings, query: DeriveSettings, report
     lacking = [c for c in envelope.CARRIED + derive.DEAD_LETTER if c not in spark.table(str(landing)).columns]
     if lacking:
         raise StartError(f"query {query.name}: {landing} is no landing table: it lacks {', '.join(lacking)}")
+    compose = _composition(spark, job, query, report)
+    table = Table.of(job.catalog, query.sink.table)
+    tables.ensure(spark, table, compose.schema(spark, landing))
+    checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
+    handler = Deriver(query, landing, compose, IcebergSink(table), checkpoint, report)
+    return Query(query.name, derive.read(spark, landing), handler, checkpoint.location, query.trigger_seconds)
 
+
+def _composition(
+    spark: SparkSession, job: JobSettings, query: DeriveSettings | DirectSettings, report: Reporter
+) -> Composition:
     def ambiguous(table: Table, keys: int) -> None:
         report.emit(
             "ambiguous", query=query.name, table=str(table), keys=keys, at=accounts.text(accounts.now())
@@ -170,9 +225,4 @@ def _derive(spark: SparkSession, job: JobSettings, query: DeriveSettings, report
     references = tuple(ReferenceTable(e, Table.of(job.catalog, e.table), ambiguous) for e in query.enrich)
     for reference in references:
         reference.check(spark)
-    compose = Composition(references, derive.load_transform(query.transform), query.transform or "(none)")
-    table = Table.of(job.catalog, query.sink.table)
-    tables.ensure(spark, table, compose.schema(spark, landing))
-    checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
-    handler = Deriver(query, landing, compose, IcebergSink(table), checkpoint, report)
-    return Query(query.name, derive.read(spark, landing), handler, checkpoint.location, query.trigger_seconds)
+    return Composition(references, derive.load_transform(query.transform), query.transform or "(none)")

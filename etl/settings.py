@@ -130,6 +130,30 @@ class DeriveSettings:
 
 
 @dataclass(frozen=True)
+class DirectSettings:
+    """A query from a Kafka topic through a transform into a sink, without a landing table.
+
+    Attributes
+    ----------
+    dead_letters
+        Table (``database.table``), in the shape of a landing table, that takes what could not be decoded.
+    """
+
+    kind: Literal["direct"]
+    name: str
+    source: KafkaSource
+    format: Literal["json"]
+    schema: str
+    redact: tuple[str, ...]
+    enrich: tuple[EnrichmentSettings, ...]
+    transform: str | None
+    sink: IcebergSinkSettings
+    dead_letters: str
+    trigger_seconds: float
+    repartition: int | None
+
+
+@dataclass(frozen=True)
 class JobSettings:
     """Everything the core reads.
 
@@ -150,7 +174,7 @@ class JobSettings:
     catalog: str
     checkpoints: str
     connections: Mapping[str, Connection]
-    queries: tuple[LandSettings | DeriveSettings, ...]
+    queries: tuple[LandSettings | DeriveSettings | DirectSettings, ...]
 
 
 def parse(document: Any) -> JobSettings:

@@ -76,7 +76,7 @@ class JobPermissions:
     def written_tables(self) -> tuple[str, ...]:
         """Tables that the job makes and appends to."""
         queries = self.names.environment.jobs[self.plan.name].queries.values()
-        return tuple(q.table if isinstance(q, LandQuery) else q.sink.table for q in queries)
+        return tuple(table for query in queries for table in query.writes.values())
 
     @property
     def read_tables(self) -> tuple[str, ...]:
@@ -87,7 +87,9 @@ class JobPermissions:
         found: list[str] = []
         for query in self.names.environment.jobs[self.plan.name].queries.values():
             if isinstance(query, DeriveQuery):
-                found += [query.source, *(item.table for item in query.enrich)]
+                found.append(query.source)
+            if not isinstance(query, LandQuery):
+                found += [item.table for item in query.enrich]
         others = self.names.environment.tables
         return tuple(t for t in dict.fromkeys(found) if t not in self.written_tables and t not in others)
 
@@ -96,7 +98,7 @@ class JobPermissions:
         """Tables that somebody else owns and the job reads."""
         tables = self.names.environment.tables
         queries = self.names.environment.jobs[self.plan.name].queries.values()
-        named = [e.table for query in queries if isinstance(query, DeriveQuery) for e in query.enrich]
+        named = [e.table for query in queries if not isinstance(query, LandQuery) for e in query.enrich]
         return tuple(tables[name] for name in dict.fromkeys(named) if name in tables)
 
     def _arn(self, service: str, resource: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from millrace.config.model import (
-    DeriveQuery,
+    DirectQuery,
     Enrichment,
     Environment,
     ExternalCluster,
@@ -18,6 +18,8 @@ from millrace.config.model import (
     KafkaTopic,
     KinesisStream,
     LandQuery,
+    Query,
+    StreamQuery,
 )
 from millrace.config.names import Names
 from millrace.sizing.model import JobPlan, QueryPlan
@@ -61,9 +63,7 @@ def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> d
             cluster: _connection(environment, cluster, names) for cluster in kafka_clusters(environment, job)
         },
         "queries": [
-            _land(environment, job_plan.name, query, job_plan.queries[name], names)
-            if isinstance(query, LandQuery)
-            else _derive(query, job_plan.queries[name], names)
+            _query(environment, job_plan.name, query, job_plan.queries[name], names)
             for name, query in job.queries.items()
         ],
     }
@@ -74,7 +74,7 @@ def sources(environment: Environment, job: Job) -> dict[str, KinesisStream | Kaf
     return {
         query.source: environment.streams[query.source]
         for query in job.queries.values()
-        if isinstance(query, LandQuery)
+        if isinstance(query, StreamQuery)
     }
 
 
@@ -102,24 +102,34 @@ def _connection(environment: Environment, cluster: str, names: Names) -> dict[st
     }
 
 
-def _land(
-    environment: Environment, job: str, query: LandQuery, plan: QueryPlan, names: Names
-) -> dict[str, Any]:
-    return {
-        "kind": "land",
+def _query(environment: Environment, job: str, query: Query, plan: QueryPlan, names: Names) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "kind": query.kind,
         "name": plan.name,
-        "source": _source(environment, job, query, plan, names),
-        "format": query.format,
-        "schema": query.schema_,
-        "redact": list(query.redact),
-        "table": names.table(query.table),
         "trigger_seconds": float(plan.trigger_seconds.value),
-        "repartition": None if plan.repartition is None else plan.repartition.value,
     }
+    if isinstance(query, StreamQuery):
+        settings |= {
+            "source": _source(environment, job, query, plan, names),
+            "format": query.format,
+            "schema": query.schema_,
+            "redact": list(query.redact),
+            "repartition": None if plan.repartition is None else plan.repartition.value,
+        }
+    if isinstance(query, LandQuery):
+        return settings | {"table": names.table(query.table)}
+    settings |= {
+        "enrich": [_enrichment(item, names) for item in query.enrich],
+        "transform": query.transform,
+        "sink": {"kind": query.sink.kind, "table": names.table(query.sink.table)},
+    }
+    if isinstance(query, DirectQuery):
+        return settings | {"dead_letters": names.table(query.dead_letters)}
+    return settings | {"source_table": names.table(query.source)}
 
 
 def _source(
-    environment: Environment, job: str, query: LandQuery, plan: QueryPlan, names: Names
+    environment: Environment, job: str, query: StreamQuery, plan: QueryPlan, names: Names
 ) -> dict[str, Any]:
     stream = environment.streams[query.source]
     shared = {
@@ -135,7 +145,9 @@ def _source(
             "region": environment.region,
             "records_per_shard": plan.records_per_partition.value,
             "fetch_seconds": max(plan.trigger_seconds.value * _FETCH_SHARE, _SHORTEST_FETCH_SECONDS),
-            "consumer": names.consumer(job, plan.name) if query.fan_out else None,
+            "consumer": names.consumer(job, plan.name)
+            if isinstance(query, LandQuery) and query.fan_out
+            else None,
             "role": stream.read_role,
         }
     assert plan.records_per_batch is not None, f"{plan.name}: no limit for a batch in the plan"
@@ -144,18 +156,6 @@ def _source(
         "topic": names.stream(query.source),
         "connection": stream.cluster,
         "records_per_batch": plan.records_per_batch.value,
-    }
-
-
-def _derive(query: DeriveQuery, plan: QueryPlan, names: Names) -> dict[str, Any]:
-    return {
-        "kind": "derive",
-        "name": plan.name,
-        "source_table": names.table(query.source),
-        "enrich": [_enrichment(item, names) for item in query.enrich],
-        "transform": query.transform,
-        "sink": {"kind": query.sink.kind, "table": names.table(query.sink.table)},
-        "trigger_seconds": float(plan.trigger_seconds.value),
     }
 
 

@@ -14,7 +14,7 @@ from etl.metrics.jsonlines import JsonLines
 from etl.metrics.monitor import Monitor
 from etl.metrics.pipe import Pipe
 from etl.metrics.progress import Origin, Sample
-from etl.settings import DeriveSettings, JobSettings, KinesisSource, LandSettings
+from etl.settings import DeriveSettings, DirectSettings, JobSettings, KinesisSource, LandSettings
 
 
 class Console:
@@ -98,7 +98,7 @@ def open_monitor(
     return monitor
 
 
-def _origin(query: LandSettings | DeriveSettings) -> Origin:
+def _origin(query: LandSettings | DeriveSettings | DirectSettings) -> Origin:
     if isinstance(query, DeriveSettings):
         return Origin("table")
     source = query.source

@@ -12,6 +12,7 @@ from millrace.config.engines import EMR_DISK_GIB, EMR_MEMORY_GIB, GIB, emr_memor
 from millrace.config.explain import nearest
 from millrace.config.model import (
     DeriveQuery,
+    DirectQuery,
     EmrJob,
     Environment,
     GlueJob,
@@ -20,6 +21,7 @@ from millrace.config.model import (
     KinesisStream,
     LandQuery,
     Query,
+    StreamQuery,
 )
 from millrace.config.problems import Finding, Path
 from millrace.config.units import format_duration
@@ -91,10 +93,14 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
             query_path = (*path, "queries", query_name)
             yield from _one_writer(query_path, query, writers)
             yield from _not_existing(query_path, query, environment)
-            if isinstance(query, LandQuery):
-                yield from _land(query_path, query, sorted(streams), root)
-            else:
-                yield from _derive(query_path, query, sorted(landing), root)
+            if isinstance(query, StreamQuery):
+                yield from _reads(query_path, query, sorted(streams), root)
+            if isinstance(query, DirectQuery):
+                yield from _from_kafka(query_path, query, environment)
+            if isinstance(query, DeriveQuery):
+                yield from _source_table(query_path, query, sorted(landing))
+            if not isinstance(query, LandQuery):
+                yield from _transforms(query_path, query, root)
 
     yield from _consumers(environment)
 
@@ -187,26 +193,23 @@ def _spark(path: Path, job: Job) -> Iterator[Finding]:
 
 
 def _one_writer(path: Path, query: Query, writers: dict[str, str]) -> Iterator[Finding]:
-    table, key = (
-        (query.table, ("table",)) if isinstance(query, LandQuery) else (query.sink.table, ("sink", "table"))
-    )
     here = f"jobs.{path[1]}.queries.{path[3]}"
-    first = writers.setdefault(table, here)
-    if first != here:
-        yield Finding((*path, *key), table, f"a table that no other query writes; {first} writes this one")
+    for key, table in query.writes.items():
+        place = f"{here}.{'.'.join(key)}"
+        first = writers.setdefault(table, place)
+        if first != place:
+            allowed = f"a table that nothing else writes; {first} names this one"
+            yield Finding((*path, *key), table, allowed)
 
 
 def _not_existing(path: Path, query: Query, environment: Environment) -> Iterator[Finding]:
-    table, key = (
-        (query.table, ("table",)) if isinstance(query, LandQuery) else (query.sink.table, ("sink", "table"))
-    )
-    if table in environment.tables:
-        yield Finding(
-            (*path, *key), table, "a table of this environment: those under tables are read, never written"
-        )
+    for key, table in query.writes.items():
+        if table in environment.tables:
+            allowed = "a table of this environment: those under tables are read, never written"
+            yield Finding((*path, *key), table, allowed)
 
 
-def _land(path: Path, query: LandQuery, streams: list[str], root: FilePath) -> Iterator[Finding]:
+def _reads(path: Path, query: StreamQuery, streams: list[str], root: FilePath) -> Iterator[Finding]:
     if query.source not in streams:
         yield Finding(
             (*path, "source"),
@@ -227,7 +230,7 @@ def _land(path: Path, query: LandQuery, streams: list[str], root: FilePath) -> I
         yield from _redact((*path, "redact"), query, schema)
 
 
-def _redact(path: Path, query: LandQuery, schema: FilePath) -> Iterator[Finding]:
+def _redact(path: Path, query: StreamQuery, schema: FilePath) -> Iterator[Finding]:
     """Look for the fields among the words of the schema; the core, which parses it, is strict."""
     words = sorted(set(_WORD.findall(schema.read_text(encoding="utf-8", errors="replace"))))
     for position, name in enumerate(query.redact):
@@ -237,7 +240,17 @@ def _redact(path: Path, query: LandQuery, schema: FilePath) -> Iterator[Finding]
             )
 
 
-def _derive(path: Path, query: DeriveQuery, landing: list[str], root: FilePath) -> Iterator[Finding]:
+def _from_kafka(path: Path, query: DirectQuery, environment: Environment) -> Iterator[Finding]:
+    stream = environment.streams.get(query.source)
+    if isinstance(stream, KinesisStream):
+        yield Finding(
+            (*path, "source"),
+            query.source,
+            "a Kafka topic: a Kinesis batch holds other records when it is replayed; land it, then derive",
+        )
+
+
+def _source_table(path: Path, query: DeriveQuery, landing: list[str]) -> Iterator[Finding]:
     if query.source not in landing:
         yield Finding(
             (*path, "source"),
@@ -245,6 +258,9 @@ def _derive(path: Path, query: DeriveQuery, landing: list[str], root: FilePath) 
             f"the table of a land query: {', '.join(landing) or 'there is none'}",
             nearest(query.source, landing),
         )
+
+
+def _transforms(path: Path, query: DeriveQuery | DirectQuery, root: FilePath) -> Iterator[Finding]:
     added: set[str] = set()
     for position, enrichment in enumerate(query.enrich):
         here = (*path, "enrich", position)

@@ -173,12 +173,10 @@ class IcebergSink(Model):
     table: TableName
 
 
-class LandQuery(Model):
-    """Writes every record, good or bad, to an append-only landing table."""
+class StreamQuery(Model):
+    """What queries share that read a stream themselves."""
 
-    kind: Literal["land"]
     source: Slug = Field(description="A stream of this environment.")
-    table: TableName
     format: Literal["json"] = "json"
     schema_: str = Field(
         alias="schema", description="DDL file below pipelines/, such as pipelines/flights/schemas/flight.ddl."
@@ -189,15 +187,42 @@ class LandQuery(Model):
         "letters.",
     )
     start: Literal["earliest", "latest"] = "earliest"
-    fan_out: bool = Field(
-        default=False, description="Kinesis: read through an enhanced fan-out consumer of the query's own."
-    )
     trigger: Duration | None = Field(
         default=None, description="Pins the trigger; left out, the plan computes it."
     )
     records_per_batch: int | None = Field(
         default=None, ge=1, description="Pins the limit; left out, the plan computes it."
     )
+
+
+class LandQuery(StreamQuery):
+    """Writes every record, good or bad, to an append-only landing table."""
+
+    kind: Literal["land"]
+    table: TableName
+    fan_out: bool = Field(
+        default=False, description="Kinesis: read through an enhanced fan-out consumer of the query's own."
+    )
+
+    @property
+    def writes(self) -> dict[tuple[str, ...], TableName]:
+        """Tables that it makes and appends to, by where the file names them."""
+        return {("table",): self.table}
+
+
+class DirectQuery(StreamQuery):
+    """Takes a Kafka topic through a transform into a sink, without a landing table: sooner, and without state."""
+
+    kind: Literal["direct"]
+    enrich: tuple[Enrichment, ...] = ()
+    transform: TransformName | None = None
+    sink: IcebergSink
+    dead_letters: TableName = Field(description="Takes the records that could not be decoded, byte for byte.")
+
+    @property
+    def writes(self) -> dict[tuple[str, ...], TableName]:
+        """As of :class:`LandQuery`."""
+        return {("sink", "table"): self.sink.table, ("dead_letters",): self.dead_letters}
 
 
 class DeriveQuery(Model):
@@ -212,8 +237,13 @@ class DeriveQuery(Model):
         default=None, description="Pins the trigger; left out, the plan computes it."
     )
 
+    @property
+    def writes(self) -> dict[tuple[str, ...], TableName]:
+        """As of :class:`LandQuery`."""
+        return {("sink", "table"): self.sink.table}
 
-Query = Annotated[LandQuery | DeriveQuery, Field(discriminator="kind")]
+
+Query = Annotated[LandQuery | DirectQuery | DeriveQuery, Field(discriminator="kind")]
 
 
 class JobBase(Model):

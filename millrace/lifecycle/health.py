@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from millrace.config.model import KinesisStream, LandQuery
+from millrace.config.model import KinesisStream, StreamQuery
 from millrace.lifecycle.problems import told
 from millrace.lifecycle.verbs import Aws
 from millrace.sizing.metrics import BY_NAME, NAMESPACE
@@ -70,7 +70,7 @@ def look(aws: Aws, job: str, since: float) -> Health:
     triggers = _values(aws, job, "Triggers", "Sum", begin)
     ages = [values[0] for values in _values(aws, job, "RecordAge", "Maximum", recent).values() if values]
     for query in queries.values():
-        if isinstance(query, LandQuery):
+        if isinstance(query, StreamQuery):
             ages += _iterator_ages(aws, query.source)
     return Health(
         tuple(name for name in queries if sum(triggers[name]) == 0),

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from millrace.config.model import Environment, LandQuery
+from millrace.config.model import Environment, StreamQuery
 from millrace.config.names import Names
 from millrace.lifecycle.deployed import launch_document
 from millrace.sandbox.deployment import Sandbox
@@ -55,12 +55,12 @@ def land_query(environment: Environment, job: str, query: str | None) -> str:
     SandboxError
         There is no such query, or several and none was named.
     """
-    names = [name for name, q in environment.jobs[job].queries.items() if isinstance(q, LandQuery)]
+    names = [name for name, q in environment.jobs[job].queries.items() if isinstance(q, StreamQuery)]
     if query is None and len(names) == 1:
         return names[0]
     if query not in names:
         raise SandboxError(
-            f"job {job}: name one of its land queries with --query: {', '.join(names) or 'it has none'}"
+            f"job {job}: name one of its land or direct queries with --query: {', '.join(names) or 'it has none'}"
         )
     return query
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from millrace.config.model import Environment, KafkaTopic, KinesisStream, LandQuery, MskCluster
+from millrace.config.model import Environment, KafkaTopic, KinesisStream, LandQuery, MskCluster, StreamQuery
 from millrace.config.names import Names
 from millrace.sizing.metrics import BY_NAME, NAMESPACE
 from millrace.sizing.model import Alarm, ClusterPlan, JobPlan, Missing, QueryPlan
@@ -156,7 +156,7 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
         of=3,
         why="tasks keep failing and are run again: executors are lost, or a source throttles",
     )
-    if isinstance(names.environment.jobs[job].queries[name], LandQuery):
+    if isinstance(names.environment.jobs[job].queries[name], StreamQuery):
         yield _ours(
             names,
             job,
@@ -166,7 +166,7 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
             "Sum",
             threshold=0,
             period=5 * _MINUTE,
-            why="records could not be decoded; they are in the landing table",
+            why="records could not be decoded; they are in the query's table of dead letters",
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from millrace.config.model import DeriveQuery, Environment, Job, LandQuery
+from millrace.config.model import DeriveQuery, Environment, Job, LandQuery, Query, StreamQuery
 from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.units import format_duration
 from millrace.sizing.capacity import InfeasibleError, Work, cores_needed
@@ -19,7 +19,7 @@ class Hop:
     stream
         The stream whose records it handles, landed by itself or by another query.
     lands
-        Whether it reads the stream itself.
+        Whether it reads the stream itself, to land it or directly.
     work
         λ, b, a, S and T.
     needed
@@ -75,13 +75,11 @@ def hops(environment: Environment) -> tuple[list[Hop], list[Finding]]:
     return found, problems
 
 
-def _hop(
-    environment: Environment, job_name: str, job: Job, query_name: str, query: LandQuery | DeriveQuery
-) -> Hop:
-    stream = query.source if isinstance(query, LandQuery) else _landed_from(environment, query.source)
+def _hop(environment: Environment, job_name: str, job: Job, query_name: str, query: Query) -> Hop:
+    stream = query.source if isinstance(query, StreamQuery) else _landed_from(environment, query.source)
     traffic = environment.streams[stream].traffic
-    if isinstance(query, LandQuery):
-        sla, share = _landing_share(environment, job, query)
+    if isinstance(query, StreamQuery):
+        sla, share = _reading_share(environment, job, query)
     else:
         sla, share = _deriving_share(environment, job, query)
     work = Work(
@@ -95,12 +93,12 @@ def _hop(
         job=job_name,
         query=query_name,
         stream=stream,
-        lands=isinstance(query, LandQuery),
+        lands=isinstance(query, StreamQuery),
         work=work,
         needed=0.0,
         assumed="assumed" in (traffic.basis, job.rate.basis),
         share=share,
-        latency=sla if isinstance(query, LandQuery) else job.latency.total_seconds(),
+        latency=sla if isinstance(query, StreamQuery) else job.latency.total_seconds(),
         fan_out=isinstance(query, LandQuery) and query.fan_out,
     )
 
@@ -118,7 +116,7 @@ def _landed_from(environment: Environment, table: str) -> str:
     return _landing(environment, table)[1].source
 
 
-def _landing_share(environment: Environment, job: Job, query: LandQuery) -> tuple[float, str]:
+def _reading_share(environment: Environment, job: Job, query: StreamQuery) -> tuple[float, str]:
     """Half of the tightest SLA that waits for this table, or all of the job's own.
 
     A record that is landed and then derived passes two triggers, and the ages add.
@@ -127,7 +125,7 @@ def _landing_share(environment: Environment, job: Job, query: LandQuery) -> tupl
         other.latency.total_seconds()
         for other in environment.jobs.values()
         for each in other.queries.values()
-        if isinstance(each, DeriveQuery) and each.source == query.table
+        if isinstance(query, LandQuery) and isinstance(each, DeriveQuery) and each.source == query.table
     ]
     own = job.latency.total_seconds()
     half = min(readers, default=2 * own) / 2
@@ -138,12 +136,12 @@ def _landing_share(environment: Environment, job: Job, query: LandQuery) -> tupl
 
 def _deriving_share(environment: Environment, job: Job, query: DeriveQuery) -> tuple[float, str]:
     landing_job, landing = _landing(environment, query.source)
-    landed, _ = _landing_share(environment, landing_job, landing)
+    landed, _ = _reading_share(environment, landing_job, landing)
     own = job.latency.total_seconds()
     return own - landed, f"{own - landed:g} s (what landing leaves of the {own:g} s SLA)"
 
 
-def _infeasible(hop: Hop, job: Job, query: LandQuery | DeriveQuery, error: InfeasibleError) -> Finding:
+def _infeasible(hop: Hop, job: Job, query: Query, error: InfeasibleError) -> Finding:
     if error.term == "trigger" and query.trigger is not None:
         room = hop.work.sla - hop.work.overhead
         return Finding(

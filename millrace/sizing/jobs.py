@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from millrace.config.engines import glue_tasks_per_worker
-from millrace.config.model import DeriveQuery, GlueJob, Job, LandQuery, Query
+from millrace.config.model import GlueJob, Job, Query, StreamQuery
 from millrace.config.problems import Finding
 from millrace.sizing.capacity import Spread, batch_range, fit, per_partition, spread, whole_cores
 from millrace.sizing.cost import job_cost
@@ -188,14 +188,12 @@ def _query(hop: Hop, query: Query, spread_: Spread, source: Source) -> tuple[Que
         why = f"waiting and working share this hop's {hop.share}"
         trigger = Figure(span.trigger, "s", why, assumed=hop.assumed)
     batch = shard = None
-    if isinstance(query, LandQuery):
+    if isinstance(query, StreamQuery):
         batch, problems = _limit(hop, query, span.above, span.most)
         if source.kinesis:
             value = per_partition(batch.value, source.partitions, span.above)
             why = f"{batch.value:,} records over {count(source.partitions, 'shard')}"
             shard = Figure(value, "records", why, assumed=batch.assumed or hop.assumed)
-    else:
-        assert isinstance(query, DeriveQuery)
     repartition = None
     if spread_.repartition is not None:
         why = f"the source has {count(source.partitions, 'partition')} for {spread_.cores} cores"
@@ -210,7 +208,7 @@ def _query(hop: Hop, query: Query, spread_: Spread, source: Source) -> tuple[Que
     return QueryPlan(hop.query, trigger, latency, batch, shard, repartition), problems
 
 
-def _limit(hop: Hop, query: LandQuery, above: float, most: float) -> tuple[Figure[int], list[Finding]]:
+def _limit(hop: Hop, query: StreamQuery, above: float, most: float) -> tuple[Figure[int], list[Finding]]:
     pinned = query.records_per_batch
     longest = f"{hop.work.longest_batch:g} s"
     if pinned is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from millrace.config.model import EmrJob, Environment, KinesisStream, LandQuery, MskCluster
+from millrace.config.model import EmrJob, Environment, KinesisStream, MskCluster, StreamQuery
 from millrace.sizing.cost import GB, HOURS, SECONDS, item
 from millrace.sizing.model import CostItem, Figure, NetworkPlan
 from millrace.sizing.tables import PriceTable
@@ -100,7 +100,7 @@ def _volume(environment: Environment) -> tuple[float, bool]:
         environment.streams[query.source]
         for job in environment.jobs.values()
         for query in job.queries.values()
-        if isinstance(query, LandQuery)
+        if isinstance(query, StreamQuery)
     ]
     read = [stream.traffic for stream in streams if isinstance(stream, KinesisStream)]
     gigabytes = sum(t.records_per_second * t.record_size for t in read) * SECONDS / GB

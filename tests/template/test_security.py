@@ -53,6 +53,7 @@ def test_no_statement_of_a_job_allows_a_whole_service(each: Synthesis) -> None:
 
 
 ON_EVERYTHING = {
+    "cloudwatch:GetMetricData",
     "cloudwatch:PutMetricData",
     "ec2:DescribeNetworkInterfaces",
     "ec2:DescribeRouteTables",
@@ -66,7 +67,6 @@ ON_EVERYTHING = {
     "logs:DescribeLogGroups",
     "logs:DescribeResourcePolicies",
     "logs:GetLogDelivery",
-    "logs:GetQueryResults",
     "logs:ListLogDeliveries",
     "logs:PutResourcePolicy",
     "logs:UpdateLogDelivery",
@@ -175,7 +175,7 @@ def test_a_vpc_of_ones_own_is_left_as_it_is(synthesise: Synthesise) -> None:
 
 def test_a_job_writes_below_its_own_prefixes_only(each: Synthesis) -> None:
     for name, job in each.environment.jobs.items():
-        tables = [q.table if q.kind == "land" else q.sink.table for q in job.queries.values()]
+        tables = [table for query in job.queries.values() for table in query.writes.values()]
         written = {
             resource
             for part, statement in each.statements()

@@ -34,6 +34,17 @@ DERIVE_SOURCE = "        source: clicks_landed\n"
 TRANSFORM = "        transform: pipelines.shop.transforms:counted\n"
 SINK = "        sink: {kind: iceberg, table: clicks_counted}\n"
 ENRICH_COLUMNS = "            columns: {title: title}\n"
+ORDERS_QUERY = "      land-orders:\n"
+DIRECT = """\
+      direct:
+        kind: direct
+        source: {}
+        schema: pipelines/shop/schemas/click.ddl
+        sink:
+          kind: iceberg
+          table: {}
+        dead_letters: {}
+"""
 SPARK = '      spark.sql.shuffle.partitions: "8"\n'
 ZONES = "  availability_zones: 3\n"
 REGION = "region: us-east-1\n"
@@ -229,11 +240,11 @@ ROWS = {
     ),
     "two writers of one table": (
         SINK, "        sink: {kind: iceberg, table: clicks_landed} #!\n", f"{DERIVE}.sink.table", "clicks_landed",
-        f"{LAND} writes this one", None,
+        f"{LAND}.table names this one", None,
     ),
     "two writers in two jobs": (
         "        table: orders_landed\n", "        table: clicks_landed #!\n",
-        "jobs.orders.queries.land-orders.table", "clicks_landed", f"{LAND} writes this one", None,
+        "jobs.orders.queries.land-orders.table", "clicks_landed", f"{LAND}.table names this one", None,
     ),
     "enriched from its own sink": (
         "          - table: pages\n", "          - table: clicks_counted #!\n", f"{DERIVE}.enrich[0].table",
@@ -242,6 +253,20 @@ ROWS = {
     "a reserved column": (
         ENRICH_COLUMNS, "            columns: {_id: title} #!\n", f"{DERIVE}.enrich[0].columns._id", "_id",
         "does not begin with _", None,
+    ),
+    "a Kinesis stream for a direct query": (
+        ORDERS_QUERY, DIRECT.format("clicks #!", "clicks_good", "clicks_bad") + ORDERS_QUERY,
+        "jobs.orders.queries.direct.source", "clicks",
+        "a Kafka topic: a Kinesis batch holds other records when it is replayed", None,
+    ),
+    "one table for good records and dead letters": (
+        ORDERS_QUERY, DIRECT.format("orders", "orders_good", "orders_good #!") + ORDERS_QUERY,
+        "jobs.orders.queries.direct.dead_letters", "orders_good",
+        "nothing else writes; jobs.orders.queries.direct.sink.table names this one", None,
+    ),
+    "a direct query without a table for dead letters": (
+        ORDERS_QUERY, DIRECT.replace("        dead_letters: {}\n", "").format("orders", "orders_good") + ORDERS_QUERY,
+        "jobs.orders.queries.direct.dead_letters", "(missing)", "required", None,
     ),
     "a redacted field that is not there": (
         LAND_SCHEMA, LAND_SCHEMA + "        redact: [page, pages] #!\n", f"{LAND}.redact[1]", "pages",

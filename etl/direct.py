@@ -1,0 +1,201 @@
+"""Direct: a Kafka topic through decoding and transform into a sink, without a landing table between.
+
+A second of latency and one write less, for what keeps no state. What makes it exact is that a
+Kafka batch is a fixed range of offsets: a replay holds the same records, so the range that a
+commit holds is written into the commit itself, and the next batch is compared with that. The dead
+letters go to a table of their own, and only a batch that has some pays for them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+
+from etl import accounts, envelope
+from etl.accounts import DirectAccounts, Observed, Reporter
+from etl.checkpoint import Checkpoint
+from etl.decode import Decoder
+from etl.derive import DEAD_LETTER, Composition
+from etl.land import kafka_bound
+from etl.settings import DirectSettings, KafkaSource
+from etl.sinks.iceberg import Bound, IcebergSink
+
+_QUERY, _RANGE = "millrace.query", "millrace.offsets"
+"""Properties of a commit: who wrote it, and which offsets it holds."""
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """The offsets of a batch, by partition: from ``start`` up to, not including, ``end``."""
+
+    start: Mapping[str, int]
+    end: Mapping[str, int]
+
+    @classmethod
+    def of(cls, topic: str, start: Any, end: Any) -> OffsetRange | None:
+        """From Spark's offsets; None where the checkpoint no longer knows them.
+
+        Parameters
+        ----------
+        topic
+            The topic's own name.
+        start, end
+            ``{topic: {partition: offset}}``; ``start`` is None for the first batch of a checkpoint.
+        """
+        if not end:
+            return None
+        return cls(dict((start or {}).get(topic, {})), dict(end.get(topic, {})))
+
+    @classmethod
+    def parse(cls, text: str) -> OffsetRange:
+        """Read what :meth:`text` wrote."""
+        found = json.loads(text)
+        return cls(found["start"], found["end"])
+
+    def text(self) -> str:
+        """For a commit's property."""
+        return json.dumps({"start": self.start, "end": self.end}, sort_keys=True, separators=(",", ":"))
+
+    def follows(self, before: OffsetRange) -> bool:
+        """Whether it begins where the other ended; a partition that is new begins by itself."""
+        return bool(self.start) and all(self.start.get(p) == offset for p, offset in before.end.items())
+
+
+@dataclass
+class Director:
+    """Writes each batch of a direct query; called by ``foreachBatch``.
+
+    Parameters
+    ----------
+    settings
+        The query's.
+    decoder
+        Of its payload.
+    compose
+        Enrichment and transform.
+    sink
+        Where good records go.
+    letters
+        Where dead letters go: a table in the shape of a landing table.
+    checkpoint
+        Which tells the batch's offsets.
+    report
+        Where batches are reported.
+    """
+
+    settings: DirectSettings
+    decoder: Decoder
+    compose: Composition
+    sink: IcebergSink
+    letters: IcebergSink
+    checkpoint: Checkpoint
+    report: Reporter
+    _last: OffsetRange | None = field(default=None, repr=False)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write a batch and report its accounts.
+
+        Parameters
+        ----------
+        batch
+            In the envelope's shape.
+        batch_id
+            Spark's; only the offsets that its checkpoint has for it count.
+        """
+        begun = accounts.now()
+        source: KafkaSource = self.settings.source
+        start = self.checkpoint.start_of(batch.sparkSession, batch_id)
+        end = self.checkpoint.end_of(batch.sparkSession, batch_id)
+        offsets = OffsetRange.of(source.topic, start, end)
+        if self._last is None:
+            self._last = self._committed(batch)
+        balance, figures = self._write(batch, offsets)
+        if figures["bad"]:
+            # A second read of the same offsets, by batches that have dead letters only.
+            bad = self._decoded(batch).where(F.col("_error").isNotNull())
+            self.letters.append(bad, kafka_bound(source.name, source.topic, start, end))
+        if offsets is not None:
+            self._last = offsets
+        committed = accounts.now()
+        fields: dict[str, Any] = {
+            **balance.fields(),
+            "seconds": round((committed - begun).total_seconds(), 3),
+            "committed_at": accounts.text(committed),
+        }
+        if figures["oldest"] is not None:
+            fields["max_age_seconds"] = round(committed.timestamp() - figures["oldest"] / 1e6, 3)
+        self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
+
+    def _write(self, batch: DataFrame, offsets: OffsetRange | None) -> tuple[DirectAccounts, dict[str, Any]]:
+        read = Observed(
+            F.count(F.lit(1)).alias("read"),
+            F.count("_error").alias("bad"),
+            F.expr("min(unix_micros(_arrived_at))").alias("oldest"),
+        )
+        good = read.on(self._decoded(batch)).where("_error IS NULL").drop(*DEAD_LETTER)
+        rows = self.compose(good)
+        properties = {_QUERY: self.settings.name}
+        if offsets is not None:
+            properties[_RANGE] = offsets.text()
+        if offsets is not None and self._last is not None and offsets.follows(self._last):
+            written = self.sink.add(rows, properties)
+            transformed = written
+        else:
+            # The first batch after a start, which may be one that was written and not committed in the
+            # checkpoint, and any whose offsets do not join on to the last commit's: a checkpoint that was
+            # reset. Each record is looked up by its identity.
+            mine = Bound(F.col("_source") == self.settings.source.name)
+            appended = self.sink.append(rows, mine, properties=properties)
+            transformed, written = appended.offered, appended.written
+        figures = read.values()
+        return DirectAccounts(figures["read"], figures["bad"], transformed, written), figures
+
+    def _decoded(self, batch: DataFrame) -> DataFrame:
+        return self.decoder.decode(
+            batch.select(
+                *envelope.COLUMNS,
+                F.xxhash64("payload").alias("_hash"),
+                F.current_timestamp().alias("_landed_at"),
+                "payload",
+            )
+        )
+
+    def _committed(self, batch: DataFrame) -> OffsetRange | None:
+        """The offsets of this query's last commit that the table still knows."""
+        table = self.sink.table.metadata(batch.sparkSession)
+        snapshot = table.currentSnapshot()
+        while snapshot is not None:
+            summary = snapshot.summary()
+            if summary.get(_QUERY) == self.settings.name:
+                text = summary.get(_RANGE)
+                return OffsetRange.parse(str(text)) if text is not None else None
+            parent = snapshot.parentId()
+            snapshot = table.snapshot(parent) if parent is not None else None
+        return None
+
+
+@dataclass(frozen=True)
+class Onward:
+    """Takes replayed dead letters that became good to the sink of their direct query.
+
+    Parameters
+    ----------
+    source
+        The logical name of the stream.
+    compose, sink
+        The query's.
+    """
+
+    source: str
+    compose: Composition
+    sink: IcebergSink
+
+    def __call__(self, good: DataFrame) -> None:
+        """Append rows of a landing table's shape, each once however often it is given."""
+        rows = self.compose(good.drop(*DEAD_LETTER))
+        self.sink.append(rows, Bound(F.col("_source") == self.source))

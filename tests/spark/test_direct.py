@@ -1,0 +1,192 @@
+"""Direct queries: good records into the sink and bad ones beside it, each once, whatever comes again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from etl import land, tables
+from etl.checkpoint import Checkpoint
+from etl.decode import JsonDecoder, parse_schema
+from etl.derive import Composition
+from etl.direct import Director, OffsetRange, Onward
+from etl.envelope import CARRIED
+from etl.launch import ReplayRequest
+from etl.replay import Replayer
+from etl.settings import DirectSettings, IcebergSinkSettings
+from etl.sinks.iceberg import IcebergSink
+from etl.tables import Table
+from tests.spark.batches import DDL, ENVELOPE, KAFKA, Events, frame, good, kafka_rows, log_offsets
+
+Names = Callable[[str], Table]
+BAD = b"{broken"
+
+
+def by_two(rows: DataFrame) -> DataFrame:
+    """Leaves out every third flight."""
+    return rows.where("flight % 3 <> 0").select(*CARRIED, "flight", (F.col("flight") * 2).alias("twice"))
+
+
+class Pipeline:
+    """A direct query on one partition, and what it printed."""
+
+    def __init__(self, spark: SparkSession, table: Names, checkpoint: Path) -> None:
+        self.spark, self.checkpoint, self.events = spark, checkpoint, Events()
+        self.sink, self.letters = table("sink"), table("letters")
+        self.decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
+        headers = spark.createDataFrame([], ENVELOPE).schema["_headers"]
+        tables.ensure(spark, self.letters, land.table_schema(headers, self.decoder.schema))
+        self.compose = Composition((), by_two, "by_two")
+        tables.ensure(spark, self.sink, self.compose.schema(spark, self.letters))
+        self.director = self.restarted()
+
+    def restarted(self, **parts: Any) -> Director:
+        sink = IcebergSinkSettings("iceberg", str(self.sink))
+        settings = DirectSettings(
+            "direct", "direct-flights", KAFKA, "json", "test.ddl", (), (), None, sink, "letters", 1.0, None
+        )
+        return Director(
+            settings,
+            self.decoder,
+            self.compose,
+            parts.get("sink", IcebergSink(self.sink)),
+            parts.get("letters", IcebergSink(self.letters)),
+            Checkpoint(str(self.checkpoint)),
+            self.events.reporter,
+        )
+
+    def batch(
+        self, number: int, first: int, payloads: list[bytes | None], director: Director | None = None
+    ) -> None:
+        """Run a batch of offsets from ``first`` on, as Spark's log then has them."""
+        log_offsets(self.checkpoint, number, {KAFKA.topic: {"0": first + len(payloads)}})
+        (director or self.director)(frame(self.spark, kafka_rows(0, first, payloads)), number)
+
+    def accounts(self) -> tuple[int, ...]:
+        """read, bad, good, duplicates, filtered, written of the last batch."""
+        return tuple(
+            self.events.last()[k] for k in ("read", "bad", "good", "duplicates", "filtered", "written")
+        )
+
+    def flights(self) -> list[int]:
+        return sorted(r["flight"] for r in self.spark.table(str(self.sink)).collect())
+
+    def bad(self) -> list[tuple[str, bytes | None]]:
+        rows = self.spark.table(str(self.letters)).where("_error IS NOT NULL").collect()
+        return sorted((r["_id"], None if r["_bytes"] is None else bytes(r["_bytes"])) for r in rows)
+
+    def plans(self) -> list[bool]:
+        """Whether each commit to the sink says which offsets it holds, oldest first."""
+        snapshots = self.spark.table(f"{self.sink}.snapshots").orderBy("committed_at").collect()
+        return ["millrace.offsets" in s["summary"] for s in snapshots]
+
+
+class NoLookUp(IcebergSink):
+    def append(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError("looked up")
+
+
+@pytest.fixture
+def pipe(spark: SparkSession, table: Names, tmp_path: Path) -> Pipeline:
+    return Pipeline(spark, table, tmp_path)
+
+
+def test_good_and_bad_part_ways(pipe: Pipeline) -> None:
+    pipe.batch(0, 0, [*(good(n) for n in range(9)), BAD, None])
+    assert pipe.accounts() == (11, 2, 9, 0, 3, 6)
+    assert pipe.flights() == [1, 2, 4, 5, 7, 8]
+    assert pipe.bad() == [("flights-topic/0/10", None), ("flights-topic/0/9", BAD)]
+    pipe.batch(1, 11, [good(10)])
+    assert pipe.accounts() == (1, 0, 1, 0, 0, 1)
+    assert pipe.plans() == [True, True]
+
+
+def test_a_clean_batch_does_not_touch_the_letters(pipe: Pipeline) -> None:
+    pipe.director = pipe.restarted(letters=NoLookUp(pipe.letters))
+    pipe.batch(0, 0, [good(1)])
+    assert pipe.accounts() == (1, 0, 1, 0, 0, 1)
+
+
+def test_a_batch_that_follows_the_last_commit_is_not_looked_up(pipe: Pipeline) -> None:
+    pipe.batch(0, 0, [good(1)])
+    pipe.director = pipe.restarted(sink=NoLookUp(pipe.sink))  # which finds the last commit in the table
+    pipe.batch(1, 1, [good(2)])
+    assert pipe.flights() == [1, 2]
+
+
+def test_killed_between_the_commits_the_batch_comes_again(pipe: Pipeline) -> None:
+    """Good records are in, dead letters are not: the replay adds what is missing and doubles nothing."""
+
+    class Killed(IcebergSink):
+        def append(self, *_: Any, **__: Any) -> Any:
+            raise KeyboardInterrupt
+
+    killed = pipe.restarted(letters=Killed(pipe.letters))
+    with pytest.raises(KeyboardInterrupt):
+        pipe.batch(0, 0, [good(1), BAD], killed)
+    assert (pipe.flights(), pipe.bad()) == ([1], [])
+    pipe.batch(0, 0, [good(1), BAD], pipe.restarted())
+    assert pipe.accounts() == (2, 1, 1, 1, 0, 0)
+    assert (pipe.flights(), len(pipe.bad())) == ([1], 1)
+
+
+def test_killed_before_the_checkpoint_committed_nothing_comes_twice(pipe: Pipeline) -> None:
+    pipe.batch(0, 0, [good(1), BAD])
+    pipe.batch(0, 0, [good(1), BAD], pipe.restarted())
+    assert (pipe.flights(), len(pipe.bad())) == ([1], 1)
+
+
+def test_a_checkpoint_that_was_reset_neither_skips_nor_doubles(pipe: Pipeline, tmp_path: Path) -> None:
+    """Batch ids begin again, and a batch reaches over the last commit: old records are known, new ones not."""
+    pipe.batch(0, 0, [good(1), good(2)])
+    pipe.batch(1, 2, [good(4)])
+    pipe.checkpoint = tmp_path / "reset"
+    pipe.director = pipe.restarted()
+    pipe.batch(0, 0, [good(1), good(2), good(4), good(5)])
+    assert pipe.accounts() == (4, 0, 4, 3, 0, 1)
+    pipe.batch(1, 4, [good(7)])
+    assert pipe.flights() == [1, 2, 4, 5, 7]
+
+
+def test_another_writer_s_commits_in_between_do_not_hide_ours(pipe: Pipeline) -> None:
+    pipe.batch(0, 0, [good(1)])
+    rows = pipe.spark.table(str(pipe.sink))
+    rows.select(
+        *(F.lit("x" if c == "_id" else None).cast(rows.schema[c].dataType).alias(c) for c in rows.columns)
+    ).limit(1).writeTo(str(pipe.sink)).append()
+    pipe.batch(1, 1, [good(2)], pipe.restarted(sink=NoLookUp(pipe.sink)))
+    assert pipe.accounts() == (1, 0, 1, 0, 0, 1)
+
+
+def test_an_empty_batch_is_one(pipe: Pipeline) -> None:
+    pipe.batch(0, 0, [])
+    assert pipe.accounts() == (0, 0, 0, 0, 0, 0)
+
+
+def test_a_corrected_letter_goes_on_to_the_sink_once(pipe: Pipeline, tmp_path: Path) -> None:
+    pipe.batch(0, 0, [good(1), BAD])
+    corrected = tmp_path / "corrected.jsonl"
+    corrected.write_text('{"id":"flights-topic/0/1","payload":"{\\"carrier\\":\\"AA\\",\\"flight\\":2}"}\n')
+    onward = Onward("flights", pipe.compose, IcebergSink(pipe.sink))
+    replayer = Replayer("direct-flights", "flights", pipe.letters, pipe.decoder, pipe.events.reporter, onward)
+    for _ in range(2):
+        assert replayer(pipe.spark, ReplayRequest("direct-flights", (), str(corrected))) == 0
+    assert pipe.flights() == [1, 2]
+
+
+def test_ranges_follow_each_other() -> None:
+    before = OffsetRange({"0": 3}, {"0": 5})
+    assert OffsetRange({"0": 5}, {"0": 9}).follows(before)
+    assert OffsetRange({"0": 5, "1": 0}, {"0": 9, "1": 2}).follows(before)  # a partition was added
+    assert not OffsetRange({"0": 4}, {"0": 9}).follows(before)
+    assert not OffsetRange({"0": 6}, {"0": 9}).follows(before)
+    assert not OffsetRange({}, {"0": 9}).follows(before)  # the first batch of a checkpoint
+    assert not OffsetRange({"1": 5}, {"1": 9}).follows(before)
+    assert OffsetRange.parse(before.text()) == before
+    assert OffsetRange.of("t", None, {"t": {"0": 5}}) == OffsetRange({}, {"0": 5})
+    assert OffsetRange.of("t", None, None) is None
