@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.types import (
     BinaryType,
@@ -25,9 +25,10 @@ from etl.checkpoint import Checkpoint
 from etl.decode import Decoder, nullable
 from etl.envelope import POSITION_DIGITS
 from etl.errors import LossError
-from etl.settings import KafkaSource, LandSettings
+from etl.settings import KafkaSource, KinesisSource, LandSettings
 from etl.sinks.iceberg import Appended, Bound, IcebergSink, with_first_that_holds
-from etl.sources.kinesis_guard import KinesisGuard
+from etl.sources.kinesis_guard import KinesisGuard, Records
+from etl.sources.kinesis_tails import AGGREGATE
 
 MOST_READS = 3
 """How often a Kinesis batch is read in a row, when each time a part of it had to be read again."""
@@ -164,6 +165,26 @@ class Lander:
             Kinesis records are gone unread, or may be.
         """
         positions = self.guard.before(batch.sparkSession, batch_id) if self.guard else {}
+        for page in self.guard.passed_over() if self.guard else ():
+            self._land(self._passed_over(batch.sparkSession, page), batch_id, {})
+        self._land(batch, batch_id, positions)
+
+    def _passed_over(self, spark: SparkSession, records: Records) -> DataFrame:
+        if any(r["Data"].startswith(AGGREGATE) for r in records):
+            raise LossError(SPLIT_AGGREGATE)
+        rows = [
+            (bytearray(r["Data"]), r["PartitionKey"], r["SequenceNumber"], r["ApproximateArrivalTimestamp"])
+            for r in records
+        ]
+        source = self.settings.source
+        assert isinstance(source, KinesisSource), f"{self.settings.name}: only Kinesis has shards"
+        read = spark.createDataFrame(
+            rows,
+            "data BINARY, partitionKey STRING, sequenceNumber STRING, approximateArrivalTimestamp TIMESTAMP",
+        )
+        return envelope.from_kinesis(read.withColumn("streamName", F.lit(source.stream)), source.name)
+
+    def _land(self, batch: DataFrame, batch_id: int, positions: Mapping[str, str]) -> None:
         for _ in range(MOST_READS):
             begun = accounts.now()
             done = with_first_that_holds(

@@ -157,8 +157,10 @@ def _land(
         rows = kinesis.read(
             spark, source, engine=job.engine, endpoint=endpoint, begun=checkpoint.begun(spark)
         )
-        guard = KinesisGuard(source, checkpoint, table, kinesis.horizon(source, endpoint))
-        splits = engines.module(job.engine).SPLITS_AGGREGATES
+        engine = engines.module(job.engine)
+        tails = kinesis.tails(source, endpoint) if engine.PASSES_OVER_CLOSED_SHARDS else None
+        guard = KinesisGuard(source, checkpoint, table, kinesis.horizon(source, endpoint), tails)
+        splits = engine.SPLITS_AGGREGATES
     tables.ensure(spark, table, land.table_schema(rows.schema["_headers"], schema))
     handler = land.Lander(
         query, _decoder(query, schema), IcebergSink(table), checkpoint, report, guard, splits

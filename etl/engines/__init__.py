@@ -14,6 +14,9 @@ class EngineModule(Protocol):
 
     KINESIS_FORMAT: str
 
+    PASSES_OVER_CLOSED_SHARDS: bool
+    """Whether what is unread of a shard when it is found closed is never read."""
+
     SPLITS_AGGREGATES: bool
     """Whether a batch may end inside an aggregate of Kinesis' producer library, whose records have no number."""
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from etl.settings import KinesisSource
 
 KINESIS_FORMAT = "aws-kinesis"
+PASSES_OVER_CLOSED_SHARDS = True  # a shard that it finds closed counts as read to its end
 SPLITS_AGGREGATES = True  # its batches count records, not aggregates
 SHORTEST_FETCH_SECONDS = 10  # the connector refuses less
 

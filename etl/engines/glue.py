@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from etl.settings import KinesisSource
 
 KINESIS_FORMAT = "kinesis"
+PASSES_OVER_CLOSED_SHARDS = False  # closed shards are read to their end
 SPLITS_AGGREGATES = False  # what one call brought is handed over whole
 
 MOST_RECORDS_OF_A_CALL = 10_000

@@ -6,11 +6,17 @@ import dataclasses
 from collections.abc import Mapping
 
 from etl.engines import glue
-from etl.engines.glue import KINESIS_FORMAT, SPLITS_AGGREGATES
+from etl.engines.glue import KINESIS_FORMAT, PASSES_OVER_CLOSED_SHARDS, SPLITS_AGGREGATES
 from etl.errors import StartError
 from etl.settings import KinesisSource
 
-__all__ = ["KINESIS_FORMAT", "SPLITS_AGGREGATES", "credentials", "kinesis_options"]
+__all__ = [
+    "KINESIS_FORMAT",
+    "PASSES_OVER_CLOSED_SHARDS",
+    "SPLITS_AGGREGATES",
+    "credentials",
+    "kinesis_options",
+]
 
 
 def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -11,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from etl import engines, envelope
 from etl.errors import StartError
 from etl.settings import Engine, KinesisSource
-from etl.sources.kinesis_guard import Horizon
+from etl.sources import kinesis_tails
+from etl.sources.kinesis_guard import Horizon, Positions, Records
 
 
 def read(
@@ -91,6 +93,33 @@ def horizon(source: KinesisSource, endpoint: str | None, *, client: Any = None) 
         return None
 
     return oldest
+
+
+def tails(
+    source: KinesisSource, endpoint: str | None, *, client: Any = None
+) -> Callable[[Positions, Positions], Iterator[Records]]:
+    """Read closed shards that a connector passes over, by the Kinesis API.
+
+    Parameters
+    ----------
+    source, endpoint, client
+        As for :func:`horizon`.
+
+    Returns
+    -------
+    callable
+        Of the positions at which the batch before and the batch at hand begin; gives pages of records.
+    """
+
+    def read_on(before: Positions, here: Positions) -> Iterator[Records]:
+        if not before.shards and source.start == "latest":
+            return
+        kinesis = client or _client(source, endpoint)
+        shards = kinesis_tails.list_shards(kinesis, source.stream)
+        for tail in kinesis_tails.unread_tails(shards, before, here):
+            yield from kinesis_tails.pages(kinesis, source.stream, tail)
+
+    return read_on
 
 
 def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSource:

@@ -7,9 +7,9 @@ tells where this and other habits of theirs can lose records, and what is done a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import Column, SparkSession
@@ -28,8 +28,14 @@ SLACK = timedelta(seconds=10)
 TRIM_MARGIN = timedelta(minutes=10)
 """Records are taken for trimmed this much before their time: a check takes a while, and clocks differ."""
 
+CLOCKS = timedelta(minutes=10)
+"""Most that the clocks of a driver and of the checkpoint's file system are taken to differ."""
+
 Horizon = Callable[[str], str | None]
 """Shard id to the sequence number of the oldest record that the shard still has; None for no record."""
+
+Records = Sequence[Mapping[str, Any]]
+"""Records as boto3 gives them: ``Data``, ``PartitionKey``, ``SequenceNumber``, ``ApproximateArrivalTimestamp``."""
 
 _AFTER, _ENDED = "AFTER_SEQUENCE_NUMBER", "SHARD_END"
 
@@ -68,9 +74,17 @@ class Positions:
             frozenset(k for k, v in shards.items() if v["iteratorType"] == _ENDED),
         )
 
+    @property
+    def reading(self) -> frozenset[str]:
+        """Shards that the batch reads."""
+        return self.shards - self.ended
+
     def moved_since(self, earlier: Positions) -> Mapping[str, str]:
         """Shards that were read further since, with the last record of each."""
         return {k: v for k, v in self.read.items() if earlier.read.get(k) != v}
+
+
+_NOWHERE = Positions.of(None)
 
 
 @dataclass
@@ -87,6 +101,9 @@ class KinesisGuard:
         Where it lands.
     horizon
         Asks the stream; None where it cannot be asked.
+    tails
+        Reads what the connector passes over between two entries of the offset log; None where it does
+        not pass over anything.
     oldest
         Arrival of the oldest record of the last batch of this run.
     """
@@ -95,8 +112,10 @@ class KinesisGuard:
     checkpoint: Checkpoint
     table: Table
     horizon: Horizon | None = None
+    tails: Callable[[Positions, Positions], Iterator[Records]] | None = None
     oldest: datetime | None = field(default=None)
     _batch: int | None = field(default=None)
+    _entries: tuple[Positions, Positions] = field(default=(_NOWHERE, _NOWHERE))
 
     def bounds(self, begun: datetime) -> Iterator[Bound]:
         """Where in the table a record of the batch can be, from the tightest bound to none.
@@ -130,7 +149,9 @@ class KinesisGuard:
             Records were trimmed unread, or the batch begins after a record that is not in the table.
         """
         here = Positions.of(self.checkpoint.end_of(spark, batch_id))
-        moved = here.moved_since(Positions.of(self.checkpoint.start_of(spark, batch_id)))
+        earlier = Positions.of(self.checkpoint.start_of(spark, batch_id))
+        moved = here.moved_since(earlier)
+        self._entries = (earlier, here)
         first_of_run = self._batch is None
         self._batch = batch_id
         kept = timedelta(seconds=self.source.retention_seconds) - TRIM_MARGIN
@@ -139,11 +160,16 @@ class KinesisGuard:
             recent = committed is not None and accounts.now() - committed < kept
             # A shard at whose end the last batch stood has lost nothing, if that is not too long ago.
             self._check_horizon(moved if recent else here.read)
-            self._check_landed(spark, moved)
+            self._check_landed(spark, batch_id, moved)
             return {}
         if self.oldest is not None and accounts.now() - self.oldest > kept:
             self._check_horizon(here.read)
         return moved
+
+    def passed_over(self) -> Iterator[Records]:
+        """Records of closed shards that the connector will not hand over, after :meth:`before`."""
+        if self.tails is not None and self._entries[0].reading != self._entries[1].reading:
+            yield from self.tails(*self._entries)
 
     def held(self, positions: Mapping[str, str]) -> Column | None:
         """Count, over the rows that the look-up reads, how many of these positions are there."""
@@ -169,16 +195,27 @@ class KinesisGuard:
         record = f"{self.source.stream}/{position}"
         return record, f"{record}/1"
 
-    def _check_landed(self, spark: SparkSession, positions: Mapping[str, str]) -> None:
+    def _check_landed(self, spark: SparkSession, batch_id: int, positions: Mapping[str, str]) -> None:
+        """At the start of a run: what the last batch read last must be there; its arrival bounds the look-up."""
         if not positions:
             return
         rows = spark.table(str(self.table)).where(F.col("_source") == self.source.name)
-        # Files know the least and the greatest position in them, so this opens those of the last batch.
-        found = rows.where(F.col("_position").isin(sorted(positions.values()))).select("_position").distinct()
-        held = {row["_position"] for row in found.collect()}
-        missing = {k: v for k, v in positions.items() if v not in held}
-        if missing:
-            raise self._not_landed(missing)
+        found = rows.where(F.col("_position").isin(sorted(positions.values())))
+        # Rows of the last batch were landed after the batch before was committed, and files know when theirs
+        # were. Only what another checkpoint landed long ago is looked for in the whole table.
+        earlier = self.checkpoint.committed_at(spark, batch_id - 2) if batch_id > 1 else None
+        recent = [] if earlier is None else [found.where(F.col("_landed_at") >= F.lit(earlier - CLOCKS))]
+        missing = dict(positions)
+        for looked_up in (*recent, found):
+            landed = (
+                looked_up.groupBy("_position").agg(F.expr("min(unix_micros(_arrived_at)) AS at")).collect()
+            )
+            held = {row["_position"]: row["at"] for row in landed}
+            missing = {k: v for k, v in positions.items() if v not in held}
+            if not missing:
+                self.oldest = datetime.fromtimestamp(min(held.values()) / 1e6, tz=UTC)
+                return
+        raise self._not_landed(missing)
 
     def _not_landed(self, positions: Mapping[str, str]) -> LossError:
         listed = ", ".join(f"{shard} after {position}" for shard, position in sorted(positions.items()))

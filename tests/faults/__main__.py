@@ -62,7 +62,9 @@ def play(name: str, *, seed: int, records: int, kinesis: Kinesalite, home: Path)
     round_ = ROUNDS[name]
     choose = random.Random(zlib.crc32(f"{name} {seed}".encode()))  # noqa: S311 - repeatable on purpose
     stream = f"{name.replace('_', '-')}-{seed}"
-    stage = Stage(kinesis, home / name, stream, choose, dict(round_.settings), round_.trigger_seconds)
+    stage = Stage(
+        kinesis, home / name, stream, choose, dict(round_.settings), round_.trigger_seconds, round_.prelude
+    )
     begun, stalled = time.monotonic(), ""
     try:
         stage.create_stream(round_.shards)

@@ -46,6 +46,8 @@ class Stage:
         Folder of this round.
     settings
         Of the land query's source, in place of the defaults.
+    prelude
+        Python that the entry script begins with.
     """
 
     kinesis: Kinesalite
@@ -54,6 +56,7 @@ class Stage:
     choose: random.Random
     settings: dict[str, Any] = field(default_factory=dict)
     trigger_seconds: float = 0.5
+    prelude: str = ""
     runs: list[Process] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -117,7 +120,8 @@ class Stage:
         properties = self.home / "spark.properties"
         properties.write_text("".join(f"{k} {v}\n" for k, v in self._spark_settings().items()))
         entry = self.home / "main.py"
-        shutil.copyfile(ROOT / "etl" / "main.py", entry)
+        text = (ROOT / "etl" / "main.py").read_text()
+        entry.write_text(text.replace("import signal\n", f"import signal\n{self.prelude}", 1))
         command: list[str | Path] = [
             spark_home() / "bin" / "spark-submit", "--properties-file", properties, entry,
             "--launch-document", document.as_uri(), "--bind", f"kinesis.endpoint={self.kinesis.endpoint}",
@@ -160,6 +164,11 @@ class Stage:
             f"{catalog}.warehouse": f"file://{self.home}/lake",
             f"{catalog}.cache-enabled": "false",
         }
+
+    def last_positions(self) -> Path:
+        """Folder of the connector's own files: how far each shard was read in the last batch."""
+        commits = self.home / "checkpoints" / "land" / "sources" / "0" / "shard-commit"
+        return max(commits.iterdir(), key=lambda path: int(path.name))
 
     @property
     def job(self) -> Process:

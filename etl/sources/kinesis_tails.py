@@ -1,0 +1,116 @@
+"""Records of closed shards that a connector passes over, read by the Kinesis API.
+
+The connector of EMR Serverless takes a shard that it finds closed for a shard that was read to its end
+(``docs/kinesis.md``). What it had not read by then, and all of a shard that opened and
+closed between two looks, would be lost. A closed shard takes no more records, so that what is left of it
+can be read by anyone at any time, and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from etl.sources.kinesis_guard import Positions
+
+PAGE = 10_000
+"""Most records of one GetRecords call (Kinesis service limit); it ends at 10 MiB too."""
+
+AGGREGATE = bytes.fromhex("f3899ac2")
+"""How an aggregate of Kinesis' producer library begins; the API hands it over as it is."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A shard as ``ListShards`` tells."""
+
+    id: str
+    parents: tuple[str, ...]
+    closed: bool
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The rest of a closed shard, after a record or (None) from its beginning."""
+
+    shard: str
+    after: str | None
+
+
+def unread_tails(shards: Iterable[Shard], before: Positions, here: Positions) -> list[Tail]:
+    """Find closed shards that the connector no longer reads, and of which a part may be unread.
+
+    Parameters
+    ----------
+    shards
+        All of the stream, open and closed.
+    before, here
+        Where the batch before and the batch at hand begin. A shard that is in neither was read to its end
+        long ago, unless it descends from one of the batch before, or there was none.
+
+    Returns
+    -------
+    list of Tail
+        Parents first. What the batch before did read of them is in them too.
+    """
+    by_id = {s.id: s for s in shards}
+
+    def recent(shard: str) -> bool:
+        if not before.shards or shard in before.shards:
+            return True
+        return any(recent(p) for p in by_id[shard].parents if p in by_id)
+
+    return [
+        Tail(s.id, before.read.get(s.id))
+        for s in sorted(by_id.values(), key=lambda s: s.id)
+        if s.closed and s.id not in here.reading and s.id not in before.ended and recent(s.id)
+    ]
+
+
+def list_shards(client: Any, stream: str) -> list[Shard]:
+    """List a stream's shards.
+
+    Parameters
+    ----------
+    client
+        A boto3 ``kinesis`` client.
+    stream
+        Its own name.
+    """
+    found = []
+    for page in client.get_paginator("list_shards").paginate(StreamName=stream):
+        for shard in page["Shards"]:
+            parents = (shard.get("ParentShardId"), shard.get("AdjacentParentShardId"))
+            closed = "EndingSequenceNumber" in shard["SequenceNumberRange"]
+            found.append(Shard(shard["ShardId"], tuple(filter(None, parents)), closed))
+    return found
+
+
+def pages(client: Any, stream: str, tail: Tail) -> Iterator[Sequence[Any]]:
+    """Read a tail, a call at a time.
+
+    Parameters
+    ----------
+    client, stream
+        As for :func:`list_shards`.
+    tail
+        Of a closed shard: it has an end.
+
+    Yields
+    ------
+    sequence
+        Records of boto3, never none.
+    """
+    kind = "TRIM_HORIZON" if tail.after is None else "AFTER_SEQUENCE_NUMBER"
+    place = {} if tail.after is None else {"StartingSequenceNumber": tail.after}
+    iterator = client.get_shard_iterator(
+        StreamName=stream, ShardId=tail.shard, ShardIteratorType=kind, **place
+    )["ShardIterator"]
+    while iterator:
+        answer = client.get_records(ShardIterator=iterator, Limit=PAGE)
+        if answer["Records"]:
+            yield answer["Records"]
+        elif not answer["MillisBehindLatest"]:
+            return
+        iterator = answer.get("NextShardIterator")

@@ -1,0 +1,202 @@
+"""What looking a batch's records up costs as the landing table grows: nothing, if the bounds prune.
+
+``python -m tests.performance.dedup --rows 1000000 10000000 100000000``. Tables of these sizes are filled
+as landing does it, in the order of arrival, at 1,000 records a second up to now; they are
+kept for the next run. Then batches of new records land in each table, turn about, in one
+session, so that what else the machine does falls on all of them; the figures to trust
+are ratios of a round.
+
+append
+    The same batch into a table that is new each time: nothing to look up.
+next
+    A batch of a running query: what arrived since the oldest record of the batch before is looked at.
+first
+    The first batch of a run: bounded by the arrival of what the last batch before it read.
+retention
+    The same without that: all that the stream may still hold, 24 hours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import itertools
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from rich.console import Console
+
+from etl import land, tables
+from etl.accounts import Reporter
+from etl.checkpoint import Checkpoint
+from etl.decode import JsonDecoder, parse_schema
+from etl.envelope import COLUMNS, HEADERS
+from etl.settings import KinesisSource, LandSettings
+from etl.sinks.iceberg import IcebergSink
+from etl.sources.kinesis_guard import KinesisGuard
+from etl.tables import Table
+from millrace.sandbox.process import RUN
+from tests.performance import core
+
+HOME = RUN / "bench-dedup"
+PER_SECOND = 1_000
+PER_FILE = 100_000
+"""Rows of a file: a day of batches, compacted to ten megabytes or so."""
+
+FILES_PER_COMMIT = 50
+SOURCE = KinesisSource("kinesis", "events", "events", "us-east-1", "earliest", 10_000, 1.0, 86_400)
+DDL = "n BIGINT NOT NULL, text STRING"
+CASES = ("append", "next", "first", "retention")
+
+
+def envelope_rows(spark: SparkSession, first: int, count: int, arrived: datetime, tasks: int) -> DataFrame:
+    """Records in the order of their arrival, a thousand a second from a moment on."""
+    number = F.col("id") + first
+    since = F.col("id") * (1_000_000 // PER_SECOND) + int(arrived.timestamp() * 1e6)
+    sequence = F.lpad(number.cast("string"), 56, "4968042419681332793507059317107")
+    return spark.range(0, count, 1, tasks).select(
+        F.concat_ws("/", F.lit(SOURCE.stream), sequence).alias("_id"),
+        F.lit(SOURCE.name).alias("_source"),
+        F.lit(None).cast("string").alias("_shard"),
+        sequence.alias("_position"),
+        F.substring(F.md5(number.cast("string")), 1, 8).cast("binary").alias("_key"),
+        F.lit(None).cast(HEADERS).alias("_headers"),
+        F.timestamp_micros(since).alias("_arrived_at"),
+        F.to_json(F.struct(number.alias("n"), F.lit("departed").alias("text")))
+        .cast("binary")
+        .alias("payload"),
+    )
+
+
+@dataclass
+class Bench:
+    """Where the batches land, and how far each table has got."""
+
+    spark: SparkSession
+    now: datetime
+    per_batch: int
+    next_number: int
+
+    def lander(self, table: Table, guard: KinesisGuard) -> land.Lander:
+        schema = parse_schema(self.spark, DDL, "bench")
+        headers = self.spark.createDataFrame([], f"_headers {HEADERS}").schema["_headers"]
+        tables.ensure(self.spark, table, land.table_schema(headers, schema))
+        query = LandSettings("land", "land", SOURCE, "json", DDL, (), str(table), 1.0, None)
+        log = Checkpoint(str(HOME / "none"))
+        report = Reporter("bench", io.StringIO())
+        return land.Lander(query, JsonDecoder(schema), IcebergSink(table), log, report, guard)
+
+    def fill(self, table: Table, rows: int) -> None:
+        """Fill a table up to now, unless it was filled before."""
+        write = self.lander(table, self.guard(table))
+        if self.spark.table(str(table)).limit(1).count():
+            return
+        step = PER_FILE * FILES_PER_COMMIT
+        begun = self.now - timedelta(seconds=rows / PER_SECOND)
+        for first in range(0, rows, step):
+            count = min(step, rows - first)
+            arrived = begun + timedelta(seconds=first / PER_SECOND)
+            records = envelope_rows(self.spark, first, count, arrived, max(1, count // PER_FILE))
+            landed = records.select(
+                *COLUMNS,
+                F.xxhash64("payload").alias("_hash"),
+                F.col("_arrived_at").alias("_landed_at"),
+                F.from_json(F.col("payload").cast("string"), write.decoder.schema).alias("r"),
+            ).select(*COLUMNS, "_hash", "_landed_at", "r.*")
+            whole = landed.select(
+                "*",
+                F.lit(None).cast("binary").alias("_bytes"),
+                *(F.lit(None).cast("string").alias(c) for c in ("_stage", "_error")),
+            )
+            whole.writeTo(str(table)).append()
+
+    def guard(self, table: Table, oldest: datetime | None = None) -> KinesisGuard:
+        return KinesisGuard(SOURCE, Checkpoint(str(HOME / "none")), table, oldest=oldest)
+
+    def land(self, case: str, table: Table) -> float:
+        """Land one batch of records that have just arrived; give the seconds."""
+        self.next_number += self.per_batch
+        # What has arrived in the ten seconds since the batch before.
+        self.now += timedelta(seconds=self.per_batch / PER_SECOND)
+        arrived = self.now - timedelta(seconds=self.per_batch / PER_SECOND)
+        batch = envelope_rows(self.spark, self.next_number, self.per_batch, arrived, 2)
+        # The batch before began ten seconds earlier; its oldest record had waited for a moment.
+        oldest = {"next": arrived - timedelta(seconds=11), "first": arrived - timedelta(seconds=11)}.get(case)
+        write = self.lander(table, self.guard(table, oldest))
+        begun = time.monotonic()
+        write(batch, 0)
+        return time.monotonic() - begun
+
+
+def table_of(rows: int) -> Table:
+    return Table("lake", "bench", f"landed_{rows}")
+
+
+def round_of(bench: Bench, sizes: Sequence[int], cases: Sequence[str], number: int) -> dict[str, float]:
+    """Every case on every table, once; from another one on in each round."""
+    turns = [("append", 0), *itertools.product(cases, sizes)]
+    turns = turns[number % len(turns) :] + turns[: number % len(turns)]
+    seconds: dict[str, float] = {}
+    for case, rows in turns:
+        table = table_of(rows) if rows else Table("lake", "bench", "empty")
+        seconds[f"{case} {rows:,}" if rows else case] = bench.land(case, table)
+        if not rows:
+            bench.spark.sql(f"DROP TABLE {table} PURGE")
+    return seconds
+
+
+def report(console: Console, rounds: Sequence[Mapping[str, float]]) -> None:
+    """Print seconds and ratios, with intervals."""
+    console.print("\nseconds of a batch: median [95 % interval]; against a batch with nothing to look up")
+    for name in sorted(rounds[0], key=lambda n: (CASES.index(n.split()[0]), len(n), n)):
+        median, low, high = core.interval([r[name] for r in rounds])
+        ratio, least, most = core.interval([r[name] / r["append"] for r in rounds])
+        console.print(
+            f"  {name:22} {median:6.2f} [{low:.2f}, {high:.2f}]   {ratio:5.2f} [{least:.2f}, {most:.2f}]"
+        )
+    sizes = sorted({int(n.split()[1].replace(",", "")) for n in rounds[0] if " " in n})
+    console.print("\nagainst the same on the smallest table")
+    for case, rows in itertools.product(CASES[1:], sizes[1:]):
+        if f"{case} {rows:,}" in rounds[0]:
+            each = [r[f"{case} {rows:,}"] / r[f"{case} {sizes[0]:,}"] for r in rounds]
+            ratio, least, most = core.interval(each)
+            console.print(f"  {case:10} {rows:12,} {ratio:5.2f} [{least:.2f}, {most:.2f}]")
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="tests.performance.dedup", description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, nargs="+", default=[10**6, 10**7, 10**8])
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--per-batch", type=int, default=10_000)
+    parser.add_argument("--cases", nargs="+", choices=CASES[1:], default=["next"])
+    parser.add_argument("--drop", action="store_true", help="remove the tables afterwards")
+    given = parser.parse_args(arguments)
+    console = Console(width=120, highlight=False)
+    core.HOME = HOME
+    HOME.mkdir(parents=True, exist_ok=True)
+    with core.spark_session(2) as spark:
+        bench = Bench(spark, datetime.now(UTC), given.per_batch, 2 * max(given.rows))
+        for rows in given.rows:
+            begun = time.monotonic()
+            bench.fill(table_of(rows), rows)
+            files = spark.table(f"{table_of(rows)}.files").count()
+            console.print(f"{rows:,} rows in {files:,} files, there after {time.monotonic() - begun:.0f} s")
+        rounds = []
+        for number in range(given.rounds + 2):
+            rounds.append(round_of(bench, given.rows, given.cases, number))
+            told = ", ".join(f"{n} {s:.2f}" for n, s in sorted(rounds[-1].items()))
+            console.print(f"{'warm-up' if number < 2 else f'round {number - 1}'}: {told}")
+        report(console, rounds[2:])
+    if given.drop:
+        shutil.rmtree(HOME)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

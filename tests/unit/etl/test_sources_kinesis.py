@@ -1,0 +1,111 @@
+"""What the core asks of a Kinesis stream beside its connector."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from etl.settings import KinesisSource
+from etl.sources import kinesis
+from etl.sources.kinesis_guard import Positions
+from etl.sources.kinesis_tails import Shard, Tail, unread_tails
+
+SOURCE = KinesisSource("kinesis", "flights", "flights", "us-east-1", "earliest", 100, 1.0, 86_400)
+
+
+def positions(**shards: str | None) -> Positions:
+    """Shards by letter: a number (read so far), ``END``, or None (from its beginning)."""
+    kinds = {None: "TRIM_HORIZON", "END": "SHARD_END"}
+    entry = {
+        shard: {
+            "iteratorType": kinds.get(at, "AFTER_SEQUENCE_NUMBER"),
+            "iteratorPosition": "" if at in kinds else at,
+        }
+        for shard, at in shards.items()
+    }
+    return Positions.of({"metadata": {"streamName": "flights", "batchId": "1"}, **entry})
+
+
+def test_an_entry_of_the_offset_log() -> None:
+    found = positions(a="12", b="END", c=None)
+    assert (found.shards, found.read, found.ended) == (frozenset("abc"), {"a": "12"}, frozenset("b"))
+    assert Positions.of(None) == Positions(frozenset(), {}, frozenset())
+    assert positions(a="12", b="7", c="1").moved_since(positions(a="12", b="6")) == {"b": "7", "c": "1"}
+
+
+def shards(*specs: str) -> list[Shard]:
+    """``c!<ab``: shard c, closed, of the parents a and b."""
+    made = []
+    for spec in specs:
+        name, _, parents = spec.partition("<")
+        made.append(Shard(name.rstrip("!"), tuple(parents), name.endswith("!")))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("stream", "before", "here", "wanted"),
+    [
+        # Nothing is closed, or what is closed is being read on, or was read to its end.
+        (shards("a", "b"), positions(a="1", b="2"), positions(a="3", b="2"), []),
+        (shards("a!", "b<a"), positions(a="1"), positions(a="2", b=None), []),
+        (shards("a!", "b<a"), positions(a="END"), positions(b=None), []),
+        (shards("a!", "b<a"), positions(a="5"), positions(a="END", b=None), [Tail("a", "5")]),
+        # A shard was split, and dropped with a part of it unread; or it had not been read at all.
+        (shards("a!", "b<a", "c<a"), positions(a="5"), positions(b=None, c=None), [Tail("a", "5")]),
+        (shards("a!", "b<a", "c<a"), positions(a=None), positions(b=None, c=None), [Tail("a", None)]),
+        # Two were merged.
+        (shards("a!", "b!", "c<ab"), positions(a="5", b="6"), positions(c=None), [Tail("a", "5"), Tail("b", "6")]),
+        # Children opened and closed unseen.
+        (
+            shards("a!", "b!<a", "c<a", "d<b"),
+            positions(a="5"),
+            positions(c=None, d=None),
+            [Tail("a", "5"), Tail("b", None)],
+        ),
+        # Ancestors of what was read are no business of this batch.
+        (shards("a!", "b!<a", "c<b"), positions(b="5"), positions(c=None), [Tail("b", "5")]),
+        (shards("a!", "b<a", "z"), positions(b="5"), positions(b="5", z=None), []),
+        # The first batch begins at the beginning, where there are closed shards already.
+        (shards("a!", "b<a"), positions(), positions(b=None), [Tail("a", None)]),
+    ],
+)  # fmt: skip
+def test_tails_that_a_connector_passes_over(
+    stream: list[Shard], before: Positions, here: Positions, wanted: list[Tail]
+) -> None:
+    assert unread_tails(stream, before, here) == wanted
+
+
+@pytest.fixture
+def client() -> Iterator[Any]:
+    with mock_aws():
+        made = boto3.client("kinesis", "us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
+        made.create_stream(StreamName="flights", ShardCount=1)
+        yield made
+
+
+def put(client: Any, *payloads: bytes) -> list[str]:
+    return [
+        client.put_record(StreamName="flights", Data=p, PartitionKey="k")["SequenceNumber"] for p in payloads
+    ]
+
+
+def test_the_horizon_of_a_shard(client: Any) -> None:
+    oldest = kinesis.horizon(SOURCE, None, client=client)
+    assert oldest("shardId-000000000000") is None
+    first, _ = put(client, b"1", b"2")
+    assert oldest("shardId-000000000000") == first
+    assert oldest("shardId-000000000099") is None
+
+
+def test_a_query_that_begins_at_the_latest_record_reads_no_tails_at_first(client: Any) -> None:
+    put(client, b"1")
+    client.split_shard(
+        StreamName="flights", ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**127)
+    )
+    latest = dataclasses.replace(SOURCE, start="latest")
+    assert list(kinesis.tails(latest, None, client=client)(positions(), positions(x=None))) == []
