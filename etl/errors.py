@@ -17,6 +17,10 @@ class StartError(Exception):
     """A job that must not start: its configuration, code or tables do not fit. Exit status 2."""
 
 
+class ReopenError(Exception):
+    """A query must be started anew with other limits; nothing has failed."""
+
+
 class LossError(Exception):
     """Records of a source are gone unread, or may be: names the source and the positions."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +19,7 @@ from etl.enrich import ReferenceTable
 from etl.errors import StartError
 from etl.redact import Redacting
 from etl.replay import Replayer
-from etl.settings import DeriveSettings, DirectSettings, JobSettings, KafkaSource, LandSettings
+from etl.settings import DeriveSettings, DirectSettings, JobSettings, KafkaSource, KinesisSource, LandSettings
 from etl.sinks.iceberg import IcebergSink
 from etl.sources import kafka, kinesis
 from etl.sources.kinesis_guard import KinesisGuard
@@ -149,23 +149,46 @@ def _land(
     checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
     table = Table.of(job.catalog, query.table)
     guard: KinesisGuard | None = None
+    reopen: Callable[[], DataFrame] | None = None
     splits = False
     if isinstance(source, KafkaSource):
         rows = _topic(spark, job, query.name, source, binds, query.repartition)
     else:
-        endpoint = binds.get("kinesis.endpoint")
-        rows = kinesis.read(
-            spark, source, engine=job.engine, endpoint=endpoint, begun=checkpoint.begun(spark)
-        )
-        engine = engines.module(job.engine)
-        tails = kinesis.tails(source, endpoint) if engine.PASSES_OVER_CLOSED_SHARDS else None
-        guard = KinesisGuard(source, checkpoint, table, kinesis.horizon(source, endpoint), tails)
-        splits = engine.SPLITS_AGGREGATES
+        guard, reopen = _stream(spark, job, source, checkpoint, table, binds.get("kinesis.endpoint"))
+        rows = reopen()
+        splits = engines.module(job.engine).SPLITS_AGGREGATES
     tables.ensure(spark, table, land.table_schema(rows.schema["_headers"], schema))
     handler = land.Lander(
         query, _decoder(query, schema), IcebergSink(table), checkpoint, report, guard, splits
     )
-    return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds)
+    return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds, reopen)
+
+
+def _stream(
+    spark: SparkSession,
+    job: JobSettings,
+    source: KinesisSource,
+    checkpoint: Checkpoint,
+    table: Table,
+    endpoint: str | None,
+) -> tuple[KinesisGuard, Callable[[], DataFrame]]:
+    """What guards a stream, and what opens it, with limits for the shards that it has at that moment."""
+
+    def count_shards() -> int:
+        return kinesis.open_shards(source, endpoint)
+
+    tails = kinesis.tails(source, endpoint) if engines.module(job.engine).PASSES_OVER_CLOSED_SHARDS else None
+    guard = KinesisGuard(source, checkpoint, table, kinesis.horizon(source, endpoint), tails)
+
+    def opened() -> DataFrame:
+        read = source
+        if source.records_per_batch is not None:
+            guard.count_shards, guard.shards = count_shards, count_shards()
+            read = kinesis.shared_out(source, guard.shards)
+        begun = checkpoint.begun(spark)
+        return kinesis.read(spark, read, engine=job.engine, endpoint=endpoint, begun=begun)
+
+    return guard, opened
 
 
 def _topic(

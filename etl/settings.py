@@ -27,7 +27,7 @@ class KinesisSource:
     start
         Where a query without a checkpoint begins.
     records_per_shard
-        Limit for one shard and batch.
+        Limit for one shard and batch, with as many shards as the plan has.
     fetch_seconds
         Longest time one batch reads from one shard.
     retention_seconds
@@ -36,6 +36,9 @@ class KinesisSource:
         Name of the query's own fan-out consumer; ``None`` shares what a shard gives all readers.
     role
         ARN of the role that is taken to read a stream of another account.
+    records_per_batch
+        Limit for a batch, shared out among the shards that the stream has when the job runs; ``None``
+        leaves ``records_per_shard`` as it is.
     """
 
     kind: Literal["kinesis"]
@@ -48,6 +51,7 @@ class KinesisSource:
     retention_seconds: int
     consumer: str | None = None
     role: str | None = None
+    records_per_batch: int | None = None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.accounts import Reporter
+from etl.errors import ReopenError
 from etl.metrics import ages
 from etl.metrics.feed import SparkFeed
 from etl.metrics.monitor import Monitor
@@ -38,13 +39,21 @@ class StopRequestedError(Exception):
 
 @dataclass(frozen=True)
 class Query:
-    """A query ready to be started."""
+    """A query ready to be started.
+
+    Attributes
+    ----------
+    reopen
+        Opens the source again, with limits for what it is then, when the handler asks for that by
+        :class:`etl.errors.ReopenError`.
+    """
 
     name: str
     rows: DataFrame
     handle: BatchHandler
     checkpoint: str
     trigger_seconds: float
+    reopen: Callable[[], DataFrame] | None = None
 
 
 @dataclass
@@ -53,6 +62,7 @@ class _Running:
     handle: BatchHandler
     stopping: threading.Event
     query: StreamingQuery | None = None
+    spec: Query | None = None
     error: BaseException | None = None
     failed_batch: int | None = None
 
@@ -122,7 +132,7 @@ class Supervisor:
         failed = False
         try:
             for query in queries:
-                one = _Running(query.name, query.handle, self._stopping)
+                one = _Running(query.name, query.handle, self._stopping, spec=query)
                 try:
                     one.query = self._start(query, one)
                 except (CapturedException, Py4JJavaError) as error:
@@ -159,10 +169,13 @@ class Supervisor:
             for one in list(running):
                 assert one.query is not None
                 if not one.query.isActive:
+                    if isinstance(one.error, ReopenError) and self._reopen(one):
+                        continue
                     running.remove(one)
                     one.error = one.error or one.query.exception()
                     stopped = isinstance(one.error, StopRequestedError) or (
-                        self._stopping.is_set() and "StopRequestedError" in str(one.error)
+                        self._stopping.is_set()
+                        and (isinstance(one.error, ReopenError) or "StopRequestedError" in str(one.error))
                     )
                     if one.error is not None and not stopped:
                         failed = self._fail(one)
@@ -170,6 +183,22 @@ class Supervisor:
                     one.query.stop()
             time.sleep(POLL_SECONDS)
         return failed
+
+    def _reopen(self, one: _Running) -> bool:
+        """Start a query anew on its checkpoint; its batch at hand is planned, not landed, and comes again."""
+        assert one.spec is not None
+        if one.spec.reopen is None or self._stopping.is_set():
+            return False
+        self.report.emit("reopened", query=one.name, why=str(one.error))
+        one.error = one.failed_batch = None
+        try:
+            one.query = self._start(replace(one.spec, rows=one.spec.reopen()), one)
+        except (CapturedException, Py4JJavaError) as error:
+            one.error = error
+            return False
+        if self.monitor is not None:
+            self.monitor.watch(one.name, SparkFeed(self.spark, one.query))
+        return True
 
     def _fail(self, one: _Running) -> bool:
         assert one.error is not None

@@ -149,6 +149,7 @@ def _source(
             if isinstance(query, LandQuery) and query.fan_out
             else None,
             "role": stream.read_role,
+            "records_per_batch": None if plan.records_per_batch is None else plan.records_per_batch.value,
         }
     assert plan.records_per_batch is not None, f"{plan.name}: no limit for a batch in the plan"
     return shared | {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -52,6 +53,33 @@ def read(
     options = module.kinesis_options(source, endpoint) | module.credentials(os.environ)
     records = spark.readStream.format(module.KINESIS_FORMAT).options(**options).load()
     return envelope.from_kinesis(records, source.name)
+
+
+def open_shards(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> int:
+    """Count the shards that take records now.
+
+    Parameters
+    ----------
+    source, endpoint, client
+        As for :func:`horizon`.
+    """
+    kinesis = client or _client(source, endpoint)
+    return sum(not shard.closed for shard in kinesis_tails.list_shards(kinesis, source.stream))
+
+
+def shared_out(source: KinesisSource, shards: int) -> KinesisSource:
+    """Give each shard its part of a batch, rounded up; all as it was where no limit of a batch is given.
+
+    Parameters
+    ----------
+    source
+        What to read.
+    shards
+        That are open.
+    """
+    if source.records_per_batch is None:
+        return source
+    return dataclasses.replace(source, records_per_shard=math.ceil(source.records_per_batch / max(1, shards)))
 
 
 def horizon(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> Horizon:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 
 from etl import accounts
 from etl.checkpoint import Checkpoint
-from etl.errors import LossError
+from etl.errors import LossError, ReopenError
 from etl.settings import KinesisSource
 from etl.sinks.iceberg import EVERYTHING, Bound
 from etl.tables import Table
@@ -104,6 +104,10 @@ class KinesisGuard:
     tails
         Reads what the connector passes over between two entries of the offset log; None where it does
         not pass over anything.
+    shards
+        Open shards for which the query's limits were worked out.
+    count_shards
+        Counts them again; None where the limits stay as they are.
     oldest
         Arrival of the oldest record of the last batch of this run.
     """
@@ -113,6 +117,8 @@ class KinesisGuard:
     table: Table
     horizon: Horizon | None = None
     tails: Callable[[Positions, Positions], Iterator[Records]] | None = None
+    shards: int | None = None
+    count_shards: Callable[[], int] | None = None
     oldest: datetime | None = field(default=None)
     _batch: int | None = field(default=None)
     _entries: tuple[Positions, Positions] = field(default=(_NOWHERE, _NOWHERE))
@@ -147,11 +153,14 @@ class KinesisGuard:
         ------
         LossError
             Records were trimmed unread, or the batch begins after a record that is not in the table.
+        ReopenError
+            The stream has another number of shards than the limits were worked out for.
         """
         here = Positions.of(self.checkpoint.end_of(spark, batch_id))
         earlier = Positions.of(self.checkpoint.start_of(spark, batch_id))
         moved = here.moved_since(earlier)
         self._entries = (earlier, here)
+        self._check_limits()
         first_of_run = self._batch is None
         self._batch = batch_id
         kept = timedelta(seconds=self.source.retention_seconds) - TRIM_MARGIN
@@ -170,6 +179,15 @@ class KinesisGuard:
         """Records of closed shards that the connector will not hand over, after :meth:`before`."""
         if self.tails is not None and self._entries[0].reading != self._entries[1].reading:
             yield from self.tails(*self._entries)
+
+    def _check_limits(self) -> None:
+        """Of a reshard the offset log tells: only then is the stream asked."""
+        before, here = self._entries
+        if self.count_shards is None or not before.shards or before.reading == here.reading:
+            return
+        count = self.count_shards()
+        if count != self.shards:
+            raise ReopenError(f"stream {self.source.stream} has {count} shards now, and had {self.shards}")
 
     def held(self, positions: Mapping[str, str]) -> Column | None:
         """Count, over the rows that the look-up reads, how many of these positions are there."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.faults.feed import send_aggregate
-from tests.faults.stage import Stage
+from tests.faults.stage import Stage, StalledError
 
 Story = Callable[[Stage, int], None]
 
@@ -336,6 +336,25 @@ def closed_shards_passed_over(stage: Stage, records: int) -> None:
     stage.until_complete()
 
 
+def limits_follow_shards(stage: Stage, records: int) -> None:
+    """Two splits: a batch stays within its limit, because each shard's part of it is worked out again."""
+    stage.feed.backlog(records // 3)
+    stage.start()
+    stage.until_landed(1)
+    for _ in range(2):
+        stage.split()
+        stage.feed.backlog(records // 3)
+        stage.until_landed(stage.feed.sent)
+    stage.feed.backlog(records - stage.feed.sent)
+    stage.until_complete()
+    if [e["why"][-40:] for e in stage.reported() if e["event"] == "reopened"] == []:
+        raise StalledError("the query was never opened again")
+    # While a parent is read to its end beside its children, a batch holds one part more.
+    most, limit = max(b["read"] for b in stage.batches()), stage.settings["records_per_batch"]
+    if most > 2 * limit:
+        raise StalledError(f"a batch of {most} records, where the limit is {limit}")
+
+
 def trimmed(stage: Stage, records: int) -> None:
     """Stopped for longer than the stream keeps records: some are gone unread, and more have come."""
     _running(stage, records)
@@ -352,6 +371,8 @@ def trimmed(stage: Stage, records: int) -> None:
 
 
 PASSES_OVER = "import etl.engines.sandbox\netl.engines.sandbox.PASSES_OVER_CLOSED_SHARDS = True\n"
+
+LIMITED = {"records_per_batch": 2000, "records_per_shard": 2000}
 
 SLOW = {"records_per_shard": 1000}
 """A batch takes little, so that a backlog of minutes stands."""
@@ -379,5 +400,6 @@ ROUNDS: Mapping[str, Round] = {
     "aggregated": Round(aggregated),
     "latest_over_a_stop": Round(latest_over_a_stop, settings={"start": "latest"}),
     "closed_shards_passed_over": Round(closed_shards_passed_over, prelude=PASSES_OVER),
+    "limits_follow_shards": Round(limits_follow_shards, shards=1, settings=LIMITED, trigger_seconds=0.1),
     "trimmed": Round(trimmed, refused="LossError"),
 }

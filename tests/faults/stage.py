@@ -76,7 +76,11 @@ class Stage:
 
     def settle(self) -> None:
         """Wait until the stream is active."""
-        self.until(lambda: self._summary()["StreamStatus"] == "ACTIVE", 30, "the stream is active")
+        deadline = time.monotonic() + 30
+        while self._summary()["StreamStatus"] != "ACTIVE":
+            if time.monotonic() > deadline:
+                raise StalledError(f"stream {self.stream} is not active after 30 s")
+            time.sleep(0.02)
 
     def _summary(self) -> Any:
         return self.client.describe_stream_summary(StreamName=self.stream)["StreamDescriptionSummary"]
@@ -137,7 +141,8 @@ class Stage:
     def _job_settings(self, schema: Path) -> dict[str, Any]:
         source = {"kind": "kinesis", "name": "events", "stream": self.stream, "region": REGION}
         source |= {"start": "earliest", "records_per_shard": 10_000, "fetch_seconds": 1.0}
-        source |= {"retention_seconds": 86_400, "consumer": None, "role": None, **self.settings}
+        source |= {"retention_seconds": 86_400, "consumer": None, "role": None}
+        source |= {"records_per_batch": None, **self.settings}
         query = {"kind": "land", "name": "land", "source": source, "format": "json", "schema": str(schema)}
         query |= {"table": TABLE, "trigger_seconds": self.trigger_seconds, "repartition": None, "redact": []}
         job = {"version": 1, "environment": "faults", "job": "faults", "engine": "sandbox", "catalog": "lake"}
@@ -182,6 +187,7 @@ class Stage:
     def reported(self) -> Iterator[dict[str, Any]]:
         """All that the core has reported, in all runs."""
         for run in self.runs:
+            # A killed run's last line may be half a line.
             for line in run.log.read_text(errors="replace").splitlines():
                 if line.startswith('{"event"') and line.endswith("}"):
                     yield json.loads(line)

@@ -18,7 +18,8 @@ from pyspark.sql.types import StructType
 
 from etl import accounts
 from etl.decode import Decoder
-from etl.errors import LossError
+from etl.errors import LossError, ReopenError
+from etl.supervise import Query, Supervisor
 from etl.tables import Table
 from tests.spark.batches import ENVELOPE, KINESIS, Events, frame, good, kinesis_rows, lander, log_offsets
 
@@ -179,6 +180,51 @@ def test_a_run_goes_on_after_an_aggregate(spark: SparkSession, table: Names, tmp
         frame(spark, kinesis_rows([7], now)), 2
     )
     assert ids(spark, landing) == [f"flights-stream/{n}" for n in ("5/1", "5/2", "6", "7")]
+
+
+# ---- a stream with more shards ----
+
+
+def test_limits_are_worked_out_again_when_the_shards_change(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    write = lander(spark, table("landing"), Events(), source=KINESIS, checkpoint=tmp_path)
+    guard, asked = write.guard, []
+    assert guard is not None
+    guard.shards, guard.count_shards = 1, lambda: asked.append(1) or 2
+    log_positions(tmp_path, 0, {"shardId-0": None})
+    log_positions(tmp_path, 1, {"shardId-0": None})
+    for batch in (0, 1):
+        assert guard.before(spark, batch) == {}
+    assert asked == []  # the offset log tells of a reshard, the stream need not be asked
+    log_positions(tmp_path, 2, {"shardId-0": None, "shardId-1": None, "shardId-2": None})
+    with pytest.raises(ReopenError, match="stream flights-stream has 2 shards now, and had 1"):
+        guard.before(spark, 2)
+    guard.shards = 2
+    assert guard.before(spark, 2) == {}
+
+
+def test_a_query_is_opened_again_on_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    events, batches, opened = Events(), [], []
+
+    def ticks(per_second: int) -> DataFrame:
+        opened.append(per_second)
+        return spark.readStream.format("rate").option("rowsPerSecond", per_second).load()
+
+    supervisor = Supervisor(spark, events.reporter)
+
+    def handle(_batch: DataFrame, number: int) -> None:
+        batches.append(number)
+        if len(batches) == 2:
+            raise ReopenError("more shards")
+        if len(batches) == 4:
+            supervisor.stop()
+
+    query = Query("ticks", ticks(5), handle, str(tmp_path / "checkpoint"), 0.1, lambda: ticks(10))
+    assert supervisor.run([query]) == 0
+    assert opened == [5, 10]
+    assert batches[:4] == [0, 1, 1, 2]  # the batch at hand comes again
+    assert [e["event"] for e in events.all()] == ["started", "reopened"]
 
 
 # ---- records that the stream forgot ----

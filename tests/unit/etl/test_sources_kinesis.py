@@ -94,6 +94,17 @@ def put(client: Any, *payloads: bytes) -> list[str]:
     ]
 
 
+def test_a_batch_is_shared_out_among_the_shards_that_are_open(client: Any) -> None:
+    assert kinesis.open_shards(SOURCE, None, client=client) == 1
+    client.split_shard(
+        StreamName="flights", ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**127)
+    )
+    assert kinesis.open_shards(SOURCE, None, client=client) == 2  # and a closed one
+    limited = dataclasses.replace(SOURCE, records_per_batch=1000)
+    assert [kinesis.shared_out(limited, n).records_per_shard for n in (1, 3, 2000)] == [1000, 334, 1]
+    assert kinesis.shared_out(SOURCE, 3) is SOURCE
+
+
 def test_the_horizon_of_a_shard(client: Any) -> None:
     oldest = kinesis.horizon(SOURCE, None, client=client)
     assert oldest("shardId-000000000000") is None
