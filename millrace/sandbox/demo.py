@@ -12,11 +12,13 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from millrace.sandbox import flights
+from millrace.sandbox import flights, live
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.drill import Drill, Feed, Outcome
 from millrace.sandbox.drill import Progress as DrillProgress
@@ -53,8 +55,8 @@ class Phases:
         self._done(name, started)
 
     @contextmanager
-    def drill(self, name: str, total: int) -> Iterator[Any]:
-        """Time a drill, with a bar of landed records; gives the function that moves it."""
+    def drill(self, name: str, job: str, total: int) -> Iterator[Any]:
+        """Time a drill, with a bar of landed records and each query's state; gives the function that moves both."""
         started = time.monotonic()
         columns = (
             TextColumn("{task.description}"),
@@ -64,14 +66,16 @@ class Phases:
         )
         if not self.console.is_terminal:
             self.console.print(f"{name} …")
-            yield _plain_reporter(self.console)
+            yield _plain_reporter(self.console, job)
         else:
-            with Progress(*columns, console=self.console, transient=True) as bar:
+            bar = Progress(*columns, console=self.console)
+            with Live(bar, console=self.console, transient=True, refresh_per_second=2) as screen:
                 task = bar.add_task(name, total=total)
 
                 def report(progress: DrillProgress) -> None:
                     text = f"{name}: {progress.phase} (sent {progress.sent}, derived {progress.derived})"
                     bar.update(task, completed=progress.landed, total=progress.total, description=text)
+                    screen.update(Group(bar, live.of_job(RUN / "jobs", job)))
 
                 yield report
         self._done(name, started)
@@ -87,8 +91,8 @@ def _line(console: Console, name: str) -> Iterator[None]:
     yield
 
 
-def _plain_reporter(console: Console) -> Any:
-    """Report in a pipe: a line when the phase changes and one every ten seconds."""
+def _plain_reporter(console: Console, job: str) -> Any:
+    """Report in a pipe: when the phase changes and every ten seconds."""
     last = {"phase": "", "time": 0.0}
 
     def report(progress: DrillProgress) -> None:
@@ -98,6 +102,9 @@ def _plain_reporter(console: Console) -> Any:
             console.print(
                 f"  {progress.phase}: sent {progress.sent}, landed {progress.landed} of {progress.total}, derived {progress.derived}"
             )
+            shown = live.of_job(RUN / "jobs", job)
+            if shown.row_count:
+                console.print(Padding(shown, (0, 0, 0, 4)))
 
     return report
 
@@ -137,7 +144,7 @@ def run(console: Console, *, environment: str, records: Records, keep: bool) -> 
         for job, feed in feeds(records).items():
             engine = sandbox.environment.jobs[job].engine
             with phases.drill(
-                f"job {job} ({engine}): send, run, kill -9, run again, check", feed.total
+                f"job {job} ({engine}): send, run, kill -9, run again, check", job, feed.total
             ) as report:
                 outcomes.append(Drill(sandbox, job, feed, seed=_SEED, report=report).run())
             outcomes[-1].ledger.write(RUN / "ledgers" / f"{job}.parquet")

@@ -19,6 +19,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.lifecycle.deployed import LaunchDocument, split_url
 from millrace.sandbox import jars
+from millrace.sandbox.live import METRICS_FILE
 from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.process import RUN, Process
 from millrace.sandbox.toolchain import java_home, spark_home
@@ -139,7 +140,7 @@ class SandboxSpark:
             spark_home() / "bin" / "spark-submit", "--properties-file", properties, "--py-files", archive,
             entry, *document["arguments"], "--launch-document", launch.url, "--engine", "sandbox",
         ]  # fmt: skip
-        for binding in self._bindings(document["settings"]):
+        for binding in self._bindings(document["settings"], home):
             command += ["--bind", binding]
         command += arguments
         log = home / "driver.log"
@@ -148,8 +149,10 @@ class SandboxSpark:
             Process.start(f"job-{run}", command, environment=environment, log=log, cwd=home), event_logs
         )
 
-    def _bindings(self, settings: Mapping[str, Any]) -> Iterator[str]:
+    def _bindings(self, settings: Mapping[str, Any], home: Path) -> Iterator[str]:
         """What is known only where a job runs: the core's ``--bind`` arguments."""
+        yield f"metrics.file={home / METRICS_FILE}"
+        yield "metrics.port=0"
         yield f"kinesis.endpoint={self.stack.endpoint}"
         # The Kinesis connector opens its checkpoint by an API that knows S3A by that name only.
         yield f"checkpoints={settings['checkpoints'].replace('s3://', 's3a://', 1)}"
