@@ -37,6 +37,9 @@ def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, st
         "kinesis.failOnDataLoss": "true",
         "kinesis.maxFetchRecordsPerShard": str(source.records_per_shard),
         "kinesis.maxFetchTimePerShardSec": str(max(SHORTEST_FETCH_SECONDS, math.ceil(source.fetch_seconds))),
+        # As on Glue; a look for new shards is what makes it pass over closed ones, whenever it comes.
+        "kinesis.describeShardInterval": "0s",
+        "kinesis.clientNumRetries": "10",
         # 10,000 records is the most one GetRecords call returns.
         "kinesis.getRecords.numberOfRecordsPerFetch": str(min(10_000, source.records_per_shard)),
         **others,

@@ -126,7 +126,8 @@ def show(console: Console, outcomes: Sequence[Outcome]) -> None:
     )
 
 
-def main(arguments: Sequence[str]) -> int:
+def parser() -> argparse.ArgumentParser:
+    """What the command takes."""
     parser = argparse.ArgumentParser(
         prog="tests.faults", description="Faults, thrown at landing from Kinesis."
     )
@@ -134,7 +135,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=ROUNDS, default=list(ROUNDS), metavar="ROUND")
     parser.add_argument("--fresh", action="store_true", help="forget what earlier runs came to")
-    given = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    given = parser().parse_args(arguments)
     HOME.mkdir(parents=True, exist_ok=True)
     kept = HOME / "outcomes.jsonl"
     if given.fresh:

@@ -169,14 +169,19 @@ def report(console: Console, rounds: Sequence[Mapping[str, float]]) -> None:
             console.print(f"  {case:10} {rows:12,} {ratio:5.2f} [{least:.2f}, {most:.2f}]")
 
 
-def main(arguments: Sequence[str]) -> int:
+def parser() -> argparse.ArgumentParser:
+    """What the command takes."""
     parser = argparse.ArgumentParser(prog="tests.performance.dedup", description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, nargs="+", default=[10**6, 10**7, 10**8])
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--per-batch", type=int, default=10_000)
     parser.add_argument("--cases", nargs="+", choices=CASES[1:], default=["next"])
     parser.add_argument("--drop", action="store_true", help="remove the tables afterwards")
-    given = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    given = parser().parse_args(arguments)
     console = Console(width=120, highlight=False)
     core.HOME = HOME
     HOME.mkdir(parents=True, exist_ok=True)

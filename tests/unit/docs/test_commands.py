@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shlex
@@ -21,6 +22,7 @@ UsageError = BadParameter.__mro__[1]  # typer carries its command-line library w
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"^```(?:console|sh|bash)\n(.*?)^```", re.M | re.S)
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+MODULES = {"tests.faults": "tests.faults.__main__", "tests.performance.dedup": "tests.performance.dedup"}
 CDK_VERBS = {"synth", "deploy", "diff", "destroy", "bootstrap", "list"}
 
 
@@ -74,6 +76,8 @@ def parse(command: Command) -> None:
         assert set(targets) <= TARGETS, f"no such target: {set(targets) - TARGETS}"
     elif program == "millrace":
         parse_millrace(arguments)
+    elif program == "python":
+        parse_module(arguments)
     elif program == "cdk":
         assert arguments[0] in CDK_VERBS
         names = re.findall(r"env=(\S+)", command.text)
@@ -95,6 +99,16 @@ def parse_millrace(arguments: list[str]) -> None:
             raise AssertionError(error.format_message()) from error
 
 
+def parse_module(arguments: list[str]) -> None:
+    assert arguments[0] == "-m", "python with something else than a module of ours"
+    assert arguments[1] in MODULES, f"who knows {arguments[1]}?"
+    parser = importlib.import_module(MODULES[arguments[1]]).parser()
+    try:
+        parser.parse_args(arguments[2:])
+    except SystemExit as wrong:
+        raise AssertionError(f"{arguments[1]} does not take {arguments[2:]}") from wrong
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=str)
 def test_is_understood(command):
     parse(command)
@@ -107,6 +121,8 @@ def test_a_wrong_one_is_not():
         "millrace brew",
         "cdk serve",
         "cdk synth -c env=moon",
+        "python -m tests.faults --only rain",
+        "python -m antigravity",
     ):
         with pytest.raises(AssertionError):
             parse(Command("here", text))
