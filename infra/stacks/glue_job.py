@@ -70,6 +70,9 @@ class GlueJobStack(JobStack):
                 "--enable-auto-scaling": "true",
                 # The layout that a history server of one's own reads.
                 "--enable-spark-ui-legacy-path": "true",
+                # Standard output, and in it the metrics: from Glue 5.0 on it goes to PREFIX/…/output, and
+                # by itself to a group of all jobs, to which this one may not write.
+                "--custom-logGroup-prefix": self.log_group_name,
             },
         )
         # No property of the construct; without a window Glue restarts the job every seven days

@@ -14,7 +14,8 @@ from constructs import Construct
 
 from infra.assets import asset_url
 from infra.constructs.logs import EncryptedLogGroup
-from infra.dashboards import cloudwatch_body, grafana, sections, to_text
+from infra.dashboards import cloudwatch_body, grafana, to_text
+from infra.panels import sections
 from infra.stacks.base import EnvironmentStack
 from millrace.config.names import Names
 from millrace.sizing.model import Alarm, Plan

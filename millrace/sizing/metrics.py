@@ -1,11 +1,20 @@
-"""The metrics of a running job, in one list for the core, the alarms, the dashboards and docs/metrics.md."""
+"""The metrics of a running job, in one list for the alarms, the dashboards, the bill and docs/metrics.md.
+
+The core has the same names in ``etl.metrics.catalogue``; it imports nothing of ours, and a test compares the two.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+from millrace.config.model import Environment, KafkaTopic, Query, StreamQuery
 
 NAMESPACE = "Millrace"
 """CloudWatch namespace of all metrics of ours."""
+
+Of = Literal["job", "query", "source", "kafka", "state"]
+"""What reports a metric: a job, each query, one with a source of its own, one that reads Kafka, one with state."""
 
 
 @dataclass(frozen=True)
@@ -17,31 +26,117 @@ class Metric:
     name
         In CloudWatch.
     unit
-        CloudWatch's own word: ``Seconds``, ``Count``, ``Count/Second``.
+        CloudWatch's own word: ``Seconds``, ``Count``, ``Count/Second``, ``Bytes``.
     meaning
         One line.
-    per_query
-        With the dimensions ``job`` and ``query``; otherwise ``job`` alone.
+    of
+        What reports it; with the dimensions ``job`` and ``query``, of a job ``job`` alone.
     """
 
     name: str
     unit: str
     meaning: str
-    per_query: bool = True
+    of: Of = "query"
+
+    @property
+    def per_query(self) -> bool:
+        """With the dimensions ``job`` and ``query``; otherwise ``job`` alone."""
+        return self.of != "job"
 
 
 METRICS = (
-    Metric("RecordAge", "Seconds", "commit of a batch minus the arrival of its oldest record"),
+    Metric(
+        "RecordAge",
+        "Seconds",
+        "commit of a batch minus the arrival of its records; the maximum is the oldest",
+    ),
     Metric("BatchDuration", "Seconds", "a batch from its start to its commit"),
+    Metric("LatestOffsetDuration", "Seconds", "the part of it that asks the source for its end"),
+    Metric("GetBatchDuration", "Seconds", "the part that makes a DataFrame of the offsets"),
+    Metric("QueryPlanningDuration", "Seconds", "the part that plans"),
+    Metric("WalCommitDuration", "Seconds", "the part that writes the offsets to the checkpoint"),
+    Metric("AddBatchDuration", "Seconds", "the part that reads, decodes and writes"),
+    Metric("CommitOffsetsDuration", "Seconds", "the part that writes the commit to the checkpoint"),
     Metric("Triggers", "Count", "1 each time a trigger ended, also when there was nothing to read"),
     Metric("InputRows", "Count", "records read by a batch"),
+    Metric(
+        "InputRowsPerSecond", "Count/Second", "records of a batch divided by the time since the one before"
+    ),
     Metric("ProcessedRowsPerSecond", "Count/Second", "records of a batch divided by its duration"),
-    Metric("BadRecords", "Count", "dead letters that a batch landed"),
+    Metric("WrittenRecords", "Count", "rows that a batch added to its table"),
     Metric("DuplicateRecords", "Count", "records of a batch that were there already"),
-    Metric("LimitedBatches", "Count", "1 for a batch that took all its limit allows: a backlog may hide"),
+    Metric("BadRecords", "Count", "dead letters that a batch landed", "source"),
+    Metric("FilteredRecords", "Count", "records that a transform left out; negative where it adds some"),
+    Metric(
+        "BacklogRecords",
+        "Count",
+        "records that waited in the topic when a batch had taken its share",
+        "kafka",
+    ),
+    Metric(
+        "BacklogSeconds",
+        "Seconds",
+        "how long ago the youngest record of a batch arrived at its start; 0 without backlog",
+    ),
+    Metric(
+        "DrainTime",
+        "Seconds",
+        "backlog divided by what is processed beyond what arrives; none while it grows",
+        "kafka",
+    ),
+    Metric(
+        "LimitedBatches",
+        "Count",
+        "1 for a batch that took all its limit allows: a backlog may hide",
+        "source",
+    ),
+    Metric("LimitedInARow", "Count", "such batches one after the other, up to this one", "source"),
     Metric("RetriedTasks", "Count", "tasks of a batch that failed and were run again"),
+    Metric("WatermarkDelay", "Seconds", "start of a trigger minus the watermark", "state"),
+    Metric("StateRows", "Count", "rows in the state store", "state"),
+    Metric("StateMemory", "Bytes", "memory of the state store", "state"),
+    Metric("LateRows", "Count", "rows that came behind the watermark and were dropped", "state"),
     Metric("QueryFailures", "Count", "1 when a query ends with an error"),
-    Metric("Starts", "Count", "1 each time the entry script begins", per_query=False),
+    Metric(
+        "DroppedSamples", "Count", "samples that an output was too slow to take, or could not write", "job"
+    ),
+    Metric("Starts", "Count", "1 each time the entry script begins", "job"),
 )
 
 BY_NAME = {metric.name: metric for metric in METRICS}
+
+
+def reporters(metric: Metric, environment: Environment, job: str) -> tuple[str, ...]:
+    """Return the queries of a job that report a metric; for one of the whole job, none.
+
+    Parameters
+    ----------
+    metric
+        One of :data:`METRICS`.
+    environment
+        The loaded file.
+    job
+        Name of a job in it.
+    """
+    return tuple(
+        name for name, query in environment.jobs[job].queries.items() if _reports(metric, environment, query)
+    )
+
+
+def reported(environment: Environment) -> int:
+    """Return how many metrics an environment sends: each combination of name and dimensions is one."""
+    return sum(
+        len(reporters(metric, environment, job)) if metric.per_query else 1
+        for metric in METRICS
+        for job in environment.jobs
+    )
+
+
+def _reports(metric: Metric, environment: Environment, query: Query) -> bool:
+    if metric.of == "query":
+        return True
+    if metric.of == "source":
+        return isinstance(query, StreamQuery)
+    if metric.of == "kafka":
+        return isinstance(query, StreamQuery) and isinstance(environment.streams[query.source], KafkaTopic)
+    return False  # a job's own; and no kind of query keeps state between its batches

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from millrace.config.model import Environment
 from millrace.sizing.cost import HOURS, item
-from millrace.sizing.metrics import METRICS
+from millrace.sizing.metrics import reported
 from millrace.sizing.model import Alarm, CostItem
 from millrace.sizing.network import key_classes
 from millrace.sizing.tables import PriceTable
@@ -34,8 +34,7 @@ def shared_cost(
         why = f"one each: {', '.join(made)}"
         items.append(item("keys", len(made), "kms.key_month", prices, why, assumed=False))
     items += network
-    queries = sum(len(job.queries) for job in environment.jobs.values())
-    metrics = sum(queries if metric.per_query else len(environment.jobs) for metric in METRICS)
+    metrics = reported(environment)
     items += [
         item("metrics", metrics, "cloudwatch.metric_month", prices, f"{metrics} of ours", assumed=False),
         item("alarms", len(alarms), "cloudwatch.alarm_month", prices, f"{len(alarms)} alarms", assumed=False),

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from infra.dashboards import cloudwatch_body, grafana, sections
+from etl.metrics import catalogue
+from infra.dashboards import cloudwatch_body, grafana
+from infra.panels import sections
 from millrace.sizing.metrics import BY_NAME, METRICS, NAMESPACE
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 from tests.template.test_security import listed
@@ -136,7 +138,9 @@ def test_dashboards_ask_for_metrics_that_are_reported(prod: Synthesis) -> None:
         for target in panel.get("targets", ())
     }
     ours = {each for each in asked if each[0] == NAMESPACE}
-    assert {name for _, name, *_ in ours} == set(BY_NAME), "every metric of ours is shown"
+    # No query of prod keeps state.
+    sent = {metric.name for metric in METRICS if metric.of != "state"}
+    assert {name for _, name, *_ in ours} == sent, "every metric of ours is shown"
     for _, name, *dimensions in ours:
         assert dimensions == (["job", "query"] if BY_NAME[name].per_query else ["job"])
 
@@ -146,6 +150,34 @@ def test_the_document_lists_the_metrics() -> None:
     rows = re.findall(r"^\| `(\w+)` \| ([\w/]+) \| (job, query|job) \|", text, re.MULTILINE)
     assert rows == [(m.name, m.unit, "job, query" if m.per_query else "job") for m in METRICS]
     assert f"`{NAMESPACE}`" in text
+
+
+def test_the_core_sends_what_is_promised() -> None:
+    sent = [(m.name, m.unit, m.per_query) for m in catalogue.METRICS]
+    assert sent == [(m.name, m.unit, m.per_query) for m in METRICS]
+    assert catalogue.NAMESPACE == NAMESPACE
+
+
+def test_standard_output_goes_where_cloudwatch_reads_metrics_out_of_it(each: Synthesis) -> None:
+    """Without it every alarm of ours is blind; and each role must be allowed to write there."""
+    for name, job in each.environment.jobs.items():
+        group = f"/{each.names.prefix}/jobs/{name}"
+        part = f"job-{name}"
+        if job.engine == "glue":
+            arguments = each.the("AWS::Glue::Job", part)["DefaultArguments"]
+            assert arguments["--custom-logGroup-prefix"] == group
+        else:
+            monitoring = each.the("AWS::EMRServerless::Application", part)["MonitoringConfiguration"]
+            logging = monitoring["CloudWatchLoggingConfiguration"]
+            assert logging["Enabled"] is True
+            assert "LogTypeMap" not in logging, "by itself it takes the driver's standard output"
+            logs = each.resources("AWS::Logs::LogGroup", part)
+            assert group in [found["Properties"]["LogGroupName"] for found in logs.values()]
+        if job.role is None:
+            writing = [
+                s for p, s in each.statements() if p == part and "logs:PutLogEvents" in listed(s["Action"])
+            ]
+            assert any(f"log-group:{group}*" in json.dumps(s["Resource"]) for s in writing)
 
 
 def test_prometheus_is_written_by_emr_jobs_only(dev: Synthesis, prod: Synthesis) -> None:

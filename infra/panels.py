@@ -1,0 +1,209 @@
+"""What the dashboards show: sections of charts, out of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from millrace.config.model import KinesisStream, MskCluster
+from millrace.config.names import Names
+from millrace.sizing.alarms import BATCH_SHARE
+from millrace.sizing.metrics import BY_NAME, NAMESPACE, reporters
+from millrace.sizing.model import JobPlan, Plan
+
+_PARTS = {
+    "LatestOffsetDuration": "latestOffset",
+    "GetBatchDuration": "getBatch",
+    "QueryPlanningDuration": "queryPlanning",
+    "WalCommitDuration": "walCommit",
+    "AddBatchDuration": "addBatch",
+    "CommitOffsetsDuration": "commitOffsets",
+}
+"""Metric to Spark's own word, as its Structured Streaming tab has it."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a chart."""
+
+    label: str
+    namespace: str
+    metric: str
+    dimensions: Mapping[str, str]
+    statistic: str
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A level of a chart at which an alarm goes off, or which the plan has set."""
+
+    label: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart: its unit as Grafana names it, its lines and its limits."""
+
+    title: str
+    unit: str
+    series: tuple[Series, ...]
+    limits: tuple[Limit, ...] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, such as ``Job flights``, and its charts."""
+
+    title: str
+    panels: tuple[Panel, ...]
+
+
+def sections(names: Names, plan: Plan) -> tuple[Section, ...]:
+    """Return what there is to see of every job, stream and cluster.
+
+    Parameters
+    ----------
+    names
+        The deployed names.
+    plan
+        Its triggers and latencies are drawn as limits.
+    """
+    return (
+        *(Section(f"Job {job.name}", tuple(_job(names, job))) for job in plan.jobs.values()),
+        *(
+            Section(f"Stream {name}", tuple(_stream(names, name, plan)))
+            for name, stream in names.environment.streams.items()
+            if isinstance(stream, KinesisStream) and stream.read_role is None
+        ),
+        *(
+            Section(f"Kafka cluster {name}", tuple(_cluster(names, name)))
+            for name, cluster in names.environment.kafka.items()
+            if isinstance(cluster, MskCluster)
+        ),
+    )
+
+
+def _job(names: Names, job: JobPlan) -> Iterator[Panel]:
+    queries = list(job.queries.values())
+
+    def ours(metric: str, statistic: str, label: str = "") -> tuple[Series, ...]:
+        dimensions = {"job": names.job(job.name)}
+        if not BY_NAME[metric].per_query:
+            return (Series(label or job.name, NAMESPACE, metric, dimensions, statistic),)
+        return tuple(
+            Series(f"{query} {label}".rstrip(), NAMESPACE, metric, dimensions | {"query": query}, statistic)
+            for query in reporters(BY_NAME[metric], names.environment, job.name)
+        )
+
+    def panel(title: str, unit: str, *series: Series, limits: tuple[Limit, ...] = ()) -> Iterator[Panel]:
+        if series:
+            yield Panel(title, unit, series, limits)
+
+    yield Panel(
+        "Age of records at commit",
+        "s",
+        ours("RecordAge", "Maximum"),
+        tuple(Limit(f"{q.name} SLA", q.latency_seconds.value) for q in queries),
+    )
+    yield Panel(
+        "Age of records at commit: half, 95 and 99 of 100",
+        "s",
+        tuple(series for p in ("p50", "p95", "p99") for series in ours("RecordAge", p, p)),
+    )
+    yield Panel(
+        "Batch duration",
+        "s",
+        ours("BatchDuration", "Average"),
+        tuple(
+            Limit(f"{BATCH_SHARE:.0%} of {q.name}'s trigger", round(BATCH_SHARE * q.trigger_seconds.value, 3))
+            for q in queries
+        ),
+    )
+    yield Panel(
+        "Parts of a batch",
+        "s",
+        tuple(series for metric, part in _PARTS.items() for series in ours(metric, "Average", part)),
+    )
+    yield from panel("Backlog in seconds", "s", *ours("BacklogSeconds", "Maximum"))
+    yield from panel("Backlog in records", "short", *ours("BacklogRecords", "Maximum"))
+    yield from panel("Time until the backlog is gone", "s", *ours("DrainTime", "Maximum"))
+    yield from panel(
+        "Batches at their limit, and in a row",
+        "short",
+        *ours("LimitedBatches", "Sum"),
+        *ours("LimitedInARow", "Maximum", "in a row"),
+    )
+    yield Panel("Triggers ended", "short", ours("Triggers", "Sum"))
+    yield Panel("Records read", "short", ours("InputRows", "Sum"))
+    yield Panel(
+        "Records a second: coming in, and while working",
+        "short",
+        (*ours("InputRowsPerSecond", "Average", "in"), *ours("ProcessedRowsPerSecond", "Average", "working")),
+    )
+    yield Panel(
+        "Rows written, and left out by a transform",
+        "short",
+        (*ours("WrittenRecords", "Sum"), *ours("FilteredRecords", "Sum", "left out")),
+    )
+    yield from panel("Dead letters", "short", *ours("BadRecords", "Sum"), limits=(Limit("alarm", 0),))
+    yield Panel("Duplicates turned away", "short", ours("DuplicateRecords", "Sum"))
+    yield from panel("Behind the watermark", "s", *ours("WatermarkDelay", "Maximum"))
+    yield from panel("Rows of state", "short", *ours("StateRows", "Maximum"))
+    yield from panel("Memory of state", "bytes", *ours("StateMemory", "Maximum"))
+    yield from panel("Rows that came too late", "short", *ours("LateRows", "Sum"))
+    yield Panel("Tasks run again", "short", ours("RetriedTasks", "Sum"))
+    yield Panel(
+        "Starts, failures, and samples lost",
+        "short",
+        (
+            *ours("Starts", "Sum", "starts"),
+            *ours("QueryFailures", "Sum", "failures"),
+            *ours("DroppedSamples", "Sum", "samples lost"),
+        ),
+    )
+
+
+def _stream(names: Names, name: str, plan: Plan) -> Iterator[Panel]:
+    def kinesis(label: str, metric: str, statistic: str) -> Series:
+        return Series(label, "AWS/Kinesis", metric, {"StreamName": names.stream(name)}, statistic)
+
+    age = next((a for a in plan.alarms if a.name == f"stream/{name}/iterator-age"), None)
+    yield Panel(
+        "Behind the newest record",
+        "ms",
+        (kinesis("iterator age", "GetRecords.IteratorAgeMilliseconds", "Maximum"),),
+        () if age is None else (Limit("alarm", age.threshold),),
+    )
+    yield Panel(
+        "Records",
+        "short",
+        (kinesis("in", "IncomingRecords", "Sum"), kinesis("out", "GetRecords.Records", "Sum")),
+    )
+    yield Panel(
+        "Turned away",
+        "short",
+        (
+            kinesis("writes", "WriteProvisionedThroughputExceeded", "Sum"),
+            kinesis("reads", "ReadProvisionedThroughputExceeded", "Sum"),
+        ),
+    )
+
+
+def _cluster(names: Names, name: str) -> Iterator[Panel]:
+    def topics(metric: str) -> tuple[Series, ...]:
+        return tuple(
+            Series(
+                stream,
+                "AWS/Kafka",
+                metric,
+                {"Cluster Name": names.cluster(name), "Topic": names.stream(stream)},
+                "Sum",
+            )
+            for stream, each in names.environment.streams.items()
+            if each.kind == "kafka" and each.cluster == name
+        )
+
+    yield Panel("Messages in, a second", "short", topics("MessagesInPerSec"))
+    yield Panel("Bytes in, a second", "Bps", topics("BytesInPerSec"))
+    yield Panel("Bytes out, a second", "Bps", topics("BytesOutPerSec"))
