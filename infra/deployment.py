@@ -15,11 +15,12 @@ from infra.stacks.job import Foundation, JobStack
 from infra.stacks.kafka import KafkaStack, owned_clusters, owned_topics
 from infra.stacks.lifecycle import LifecycleStack
 from infra.stacks.network import NetworkStack
-from infra.stacks.observability import ObservabilityStack
+from infra.stacks.observability import ObservabilityStack, alarm_name
 from infra.stacks.storage import StorageStack
 from infra.stacks.streams import StreamsStack, owned_streams
 from millrace.config.model import GlueJob
 from millrace.config.names import Names
+from millrace.sizing.alarms import silenced_by_stop
 from millrace.sizing.model import Plan
 
 
@@ -81,7 +82,14 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
         for source in (streams, kafka):
             if source is not None:
                 stack.add_stack_dependency(source, reason="a job that starts finds its sources")
-        JobStateMachine(stack, plan=plan.jobs[name], alerts=lifecycle.alerts, key=lifecycle.key)
+        silenced = silenced_by_stop(plan.alarms, name)
+        JobStateMachine(
+            stack,
+            plan=plan.jobs[name],
+            silenced=[alarm_name(names, alarm) for alarm in plan.alarms if alarm.name in silenced],
+            alerts=lifecycle.alerts,
+            key=lifecycle.key,
+        )
         jobs[name] = stack
     govern(app, environment)
     return jobs

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from aws_cdk import Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_kms as kms
-from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from infra.constructs.job_role import JobRole
-from infra.constructs.logs import EncryptedLogGroup
-from infra.grants import FILES, NO_NARROWER, PARTITION, allow, list_prefixes
+from infra.constructs.state_machine_base import RecordedStateMachine, allow_execution_logs
+from infra.grants import FILES, PARTITION, Grant, allow, list_prefixes
 from millrace.config.names import Names
 
 FLAT_PREFIX = "spark"
@@ -35,7 +32,7 @@ _TARGET = (
 )
 
 
-class LogFlattener(Construct):
+class LogFlattener(RecordedStateMachine):
     """Copies each event log that appears, and drops the copy when its original goes.
 
     Parameters
@@ -45,108 +42,41 @@ class LogFlattener(Construct):
     names
         The deployed names.
     key
-        Encrypts the event-log bucket, which sends its events to EventBridge.
+        Encrypts the event-log bucket, which sends its events to EventBridge, and what the
+        machine keeps of them.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, names: Names, key: kms.IKey) -> None:
-        super().__init__(scope, construct_id)
-        self._names = names
         bucket = names.bucket("event-logs")
-        logs = EncryptedLogGroup(
-            self,
-            "Logs",
-            environment=names.environment,
-            name=f"/aws/vendedlogs/states/{names.prefix}/event-logs",
+        super().__init__(
+            scope,
+            construct_id,
+            names=names,
+            log_name="event-logs",
+            kind="EXPRESS",
+            definition=definition(bucket, names.account),
+            grants=_may_copy(f"arn:{PARTITION}:s3:::{bucket}"),
             key=key,
+            logs_key=key,
+            purpose=f"Copies event logs of {names.prefix} under one prefix",
         )
-        role = self._role(key)
-        machine = sfn.CfnStateMachine(
-            self,
-            "Resource",
-            state_machine_type="EXPRESS",
-            definition_string=Stack.of(self).to_json_string(definition(bucket, names.account)),
-            role_arn=role.role_arn,
-            logging_configuration=sfn.CfnStateMachine.LoggingConfigurationProperty(
-                level="ALL",
-                include_execution_data=True,
-                destinations=[
-                    sfn.CfnStateMachine.LogDestinationProperty(
-                        cloud_watch_logs_log_group=sfn.CfnStateMachine.CloudWatchLogsLogGroupProperty(
-                            log_group_arn=logs.log_group_arn
-                        )
-                    )
-                ],
-            ),
-            tracing_configuration=sfn.CfnStateMachine.TracingConfigurationProperty(enabled=True),
-        )
-        # A machine that is made before its role's policy is refused its log group.
-        machine.node.add_dependency(role.policy)
-        starter = JobRole(
-            self,
-            "RuleRole",
-            service="events.amazonaws.com",
-            account=names.account,
-            source_arn=self._arn("events", "rule/*"),
-            description=f"Starts the copy of event logs of {names.prefix}",
-            grants=[allow("StartExecution", ["states:StartExecution"], [machine.attr_arn])],
-        )
+        allow_execution_logs(key, account=names.account)
+        starter = self.starter(f"Starts the copy of event logs of {names.prefix}")
         events.CfnRule(
             self,
             "Rule",
             description=f"Event logs of {names.prefix} come and go",
             event_pattern=event_pattern(bucket),
-            targets=[
-                events.CfnRule.TargetProperty(id="Flatten", arn=machine.attr_arn, role_arn=starter.role_arn)
-            ],
+            targets=[self.target(starter)],
         )
 
-    def _role(self, key: kms.IKey) -> JobRole:
-        bucket = f"arn:{PARTITION}:s3:::{self._names.bucket('event-logs')}"
-        return JobRole(
-            self,
-            "Role",
-            service="states.amazonaws.com",
-            account=self._names.account,
-            source_arn=self._arn("states", "stateMachine:*"),
-            description=f"Copies event logs of {self._names.prefix} under one prefix",
-            grants=[
-                allow("Read", ["s3:GetObject"], [f"{bucket}/{p}/*" for p in ENGINE_PREFIXES], why=FILES),
-                allow("Write", ["s3:DeleteObject", "s3:PutObject"], [f"{bucket}/{FLAT_PREFIX}/*"], why=FILES),
-                list_prefixes("List", bucket, list(ENGINE_PREFIXES)),
-                allow("Encrypt", ["kms:Decrypt", "kms:GenerateDataKey"], [key.key_arn]),
-                # Step Functions developer guide, "Using CloudWatch Logs to log execution history".
-                allow(
-                    "DeliverLogs",
-                    [
-                        "logs:CreateLogDelivery",
-                        "logs:DeleteLogDelivery",
-                        "logs:DescribeLogGroups",
-                        "logs:DescribeResourcePolicies",
-                        "logs:GetLogDelivery",
-                        "logs:ListLogDeliveries",
-                        "logs:PutResourcePolicy",
-                        "logs:UpdateLogDelivery",
-                    ],
-                    ["*"],
-                    why=NO_NARROWER,
-                ),
-                allow(
-                    "Trace",
-                    [
-                        "xray:GetSamplingRules",
-                        "xray:GetSamplingTargets",
-                        "xray:PutTelemetryRecords",
-                        "xray:PutTraceSegments",
-                    ],
-                    ["*"],
-                    why=NO_NARROWER,
-                ),
-            ],
-        )
 
-    def _arn(self, service: str, resource: str) -> str:
-        names = self._names
-        return f"arn:{PARTITION}:{service}:{names.environment.region}:{names.account}:{resource}"
+def _may_copy(bucket: str) -> list[Grant]:
+    return [
+        allow("Read", ["s3:GetObject"], [f"{bucket}/{p}/*" for p in ENGINE_PREFIXES], why=FILES),
+        allow("Write", ["s3:DeleteObject", "s3:PutObject"], [f"{bucket}/{FLAT_PREFIX}/*"], why=FILES),
+        list_prefixes("List", bucket, list(ENGINE_PREFIXES)),
+    ]
 
 
 def event_pattern(bucket: str) -> dict[str, Any]:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from infra.constructs.state_machine_definition import (
     LONGEST_GRACE_SECONDS,
     SHORTEST_GRACE_SECONDS,
     Engine,
-    State,
 )
+from infra.constructs.state_machine_outcomes import State, choice
+from millrace.sizing.metrics import BY_NAME, NAMESPACE
 from millrace.sizing.model import JobPlan
 
 _GLUE_PAGE = 20
@@ -27,9 +28,10 @@ _EMR_PAGE = 50
 _LIMIT_MS = 3_600_000
 
 _GRACE_FACTOR, _GRACE_MARGIN_SECONDS = 1.5, 15
-"""How much longer than the slowest batch of the last hour a batch may take while its job is stopped."""
+"""How much longer than the slowest recent batch a batch may take while its job is stopped."""
 
-_MEASURE_SECONDS = 3600
+_RECENT_HOURS = 6
+_HOUR_SECONDS = 3600
 
 
 def planned_grace_seconds(plan: JobPlan, latency_seconds: float) -> int:
@@ -108,8 +110,7 @@ def emr_engine(
     name: str,
     document: Mapping[str, Any],
     document_url: str,
-    logs_key_arn: str,
-    log_group: str,
+    queries: Sequence[str],
 ) -> Engine:
     """Return the calls for a streaming job run on an EMR Serverless application.
 
@@ -121,8 +122,8 @@ def emr_engine(
         What the runs are called.
     document, document_url
         The launch document and where it lies: everything about the run comes from it.
-    logs_key_arn, log_group
-        Encrypts the logs; where they go.
+    queries
+        Names of the job's queries, whose batches are measured; ``name`` is the job in their metrics.
     """
     return Engine(
         list_runs=_call(
@@ -136,6 +137,10 @@ def emr_engine(
                     f" or $toMillis(CreatedAt) > $millis() - {_LIMIT_MS}]"
                     ".{'id': Id, 'state': State, 'at': CreatedAt}]) %}"
                 ),
+                # However old: two starts at once see the same newest run, and make one token of it.
+                "newest": (
+                    "{% [($append($newest, [$states.result.JobRuns.{'id': Id, 'at': CreatedAt}])^(>at))[0]] %}"
+                ),
                 "token": "{% $exists($states.result.NextToken) ? $states.result.NextToken : '' %}",
             },
         ),
@@ -147,8 +152,6 @@ def emr_engine(
                 name=name,
                 document=document,
                 document_url=document_url,
-                logs_key_arn=logs_key_arn,
-                log_group=log_group,
             ),
             {"run": "{% $states.result.JobRunId %}"},
         ),
@@ -184,7 +187,7 @@ def emr_engine(
             "EmrServerless.ServiceQuotaExceededException",
             "EmrServerless.ValidationException",
         ),
-        measure=_measure(log_group),
+        measure=_measure(name, queries),
     )
 
 
@@ -195,35 +198,19 @@ def start_job_run(
     name: str,
     document: Mapping[str, Any],
     document_url: str,
-    logs_key_arn: str,
-    log_group: str,
 ) -> dict[str, Any]:
     """Write the arguments of EMR Serverless' ``StartJobRun`` out of a launch document.
 
-    ``ClientToken`` is of the document and of the newest run that was seen, so that two
-    starts at once give one run, and a start after an end gives a new one.
+    ``ClientToken`` is of the application and of the newest run that was seen, so that starts
+    at once give one run, whenever they happen and with whatever document, and a start after
+    an end gives a new one. Logs and metrics are the application's: a monitoring configuration
+    of the run would take the place of all of it, Prometheus included (user guide, "Default
+    application configuration").
     """
     plain, quoted = _spark_settings(document)
-    overrides: dict[str, Any] = {
-        "MonitoringConfiguration": {
-            "S3MonitoringConfiguration": {
-                "LogUri": document["event_logs"],
-                "EncryptionKeyArn": logs_key_arn,
-            },
-            "CloudWatchLoggingConfiguration": {
-                "Enabled": True,
-                "LogGroupName": log_group,
-                "EncryptionKeyArn": logs_key_arn,
-            },
-            "ManagedPersistenceMonitoringConfiguration": {"Enabled": False},
-        }
-    }
-    if quoted:
-        overrides["ApplicationConfiguration"] = [{"Classification": "spark-defaults", "Properties": quoted}]
-    fingerprint = re.sub(r"[^A-Za-z0-9]", "", document_url.rpartition("/")[2])[:24]
-    return {
+    call: dict[str, Any] = {
         "ApplicationId": application_id,
-        "ClientToken": "{% '" + fingerprint + "-' & $newest %}",
+        "ClientToken": ("{% '" + application_id + "-' & ($count($newest) > 0 ? $newest[0].id : 'first') %}"),
         "ExecutionRoleArn": role_arn,
         "Name": name,
         "Mode": "STREAMING",
@@ -235,8 +222,12 @@ def start_job_run(
                 "SparkSubmitParameters": " ".join(f"--conf {key}={value}" for key, value in plain.items()),
             }
         },
-        "ConfigurationOverrides": overrides,
     }
+    if quoted:
+        call["ConfigurationOverrides"] = {
+            "ApplicationConfiguration": [{"Classification": "spark-defaults", "Properties": quoted}]
+        }
+    return call
 
 
 def _spark_settings(document: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
@@ -250,57 +241,63 @@ def _spark_settings(document: Mapping[str, Any]) -> tuple[dict[str, str], dict[s
     return {key: settings[key] for key in sorted(settings.keys() - quoted.keys())}, quoted
 
 
-def _measure(log_group: str) -> dict[str, State]:
-    """States that ask the job's own batch lines for the slowest one (``docs/launch-document.md``)."""
+def _measure(job: str, queries: Sequence[str]) -> dict[str, State]:
+    """States that ask the job's own metric for the slowest recent batch (``docs/metrics.md``)."""
+    metric = BY_NAME["BatchDuration"]
+    ask = _call(
+        "cloudwatch:getMetricData",
+        {
+            "StartTime": f"{{% $fromMillis($millis() - {_RECENT_HOURS * _HOUR_SECONDS * 1000}) %}}",
+            "EndTime": "{% $now() %}",
+            "MetricDataQueries": [
+                {
+                    "Id": f"q{number}",
+                    "MetricStat": {
+                        "Metric": {
+                            "Namespace": NAMESPACE,
+                            "MetricName": metric.name,
+                            "Dimensions": [
+                                {"Name": "job", "Value": job},
+                                {"Name": "query", "Value": query},
+                            ],
+                        },
+                        "Period": _HOUR_SECONDS,
+                        "Stat": "Maximum",
+                    },
+                }
+                for number, query in enumerate(queries)
+            ],
+        },
+        {
+            "slowest": (
+                "{% ($all := [$states.result.MetricDataResults.Values]; $count($all) > 0 ? $max($all) : 0) %}"
+            )
+        },
+    )
     return {
         "Measure": {
-            **_call(
-                "cloudwatchlogs:startQuery",
+            **ask,
+            "Retry": [
                 {
-                    "LogGroupName": log_group,
-                    "StartTime": f"{{% $floor($millis() / 1000) - {_MEASURE_SECONDS} %}}",
-                    "EndTime": "{% $floor($millis() / 1000) %}",
-                    "QueryString": "filter event = 'batch' | stats max(seconds) as slowest",
-                },
-                {"query": "{% $states.result.QueryId %}", "looks": 0},
-            ),
-            "Next": "WaitForMeasure",
-        },
-        "WaitForMeasure": {"Type": "Wait", "Seconds": 2, "Next": "ReadMeasure"},
-        "ReadMeasure": {
-            **_call(
-                "cloudwatchlogs:getQueryResults",
-                {"QueryId": "{% $query %}"},
-                {
-                    "looks": "{% $looks + 1 %}",
-                    "queryStatus": "{% $states.result.Status %}",
-                    # One row of one column, and a value only where a batch was seen.
-                    "slowest": (
-                        "{% $exists($states.result.Results.Value) ? "
-                        "$number($states.result.Results.Value[0]) : 0 %}"
-                    ),
-                },
-            ),
+                    "ErrorEquals": ["States.TaskFailed"],
+                    "IntervalSeconds": 1,
+                    "BackoffRate": 2,
+                    "MaxAttempts": 3,
+                }
+            ],
+            # Not knowing the slowest batch is no reason not to stop.
+            "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "SetGrace"}],
             "Next": "Measured",
         },
-        "Measured": {
-            "Type": "Choice",
-            "Choices": [
-                {
-                    "Condition": "{% $queryStatus in ['Scheduled', 'Running'] and $looks < 15 %}",
-                    "Next": "WaitForMeasure",
-                },
-                {"Condition": "{% $queryStatus = 'Complete' %}", "Next": "SetGrace"},
-            ],
-            "Default": "NoMeasure",
-        },
-        "NoMeasure": {"Type": "Pass", "Assign": {"grace": "{% $defaultGrace %}"}, "Next": "StopRun"},
+        "Measured": choice(
+            (f"$verb = 'drain' and $slowest > {LONGEST_GRACE_SECONDS}", "KeepWish"), default="SetGrace"
+        ),
         "SetGrace": {
             "Type": "Pass",
             "Assign": {
                 "grace": (
-                    f"{{% $min([{LONGEST_GRACE_SECONDS}, $max([$defaultGrace, "
-                    f"$ceil($slowest * {_GRACE_FACTOR}) + {_GRACE_MARGIN_SECONDS}])]) %}}"
+                    f"{{% $verb = 'drain' ? {LONGEST_GRACE_SECONDS} : $min([{LONGEST_GRACE_SECONDS}, "
+                    f"$max([$defaultGrace, $ceil($slowest * {_GRACE_FACTOR}) + {_GRACE_MARGIN_SECONDS}])]) %}}"
                 )
             },
             "Next": "StopRun",

@@ -8,6 +8,7 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from infra.constructs.encryption import key_for
+from infra.constructs.state_machine_base import allow_execution_logs
 from infra.removal import may_go
 from infra.stacks.base import EnvironmentStack
 from millrace.config.names import Names
@@ -51,16 +52,7 @@ class LifecycleStack(EnvironmentStack):
                 conditions=account,
             )
         )
-        self.key.add_to_resource_policy(
-            iam.PolicyStatement(
-                sid="ExecutionLogs",
-                # Step Functions developer guide, "Data at rest encryption": logs of encrypted executions.
-                principals=[iam.ServicePrincipal("delivery.logs.amazonaws.com")],
-                actions=["kms:Decrypt"],
-                resources=["*"],
-                conditions=account,
-            )
-        )
+        allow_execution_logs(self.key, account=names.account)
         self.alerts = sns.Topic(
             self,
             "Alerts",

@@ -144,7 +144,22 @@ def _synthesise(env: str, account: str, assembly: Path) -> None:
 
 def _deploy(assembly: Path) -> None:
     # The questions were asked and answered; CDK would ask again for every stack with a permission.
-    _cdk(["deploy", "--all", "-a", str(assembly), "--require-approval", "never"], {})
+    _cdk(
+        [
+            "deploy",
+            "--all",
+            "-a",
+            str(assembly),
+            "--require-approval",
+            "never",
+            # What changes has been shown: no change set is looked at, and stacks need not wait for others.
+            "--method",
+            "direct",
+            "--concurrency",
+            "4",
+        ],
+        {},
+    )
 
 
 def _cdk(arguments: list[str], extra: dict[str, str]) -> None:

@@ -282,7 +282,11 @@ class GlueJob(JobBase):
         default="Sun:5", pattern=r"^(Mon|Tue|Wed|Thu|Fri|Sat|Sun):([01]?\d|2[0-3])$"
     )
     retries: int = Field(
-        default=3, ge=0, le=10, description="Runs that Glue starts by itself after a failed one."
+        default=0,
+        ge=0,
+        le=10,
+        description="Runs that Glue starts by itself after a failed one; without any, `restarts_per_hour` "
+        "alone limits and counts them.",
     )
     timeout: Duration | None = Field(
         default=None,

@@ -173,12 +173,12 @@ def _failures(aws: Aws, job: str, since: float) -> Iterator[str]:
     """Errors that the job's lines tell: the metric counts them, the line says why."""
     logs = aws.client("logs")
     prefix = f"/{aws.names.prefix}/jobs/{job}"
-    # Glue appends the name of the security configuration, which is the job's.
+    # Glue writes below it, or appends the name of the security configuration, which is the job's.
     own = (prefix, f"{prefix}-{aws.names.job(job)}")
     with told(f"reading the lines of {job}"):
         groups = logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=prefix)
         for group in [group["logGroupName"] for page in groups for group in page["logGroups"]]:
-            if group not in own:
+            if group not in own and not group.startswith(f"{prefix}/"):
                 continue  # of a job whose name only begins alike
             pages = logs.get_paginator("filter_log_events").paginate(
                 logGroupName=group,

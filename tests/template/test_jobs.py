@@ -137,11 +137,12 @@ def test_conf_is_chained_the_way_glue_reads_it() -> None:
 
 
 def test_retries_and_timeout_of_a_glue_job(prod: Synthesis, synthesise: Synthesise) -> None:
-    job = prod.environment.jobs["ground"].model_copy(update={"retries": 0, "timeout": timedelta(hours=12)})
+    job = prod.environment.jobs["ground"].model_copy(update={"retries": 2, "timeout": timedelta(hours=12)})
     found = synthesise(prod.environment.model_copy(update={"jobs": {"ground": job}}))
     properties = found.the("AWS::Glue::Job", "job-ground")
-    assert (properties["MaxRetries"], properties["Timeout"]) == (0, 720)
-    assert prod.the("AWS::Glue::Job", "job-ground")["MaxRetries"] == 3
+    assert (properties["MaxRetries"], properties["Timeout"]) == (2, 720)
+    # The state machine starts it again, and counts.
+    assert prod.the("AWS::Glue::Job", "job-ground")["MaxRetries"] == 0
 
 
 def test_an_emr_application_as_asked(prod: Synthesis, synthesise: Synthesise) -> None:

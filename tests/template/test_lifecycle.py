@@ -59,14 +59,27 @@ def test_an_emr_run_is_what_the_launch_document_says(each: Synthesis) -> None:
             setting.split("=", 1)
             for setting in submit["SparkSubmitParameters"].removeprefix("--conf ").split(" --conf ")
         )
-        for group in call["ConfigurationOverrides"].get("ApplicationConfiguration", ()):
+        for group in call.get("ConfigurationOverrides", {}).get("ApplicationConfiguration", ()):
             given |= group["Properties"]
         assert given.pop("spark.submit.pyFiles") == document["archive"]
         jars = given.pop("spark.jars").split(",")
         assert jars == [*document["spark"]["spark.jars"].split(","), *document["jars"]]
         assert given == {key: value for key, value in document["spark"].items() if key != "spark.jars"}
-        monitoring = call["ConfigurationOverrides"]["MonitoringConfiguration"]
-        assert monitoring["S3MonitoringConfiguration"]["LogUri"] == document["event_logs"]
+
+
+def test_logs_and_metrics_of_a_run_are_the_applications(each: Synthesis) -> None:
+    for job, section in each.environment.jobs.items():
+        if not isinstance(section, EmrJob):
+            continue
+        call = definition(each, job)["States"]["StartRun"]["Arguments"]
+        # One of the run's own would take the place of all of the application's, Prometheus with it.
+        assert "MonitoringConfiguration" not in call.get("ConfigurationOverrides", {})
+        monitoring = each.the("AWS::EMRServerless::Application", f"job-{job}")["MonitoringConfiguration"]
+        assert monitoring["S3MonitoringConfiguration"]["LogUri"] == each.documents[job]["event_logs"]
+        assert monitoring["CloudWatchLoggingConfiguration"]["Enabled"] is True
+        assert (
+            "PrometheusMonitoringConfiguration" in monitoring
+        ) == each.environment.observability.prometheus
 
 
 def test_machines_are_encrypted_logged_and_traced(each: Synthesis) -> None:
@@ -114,3 +127,45 @@ def test_the_limit_is_the_jobs_own(each: Synthesis) -> None:
     for job, section in each.environment.jobs.items():
         conditions = [c["Condition"] for c in definition(each, job)["States"]["Decide"]["Choices"]]
         assert f"{{% $verb = 'restart' and $recent >= {section.restarts_per_hour} %}}" in conditions
+
+
+def test_a_stop_switches_exactly_the_alarms_that_silence_sets_off(each: Synthesis) -> None:
+    deployed = each.resources("AWS::CloudWatch::Alarm", "observability").values()
+    for job in each.environment.jobs:
+        names = {each.names.job(job)}
+        silent = {
+            alarm["Properties"]["AlarmName"]
+            for alarm in deployed
+            if alarm["Properties"]["TreatMissingData"] == "breaching"
+            and names & {d["Value"] for d in alarm["Properties"]["Dimensions"]}
+        }
+        assert silent
+        switches = {
+            name: state
+            for name, state in definition(each, job)["States"].items()
+            if "AlarmActions" in str(state.get("Resource"))
+        }
+        assert {"SwitchOffAlarms", "SwitchOnAlarms", "KeepAlarmsOff", "KeepAlarmsOn"} <= switches.keys()
+        for name, state in switches.items():
+            assert set(state["Arguments"]["AlarmNames"]) == silent, name
+        (allowed,) = (
+            s for _, s in each.statements() if s.get("Sid") == "SwitchAlarms" and _names(s) & silent
+        )
+        assert _names(allowed) == silent
+        assert "*" not in str(allowed["Resource"])
+
+
+def _names(statement: dict[str, Any]) -> set[str]:
+    resources = statement["Resource"]
+    arns = resources if isinstance(resources, list) else [resources]
+    return {arn.rpartition(":alarm:")[2] for arn in arns}
+
+
+def test_a_grace_period_comes_from_the_jobs_own_batches(each: Synthesis) -> None:
+    for job, section in each.environment.jobs.items():
+        states = definition(each, job)["States"]
+        assert ("Measure" in states) == isinstance(section, EmrJob)
+        if isinstance(section, EmrJob):
+            asked = states["Measure"]["Arguments"]["MetricDataQueries"]
+            assert {q["MetricStat"]["Metric"]["MetricName"] for q in asked} == {"BatchDuration"}
+            assert len(asked) == len(section.queries)

@@ -1,7 +1,8 @@
 """The state machines of environment ``dev``, as they are synthesised, on LocalStack.
 
-LocalStack has no Glue and no EMR Serverless: the answers of those two are given by its
-own file of mocked integrations, one set for each case. SSM and SNS are LocalStack's.
+LocalStack has no Glue and no EMR Serverless. What is to happen only here and there is given
+by its own file of mocked integrations, one set for each case; whole stories are played by
+the two engines of ``engines.py``. SSM, SNS and CloudWatch are LocalStack's.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +23,15 @@ from infra.deployment import build
 from millrace.config import Names, load
 from millrace.sandbox import localstack
 from millrace.sandbox.localstack import LocalStack
-from millrace.sizing import plan
-from tests.integration.lifecycle.cases import CASES, JOBS, Case
+from millrace.sizing import Plan, plan
+from millrace.sizing.alarms import silenced_by_stop
+from tests.integration.lifecycle.cases import CASES, EMR, JOBS, SLOWEST_SECONDS, Case
+from tests.integration.lifecycle.engines import Engines, serving
 
 ROOT = Path(__file__).resolve().parents[3]
 APPLICATION = "00fapplication"
+AT_ONCE = 6
+"""Executions at a time: they wait more than they compute."""
 
 
 @dataclass(frozen=True)
@@ -58,35 +65,34 @@ class Done:
 
 @dataclass(frozen=True)
 class Machines:
-    """The deployed machines."""
+    """The machines as they are deployed, one for each group of cases, with a parameter of its own."""
 
     stack: LocalStack
-    arns: dict[str, str]
+    arns: dict[tuple[str, str], str]
     names: Names
     topic: str
     documents: dict[str, str]
+    together: dict[tuple[str, str], Future[Done]] = field(default_factory=dict)
 
-    def parameter(self, job: str) -> str:
-        return f"/{self.names.prefix}/jobs/{job}/wish"
+    def parameter(self, job: str, group: str) -> str:
+        return f"{wish_of(self.names, job)}/{group}"
 
-    def wish(self, job: str, value: str | None) -> None:
+    def wish(self, job: str, group: str, value: str | None) -> None:
         ssm = self.stack.client("ssm")
         if value is None:
-            ssm.delete_parameters(Names=[self.parameter(job)])
+            ssm.delete_parameters(Names=[self.parameter(job, group)])
         else:
-            ssm.put_parameter(Name=self.parameter(job), Value=value, Type="String", Overwrite=True)
+            ssm.put_parameter(Name=self.parameter(job, group), Value=value, Type="String", Overwrite=True)
 
-    def wanted(self, job: str) -> str:
-        found = self.stack.client("ssm").get_parameter(Name=self.parameter(job))
+    def wanted(self, job: str, group: str) -> str:
+        found = self.stack.client("ssm").get_parameter(Name=self.parameter(job, group))
         return str(found["Parameter"]["Value"])
 
-    def run(self, case: Case, *, until: Callable[[Done], bool] | None = None, seconds: float = 60) -> Done:
+    def run(self, case: Case, *, until: Callable[[Done], bool] | None = None, seconds: float = 120) -> Done:
         """Execute a case; with ``until``, leave as soon as it holds and stop the execution."""
         client = self.stack.client("stepfunctions")
-        if case.wish != "unchanged":
-            self.wish(case.job, case.wish)
         execution = client.start_execution(
-            stateMachineArn=f"{self.arns[case.job]}#{case.name}", input=json.dumps(case.input)
+            stateMachineArn=f"{self.arns[case.job, case.group]}#{case.name}", input=json.dumps(case.input)
         )["executionArn"]
         deadline = time.monotonic() + seconds
         while client.describe_execution(executionArn=execution)["status"] == "RUNNING":
@@ -121,34 +127,106 @@ class Machines:
         )
 
 
-@pytest.fixture(scope="session")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
-    folder = tmp_path_factory.mktemp("lifecycle")
-    mocks = folder / "mocks.json"
+@pytest.fixture(scope="package")
+def engines() -> Iterator[Engines]:
+    with serving(Engines()) as both:
+        yield both
+
+
+@pytest.fixture(scope="package")
+def stack(engines: Engines, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    """One LocalStack for all of this folder: with the cases' answers, and with the two engines."""
+    mocks = tmp_path_factory.mktemp("lifecycle") / "mocks.json"
     mocks.write_text(json.dumps(mock_file()))
+    with localstack.running(
+        name="localstack-lifecycle",
+        settings={"SFN_MOCK_CONFIG": str(mocks), "ENGINES_URL": engines.url},
+        script=Path(__file__).with_name("hand_over.py"),
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def machines(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    folder = tmp_path_factory.mktemp("machines")
     environment = load("dev", root=ROOT)
-    names = Names(environment, environment.account or localstack.ACCOUNT)
+    names, planned = Names(environment, environment.account or localstack.ACCOUNT), plan(environment)
     context = json.loads((ROOT / "cdk.json").read_text())["context"]
-    app = App(outdir=str(folder / "out"), context=context, analytics_reporting=False)
-    build(app, names=names, plan=plan(environment), root=ROOT)
+    app = App(outdir=str(folder), context=context, analytics_reporting=False)
+    build(app, names=names, plan=planned, root=ROOT)
     app.synth()
-    with localstack.running(name="localstack-lifecycle", settings={"SFN_MOCK_CONFIG": str(mocks)}) as stack:
-        topic = stack.client("sns").create_topic(Name="alerts")["TopicArn"]
-        arns, documents = {}, {}
-        for job in JOBS:
-            template = json.loads((folder / "out" / f"{names.stack(f'job-{job}')}.template.json").read_text())
-            (machine,) = (
-                resource["Properties"]
-                for resource in template["Resources"].values()
-                if resource["Type"] == "AWS::StepFunctions::StateMachine"
-            )
-            arns[job] = stack.client("stepfunctions").create_state_machine(
-                name=job,
-                definition=localized(resolve(machine["DefinitionString"], topic)),
+    topic = stack.client("sns").create_topic(Name="alerts")["TopicArn"]
+    arns, documents = {}, {}
+    for job in JOBS:
+        template = json.loads((folder / f"{names.stack(f'job-{job}')}.template.json").read_text())
+        (machine,) = (
+            resource["Properties"]
+            for resource in template["Resources"].values()
+            if resource["Type"] == "AWS::StepFunctions::StateMachine"
+        )
+        definition = resolve(machine["DefinitionString"], topic)
+        assert f'"{wish_of(names, job)}"' in definition
+        for group in {case.group for case in CASES if case.job == job}:
+            own = definition.replace(f'"{wish_of(names, job)}"', f'"{wish_of(names, job)}/{group}"')
+            arns[job, group] = stack.client("stepfunctions").create_state_machine(
+                name=f"{job}-{group}",
+                definition=own,
                 roleArn=f"arn:aws:iam::{localstack.ACCOUNT}:role/machine",
             )["stateMachineArn"]
-            documents[job] = template["Outputs"]["LaunchDocument"]["Value"]
-        yield Machines(stack, arns, names, topic, documents)
+        documents[job] = template["Outputs"]["LaunchDocument"]["Value"]
+    make_alarms(stack, names, planned)
+    make_metrics(stack, names)
+    found = Machines(stack, arns, names, topic, documents)
+    for case in CASES:
+        found.wish(case.job, case.group, case.wish)
+    pool = ThreadPoolExecutor(AT_ONCE)
+    for case in CASES:
+        if not case.by_hand:
+            found.together[case.job, case.name] = pool.submit(found.run, case)
+    yield found
+    pool.shutdown(cancel_futures=True)
+
+
+def wish_of(names: Names, job: str) -> str:
+    """The parameter of the deployed machine."""
+    return f"/{names.prefix}/jobs/{job}/wish"
+
+
+def make_alarms(stack: LocalStack, names: Names, planned: Plan) -> None:
+    """Make the alarms whose actions the machines switch."""
+    for job in JOBS:
+        for alarm in silenced_by_stop(planned.alarms, job):
+            stack.client("cloudwatch").put_metric_alarm(
+                AlarmName=f"{names.prefix}/{alarm}",
+                Namespace="Millrace",
+                MetricName="Triggers",
+                Statistic="Sum",
+                Period=3600,
+                EvaluationPeriods=1,
+                Threshold=1,
+                ComparisonOperator="LessThanThreshold",
+            )
+
+
+def make_metrics(stack: LocalStack, names: Names) -> None:
+    """Tell of batches: the slowest in the hours that count, and a slower one before."""
+    now = datetime.now(UTC)
+    for query, seconds, hours in (("land-flights", SLOWEST_SECONDS, 3), ("land-flights", 900, 9)):
+        stack.client("cloudwatch").put_metric_data(
+            Namespace="Millrace",
+            MetricData=[
+                {
+                    "MetricName": "BatchDuration",
+                    "Dimensions": [
+                        {"Name": "job", "Value": names.job(EMR)},
+                        {"Name": "query", "Value": query},
+                    ],
+                    "Timestamp": now - timedelta(hours=hours),
+                    "Value": seconds,
+                    "Unit": "Seconds",
+                }
+            ],
+        )
 
 
 def resolve(value: Any, topic: str) -> str:
@@ -166,21 +244,15 @@ def resolve(value: Any, topic: str) -> str:
     return f"arn:aws:iam::{localstack.ACCOUNT}:role/{name}"
 
 
-def localized(definition: str) -> str:
-    """Name services as LocalStack does, which asks boto for them; AWS writes them without a hyphen."""
-    return definition.replace(":aws-sdk:emrserverless:", ":aws-sdk:emr-serverless:").replace(
-        ":aws-sdk:cloudwatchlogs:", ":aws-sdk:logs:"
-    )
-
-
 def mock_file() -> dict[str, Any]:
     """Write the cases' answers the way LocalStack reads them."""
     responses: dict[str, Any] = {}
-    machines: dict[str, Any] = {job: {"TestCases": {}} for job in JOBS}
+    machines: dict[str, Any] = {}
     for case in CASES:
         used = {}
         for state, answers in case.answers.items():
             used[state] = f"{case.job}-{case.name}-{state}"
             responses[used[state]] = {str(number): answer for number, answer in enumerate(answers)}
-        machines[case.job]["TestCases"][case.name] = used
+        cases = machines.setdefault(f"{case.job}-{case.group}", {"TestCases": {}})["TestCases"]
+        cases[case.name] = used
     return {"StateMachines": machines, "MockedResponses": responses}

@@ -3,24 +3,41 @@
 from __future__ import annotations
 
 import json
-import threading
+import math
 from typing import Any
 
 import pytest
 
-from tests.integration.lifecycle.cases import CASES, EMR, GLUE, JOBS
+from infra.constructs.state_machine_engines import planned_grace_seconds
+from millrace.sizing import plan
+from tests.integration.lifecycle.cases import CASES, EMR, GLUE, JOBS, SLOWEST_SECONDS
 from tests.integration.lifecycle.conftest import APPLICATION, Done, Machines
 
-START = {GLUE: "glue:startJobRun", EMR: "emr-serverless:startJobRun"}
-STOP = {GLUE: "glue:batchStopJobRun", EMR: "emr-serverless:cancelJobRun"}
-LIST = {GLUE: "glue:getJobRuns", EMR: "emr-serverless:listJobRuns"}
+START = {GLUE: "glue:startJobRun", EMR: "emrserverless:startJobRun"}
+STOP = {GLUE: "glue:batchStopJobRun", EMR: "emrserverless:cancelJobRun"}
+LIST = {GLUE: "glue:getJobRuns", EMR: "emrserverless:listJobRuns"}
 
 pytestmark = pytest.mark.parametrize("job", JOBS)
 
 
+ALARMS = {"on": "cloudwatch:enableAlarmActions", "off": "cloudwatch:disableAlarmActions"}
+
+
 def execute(machines: Machines, job: str, name: str, **more: Any) -> Done:
+    if (job, name) in machines.together:
+        return machines.together[job, name].result()
     (case,) = (case for case in CASES if (case.job, case.name) == (job, name))
     return machines.run(case, **more)
+
+
+def wished(done: Done) -> list[str]:
+    """What the execution wrote down as wanted."""
+    return [call["Value"] for call in done.calls.get("ssm:putParameter", ())]
+
+
+def silenced(machines: Machines, job: str) -> list[str]:
+    queries = machines.names.environment.jobs[job].queries
+    return [f"{machines.names.prefix}/job/{job}/{query}/no-batch" for query in queries]
 
 
 def outcome(done: Done) -> str:
@@ -51,10 +68,14 @@ def test_start_begins_a_run_and_waits_until_it_is_running(machines: Machines, jo
     done = execute(machines, job, "start")
     assert outcome(done) == "running"
     assert done.output["run"] == "new"
-    assert machines.wanted(job) == "running"
+    assert wished(done) == ["running"]
     # The wish is written before anything begins, and read again after it has begun.
     assert done.path.index("WantRunning") < done.path.index("StartRun") < done.path.index("Confirm")
     assert len(done.calls[START[job]]) == 1
+    # Silence is an alarm again when the run is running, not while it gets there.
+    assert done.calls[ALARMS["on"]] == [{"AlarmNames": silenced(machines, job)}]
+    assert done.path.index("LookAtRun") < done.path.index("SwitchOnAlarms")
+    assert done.output["alarms"] == "on"
 
 
 def test_a_start_beside_a_running_run_is_none(machines: Machines, job: str) -> None:
@@ -62,7 +83,8 @@ def test_a_start_beside_a_running_run_is_none(machines: Machines, job: str) -> N
     assert outcome(done) == "already-running"
     assert done.output["message"] == "run run is RUNNING already"
     assert START[job] not in done.calls
-    assert machines.wanted(job) == "running"
+    assert wished(done) == ["running"]
+    assert done.output["alarms"] == "on"
 
 
 def test_a_state_that_nobody_knows_counts_as_running(machines: Machines, job: str) -> None:
@@ -87,11 +109,12 @@ def test_two_starts_at_once_give_one_run(machines: Machines, job: str) -> None:
         tokens = {call["ClientToken"] for call in done.calls[START[job]]}
         again = execute(machines, job, "start")
         assert tokens == {call["ClientToken"] for call in again.calls[START[job]]}
-        after = execute(machines, job, "start-too-often-by-hand")
-        (token,) = (call["ClientToken"] for call in after.calls[START[job]])
-        assert token.endswith("-run0")
-        assert token not in tokens
-        assert len(token) <= 64
+        # Of the newest run, however old, so that no hour has a last second; and of the application.
+        assert tokens == {f"{APPLICATION}-old"}
+        (call,) = execute(machines, job, "start-too-often-by-hand").calls[START[job]]
+        assert call["ClientToken"] == f"{APPLICATION}-run0"
+        (call,) = execute(machines, job, "start-ends-at-once").calls[START[job]]
+        assert call["ClientToken"] == f"{APPLICATION}-first"
 
 
 def test_what_passes_is_tried_again(machines: Machines, job: str) -> None:
@@ -124,7 +147,8 @@ def test_a_stop_of_nothing_says_so_and_is_remembered(machines: Machines, job: st
     done = execute(machines, job, "stop-when-stopped")
     assert outcome(done) == "stopped"
     assert STOP[job] not in done.calls
-    assert machines.wanted(job) == "stopped"
+    assert wished(done) == ["stopped"]
+    assert done.output["alarms"] == "off"
 
 
 def test_a_stop_never_says_stopped_while_a_run_is_left(machines: Machines, job: str) -> None:
@@ -132,20 +156,34 @@ def test_a_stop_never_says_stopped_while_a_run_is_left(machines: Machines, job: 
     assert (done.status, done.error) == ("FAILED", "Millrace.NoEnd")
     assert "run run is still RUNNING" in done.cause
     # What nobody asks for again is written down before the run is asked to end.
-    assert machines.wanted(job) == "stopped"
+    assert wished(done) == ["stopped"]
     assert done.path.index("WantStopped") < done.path.index("StopRun")
+    # Before the run ends and falls silent, exactly those alarms that would cry out.
+    assert done.path.index("SwitchOffAlarms") < done.path.index("StopRun")
+    assert done.calls[ALARMS["off"]] == [{"AlarmNames": silenced(machines, job)}]
     first = done.calls[STOP[job]][0]
     if job == GLUE:
         assert first == {"JobName": machines.names.job(job), "JobRunIds": ["run"]}
     else:
-        # Slowest batch 200 s: half as long again, and 15 s.
+        # The slowest batch of the last hours took 200 s: half as long again, and 15 s.
         assert first == {
             "ApplicationId": APPLICATION,
             "JobRunId": "run",
-            "ShutdownGracePeriodInSeconds": 315,
+            "ShutdownGracePeriodInSeconds": math.ceil(SLOWEST_SECONDS * 1.5) + 15,
         }
-        (query,) = done.calls["logs:startQuery"]
-        assert query["EndTime"] - query["StartTime"] == 3600
+        asked = done.calls["cloudwatch:getMetricData"][0]
+        dimensions = [
+            {d["Name"]: d["Value"] for d in query["MetricStat"]["Metric"]["Dimensions"]}
+            for query in asked["MetricDataQueries"]
+        ]
+        queries = machines.names.environment.jobs[job].queries
+        assert dimensions == [{"job": machines.names.job(job), "query": query} for query in queries]
+
+
+def test_alarms_that_cannot_be_reached_do_not_keep_a_job_from_stopping(machines: Machines, job: str) -> None:
+    done = execute(machines, job, "stop-without-alarms")
+    assert len(done.calls[ALARMS["off"]]) == 4
+    assert done.calls[STOP[job]]
 
 
 def test_a_run_that_is_ending_is_not_asked_again(machines: Machines, job: str) -> None:
@@ -156,7 +194,8 @@ def test_a_run_that_is_ending_is_not_asked_again(machines: Machines, job: str) -
 
 def test_a_drain_gives_the_longest_grace(machines: Machines, job: str) -> None:
     done = execute(machines, job, "drain")
-    assert "Measure" not in done.path
+    assert ("Measure" in done.path) == (job == EMR)
+    assert wished(done) == ["stopped"]
     if job == EMR:
         assert done.calls[STOP[job]][0]["ShutdownGracePeriodInSeconds"] == 1800
 
@@ -166,10 +205,14 @@ def test_what_nobody_wants_is_not_started_again(machines: Machines, job: str, na
     done = execute(machines, job, name)
     assert outcome(done) == "not-wanted"
     assert START[job] not in done.calls
+    # A deployment makes alarms with their actions on.
+    assert done.calls[ALARMS["off"]] == [{"AlarmNames": silenced(machines, job)}]
 
 
 def test_a_late_event_beside_a_running_run_starts_nothing(machines: Machines, job: str) -> None:
-    assert outcome(execute(machines, job, "restart-when-running")) == "already-running"
+    done = execute(machines, job, "restart-when-running")
+    assert outcome(done) == "already-running"
+    assert done.output["alarms"] == "on"
 
 
 def test_after_an_end_that_nobody_asked_for_it_is_started_again(machines: Machines, job: str) -> None:
@@ -201,10 +244,14 @@ def test_a_restart_that_is_refused_ends_with_an_alert(machines: Machines, job: s
 
 
 def test_a_stop_during_a_restart_wins(machines: Machines, job: str) -> None:
-    timer = threading.Timer(2.5, machines.wish, (job, "stopped"))
-    timer.start()
-    done = execute(machines, job, "restart-overtaken-by-stop")
-    timer.join()
+    group = "restart-overtaken-by-stop"
+
+    def starting(now: Done) -> bool:
+        if "StartRun" in now.path and machines.wanted(job, group) == "running":
+            machines.wish(job, group, "stopped")
+        return False
+
+    done = execute(machines, job, group, until=starting)
     assert "Revoked" in done.path, done.path
     # From there it goes the way of a stop.
     assert done.path[done.path.index("Revoked") + 1] == "Look"
@@ -222,6 +269,7 @@ def test_emr_runs_what_the_launch_document_says(machines: Machines, job: str) ->
     submit = call["JobDriver"]["SparkSubmit"]
     assert submit["EntryPointArguments"][-2:] == ["--launch-document", machines.documents[job]]
     assert json.dumps(call).count("spark.submit.pyFiles=s3://") == 1
+    assert "MonitoringConfiguration" not in json.dumps(call)
 
 
 def test_emr_only(machines: Machines, job: str) -> None:
@@ -233,10 +281,18 @@ def test_emr_only(machines: Machines, job: str) -> None:
     assert done.calls[STOP[job]][0]["ShutdownGracePeriodInSeconds"] == 1800
     assert "Measure" not in done.path
     done = execute(machines, job, "stop-unmeasured")
-    assert "NoMeasure" in done.path
-    assert (
-        done.calls[STOP[job]][0]["ShutdownGracePeriodInSeconds"] == done.variable("NoMeasure", "grace") >= 15
+    planned = planned_grace_seconds(
+        plan(machines.names.environment).jobs[job],
+        machines.names.environment.jobs[job].latency.total_seconds(),
     )
+    assert done.calls[STOP[job]][0]["ShutdownGracePeriodInSeconds"] == planned >= 15
+    done = execute(machines, job, "drain-too-slow")
+    assert (done.status, done.error) == ("FAILED", "Millrace.CannotDrain")
+    assert "a batch took 1900.5 s" in done.cause
+    assert STOP[job] not in done.calls
+    # It runs on as if nobody had asked: wanted, and watched.
+    assert wished(done) == ["stopped", "running"]
+    assert [name for name in done.calls if "AlarmActions" in name] == [ALARMS["off"], ALARMS["on"]]
     done = execute(machines, job, "stop-ended-meanwhile")
     assert done.path[done.path.index("StopRun") + 1] == "WaitForEnd"
     done = execute(machines, job, "many-pages", until=lambda now: len(now.calls.get(LIST[job], ())) >= 3)

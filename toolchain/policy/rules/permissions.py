@@ -18,6 +18,7 @@ from toolchain.policy.rules._policy import (
 )
 
 WITHOUT_RESOURCES = {
+    "cloudwatch:GetMetricData",
     "cloudwatch:PutMetricData",
     "ec2:DescribeNetworkInterfaces",
     "ec2:DescribeRouteTables",
@@ -32,7 +33,6 @@ WITHOUT_RESOURCES = {
     "logs:DescribeLogGroups",
     "logs:DescribeResourcePolicies",
     "logs:GetLogDelivery",
-    "logs:GetQueryResults",
     "logs:ListLogDeliveries",
     "logs:PutResourcePolicy",
     "logs:UpdateLogDelivery",

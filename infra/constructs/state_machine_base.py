@@ -1,0 +1,192 @@
+"""What every state machine of ours is: logged, traced, encrypted, with a role of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from aws_cdk import Stack
+from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_stepfunctions as sfn
+from constructs import Construct
+
+from infra.constructs.job_role import JobRole
+from infra.constructs.logs import EncryptedLogGroup
+from infra.grants import NO_NARROWER, PARTITION, Grant, allow
+from millrace.config.names import Names
+
+_DATA_KEY_REUSE_SECONDS = 300
+
+
+class RecordedStateMachine(Construct):
+    """A state machine that logs everything, is traced, and encrypts its data with a key of the environment.
+
+    Parameters
+    ----------
+    scope, construct_id
+        Where it stands.
+    names
+        The deployed names.
+    log_name
+        Last part of the log group's name.
+    kind
+        ``STANDARD``, or ``EXPRESS`` for many short executions.
+    definition
+        In Amazon States Language; may hold tokens.
+    grants
+        What it may do, apart from logging, tracing and its key.
+    key
+        Encrypts definition and executions; its policy must let log delivery read them
+        (:func:`allow_execution_logs`).
+    logs_key
+        Encrypts the log group.
+    purpose
+        Describes the role.
+
+    Attributes
+    ----------
+    machine, role
+        The resource, and what it acts as.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        names: Names,
+        log_name: str,
+        kind: Literal["STANDARD", "EXPRESS"],
+        definition: Mapping[str, Any],
+        grants: Sequence[Grant],
+        key: kms.IKey,
+        logs_key: kms.IKey,
+        purpose: str,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self._names, self._key = names, key
+        group = EncryptedLogGroup(
+            self,
+            "Logs",
+            environment=names.environment,
+            # The prefix keeps the account's log delivery policy from growing past its limit.
+            name=f"/aws/vendedlogs/states/{names.prefix}/{log_name}",
+            key=logs_key,
+        )
+        self.role = JobRole(
+            self,
+            "Role",
+            service="states.amazonaws.com",
+            account=names.account,
+            source_arn=arn_of(names, "states", "stateMachine:*"),
+            description=purpose,
+            grants=[*grants, *_own_grants(key)],
+        )
+        self.machine = sfn.CfnStateMachine(
+            self,
+            "Resource",
+            state_machine_type=kind,
+            definition_string=Stack.of(self).to_json_string(definition),
+            role_arn=self.role.role_arn,
+            logging_configuration=sfn.CfnStateMachine.LoggingConfigurationProperty(
+                level="ALL",
+                include_execution_data=True,
+                destinations=[
+                    sfn.CfnStateMachine.LogDestinationProperty(
+                        cloud_watch_logs_log_group=sfn.CfnStateMachine.CloudWatchLogsLogGroupProperty(
+                            log_group_arn=group.log_group_arn
+                        )
+                    )
+                ],
+            ),
+            tracing_configuration=sfn.CfnStateMachine.TracingConfigurationProperty(enabled=True),
+            encryption_configuration=sfn.CfnStateMachine.EncryptionConfigurationProperty(
+                type="CUSTOMER_MANAGED_KMS_KEY",
+                kms_key_id=key.key_arn,
+                kms_data_key_reuse_period_seconds=_DATA_KEY_REUSE_SECONDS,
+            ),
+        )
+        # A machine that is made before its role's policy is refused its log group.
+        self.machine.node.add_dependency(self.role.policy)
+
+    def starter(self, purpose: str) -> JobRole:
+        """Make the role as which event rules start the machine."""
+        return JobRole(
+            self,
+            "RuleRole",
+            service="events.amazonaws.com",
+            account=self._names.account,
+            source_arn=arn_of(self._names, "events", "rule/*"),
+            description=purpose,
+            grants=[
+                allow("StartExecution", ["states:StartExecution"], [self.machine.attr_arn]),
+                # Whoever starts an encrypted machine needs its key (developer guide, "Data at rest encryption").
+                _use(self._key),
+            ],
+        )
+
+    def target(self, starter: JobRole, **given: Any) -> events.CfnRule.TargetProperty:
+        """Write the machine as a rule's target; ``given`` is its input."""
+        return events.CfnRule.TargetProperty(
+            id="StateMachine", arn=self.machine.attr_arn, role_arn=starter.role_arn, **given
+        )
+
+
+def allow_execution_logs(key: kms.IKey, *, account: str) -> None:
+    """Let CloudWatch deliver the logs of executions that are encrypted with a key.
+
+    Source: Step Functions developer guide, "Data at rest encryption", on encrypted log delivery.
+    """
+    key.add_to_resource_policy(
+        iam.PolicyStatement(
+            sid="ExecutionLogs",
+            principals=[iam.ServicePrincipal("delivery.logs.amazonaws.com")],
+            actions=["kms:Decrypt"],
+            resources=["*"],
+            conditions={"StringEquals": {"aws:SourceAccount": account}},
+        )
+    )
+
+
+def arn_of(names: Names, service: str, resource: str) -> str:
+    """Write the ARN of something in the environment's account and region."""
+    return f"arn:{PARTITION}:{service}:{names.environment.region}:{names.account}:{resource}"
+
+
+def _use(key: kms.IKey) -> Grant:
+    return allow("Encrypt", ["kms:Decrypt", "kms:GenerateDataKey"], [key.key_arn])
+
+
+def _own_grants(key: kms.IKey) -> list[Grant]:
+    return [
+        _use(key),
+        # Step Functions developer guide, "Using CloudWatch Logs to log execution history".
+        allow(
+            "DeliverLogs",
+            [
+                "logs:CreateLogDelivery",
+                "logs:DeleteLogDelivery",
+                "logs:DescribeLogGroups",
+                "logs:DescribeResourcePolicies",
+                "logs:GetLogDelivery",
+                "logs:ListLogDeliveries",
+                "logs:PutResourcePolicy",
+                "logs:UpdateLogDelivery",
+            ],
+            ["*"],
+            why=NO_NARROWER,
+        ),
+        allow(
+            "Trace",
+            [
+                "xray:GetSamplingRules",
+                "xray:GetSamplingTargets",
+                "xray:PutTelemetryRecords",
+                "xray:PutTraceSegments",
+            ],
+            ["*"],
+            why=NO_NARROWER,
+        ),
+    ]

@@ -1,0 +1,142 @@
+"""How executions of a job's state machine end, and how conditions and expressions are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+State = dict[str, Any]
+
+
+def successes(job: str) -> dict[str, State]:
+    """Write the ends that succeed, each with an output for people and scripts.
+
+    Parameters
+    ----------
+    job
+        The job's deployed name.
+    """
+    going = "$count($going) > 0 ? $going[0].id : ''"
+    going_state = "$count($live) > 0 ? $live[0].state : 'NONE'"
+
+    def success(outcome: str, message: str, *, run: str = "$run", state: str = "$state") -> State:
+        return {
+            "Type": "Succeed",
+            "Output": {
+                "job": job,
+                "outcome": outcome,
+                "message": expr(message),
+                "wish": "{% $wish %}",
+                "run": expr(run),
+                "state": expr(state),
+                "starts_last_hour": "{% $recent %}",
+                "alarms": "{% $alarms %}",
+                "grace_seconds": "{% $grace %}",
+                "reason": "{% $reason %}",
+            },
+        }
+
+    return {
+        "Status": success(
+            "status",
+            "'wanted: ' & $wish & '; ' & ($count($live) > 0 ? "
+            "'run ' & $live[0].id & ' is ' & $live[0].state : 'no run')",
+            run="$count($live) > 0 ? $live[0].id : ''",
+            state=going_state,
+        ),
+        "NotWanted": success("not-wanted", "'nobody wants it to run'", state="'NONE'"),
+        "AlreadyRunning": success(
+            "already-running",
+            "'run ' & $going[0].id & ' is ' & $going[0].state & ' already'",
+            run=going,
+            state=going_state,
+        ),
+        "Running": success("running", "'run ' & $run & ' is RUNNING'"),
+        "Stopped": success("stopped", "'no run is left'", state="'NONE'"),
+    }
+
+
+def problem(error: str, cause: str) -> State:
+    """Write a state that names a failure, for ``Report``; ``cause`` is a JSONata expression."""
+    return {
+        "Type": "Pass",
+        "Assign": {"error": f"Millrace.{error}", "cause": expr(cause)},
+        "Next": "Report",
+    }
+
+
+def failures(job: str, topic: str, starts_per_hour: int) -> dict[str, State]:
+    """Write the failing ends, from what is wrong to who is told.
+
+    Parameters
+    ----------
+    job
+        The job's deployed name.
+    topic
+        ARN of the topic that hears of a restart that failed; nobody waits for one.
+    starts_per_hour
+        For the message of a job that keeps ending.
+    """
+    return {
+        "NoEnd": problem(
+            "NoEnd", "'run ' & $live[0].id & ' is still ' & $live[0].state & ', longer than was to be waited'"
+        ),
+        "TooOften": problem(
+            "TooOften",
+            f"$string($recent) & ' runs began within the hour, {starts_per_hour} are allowed: "
+            "nothing starts it again before one of them is an hour old'",
+        ),
+        "EndedAtOnce": problem(
+            "EndedAtOnce", "'run ' & $run & ' ended as ' & $state & ($detail = '' ? '' : ': ' & $detail)"
+        ),
+        "NoStart": problem(
+            "NoStart", "'run ' & $run & ' is still ' & $state & ', longer than was to be waited'"
+        ),
+        "Report": choice(("$verb = 'restart'", "Alert"), default="Failed"),
+        "Alert": {
+            "Comment": "Nobody waits for a restart: tell the topic",
+            "Type": "Task",
+            "Resource": "arn:aws:states:::sns:publish",
+            "Arguments": {
+                "TopicArn": topic,
+                "Subject": f"{job[:60]} could not be started again",
+                "Message": expr(
+                    f"'{job} is wanted but does not run. ' & $error & ': ' & $cause & "
+                    "'. Began with: ' & $reason & '. Execution: ' & $states.context.Execution.Id"
+                ),
+            },
+            "Retry": [{"ErrorEquals": ["States.ALL"], "MaxAttempts": 3, "BackoffRate": 2}],
+            "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "Failed"}],
+            "Next": "Failed",
+        },
+        "Failed": {"Type": "Fail", "Error": "{% $error %}", "Cause": "{% $cause %}"},
+    }
+
+
+def choice(*rules: tuple[str, str], default: str) -> State:
+    """Write a choice: conditions in JSONata, in order, each with the state that follows."""
+    return {
+        "Type": "Choice",
+        "Choices": [{"Condition": expr(condition), "Next": following} for condition, following in rules],
+        "Default": default,
+    }
+
+
+def expr(text: str) -> str:
+    """Write a JSONata expression as a field's value."""
+    return "{% " + text + " %}"
+
+
+def bare(key: str, default: str) -> str:
+    """Write the part of an expression that reads a key of the input, with a value for one left out."""
+    return f"$exists($states.input.{key}) ? $states.input.{key} : {default}"
+
+
+def given(key: str, default: str) -> str:
+    """Write a field's value that is a key of the input."""
+    return expr(bare(key, default))
+
+
+def listed(values: Sequence[str]) -> str:
+    """Write strings as a JSONata array."""
+    return "[" + ", ".join(f"'{value}'" for value in values) + "]"

@@ -1,0 +1,279 @@
+"""``millrace deploy`` and the verbs, from the first deployment on, as processes of their own.
+
+CDK deploys a small environment to LocalStack; the machines run there as they were deployed.
+The two engines of ``engines.py`` begin and end runs and write the metrics that jobs write.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millrace.config import Names, load
+from millrace.lifecycle.changes import JobChange
+from millrace.lifecycle.deploy import Changes, DeployError, apply
+from millrace.lifecycle.verbs import Aws
+from millrace.sandbox import localstack
+from millrace.sandbox.localstack import LocalStack
+from tests.integration.lifecycle.engines import Engines
+
+ROOT = Path(__file__).resolve().parents[3]
+GLUE, EMR = "clicks", "orders"
+AGE_SECONDS = 3
+
+ENVIRONMENT = """
+project: shop
+removal: destroy
+network: {availability_zones: 2}
+streams:
+  clicks:
+    kind: kinesis
+    traffic: {records_per_second: 100, record_size: 500B}
+  orders:
+    kind: kafka
+    cluster: theirs
+    topic: orders
+    partitions: 2
+    traffic: {records_per_second: 100, record_size: 500B}
+kafka:
+  theirs: {kind: external, bootstrap_servers: "broker.example:9092", authentication: none}
+jobs:
+  clicks:
+    engine: glue
+    rate: {records_per_second_per_core: 5000}
+    queries:
+      land-clicks:
+        kind: land
+        source: clicks
+        table: clicks_landed
+        schema: pipelines/clicks/schemas/click.ddl
+        trigger: 10s
+  orders:
+    engine: emr
+    architecture: x86_64
+    rate: {records_per_second_per_core: 5000}
+    queries:
+      land-orders:
+        kind: land
+        source: orders
+        table: orders_landed
+        schema: pipelines/clicks/schemas/click.ddl
+        trigger: 10s
+"""
+
+
+@dataclass(frozen=True)
+class Shop:
+    """The deployed environment, and what was said on the way."""
+
+    file: Path
+    stack: LocalStack
+    names: Names
+    before: subprocess.CompletedProcess[str]
+    first: subprocess.CompletedProcess[str]
+
+    def millrace(self, verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return millrace(self.stack, verb, "--env", str(self.file), *arguments)
+
+    @property
+    def aws(self) -> Aws:
+        return Aws(self.names, self.stack.client)
+
+    def alarms(self, job: str) -> dict[str, bool]:
+        """Alarms of a job, and whether they act."""
+        pages = self.stack.client("cloudwatch").get_paginator("describe_alarms").paginate()
+        return {
+            alarm["AlarmName"]: alarm["ActionsEnabled"]
+            for page in pages
+            for alarm in page["MetricAlarms"]
+            if alarm["AlarmName"].startswith(f"{self.names.prefix}/job/{job}/")
+        }
+
+
+def millrace(stack: LocalStack, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "millrace", *arguments],
+        cwd=ROOT,
+        env=stack.environment(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def shop(stack: LocalStack, engines: Engines, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    file = tmp_path_factory.mktemp("shop") / "shop.yaml"
+    file.write_text(ENVIRONMENT)
+    names = Names(load(str(file), root=ROOT), localstack.ACCOUNT)
+
+    def play(job: str) -> None:
+        """Write what docs/metrics.md promises, in the minute that begins next."""
+        minute = datetime.fromtimestamp(math.ceil(time.time() / 60) * 60, UTC)
+        (query,) = (
+            query
+            for name, settings in names.environment.jobs.items()
+            for query in settings.queries
+            if names.job(name) == job
+        )
+        dimensions = [{"Name": "job", "Value": job}, {"Name": "query", "Value": query}]
+        values = {"Triggers": 1, "RecordAge": AGE_SECONDS, "BatchDuration": 100}
+        stack.client("cloudwatch").put_metric_data(
+            Namespace="Millrace",
+            MetricData=[
+                {"MetricName": name, "Dimensions": dimensions, "Timestamp": minute, "Value": value}
+                for name, value in values.items()
+            ],
+        )
+
+    engines.plays = play
+    before = millrace(stack, "deploy", "--env", str(file), "--yes")
+    bootstrap = ["cdklocal", "bootstrap", f"aws://{localstack.ACCOUNT}/{stack.region}"]
+    subprocess.run(bootstrap, cwd=file.parent, env=stack.environment(), check=True, capture_output=True)
+    first = millrace(stack, "deploy", "--env", str(file), "--yes")
+    yield Shop(file, stack, names, before, first)
+    engines.plays = lambda _: None
+
+
+def test_an_account_that_is_not_bootstrapped_is_told(shop: Shop) -> None:
+    assert (shop.before.returncode, shop.before.stdout) == (1, "")
+    assert shop.before.stderr == (
+        f"millrace deploy: account {localstack.ACCOUNT} is not bootstrapped for CDK in us-east-1: run `npx cdk "
+        f"bootstrap aws://{localstack.ACCOUNT}/us-east-1` once, with an administrator's credentials\n"
+    )
+
+
+def test_a_first_deployment_shows_deploys_starts_and_watches(shop: Shop, engines: Engines) -> None:
+    done = shop.first
+    assert done.returncode == 0, done.stderr[-1500:]
+    shown = done.stdout.splitlines()
+    for job in (GLUE, EMR):
+        assert f"stack shop-shop-job-{job} (new)" in shown
+        assert f"job {job}: deploy, start: is new" in shown
+        assert f"{job}: healthy, every query ends its triggers; records: {AGE_SECONDS} s old" in done.stderr
+    assert any(line.startswith("    + Allow glue:BatchStopJobRun, glue:GetJobRun") for line in shown)
+    assert shown[-1] == f"deployed shop; started: {GLUE}, {EMR}"
+    glue, emr = engines.calls("StartJobRun")[:2]
+    assert glue == {"JobName": shop.names.job(GLUE)}
+    assert (emr["name"], emr["mode"]) == (shop.names.job(EMR), "STREAMING")
+    # Alarms of jobs that run act, all of them.
+    assert {on for job in (GLUE, EMR) for on in shop.alarms(job).values()} == {True}
+
+
+def test_a_change_drains_what_must_be_replaced_and_restarts_what_got_another_number(
+    shop: Shop, engines: Engines
+) -> None:
+    assert shop.first.returncode == 0, shop.first.stderr[-1500:]
+    engines.asked.clear()
+    text = shop.file.read_text()
+    changed = text.replace("architecture: x86_64", "architecture: arm64").replace(
+        "trigger: 10s", "trigger: 20s", 1
+    )
+    shop.file.write_text(changed)
+    done = shop.millrace("deploy", "--yes")
+    assert done.returncode == 0, done.stderr[-1500:]
+    shown, told = done.stdout, done.stderr.splitlines()
+    # An application cannot change its architecture: its run is drained, and it is stopped, before.
+    assert f"job {EMR}: drain, deploy, restart: its application changes" in shown
+    assert told.index(f"{EMR}: asking the run to end") < told.index("deploying")
+    assert told.index(f"{EMR}: stopping its application") < told.index("deploying")
+    assert told.index("deploying") < told.index(f"{EMR}: starting a run")
+    # A number is in the launch document: the run goes on until the new document is there.
+    assert f"job {GLUE}: deploy, restart: its launch document changes" in shown
+    assert "  settings.queries[0].trigger_seconds: 10.0 → 20.0" in shown.splitlines()
+    assert told.index("deploying") < told.index(f"{GLUE}: asking the run to end")
+    assert shown.splitlines()[-1] == f"deployed shop; started: {GLUE}, {EMR}"
+    assert [name for name, _ in engines.asked] == [
+        "CancelJobRun",
+        "StopApplication",
+        "BatchStopJobRun",
+        "StartJobRun",
+        "StartJobRun",
+    ]
+    (cancel,) = engines.calls("CancelJobRun")
+    assert cancel["shutdownGracePeriodInSeconds"] == "1800"
+    again = shop.millrace("deploy", "--yes")
+    assert (again.returncode, again.stdout) == (0, "nothing changes\n"), again.stderr[-1500:]
+
+
+def verbs(shop: Shop, engines: Engines, job: str) -> dict[str, Any]:
+    """Run one verb after the other; tell what each said, and how the alarms stood."""
+    found: dict[str, Any] = {"status": shop.millrace("status", job, "--json")}
+    found["run"] = json.loads(found["status"].stdout)["run"]
+    found["stop"] = shop.millrace("stop", job)
+    found["alarms when stopped"] = shop.alarms(job)
+    found["start"] = shop.millrace("start", job)
+    found["alarms when running"] = shop.alarms(job)
+    found["drain"] = shop.millrace("drain", job, "--json")
+    found["after"] = shop.millrace("status", job)
+    return found
+
+
+def test_status_stop_start_and_drain_of_running_jobs(shop: Shop, engines: Engines) -> None:
+    assert shop.first.returncode == 0, shop.first.stderr[-1500:]
+    engines.asked.clear()
+    with ThreadPoolExecutor(2) as pool:
+        both = dict(
+            zip((GLUE, EMR), pool.map(lambda job: verbs(shop, engines, job), (GLUE, EMR)), strict=True)
+        )
+    for job, ending, ended in ((GLUE, "STOPPING", "STOPPED"), (EMR, "CANCELLING", "CANCELLED")):
+        found = both[job]
+        assert {found[verb].returncode for verb in ("status", "stop", "start", "drain", "after")} == {0}, (
+            found
+        )
+        before = json.loads(found["status"].stdout)
+        assert (before["state"], before["wish"]) == ("RUNNING", "running")
+        # Asked once, seen while it was ending, and not called stopped before it had ended.
+        assert engines.seen[found["run"]][-3:] == ["RUNNING", ending, ended]
+        assert found["stop"].stdout == f"{job}: stopped: no run is left\n"
+        said = found["stop"].stderr.splitlines()
+        assert said.count(f"{job}: asking the run to end") == 1
+        assert said.count(f"{job}: waiting until the run has ended") >= 2
+        silent = {name for name, acts in found["alarms when stopped"].items() if not acts}
+        assert silent == {f"shop-shop/job/{job}/land-{job}/no-batch"}
+        assert set(found["alarms when running"].values()) == {True}
+        assert found["start"].stdout.startswith(f"{job}: running: run ")
+        assert found["start"].stdout.endswith(" is RUNNING\n")
+        drained = json.loads(found["drain"].stdout)
+        assert (drained["outcome"], drained["state"], drained["alarms"]) == ("stopped", "NONE", "off")
+        assert found["after"].stdout == f"{job}: status: wanted: stopped; no run\n"
+    # The slowest batch took 100 s: half as much again, and 15 s. A drain waits as long as there is.
+    assert [call["shutdownGracePeriodInSeconds"] for call in engines.calls("CancelJobRun")] == ["165", "1800"]
+
+
+def test_a_job_that_somebody_stopped_stays_stopped(shop: Shop, engines: Engines) -> None:
+    assert shop.first.returncode == 0, shop.first.stderr[-1500:]
+    assert shop.millrace("stop", GLUE).returncode == 0
+    engines.asked.clear()
+    said: list[str] = []
+    change = Changes((), (JobChange(GLUE, "leave", "restart", ("number",)),), {})
+    assert apply(shop.aws, change, cdk_deploy=lambda: None, progress=said.append) == ()
+    assert f"{GLUE}: stays stopped, as it was" in said
+    assert engines.asked == []
+
+
+def test_what_was_drained_for_a_deployment_that_failed_is_started_again(shop: Shop, engines: Engines) -> None:
+    assert shop.first.returncode == 0, shop.first.stderr[-1500:]
+    assert shop.millrace("start", GLUE).returncode == 0
+    engines.asked.clear()
+
+    def fail() -> None:
+        raise DeployError("cdk deploy ended with status 1")
+
+    change = Changes((), (JobChange(GLUE, "drain", "restart", ("stream clicks goes",)),), {})
+    with pytest.raises(DeployError, match=f"status 1\n{GLUE} had been drained and started again as before"):
+        apply(shop.aws, change, cdk_deploy=fail, progress=lambda _: None)
+    assert [name for name, _ in engines.asked] == ["BatchStopJobRun", "StartJobRun"]
+    assert json.loads(shop.millrace("status", GLUE, "--json").stdout)["state"] == "RUNNING"
