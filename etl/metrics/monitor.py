@@ -69,9 +69,10 @@ class Monitor:
         self._thread.start()
 
     def watch(self, query: str, feed: Feed) -> None:
-        """Ask about a query from now on."""
-        meter = Meter(query, self._origins.get(query, Origin()))
+        """Ask about a query from now on; one that was started anew goes on where it was."""
         with self._lock:
+            before = [meter for meter, _ in self._watched if meter.query == query]
+            meter = before[0] if before else Meter(query, self._origins.get(query, Origin()))
             self._watched.append((meter, feed))
 
     def hear(self, event: Mapping[str, Any]) -> None:

@@ -105,7 +105,11 @@ class Meter:
         values |= _state(progress, begun)
         if "addBatch" not in parts:
             return Sample(begun + length, self.query, values)
-        rows = int(accounts["read"]) if accounts else sum(s["numInputRows"] for s in progress["sources"])
+        rows = (
+            int(accounts["read"])
+            if accounts and "read" in accounts
+            else sum(s["numInputRows"] for s in progress["sources"])
+        )
         values |= {
             "BatchDuration": length,
             "InputRows": rows,
@@ -171,25 +175,25 @@ def seconds(moment: str) -> float:
     return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
 
 
+_ACCOUNTS = {
+    "landed": "WrittenRecords",
+    "written": "WrittenRecords",
+    "duplicates": "DuplicateRecords",
+    "bad": "BadRecords",
+    "filtered": "FilteredRecords",
+}
+"""Names in a batch's line to ours; each kind of query has its own."""
+
+
 def _accounts(accounts: Mapping[str, Any] | None) -> dict[str, float]:
-    if not accounts:
-        return {}
-    found: dict[str, float] = {
-        "WrittenRecords": accounts["landed"] if "landed" in accounts else accounts["written"],
-        "DuplicateRecords": accounts["duplicates"],
-    }
-    if "bad" in accounts:
-        found["BadRecords"] = accounts["bad"]
-    if "filtered" in accounts:
-        found["FilteredRecords"] = accounts["filtered"]
-    return found
+    return {name: accounts[key] for key, name in _ACCOUNTS.items() if key in accounts} if accounts else {}
 
 
 def _ages(arrivals: Arrivals | None, accounts: Mapping[str, Any] | None, committed: float) -> Sketch | None:
     if arrivals is None:
         return None
-    written = _accounts(accounts).get("WrittenRecords")
-    if written == 0 and accounts and accounts["duplicates"]:
+    counts = _accounts(accounts)
+    if counts.get("WrittenRecords") == 0 and counts.get("DuplicateRecords"):
         return None  # a replay: all of it was committed before, by a run that is gone
     ages = arrivals.ages(committed)
     # A replay in part: what was written is younger than the oldest that was read.

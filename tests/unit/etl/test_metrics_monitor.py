@@ -143,3 +143,14 @@ def test_accounts_that_spark_never_tells_of_are_forgotten() -> None:
     assert monitor.close()
     bad = {s.batch: s.values.get("BadRecords") for s in told.samples if s.query}
     assert bad == {5: None, 999: 20}
+
+
+def test_a_query_that_was_started_anew_goes_on_where_it_was() -> None:
+    told = Told()
+    monitor = Monitor([Pipe("told", told.write)], origins={"land": Origin("kafka")}, poll_seconds=SOON)
+    first = Query(kafka((1,), (9,)))
+    monitor.watch("land", first)
+    assert first.looked.wait(10)
+    monitor.watch("land", Query(kafka((2,), (9,), batchId=8, timestamp="2026-11-21T06:28:25.000Z")))
+    assert monitor.close()
+    assert told.of("LimitedInARow") == [1, 2]
