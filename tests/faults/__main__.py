@@ -23,6 +23,7 @@ from rich.table import Table
 from millrace.sandbox import kinesalite
 from millrace.sandbox.kinesalite import Kinesalite
 from millrace.sandbox.process import RUN
+from tests.faults.kafka import KafkaStage
 from tests.faults.rounds import ROUNDS
 from tests.faults.stage import Stage, StalledError
 
@@ -62,8 +63,10 @@ def play(name: str, *, seed: int, records: int, kinesis: Kinesalite, home: Path)
     round_ = ROUNDS[name]
     choose = random.Random(zlib.crc32(f"{name} {seed}".encode()))  # noqa: S311 - repeatable on purpose
     stream = f"{name.replace('_', '-')}-{seed}"
-    stage = Stage(
-        kinesis, home / name, stream, choose, dict(round_.settings), round_.trigger_seconds, round_.prelude
+    kind = KafkaStage if round_.kafka else Stage
+    settings = dict(round_.settings)
+    stage = kind(
+        kinesis, home / name, stream, choose, settings, round_.trigger_seconds, round_.prelude, round_.ddl
     )
     begun, stalled = time.monotonic(), ""
     try:

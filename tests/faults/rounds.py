@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.faults.feed import send_aggregate
+from tests.faults import bad
+from tests.faults.feed import DDL, send_aggregate
 from tests.faults.stage import Stage, StalledError
 
 Story = Callable[[Stage, int], None]
@@ -32,6 +33,8 @@ class Round:
         What the job must say when the story is one that it must refuse.
     prelude
         Python that the entry script begins with.
+    kafka
+        Whether it reads a topic of a real broker, and not a stream.
     """
 
     story: Story
@@ -40,6 +43,8 @@ class Round:
     trigger_seconds: float = 0.5
     refused: str | None = None
     prelude: str = ""
+    ddl: str = DDL
+    kafka: bool = False
 
 
 def _running(stage: Stage, records: int) -> None:
@@ -355,6 +360,19 @@ def limits_follow_shards(stage: Stage, records: int) -> None:
         raise StalledError(f"a batch of {most} records, where the limit is {limit}")
 
 
+def bad_input(stage: Stage, records: int) -> None:
+    """Every bad record that we know of: first alone, then among good ones, with odd keys and with one hot key."""
+    stage.start()
+    for _, payload, dirt in bad.spoiled():
+        stage.put("k", payload, dirt)
+    stage.until_complete()
+    for n, (_, payload, dirt) in enumerate([*bad.taken(), *bad.spoiled(), *bad.taken()]):
+        stage.put(bad.KEYS[n % len(bad.KEYS)], payload, dirt)
+    for n in range(max(0, records - len(stage.feed.producer.ledger))):
+        stage.put("hot", bad.good(n), None)
+    stage.until_complete()
+
+
 def trimmed(stage: Stage, records: int) -> None:
     """Stopped for longer than the stream keeps records: some are gone unread, and more have come."""
     _running(stage, records)
@@ -374,7 +392,7 @@ PASSES_OVER = "import etl.engines.sandbox\netl.engines.sandbox.PASSES_OVER_CLOSE
 
 LIMITED = {"records_per_batch": 2000, "records_per_shard": 2000}
 
-SLOW = {"records_per_shard": 1000}
+SLOW = {"records_per_shard": 400}
 """A batch takes little, so that a backlog of minutes stands."""
 
 ROUNDS: Mapping[str, Round] = {
@@ -401,5 +419,7 @@ ROUNDS: Mapping[str, Round] = {
     "latest_over_a_stop": Round(latest_over_a_stop, settings={"start": "latest"}),
     "closed_shards_passed_over": Round(closed_shards_passed_over, prelude=PASSES_OVER),
     "limits_follow_shards": Round(limits_follow_shards, shards=1, settings=LIMITED, trigger_seconds=0.1),
+    "bad_input": Round(bad_input, ddl=bad.DDL),
+    "bad_input_kafka": Round(bad_input, ddl=bad.DDL, kafka=True),
     "trimmed": Round(trimmed, refused="LossError"),
 }

@@ -57,6 +57,7 @@ class Stage:
     settings: dict[str, Any] = field(default_factory=dict)
     trigger_seconds: float = 0.5
     prelude: str = ""
+    ddl: str = DDL
     runs: list[Process] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -113,12 +114,18 @@ class Stage:
         )
         self.settle()
 
+    def put(self, key: str, payload: bytes | None, dirt: str | None) -> None:
+        """Send one record and enter it into the ledger; Kinesis has no null payload, and takes such as empty."""
+        data = payload or b""
+        answer = self.client.put_record(StreamName=self.stream, Data=data, PartitionKey=key[:256] or "-")
+        self.feed.producer.ledger.add(f"{self.stream}/{answer['SequenceNumber']}", data, dirt)
+
     # ---- the job ----
 
     def start(self) -> Process:
         """Start the job as an engine does: entry script, launch document, arguments."""
         schema = self.home / "schema.ddl"
-        schema.write_text(DDL)
+        schema.write_text(self.ddl)
         document = self.home / "launch.json"
         document.write_text(json.dumps({"version": 1, "settings": self._job_settings(schema)}))
         properties = self.home / "spark.properties"
@@ -128,7 +135,7 @@ class Stage:
         entry.write_text(text.replace("import signal\n", f"import signal\n{self.prelude}", 1))
         command: list[str | Path] = [
             spark_home() / "bin" / "spark-submit", "--properties-file", properties, entry,
-            "--launch-document", document.as_uri(), "--bind", f"kinesis.endpoint={self.kinesis.endpoint}",
+            "--launch-document", document.as_uri(), *self._binds(),
         ]  # fmt: skip
         environment = {**program_environment(), **CREDENTIALS, "AWS_CBOR_DISABLE": "true"}
         environment |= {"PYTHONPATH": str(ROOT), "AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION}
@@ -138,21 +145,37 @@ class Stage:
         )
         return self.runs[-1]
 
-    def _job_settings(self, schema: Path) -> dict[str, Any]:
+    def _binds(self) -> list[str]:
+        return ["--bind", f"kinesis.endpoint={self.kinesis.endpoint}"]
+
+    def _source(self) -> dict[str, Any]:
         source = {"kind": "kinesis", "name": "events", "stream": self.stream, "region": REGION}
         source |= {"start": "earliest", "records_per_shard": 10_000, "fetch_seconds": 1.0}
         source |= {"retention_seconds": 86_400, "consumer": None, "role": None}
-        source |= {"records_per_batch": None, **self.settings}
-        query = {"kind": "land", "name": "land", "source": source, "format": "json", "schema": str(schema)}
+        return source | {"records_per_batch": None, **self.settings}
+
+    def _connections(self) -> dict[str, Any]:
+        return {}
+
+    def _jars(self) -> list[Path]:
+        return jars.files("sandbox")
+
+    def _job_settings(self, schema: Path) -> dict[str, Any]:
+        query = {"kind": "land", "name": "land", "source": self._source(), "format": "json"}
+        query |= {"schema": str(schema)}
         query |= {"table": TABLE, "trigger_seconds": self.trigger_seconds, "repartition": None, "redact": []}
         job = {"version": 1, "environment": "faults", "job": "faults", "engine": "sandbox", "catalog": "lake"}
-        return job | {"checkpoints": f"{self.home}/checkpoints", "connections": {}, "queries": [query]}
+        return (
+            job
+            | {"checkpoints": f"{self.home}/checkpoints", "connections": self._connections()}
+            | {"queries": [query]}
+        )
 
     def _spark_settings(self) -> dict[str, str]:
         catalog = "spark.sql.catalog.lake"
         return {
             "spark.master": "local[2,4]",  # four attempts at a task, as on the engines
-            "spark.jars": ",".join(map(str, jars.files("sandbox"))),
+            "spark.jars": ",".join(map(str, self._jars())),
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "2g",

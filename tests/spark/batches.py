@@ -102,8 +102,9 @@ def lander(
     checkpoint: Path = Path("/nowhere"),
     sink: IcebergSink | None = None,
     horizon: Horizon | None = None,
+    ddl: str = DDL,
 ) -> land.Lander:
-    schema = parse_schema(spark, DDL, "test.ddl")
+    schema = parse_schema(spark, ddl, "test.ddl")
     headers = spark.createDataFrame([], ENVELOPE).schema["_headers"]
     tables.ensure(spark, table, land.table_schema(headers, schema))
     settings = LandSettings("land", "land-flights", source, "json", "test.ddl", (), str(table), 1.0, None)
