@@ -25,6 +25,9 @@ from etl.tables import Table
 SLACK = timedelta(seconds=10)
 """How much older than the last batch's oldest record one may be before the wider look-up is needed."""
 
+STEP_SECONDS = 60.0
+"""A literal in a filter is a part of Spark's generated code, which is compiled anew for each other one."""
+
 TRIM_MARGIN = timedelta(minutes=10)
 """Records are taken for trimmed this much before their time: a check takes a while, and clocks differ."""
 
@@ -104,6 +107,8 @@ class KinesisGuard:
     tails
         Reads what the connector passes over between two entries of the offset log; None where it does
         not pass over anything.
+    step_seconds
+        Bounds are rounded down to whole steps.
     shards
         Open shards for which the query's limits were worked out.
     count_shards
@@ -117,6 +122,7 @@ class KinesisGuard:
     table: Table
     horizon: Horizon | None = None
     tails: Callable[[Positions, Positions], Iterator[Records]] | None = None
+    step_seconds: float = STEP_SECONDS
     shards: int | None = None
     count_shards: Callable[[], int] | None = None
     oldest: datetime | None = field(default=None)
@@ -130,9 +136,14 @@ class KinesisGuard:
         itself checks that: a second look at a Kinesis batch would see other records.
         """
         if self.oldest is not None:
-            yield Bound.since("_arrived_at", self.oldest - SLACK)
-        yield Bound.since("_arrived_at", begun - timedelta(seconds=self.source.retention_seconds) - SLACK)
+            yield self._since(self.oldest)
+        yield self._since(begun - timedelta(seconds=self.source.retention_seconds))
         yield EVERYTHING
+
+    def _since(self, moment: datetime) -> Bound:
+        """From the full step before a moment: batches with the same bound share Spark's generated code."""
+        since = (moment - SLACK).timestamp()
+        return Bound.since("_arrived_at", datetime.fromtimestamp(since - since % self.step_seconds, tz=UTC))
 
     def before(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
         """Check that nothing lies between what was landed and where the batch begins.

@@ -53,10 +53,13 @@ function asAws(original) {
       let bytes = 0
       const fitting = answer.Records.findIndex((r) => (bytes += Buffer.byteLength(r.Data, 'base64')) > MOST_BYTES)
       if (fitting > 0) answer = await get(store, {...data, Limit: fitting})
-      if (answer.NextShardIterator && answer.Records.length) {
-        const next = await get(store, {ShardIterator: answer.NextShardIterator, Limit: 1})
+      // Trimmed records count against its limit: an empty answer may have live ones behind it.
+      let next = answer
+      for (let looks = 0; looks < 3 && next.NextShardIterator; looks++) {
+        next = await get(store, {ShardIterator: next.NextShardIterator, Limit: answer.Records.length ? 1 : 10000})
         const first = next.Records[0]
         if (first) answer.MillisBehindLatest = Math.max(1, Date.now() - first.ApproximateArrivalTimestamp * 1000)
+        if (first || answer.Records.length) break
       }
     } catch (error) {
       return done(error)

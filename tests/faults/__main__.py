@@ -13,19 +13,19 @@ import shutil
 import sys
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from millrace.sandbox import kinesalite
-from millrace.sandbox.kinesalite import Kinesalite
+from millrace.sandbox import kinesalite, localstack
 from millrace.sandbox.process import RUN
 from tests.faults.kafka import KafkaStage
 from tests.faults.rounds import ROUNDS
-from tests.faults.stage import Stage, StalledError
+from tests.faults.stage import LocalStackKinesis, Server, Stage, StalledError
 
 HOME = RUN / "faults"
 
@@ -58,7 +58,7 @@ class Outcome:
     met: bool
 
 
-def play(name: str, *, seed: int, records: int, kinesis: Kinesalite, home: Path) -> Outcome:
+def play(name: str, *, seed: int, records: int, kinesis: Server, home: Path) -> Outcome:
     """Run one round."""
     round_ = ROUNDS[name]
     choose = random.Random(zlib.crc32(f"{name} {seed}".encode()))  # noqa: S311 - repeatable on purpose
@@ -106,6 +106,17 @@ def play(name: str, *, seed: int, records: int, kinesis: Kinesalite, home: Path)
     return outcome
 
 
+@contextmanager
+def server(name: str, seed: int) -> Iterator[Server]:
+    """Start a Kinesis of its own for a round."""
+    if name == "kinesalite":
+        with kinesalite.running(seed=seed, name="faults-kinesalite") as kinesis:
+            yield kinesis
+        return
+    with localstack.running(name="faults-localstack") as stack:
+        yield LocalStackKinesis(stack)
+
+
 def show(console: Console, outcomes: Sequence[Outcome]) -> None:
     """Print the table."""
     table = Table(title="landing from Kinesis under faults", title_justify="left")
@@ -137,6 +148,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--records", type=int, default=50_000, help="in a round")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=ROUNDS, default=list(ROUNDS), metavar="ROUND")
+    parser.add_argument("--server", choices=("kinesalite", "localstack"), default="kinesalite")
     parser.add_argument("--fresh", action="store_true", help="forget what earlier runs came to")
     return parser
 
@@ -144,7 +156,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> int:
     given = parser().parse_args(arguments)
     HOME.mkdir(parents=True, exist_ok=True)
-    kept = HOME / "outcomes.jsonl"
+    kept = HOME / ("outcomes.jsonl" if given.server == "kinesalite" else f"outcomes-{given.server}.jsonl")
     if given.fresh:
         kept.unlink(missing_ok=True)
     lines = kept.read_text().splitlines() if kept.exists() else []
@@ -155,7 +167,7 @@ def main(arguments: Sequence[str]) -> int:
         outcome = done.get((name, given.seed, given.records))
         if outcome is None:
             # Each its own server: clocks and faults of one round are not the next one's.
-            with kinesalite.running(seed=given.seed, name="faults-kinesalite") as kinesis:
+            with server(given.server, given.seed) as kinesis:
                 outcome = play(name, seed=given.seed, records=given.records, kinesis=kinesis, home=HOME)
             with kept.open("a") as file:
                 file.write(json.dumps(asdict(outcome)) + "\n")

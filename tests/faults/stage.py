@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,8 +17,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
 from millrace.sandbox import jars
-from millrace.sandbox.kinesalite import CREDENTIALS, REGION, Kinesalite
+from millrace.sandbox.kinesalite import CREDENTIALS, REGION
 from millrace.sandbox.ledger import Account, compare
+from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.process import Process
 from millrace.sandbox.producer import KinesisProducer
 from millrace.sandbox.toolchain import ROOT, program_environment, spark_home
@@ -30,6 +31,39 @@ STALL_SECONDS = 90.0
 
 QUIET_SECONDS = 3.0
 """How long a complete table is watched for rows too many."""
+
+
+class Server(Protocol):
+    """A Kinesis: kinesalite, or LocalStack's by :class:`LocalStackKinesis`."""
+
+    @property
+    def endpoint(self) -> str: ...
+
+    def client(self) -> Any: ...
+
+    def throttle(self, probability: float) -> None: ...
+
+    def set_clock(self, ahead_seconds: float) -> None: ...
+
+
+@dataclass(frozen=True)
+class LocalStackKinesis:
+    """LocalStack's Kinesis: slow with volume, without faults to order and without a clock to set."""
+
+    stack: LocalStack
+
+    @property
+    def endpoint(self) -> str:
+        return self.stack.endpoint
+
+    def client(self) -> Any:
+        return self.stack.client("kinesis")
+
+    def throttle(self, probability: float) -> None:
+        raise NotImplementedError("LocalStack refuses calls by a setting of its own, from its start on")
+
+    def set_clock(self, ahead_seconds: float) -> None:
+        raise NotImplementedError("LocalStack's clock cannot be set")
 
 
 class StalledError(RuntimeError):
@@ -50,7 +84,7 @@ class Stage:
         Python that the entry script begins with.
     """
 
-    kinesis: Kinesalite
+    kinesis: Server
     home: Path
     stream: str
     choose: random.Random

@@ -10,8 +10,11 @@ append
     The same batch into a table that is new each time: nothing to look up.
 next
     A batch of a running query: what arrived since the oldest record of the batch before is looked at.
+exact
+    The same with a bound that is not rounded to the minute, and so another one in every batch.
 first
-    The first batch of a run: bounded by the arrival of what the last batch before it read.
+    The first batch of a run: what the last batch before it read last is looked up by its position, and
+    its arrival bounds the batch.
 retention
     The same without that: all that the stream may still hold, 24 hours.
 """
@@ -21,6 +24,8 @@ from __future__ import annotations
 import argparse
 import io
 import itertools
+import json
+import os
 import shutil
 import sys
 import time
@@ -28,7 +33,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 
@@ -39,7 +44,7 @@ from etl.decode import JsonDecoder, parse_schema
 from etl.envelope import COLUMNS, HEADERS
 from etl.settings import KinesisSource, LandSettings
 from etl.sinks.iceberg import IcebergSink
-from etl.sources.kinesis_guard import KinesisGuard
+from etl.sources.kinesis_guard import STEP_SECONDS, KinesisGuard
 from etl.tables import Table
 from millrace.sandbox.process import RUN
 from tests.performance import core
@@ -52,14 +57,19 @@ PER_FILE = 100_000
 FILES_PER_COMMIT = 50
 SOURCE = KinesisSource("kinesis", "events", "events", "us-east-1", "earliest", 10_000, 1.0, 86_400)
 DDL = "n BIGINT NOT NULL, text STRING"
-CASES = ("append", "next", "first", "retention")
+CASES = ("append", "next", "exact", "first", "retention")
+
+
+def sequence_of(number: Column) -> Column:
+    """Of as many digits as those of Kinesis."""
+    return F.lpad(number.cast("string"), 56, "4968042419681332793507059317107")
 
 
 def envelope_rows(spark: SparkSession, first: int, count: int, arrived: datetime, tasks: int) -> DataFrame:
     """Records in the order of their arrival, a thousand a second from a moment on."""
     number = F.col("id") + first
     since = F.col("id") * (1_000_000 // PER_SECOND) + int(arrived.timestamp() * 1e6)
-    sequence = F.lpad(number.cast("string"), 56, "4968042419681332793507059317107")
+    sequence = sequence_of(number)
     return spark.range(0, count, 1, tasks).select(
         F.concat_ws("/", F.lit(SOURCE.stream), sequence).alias("_id"),
         F.lit(SOURCE.name).alias("_source"),
@@ -82,6 +92,7 @@ class Bench:
     now: datetime
     per_batch: int
     next_number: int
+    begun: datetime
 
     def lander(self, table: Table, guard: KinesisGuard) -> land.Lander:
         schema = parse_schema(self.spark, DDL, "bench")
@@ -116,8 +127,8 @@ class Bench:
             )
             whole.writeTo(str(table)).append()
 
-    def guard(self, table: Table, oldest: datetime | None = None) -> KinesisGuard:
-        return KinesisGuard(SOURCE, Checkpoint(str(HOME / "none")), table, oldest=oldest)
+    def guard(self, table: Table, oldest: datetime | None = None, step: float = STEP_SECONDS) -> KinesisGuard:
+        return KinesisGuard(SOURCE, Checkpoint(str(HOME / "none")), table, oldest=oldest, step_seconds=step)
 
     def land(self, case: str, table: Table) -> float:
         """Land one batch of records that have just arrived; give the seconds."""
@@ -127,11 +138,34 @@ class Bench:
         arrived = self.now - timedelta(seconds=self.per_batch / PER_SECOND)
         batch = envelope_rows(self.spark, self.next_number, self.per_batch, arrived, 2)
         # The batch before began ten seconds earlier; its oldest record had waited for a moment.
-        oldest = {"next": arrived - timedelta(seconds=11), "first": arrived - timedelta(seconds=11)}.get(case)
-        write = self.lander(table, self.guard(table, oldest))
+        oldest = arrived - timedelta(seconds=11) if case in ("next", "exact") else None
+        step = 1e-6 if case == "exact" else STEP_SECONDS
+        guard = self.guard(table, oldest, step)
+        if case == "first":
+            guard.checkpoint = self.stopped(table)
+        write = self.lander(table, guard)
         begun = time.monotonic()
-        write(batch, 0)
+        write(batch, 2)
         return time.monotonic() - begun
+
+    def stopped(self, table: Table) -> Checkpoint:
+        """The checkpoint of a query that was stopped after the table's last row before this bench."""
+        home = HOME / f"stopped-{table.name}"
+        last = int(table.name.rpartition("_")[2]) - 1
+        sequence = self.spark.range(1).select(sequence_of(F.lit(last))).first()
+        assert sequence is not None
+        for entry, shard in (
+            (1, {"iteratorType": "TRIM_HORIZON", "iteratorPosition": ""}),
+            (2, {"iteratorType": "AFTER_SEQUENCE_NUMBER", "iteratorPosition": sequence[0]}),
+        ):
+            path = home / "offsets" / str(entry)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("v1\n{}\n" + json.dumps({"metadata": {}, "shardId-0": shard}))
+        commit = home / "commits" / "0"
+        commit.parent.mkdir(exist_ok=True)
+        commit.write_text("v1\n{}")
+        os.utime(commit, (self.begun.timestamp() - 10, self.begun.timestamp() - 10))
+        return Checkpoint(str(home))
 
 
 def table_of(rows: int) -> Table:
@@ -186,7 +220,11 @@ def main(arguments: Sequence[str]) -> int:
     core.HOME = HOME
     HOME.mkdir(parents=True, exist_ok=True)
     with core.spark_session(2) as spark:
-        bench = Bench(spark, datetime.now(UTC), given.per_batch, 2 * max(given.rows))
+        stamp = HOME / "filled-at"
+        if not stamp.exists():
+            stamp.write_text(datetime.now(UTC).isoformat())
+        now = datetime.fromisoformat(stamp.read_text())
+        bench = Bench(spark, now, given.per_batch, 2 * max(given.rows), now)
         for rows in given.rows:
             begun = time.monotonic()
             bench.fill(table_of(rows), rows)
