@@ -20,12 +20,14 @@ from typing import Any
 
 import pytest
 
+from millrace.cli.deploy import describe
 from millrace.config import Names, load
 from millrace.lifecycle.changes import JobChange
-from millrace.lifecycle.deploy import Changes, DeployError, apply
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.deploy import Changes, DeployError, apply, changes
+from millrace.lifecycle.verbs import Aws, execute
 from millrace.sandbox import localstack
 from millrace.sandbox.localstack import LocalStack
+from millrace.sandbox.toolchain import STATE
 from tests.integration.lifecycle.engines import Engines
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -204,8 +206,8 @@ def test_a_change_drains_what_must_be_replaced_and_restarts_what_got_another_num
     ]
     (cancel,) = engines.calls("CancelJobRun")
     assert cancel["shutdownGracePeriodInSeconds"] == "1800"
-    again = shop.millrace("deploy", "--yes")
-    assert (again.returncode, again.stdout) == (0, "nothing changes\n"), again.stderr[-1500:]
+    # What is deployed is what was asked for, so that the same once more is nothing.
+    assert describe(changes(shop.aws, STATE / "deploy" / shop.file.stem)) == ["nothing changes"]
 
 
 def verbs(shop: Shop, engines: Engines, job: str) -> dict[str, Any]:
@@ -255,7 +257,7 @@ def test_status_stop_start_and_drain_of_running_jobs(shop: Shop, engines: Engine
 
 def test_a_job_that_somebody_stopped_stays_stopped(shop: Shop, engines: Engines) -> None:
     assert shop.first.returncode == 0, shop.first.stderr[-1500:]
-    assert shop.millrace("stop", GLUE).returncode == 0
+    assert execute(shop.aws, GLUE, "stop", progress=lambda _: None).ok
     engines.asked.clear()
     said: list[str] = []
     change = Changes((), (JobChange(GLUE, "leave", "restart", ("number",)),), {})
@@ -266,7 +268,7 @@ def test_a_job_that_somebody_stopped_stays_stopped(shop: Shop, engines: Engines)
 
 def test_what_was_drained_for_a_deployment_that_failed_is_started_again(shop: Shop, engines: Engines) -> None:
     assert shop.first.returncode == 0, shop.first.stderr[-1500:]
-    assert shop.millrace("start", GLUE).returncode == 0
+    assert execute(shop.aws, GLUE, "start", progress=lambda _: None).ok
     engines.asked.clear()
 
     def fail() -> None:
@@ -276,4 +278,4 @@ def test_what_was_drained_for_a_deployment_that_failed_is_started_again(shop: Sh
     with pytest.raises(DeployError, match=f"status 1\n{GLUE} had been drained and started again as before"):
         apply(shop.aws, change, cdk_deploy=fail, progress=lambda _: None)
     assert [name for name, _ in engines.asked] == ["BatchStopJobRun", "StartJobRun"]
-    assert json.loads(shop.millrace("status", GLUE, "--json").stdout)["state"] == "RUNNING"
+    assert execute(shop.aws, GLUE, "status", progress=lambda _: None).answer["state"] == "RUNNING"
