@@ -58,15 +58,25 @@ class Outcome:
     met: bool
 
 
-def play(name: str, *, seed: int, records: int, kinesis: Server, home: Path) -> Outcome:
-    """Run one round."""
+BARE = "import tests.faults.bare  # noqa: F401\n"
+
+
+def play(name: str, *, seed: int, records: int, kinesis: Server, home: Path, bare: bool = False) -> Outcome:
+    """Run one round; ``bare`` without what the core does about the connector."""
     round_ = ROUNDS[name]
     choose = random.Random(zlib.crc32(f"{name} {seed}".encode()))  # noqa: S311 - repeatable on purpose
     stream = f"{name.replace('_', '-')}-{seed}"
     kind = KafkaStage if round_.kafka else Stage
     settings = dict(round_.settings)
     stage = kind(
-        kinesis, home / name, stream, choose, settings, round_.trigger_seconds, round_.prelude, round_.ddl
+        kinesis,
+        home / name,
+        stream,
+        choose,
+        settings,
+        round_.trigger_seconds,
+        BARE if bare else round_.prelude,
+        round_.ddl,
     )
     begun, stalled = time.monotonic(), ""
     try:
@@ -149,6 +159,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=ROUNDS, default=list(ROUNDS), metavar="ROUND")
     parser.add_argument("--server", choices=("kinesalite", "localstack"), default="kinesalite")
+    parser.add_argument("--bare", action="store_true", help="without what the core does about the connector")
     parser.add_argument("--fresh", action="store_true", help="forget what earlier runs came to")
     return parser
 
@@ -156,7 +167,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> int:
     given = parser().parse_args(arguments)
     HOME.mkdir(parents=True, exist_ok=True)
-    kept = HOME / ("outcomes.jsonl" if given.server == "kinesalite" else f"outcomes-{given.server}.jsonl")
+    kept = HOME / f"outcomes-{given.server}{'-bare' if given.bare else ''}.jsonl"
     if given.fresh:
         kept.unlink(missing_ok=True)
     lines = kept.read_text().splitlines() if kept.exists() else []
@@ -168,7 +179,9 @@ def main(arguments: Sequence[str]) -> int:
         if outcome is None:
             # Each its own server: clocks and faults of one round are not the next one's.
             with server(given.server, given.seed) as kinesis:
-                outcome = play(name, seed=given.seed, records=given.records, kinesis=kinesis, home=HOME)
+                outcome = play(
+                    name, seed=given.seed, records=given.records, kinesis=kinesis, home=HOME, bare=given.bare
+                )
             with kept.open("a") as file:
                 file.write(json.dumps(asdict(outcome)) + "\n")
             if outcome.met:

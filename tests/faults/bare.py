@@ -1,0 +1,39 @@
+"""The connector as it is, without what the core does about it: shows what a round would miss, and that it can.
+
+Begins the entry script of ``python -m tests.faults --bare``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from etl.engines import glue
+from etl.settings import KinesisSource
+from etl.sources import kinesis
+from etl.sources.kinesis_guard import KinesisGuard
+
+MEASURES = ("kinesis.client.describeShardInterval", "kinesis.client.numRetries")
+
+
+def strip() -> None:
+    """Leave the connector's options at their defaults, take a start at its word, and guard nothing."""
+    options, read = glue.kinesis_options, kinesis.read
+
+    def plain(source: KinesisSource, endpoint: str | None) -> dict[str, str]:
+        return {k: v for k, v in options(source, endpoint).items() if k not in MEASURES}
+
+    def at_its_word(*given: Any, **named: Any) -> DataFrame:
+        return read(*given, **{**named, "begun": False})
+
+    def unguarded(_guard: KinesisGuard, _spark: SparkSession, _batch: int) -> Mapping[str, str]:
+        return {}
+
+    glue.kinesis_options = plain
+    kinesis.read = at_its_word  # type: ignore[assignment]
+    KinesisGuard.before = unguarded  # type: ignore[method-assign]
+
+
+strip()
