@@ -1,0 +1,79 @@
+"""What it costs to measure a query: landing with the core's monitor, and with a listener of Spark's more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming import StreamingQueryListener
+
+from etl.accounts import Reporter
+from etl.metrics import ages
+from etl.metrics.emf import GATHER_SECONDS
+from etl.metrics.feed import SparkFeed
+from etl.metrics.jsonlines import JsonLines
+from etl.metrics.monitor import Monitor
+from etl.metrics.outputs import CloudWatch, Console
+from etl.metrics.pipe import Pipe
+from etl.metrics.progress import Origin, Sample
+from etl.metrics.prometheus import Page
+
+if TYPE_CHECKING:
+    from tests.performance.core import Bench
+
+
+def watched(bench: Bench, name: str) -> Watched:
+    report = Reporter("flights", bench.log)
+    query = bench.land_query(name, report)
+    outputs: list[Pipe[Sample]] = [
+        Pipe("emf", CloudWatch(name, Console(bench.log)).write, gather_seconds=GATHER_SECONDS),
+        Pipe("file", JsonLines(Path(query.checkpoint).with_suffix(".jsonl"), name).write),
+        Pipe("page", Page(name).write),
+    ]
+    monitor = Monitor(outputs, origins={name: Origin("kafka")})
+    report.listen(monitor.hear)
+    started = (
+        ages.observed(query.rows)
+        .writeStream.foreachBatch(query.handle)
+        .option("checkpointLocation", query.checkpoint)
+        .start()
+    )
+    monitor.watch(name, SparkFeed(bench.spark, started))
+    return Watched(started, monitor)
+
+
+class Watched:
+    """A query with its monitor, stopped together."""
+
+    def __init__(self, query: Any, monitor: Monitor) -> None:
+        self._query, self._monitor = query, monitor
+        self.processAllAvailable = query.processAllAvailable  # the names are Spark's
+        self.then: list[Callable[[], object]] = []
+
+    @property
+    def recentProgress(self) -> Any:  # noqa: N802
+        return self._query.recentProgress
+
+    def stop(self) -> None:
+        self._query.stop()
+        self._monitor.close()
+        for call in self.then:
+            call()
+
+
+def listener(bench: Bench, name: str) -> Any:
+    class Hearing(StreamingQueryListener):
+        def onQueryStarted(self, event: Any) -> None: ...  # noqa: N802
+        def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+            json.loads(event.progress.json)
+
+        def onQueryIdle(self, event: Any) -> None: ...  # noqa: N802
+        def onQueryTerminated(self, event: Any) -> None: ...  # noqa: N802
+
+    hearing = Hearing()
+    bench.spark.streams.addListener(hearing)
+    found = watched(bench, name)
+    found.then.append(lambda: bench.spark.streams.removeListener(hearing))
+    return found
