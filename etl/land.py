@@ -148,6 +148,7 @@ class Lander:
     report: Reporter
     guard: KinesisGuard | None = None
     splits_aggregates: bool = False
+    _blind: bool = False
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Land a batch and report its accounts.
@@ -165,6 +166,9 @@ class Lander:
             Kinesis records are gone unread, or may be.
         """
         positions = self.guard.before(batch.sparkSession, batch_id) if self.guard else {}
+        if self.guard and self.guard.blind and not self._blind:
+            self._blind = True
+            self.report.emit("unguarded", query=self.settings.name, batch=batch_id)
         for page in self.guard.passed_over() if self.guard else ():
             self._land(self._passed_over(batch.sparkSession, page), batch_id, {})
         self._land(batch, batch_id, positions)

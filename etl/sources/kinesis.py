@@ -62,9 +62,19 @@ def open_shards(source: KinesisSource, endpoint: str | None, *, client: Any = No
     ----------
     source, endpoint, client
         As for :func:`horizon`.
+
+    Raises
+    ------
+    StartError
+        The stream cannot be asked: there is none, or the role may not.
     """
     kinesis = client or _client(source, endpoint)
-    return sum(not shard.closed for shard in kinesis_tails.list_shards(kinesis, source.stream))
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        return sum(not shard.closed for shard in kinesis_tails.list_shards(kinesis, source.stream))
+    except (BotoCoreError, ClientError) as error:
+        raise StartError(f"stream {source.stream}: {error}") from error
 
 
 def shared_out(source: KinesisSource, shards: int) -> KinesisSource:

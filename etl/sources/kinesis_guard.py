@@ -45,7 +45,10 @@ _AFTER, _ENDED = "AFTER_SEQUENCE_NUMBER", "SHARD_END"
 
 @dataclass(frozen=True)
 class Positions:
-    """Where each shard goes on, as an entry of Spark's offset log has it; all connectors write it alike.
+    """Where each shard goes on, as an entry of Spark's offset log has it.
+
+    The connectors whose source is open write it alike. An entry of another shape has no shards here: then
+    nothing is checked by it, and ``known`` says so.
 
     Attributes
     ----------
@@ -60,6 +63,7 @@ class Positions:
     shards: frozenset[str]
     read: Mapping[str, str]
     ended: frozenset[str]
+    known: bool = True
 
     @classmethod
     def of(cls, offset: Any) -> Positions:
@@ -70,7 +74,14 @@ class Positions:
         offset
             ``{"metadata": {...}, "shardId-…": {"iteratorType": …, "iteratorPosition": …}}``.
         """
-        shards = {k: v for k, v in (offset or {}).items() if k != "metadata"}
+        if offset is None:
+            return cls(frozenset(), {}, frozenset())
+        shards = {k: v for k, v in offset.items() if k != "metadata"} if isinstance(offset, dict) else {}
+        shaped = [
+            isinstance(v, dict) and {"iteratorType", "iteratorPosition"} <= v.keys() for v in shards.values()
+        ]
+        if not shaped or not all(shaped):
+            return cls(frozenset(), {}, frozenset(), known=False)
         return cls(
             frozenset(shards),
             {k: v["iteratorPosition"] for k, v in shards.items() if v["iteratorType"] == _AFTER},
@@ -167,8 +178,8 @@ class KinesisGuard:
         ReopenError
             The stream has another number of shards than the limits were worked out for.
         """
-        here = Positions.of(self.checkpoint.end_of(spark, batch_id))
-        earlier = Positions.of(self.checkpoint.start_of(spark, batch_id))
+        here = self._entry(spark, batch_id)
+        earlier = self._entry(spark, batch_id - 1)
         moved = here.moved_since(earlier)
         self._entries = (earlier, here)
         self._check_limits()
@@ -190,6 +201,17 @@ class KinesisGuard:
         """Records of closed shards that the connector will not hand over, after :meth:`before`."""
         if self.tails is not None and self._entries[0].reading != self._entries[1].reading:
             yield from self.tails(*self._entries)
+
+    @property
+    def blind(self) -> bool:
+        """Whether the connector writes positions that cannot be read, after :meth:`before`."""
+        return not all(entry.known for entry in self._entries)
+
+    def _entry(self, spark: SparkSession, batch: int) -> Positions:
+        try:
+            return Positions.of(self.checkpoint.end_of(spark, batch) if batch >= 0 else None)
+        except ValueError:
+            return Positions(frozenset(), {}, frozenset(), known=False)
 
     def _check_limits(self) -> None:
         """Of a reshard the offset log tells: only then is the stream asked."""

@@ -10,6 +10,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from etl.errors import StartError
 from etl.settings import KinesisSource
 from etl.sources import kinesis
 from etl.sources.kinesis_guard import Positions
@@ -35,6 +36,8 @@ def test_an_entry_of_the_offset_log() -> None:
     found = positions(a="12", b="END", c=None)
     assert (found.shards, found.read, found.ended) == (frozenset("abc"), {"a": "12"}, frozenset("b"))
     assert Positions.of(None) == Positions(frozenset(), {}, frozenset())
+    for shapeless in ({}, {"metadata": {}}, {"shard": {"position": 7}}, [], "x", {"shard": "7"}):
+        assert Positions.of(shapeless) == Positions(frozenset(), {}, frozenset(), known=False)
     assert positions(a="12", b="7", c="1").moved_since(positions(a="12", b="6")) == {"b": "7", "c": "1"}
 
 
@@ -103,6 +106,12 @@ def test_a_batch_is_shared_out_among_the_shards_that_are_open(client: Any) -> No
     limited = dataclasses.replace(SOURCE, records_per_batch=1000)
     assert [kinesis.shared_out(limited, n).records_per_shard for n in (1, 3, 2000)] == [1000, 334, 1]
     assert kinesis.shared_out(SOURCE, 3) is SOURCE
+
+
+def test_a_stream_that_is_not_there_is_told_in_one_message(client: Any) -> None:
+    other = dataclasses.replace(SOURCE, stream="flight")
+    with pytest.raises(StartError, match=r"stream flight: .*Stream flight under account \d+ not found"):
+        kinesis.open_shards(other, None, client=client)
 
 
 def test_the_horizon_of_a_shard(client: Any) -> None:
