@@ -91,6 +91,7 @@ class Composition:
     references: tuple[ReferenceTable, ...]
     transform: Transform
     name: str
+    carries: tuple[str, ...] = CARRIED
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         """Enrich, transform, stamp.
@@ -105,7 +106,7 @@ class Composition:
         out = self.transform(rows)
         if not isinstance(out, DataFrame):
             raise StartError(f"transform {self.name}: returned {type(out).__name__}, not a DataFrame")
-        lost = [c for c in CARRIED if c not in out.columns]
+        lost = [c for c in self.carries if c not in out.columns]
         if lost:
             raise StartError(
                 f"transform {self.name}: loses {', '.join(lost)}; keep etl.envelope.CARRIED in its select"

@@ -21,8 +21,10 @@ from etl.redact import Redacting
 from etl.replay import Replayer
 from etl.settings import DeriveSettings, DirectSettings, JobSettings, KafkaSource, KinesisSource, LandSettings
 from etl.sinks.iceberg import IcebergSink
+from etl.sinks.iceberg_keyed import KeyedIcebergSink
 from etl.sources import kafka, kinesis
 from etl.sources.kinesis_guard import KinesisGuard
+from etl.state import Stateful, Upserter, time_of
 from etl.supervise import Query
 from etl.tables import Table
 
@@ -223,20 +225,43 @@ def _direct(
 
 
 def _derive(spark: SparkSession, job: JobSettings, query: DeriveSettings, report: Reporter) -> Query:
-    landing = Table.of(job.catalog, query.source_table)
+    landing = _landing(spark, job, query.name, query.source_table)
+    table = Table.of(job.catalog, query.sink.table)
+    checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
+    compose = _composition(spark, job, query, report)
+    rows = derive.read(spark, landing)
+    if query.state is not None:
+        # What keeps state stands before the batch, enrichment in it.
+        build = Stateful(query.state, compose.transform, compose.name)
+        other = None if query.state.join is None else query.state.join.source_table
+        joined = None if other is None else _landing(spark, job, query.name, other)
+        rows = build(rows, None if joined is None else derive.read(spark, joined))
+        carries = ("_id",) if query.state.key else envelope.CARRIED
+        compose = Composition(compose.references, lambda out: out, compose.name, carries)
+        schema = compose(spark.createDataFrame([], rows.schema)).schema
+        if query.state.key:
+            time = time_of(rows.schema, query.state.key)
+            tables.ensure(spark, table, schema, time=time)
+            upserter = Upserter(query, compose, KeyedIcebergSink(table, time), report)
+            return Query(
+                query.name, rows, upserter, checkpoint.location, query.trigger_seconds, output_mode="update"
+            )
+        tables.ensure(spark, table, schema)
+    else:
+        tables.ensure(spark, table, compose.schema(spark, landing))
+    handler = Deriver(query, landing, compose, IcebergSink(table), checkpoint, report)
+    return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds)
+
+
+def _landing(spark: SparkSession, job: JobSettings, query: str, name: str) -> Table:
+    """A landing table that is there."""
+    landing = Table.of(job.catalog, name)
     if not landing.exists(spark):
-        raise StartError(
-            f"query {query.name}: there is no table {landing}; start the job that lands it first"
-        )
+        raise StartError(f"query {query}: there is no table {landing}; start the job that lands it first")
     lacking = [c for c in envelope.CARRIED + derive.DEAD_LETTER if c not in spark.table(str(landing)).columns]
     if lacking:
-        raise StartError(f"query {query.name}: {landing} is no landing table: it lacks {', '.join(lacking)}")
-    compose = _composition(spark, job, query, report)
-    table = Table.of(job.catalog, query.sink.table)
-    tables.ensure(spark, table, compose.schema(spark, landing))
-    checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
-    handler = Deriver(query, landing, compose, IcebergSink(table), checkpoint, report)
-    return Query(query.name, derive.read(spark, landing), handler, checkpoint.location, query.trigger_seconds)
+        raise StartError(f"query {query}: {landing} is no landing table: it lacks {', '.join(lacking)}")
+    return landing
 
 
 def _composition(

@@ -121,6 +121,40 @@ class IcebergSinkSettings:
 
 
 @dataclass(frozen=True)
+class WatermarkSettings:
+    """Records later than ``delay_seconds`` behind the latest ``time`` (a timestamp column) are left out."""
+
+    time: str
+    delay_seconds: float
+
+
+@dataclass(frozen=True)
+class JoinSettings:
+    """A second landing table (``database.table``) whose good records a transform joins."""
+
+    source_table: str
+    watermark: WatermarkSettings
+
+
+@dataclass(frozen=True)
+class StateSettings:
+    """What a derive query keeps from batch to batch.
+
+    Attributes
+    ----------
+    distinct
+        Fields; of records that are equal in them within the watermark the first is taken.
+    key
+        Columns that identify a result, which a later one replaces; none where rows are records.
+    """
+
+    watermark: WatermarkSettings
+    distinct: tuple[str, ...]
+    key: tuple[str, ...]
+    join: JoinSettings | None
+
+
+@dataclass(frozen=True)
 class DeriveSettings:
     """A query over the good records of a landing table (``database.table``)."""
 
@@ -131,6 +165,7 @@ class DeriveSettings:
     transform: str | None
     sink: IcebergSinkSettings
     trigger_seconds: float
+    state: StateSettings | None
 
 
 @dataclass(frozen=True)

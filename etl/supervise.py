@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.java_gateway import ensure_callback_server_started
@@ -54,6 +54,7 @@ class Query:
     checkpoint: str
     trigger_seconds: float
     reopen: Callable[[], DataFrame] | None = None
+    output_mode: Literal["append", "update"] = "append"
 
 
 @dataclass
@@ -158,6 +159,7 @@ class Supervisor:
             ages.observed(query.rows)
             .writeStream.queryName(query.name)
             .option("checkpointLocation", query.checkpoint)
+            .outputMode(query.output_mode)
             .trigger(processingTime=trigger)
             .foreachBatch(handle)
             .start()

@@ -80,8 +80,10 @@ class Table:
         return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, str(self))
 
 
-def ensure(spark: SparkSession, table: Table, schema: StructType) -> None:
-    """Make a table partitioned by day of ``_arrived_at``, or check the one that is there.
+def ensure(
+    spark: SparkSession, table: Table, schema: StructType, *, time: str | None = "_arrived_at"
+) -> None:
+    """Make a table partitioned by day of a timestamp, or check the one that is there.
 
     Parameters
     ----------
@@ -91,6 +93,8 @@ def ensure(spark: SparkSession, table: Table, schema: StructType) -> None:
         Its name.
     schema
         Columns that will be written.
+    time
+        The timestamp; None for a table without partitions.
 
     Raises
     ------
@@ -112,7 +116,8 @@ def ensure(spark: SparkSession, table: Table, schema: StructType) -> None:
     )
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {table} ({ddl}) USING iceberg "
-        f"PARTITIONED BY (days(_arrived_at)) TBLPROPERTIES ({properties})"
+        + (f"PARTITIONED BY (days(`{time}`)) " if time else "")
+        + f"TBLPROPERTIES ({properties})"
     )
 
 

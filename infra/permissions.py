@@ -88,6 +88,8 @@ class JobPermissions:
         for query in self.names.environment.jobs[self.plan.name].queries.values():
             if isinstance(query, DeriveQuery):
                 found.append(query.source)
+                if query.state is not None and query.state.join is not None:
+                    found.append(query.state.join.source)
             if not isinstance(query, LandQuery):
                 found += [item.table for item in query.enrich]
         others = self.names.environment.tables

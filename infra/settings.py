@@ -19,7 +19,9 @@ from millrace.config.model import (
     KinesisStream,
     LandQuery,
     Query,
+    State,
     StreamQuery,
+    Watermark,
 )
 from millrace.config.names import Names
 from millrace.sizing.model import JobPlan, QueryPlan
@@ -125,7 +127,28 @@ def _query(environment: Environment, job: str, query: Query, plan: QueryPlan, na
     }
     if isinstance(query, DirectQuery):
         return settings | {"dead_letters": names.table(query.dead_letters)}
-    return settings | {"source_table": names.table(query.source)}
+    return settings | {
+        "source_table": names.table(query.source),
+        "state": None if query.state is None else _state(query.state, names),
+    }
+
+
+def _state(state: State, names: Names) -> dict[str, Any]:
+    return {
+        "watermark": _watermark(state.watermark),
+        "distinct": list(state.distinct),
+        "key": list(state.key),
+        "join": None
+        if state.join is None
+        else {
+            "source_table": names.table(state.join.source),
+            "watermark": _watermark(state.join.watermark),
+        },
+    }
+
+
+def _watermark(mark: Watermark) -> dict[str, Any]:
+    return {"time": mark.time, "delay_seconds": mark.delay.total_seconds()}
 
 
 def _source(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from infra.errors import InfrastructureError
 from infra.settings import CATALOG, sources
-from millrace.config.model import EmrJob, Environment, GlueJob, Job, KinesisStream
+from millrace.config.model import DeriveQuery, EmrJob, Environment, GlueJob, Job, KinesisStream
 from millrace.config.names import Names
 from millrace.sizing.model import JobPlan
 
@@ -55,6 +55,8 @@ def spark_settings(environment: Environment, job: Job, plan: JobPlan, names: Nam
         settings |= _emr(job, plan, reads_kinesis=_reads_kinesis(environment, job))
     else:
         settings |= _glue()
+    if any(isinstance(query, DeriveQuery) and query.state is not None for query in job.queries.values()):
+        settings |= _state(plan)
     settings |= job.spark
     if isinstance(job, GlueJob):
         for name, value in settings.items():
@@ -122,6 +124,19 @@ def _glue() -> dict[str, str]:
     return {
         "spark.eventLog.rolling.enabled": "true",
         "spark.eventLog.rolling.maxFileSize": "64m",
+    }
+
+
+def _state(plan: JobPlan) -> dict[str, str]:
+    prefix = "spark.sql.streaming.stateStore"
+    return {
+        # On the worker's disk instead of the heap, and of each batch only the changes on S3 (Spark
+        # structured streaming guide, "RocksDB state store implementation"). Spark 3.3 (Glue 4.0) knows no changes
+        # and uploads what differs.
+        f"{prefix}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        f"{prefix}.rocksdb.changelogCheckpointing.enabled": "true",
+        # State is divided by this number for ever: a checkpoint keeps that of its first start.
+        "spark.sql.shuffle.partitions": str(plan.cores.value),
     }
 
 

@@ -21,9 +21,10 @@ from millrace.config.model import (
     KinesisStream,
     LandQuery,
     Query,
+    State,
     StreamQuery,
 )
-from millrace.config.problems import Finding, Path
+from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.units import format_duration
 
 _MINUTE = timedelta(minutes=1)
@@ -99,6 +100,8 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
                 yield from _from_kafka(query_path, query, environment)
             if isinstance(query, DeriveQuery):
                 yield from _source_table(query_path, query, sorted(landing))
+                if query.state is not None:
+                    yield from _state((*query_path, "state"), query, query.state, job, sorted(landing))
             if not isinstance(query, LandQuery):
                 yield from _transforms(query_path, query, root)
 
@@ -257,6 +260,30 @@ def _source_table(path: Path, query: DeriveQuery, landing: list[str]) -> Iterato
             query.source,
             f"the table of a land query: {', '.join(landing) or 'there is none'}",
             nearest(query.source, landing),
+        )
+
+
+def _state(path: Path, query: DeriveQuery, state: State, job: Job, landing: list[str]) -> Iterator[Finding]:
+    join = state.join
+    if join is not None and (join.source not in landing or join.source == query.source):
+        others = [each for each in landing if each != query.source]
+        yield Finding(
+            (*path, "join", "source"),
+            join.source,
+            f"the table of another land query: {', '.join(others) or 'there is none'}",
+            nearest(join.source, others),
+        )
+    if query.transform is None and (state.key or join is not None or not state.distinct):
+        yield Finding(
+            (*path[:-1], "transform"),
+            MISSING,
+            "a function that makes the results: state without one is for distinct",
+        )
+    if state.distinct and isinstance(job, GlueJob) and job.version == "4.0":
+        yield Finding(
+            (*path, "distinct"),
+            ", ".join(state.distinct),
+            "nothing with Glue 4.0: Spark 3.3 cannot forget duplicates by a watermark; take 5.0 or later",
         )
 
 

@@ -173,6 +173,43 @@ class IcebergSink(Model):
     table: TableName
 
 
+Column = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+"""Name of a column."""
+
+
+class Watermark(Model):
+    """How late a record may be."""
+
+    time: Column = Field(description="A timestamp field of the schema, or _arrived_at.")
+    delay: Duration = Field(
+        description="Records later than this, behind the latest time that was seen, are left out; what is older "
+        "is forgotten."
+    )
+
+
+class Join(Model):
+    """A second landing table; the transform then takes the good records of both."""
+
+    source: TableName = Field(description="The table of another land query.")
+    watermark: Watermark
+
+
+class State(Model):
+    """What a derive query keeps from batch to batch."""
+
+    watermark: Watermark
+    distinct: tuple[Column, ...] = Field(
+        default=(),
+        description="Of records that are equal in these fields, within the delay, the first is taken.",
+    )
+    key: tuple[Column, ...] = Field(
+        default=(),
+        description="Columns of the transform's result that identify a row, such as a window and a carrier: a "
+        "later one replaces it. Left out, rows are records and are appended once.",
+    )
+    join: Join | None = None
+
+
 class StreamQuery(Model):
     """What queries share that read a stream themselves."""
 
@@ -230,8 +267,13 @@ class DeriveQuery(Model):
 
     kind: Literal["derive"]
     source: TableName = Field(description="The table of a land query.")
-    enrich: tuple[Enrichment, ...] = ()
+    enrich: tuple[Enrichment, ...] = Field(
+        default=(), description="Before the transform; after it where the query keeps state."
+    )
     transform: TransformName | None = None
+    state: State | None = Field(
+        default=None, description="Windows, aggregates, duplicates by a payload's key, joins of two streams."
+    )
     sink: IcebergSink
     trigger: Duration | None = Field(
         default=None, description="Pins the trigger; left out, the plan computes it."

@@ -25,7 +25,8 @@ class Hop:
     needed
         Cores as a real number, the spare share included.
     assumed
-        Whether the traffic or the job's rate was never measured.
+        Whether the traffic or the job's rate was never measured, or the rate cannot be carried over as
+        the query keeps state.
     share
         In words, how this hop's S follows from the job's SLA.
     latency
@@ -96,7 +97,9 @@ def _hop(environment: Environment, job_name: str, job: Job, query_name: str, que
         lands=isinstance(query, StreamQuery),
         work=work,
         needed=0.0,
-        assumed="assumed" in (traffic.basis, job.rate.basis),
+        # Where records depend on each other, what one partition took says nothing about many.
+        assumed="assumed" in (traffic.basis, job.rate.basis)
+        or (isinstance(query, DeriveQuery) and query.state is not None),
         share=share,
         latency=sla if isinstance(query, StreamQuery) else job.latency.total_seconds(),
         fan_out=isinstance(query, LandQuery) and query.fan_out,

@@ -48,7 +48,14 @@ class Pipeline:
         tables.ensure(spark, self.sink, self.compose.schema(spark, self.landing))
         self.checkpoint = checkpoint
         settings = DeriveSettings(
-            "derive", "derive-flights", str(self.landing), (), None, IcebergSinkSettings("iceberg", "t"), 0.1
+            "derive",
+            "derive-flights",
+            str(self.landing),
+            (),
+            None,
+            IcebergSinkSettings("iceberg", "t"),
+            0.1,
+            None,
         )
         self.deriver = Deriver(
             settings,

@@ -16,6 +16,8 @@ from etl.accounts import Reporter
 from etl.metrics.monitor import Monitor
 from etl.metrics.pipe import Pipe
 from etl.metrics.progress import Sample
+from etl.metrics.sketch import Sketch
+from etl.metrics.spark import SparkMetrics
 from etl.supervise import Query, Supervisor
 from tests.spark.batches import Events
 
@@ -130,6 +132,28 @@ def test_idle_triggers_end_too_and_a_failure_is_told(spark: SparkSession, tmp_pa
     assert not any("InputRows" in v for v in told["idle"])
     assert [v["QueryFailures"] for v in told["fails"] if "QueryFailures" in v] == [1]
     assert not any(s.ages for s in kept.samples), "no column tells when these rows arrived"
+
+
+def test_gauges_stand_beside_sparks_own(spark: SparkSession) -> None:
+    def gauges() -> dict[str, float]:
+        sources = spark._jsc.sc().env().metricsSystem().getSourcesByName("AccumulatorSource")
+        found: dict[str, float] = {}
+        for index in range(sources.size()):
+            held = sources.apply(index).metricRegistry().getGauges()
+            found |= {str(name): float(held.get(name).getValue()) for name in held.keySet()}
+        return found
+
+    output = SparkMetrics(spark)
+    ages = Sketch(tuple((float(n), 1.0) for n in range(1, 101)), 100.0)
+    output.write(
+        [Sample(0, None, {"Starts": 1}), Sample(0, "land", {"InputRows": 5, "BatchDuration": 4.0}, 1)]
+    )
+    output.write([Sample(0, "land", {"InputRows": 7, "BatchDuration": 1.5, "BadRecords": 2}, 2, ages)])
+    found = gauges()
+    assert found["Starts"] == 1
+    assert (found["land.InputRows"], found["land.BadRecords"]) == (12, 2), "totals add up"
+    assert found["land.BatchDuration"] == 1.5, "a level is the last one"
+    assert (found["land.RecordAge.p95"], found["land.RecordAge.max"]) == (95.5, 100.0)
 
 
 def test_reporters_tell_their_listeners() -> None:

@@ -45,6 +45,13 @@ DIRECT = """\
           table: {}
         dead_letters: {}
 """
+STATE = """\
+        state:
+          watermark:
+            time: at
+            delay: 10m
+          {}
+"""
 SPARK = '      spark.sql.shuffle.partitions: "8"\n'
 ZONES = "  availability_zones: 3\n"
 REGION = "region: us-east-1\n"
@@ -253,6 +260,23 @@ ROWS = {
     "a reserved column": (
         ENRICH_COLUMNS, "            columns: {_id: title} #!\n", f"{DERIVE}.enrich[0].columns._id", "_id",
         "does not begin with _", None,
+    ),
+    "a join with its own table": (
+        SINK, SINK + STATE.format("join: {source: clicks_landed, watermark: {time: t, delay: 1m}} #!"),
+        f"{DERIVE}.state.join.source", "clicks_landed", "the table of another land query: orders_landed", None,
+    ),
+    "state without a transform that makes results": (
+        TRANSFORM + "        enrich:\n          - table: pages\n            on: {page: page}\n" + ENRICH_COLUMNS + SINK,
+        SINK + STATE.format("key: [page]"),
+        f"{DERIVE}.transform", "(missing)", "a function that makes the results", None,
+    ),
+    "a watermark without a delay": (
+        SINK, SINK + "        state:\n          watermark: {time: at} #!\n          key: [page]\n",
+        f"{DERIVE}.state.watermark.delay", "(missing)", "required", None,
+    ),
+    "a column that is none": (
+        SINK, SINK + STATE.format('key: ["page; drop"] #!'), f"{DERIVE}.state.key[0]", "page; drop",
+        "^[A-Za-z_][A-Za-z0-9_]*$", None,
     ),
     "a Kinesis stream for a direct query": (
         ORDERS_QUERY, DIRECT.format("clicks #!", "clicks_good", "clicks_bad") + ORDERS_QUERY,

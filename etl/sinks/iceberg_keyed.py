@@ -1,0 +1,81 @@
+"""Iceberg tables of results, each replaced by a later one of the same identity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+
+from etl.tables import Table
+
+_VIEW = "millrace_results"
+
+
+@dataclass(frozen=True)
+class KeyedIcebergSink:
+    """A table with one row for each ``_id``.
+
+    Parameters
+    ----------
+    table
+        Made or checked by :func:`etl.tables.ensure`.
+    time
+        A timestamp column that is a part of the identity; None for none. Only the part of the
+        table is looked at that lies in the range of the batch's.
+    """
+
+    table: Table
+    time: str | None = None
+
+    def upsert(self, batch: DataFrame) -> int:
+        """Insert the results of a batch or put them in place of those with their ``_id``, in one transaction.
+
+        Guarantee: the last result of each identity, exactly once, with one writer at a time: a
+        batch that comes again holds the same results, and writing them again changes nothing. A
+        write that fails leaves the table as it was.
+
+        Parameters
+        ----------
+        batch
+            With ``_id``, each once, in the table's shape.
+
+        Returns
+        -------
+        int
+            Results in the batch.
+        """
+        spark = batch.sparkSession
+        # A MERGE reads its source twice, and the source of a batch with state is the state's own commit.
+        batch.persist()
+        try:
+            span = batch.select(
+                F.count(F.lit(1)).alias("rows"),
+                *(
+                    (
+                        F.count(self.time).alias("timed"),
+                        F.expr(f"min(unix_micros(`{self.time}`))").alias("first"),
+                        F.expr(f"max(unix_micros(`{self.time}`))").alias("last"),
+                    )
+                    if self.time
+                    else ()
+                ),
+            ).first()
+            assert span is not None
+            if span["rows"]:
+                batch.createOrReplaceTempView(_VIEW)
+                spark.sql(
+                    f"MERGE INTO {self.table} t USING {_VIEW} s ON t._id = s._id{self._within(span)} "
+                    "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+                )
+            rows: int = span["rows"]
+            return rows
+        finally:
+            spark.catalog.dropTempView(_VIEW)
+            batch.unpersist()
+
+    def _within(self, span: Row) -> str:
+        """The range of time in which a row with an identity of the batch lies; none where some have no time."""
+        if self.time is None or span["timed"] < span["rows"]:
+            return ""
+        return f" AND t.`{self.time}` BETWEEN timestamp_micros({span['first']}) AND timestamp_micros({span['last']})"

@@ -1,0 +1,168 @@
+"""Derive queries that keep state: windows, aggregates, duplicates by a payload's key, joins of two streams.
+
+Inside ``foreachBatch`` a DataFrame is static, so all that keeps state is built before it, on the streaming
+DataFrame of the landing table. That replays exactly, and so does what comes out. There are two kinds:
+
+rows
+    keep their record's identity (``CARRIED``) and are appended once, as in any derive query: records
+    without their duplicates, joined records. An identity of a joined row is both records'.
+results
+    of a ``key``, such as a window and a carrier: a later one replaces an earlier one.
+
+Enrichment is read again on its own interval, which a streaming plan cannot do: it comes after the transform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql.types import StructType, TimestampType
+
+from etl import accounts
+from etl.accounts import Reporter
+from etl.derive import Composition
+from etl.envelope import CARRIED, COLUMNS
+from etl.errors import StartError
+from etl.settings import DeriveSettings, StateSettings, WatermarkSettings
+from etl.sinks.iceberg_keyed import KeyedIcebergSink
+
+JOINED_ID = "_joined_id"
+"""Identity of the second stream's record, in what a joining transform gets and may hand on."""
+
+_HIDDEN = {*COLUMNS, *CARRIED, "_hash"} - {"_id"}
+"""Columns of ours that the second stream of a join comes without: their names are the first one's."""
+
+
+@dataclass(frozen=True)
+class Stateful:
+    """The part of a query that keeps state, as one function from good records to rows or results.
+
+    Parameters
+    ----------
+    settings
+        What is kept, and how long.
+    transform
+        From good records, or from the good records of two streams, to rows or results.
+    name
+        Of the transform, for messages.
+    """
+
+    settings: StateSettings
+    transform: Callable[..., DataFrame]
+    name: str
+
+    def __call__(self, records: DataFrame, joined: DataFrame | None = None) -> DataFrame:
+        """Build it.
+
+        Parameters
+        ----------
+        records, joined
+            Good records of landing tables, streaming.
+
+        Raises
+        ------
+        StartError
+            A time that is no timestamp, a column that is missing, or a transform that hands
+            on neither identity nor key.
+        """
+        rows = _watermarked(records, self.settings.watermark)
+        if self.settings.distinct:
+            lacking = [c for c in self.settings.distinct if c not in rows.columns]
+            if lacking:
+                raise StartError(f"state.distinct: no such field: {', '.join(lacking)}")
+            rows = rows.dropDuplicatesWithinWatermark(list(self.settings.distinct))
+        if joined is not None and self.settings.join is not None:
+            mark = self.settings.join.watermark
+            others = joined.withColumnRenamed("_id", JOINED_ID).drop(*(_HIDDEN - {mark.time}))
+            out = self.transform(rows, _watermarked(others, mark))
+        else:
+            out = self.transform(rows)
+        if not isinstance(out, DataFrame):
+            raise StartError(f"transform {self.name}: returned {type(out).__name__}, not a DataFrame")
+        return self._keyed(out) if self.settings.key else self._identified(out)
+
+    def _identified(self, out: DataFrame) -> DataFrame:
+        lost = [c for c in CARRIED if c not in out.columns]
+        if lost:
+            raise StartError(
+                f"transform {self.name}: loses {', '.join(lost)}; keep etl.envelope.CARRIED in its select, or "
+                "name the columns that identify a result in state.key"
+            )
+        if JOINED_ID not in out.columns:
+            return out
+        return out.withColumn("_id", F.concat_ws("+", "_id", JOINED_ID)).drop(JOINED_ID)
+
+    def _keyed(self, out: DataFrame) -> DataFrame:
+        lacking = [c for c in self.settings.key if c not in out.columns]
+        if lacking:
+            raise StartError(
+                f"transform {self.name}: its result lacks {', '.join(lacking)}, named in state.key"
+            )
+        ours = sorted(c for c in out.columns if c.startswith("_"))
+        if ours:
+            raise StartError(
+                f"transform {self.name}: names that begin with _ are taken: {', '.join(ours)}; a result of "
+                "many records has an identity of its own"
+            )
+        return out.select(F.to_json(F.struct(*self.settings.key)).alias("_id"), "*")
+
+
+def _watermarked(rows: DataFrame, mark: WatermarkSettings) -> DataFrame:
+    kinds = {field.name: field.dataType for field in rows.schema.fields}
+    if not isinstance(kinds.get(mark.time), TimestampType):
+        found = kinds[mark.time].simpleString() if mark.time in kinds else "no such field"
+        raise StartError(f"state: {mark.time} must be a timestamp of the schema, found {found}")
+    return rows.withWatermark(mark.time, f"{round(mark.delay_seconds * 1000)} milliseconds")
+
+
+def time_of(schema: StructType, key: tuple[str, ...]) -> str | None:
+    """The first timestamp of a key: by its day a table of results is divided, by its range looked up."""
+    kinds = {field.name: field.dataType for field in schema.fields}
+    return next((c for c in key if isinstance(kinds[c], TimestampType)), None)
+
+
+@dataclass(frozen=True)
+class Upserter:
+    """Writes each batch of results; called by ``foreachBatch``.
+
+    Parameters
+    ----------
+    settings
+        The query's.
+    enrich
+        After the transform.
+    sink
+        The table of results.
+    report
+        Where batches are reported.
+    """
+
+    settings: DeriveSettings
+    enrich: Composition
+    sink: KeyedIcebergSink
+    report: Reporter
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write the results that changed and report how many there were.
+
+        Parameters
+        ----------
+        batch
+            Results with their ``_id``, each key once.
+        batch_id
+            Spark's.
+        """
+        begun = accounts.now()
+        upserted = self.sink.upsert(self.enrich(batch))
+        committed = accounts.now()
+        fields: dict[str, Any] = {
+            "written": upserted,
+            "duplicates": 0,
+            "seconds": round((committed - begun).total_seconds(), 3),
+            "committed_at": accounts.text(committed),
+        }
+        self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)

@@ -1,0 +1,234 @@
+"""Derive queries that keep state, against the same computed at once from the whole landing table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.utils import StreamingQueryException
+
+from etl import run
+from etl.envelope import CARRIED
+from etl.errors import StartError
+from etl.settings import JobSettings, parse
+from etl.supervise import Query
+from etl.tables import Table
+from tests.spark.batches import Events, frame, good, kafka_rows, lander
+
+Names = Callable[[str], Table]
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+MARK = {"time": "_arrived_at", "delay_seconds": 60}
+
+
+def by_minute(flights: DataFrame) -> DataFrame:
+    """Count flights of each parity in each minute."""
+    grouped = flights.groupBy(F.window("_arrived_at", "1 minute"), (F.col("flight") % 2).alias("parity"))
+    return grouped.agg(F.count(F.lit(1)).alias("flights"), F.sum("delay").alias("delay")).select(
+        F.col("window.start").alias("minute"), "parity", "flights", "delay"
+    )
+
+
+def paired(flights: DataFrame, others: DataFrame) -> DataFrame:
+    """Pair flights of the same number that arrive within ten seconds."""
+    others = others.select(
+        F.col("flight").alias("other"), F.col("delay").alias("other_delay"), "_joined_id", "_arrived_at"
+    ).withColumnRenamed("_arrived_at", "at")
+    near = (F.col("at") >= F.col("_arrived_at") - F.expr("INTERVAL 10 SECONDS")) & (
+        F.col("at") <= F.col("_arrived_at") + F.expr("INTERVAL 10 SECONDS")
+    )
+    joined = flights.join(others, (F.col("flight") == F.col("other")) & near)
+    return joined.select(*CARRIED, "_joined_id", "flight", "other_delay")
+
+
+def without_identity(flights: DataFrame) -> DataFrame:
+    """Lose what every row must carry."""
+    return flights.select("flight")
+
+
+def with_ours(flights: DataFrame) -> DataFrame:
+    """Name a result's column like one of ours."""
+    return flights.groupBy(F.window("_arrived_at", "1 minute").start.alias("minute")).agg(
+        F.count(F.lit(1)).alias("_n")
+    )
+
+
+class Pipeline:
+    """Landing tables and a derive query with state on them."""
+
+    def __init__(
+        self, spark: SparkSession, table: Names, folder: Path, state: Mapping[str, Any], function: str | None
+    ):
+        self.spark, self.folder, self.events = spark, folder, Events()
+        self.landing, self.other, self.sink = table("landing"), table("other"), table("sink")
+        self.land = lander(spark, self.landing, Events())
+        self.land_other = lander(spark, self.other, Events())
+        self.state = {"watermark": MARK, "distinct": [], "key": [], "join": None, **state}
+        self.function = function
+
+    def settings(self) -> JobSettings:
+        query = {
+            "kind": "derive",
+            "name": "derive-flights",
+            "source_table": f"tests.{self.landing.name}",
+            "enrich": [],
+            "transform": None if self.function is None else f"{__name__}:{self.function}",
+            "sink": {"kind": "iceberg", "table": f"tests.{self.sink.name}"},
+            "trigger_seconds": 0,
+            "state": self.state,
+        }
+        return parse(
+            {
+                "version": 1,
+                "environment": "dev",
+                "job": "flights",
+                "engine": "sandbox",
+                "catalog": "lake",
+                "checkpoints": str(self.folder),
+                "connections": {},
+                "queries": [query],
+            }
+        )
+
+    def query(self) -> Query:
+        [query] = run.build(self.spark, self.settings(), {}, self.events.reporter)
+        return query
+
+    def derive(self, handle: Callable[[DataFrame, int], None] | None = None) -> None:
+        """Run the query over what is there, then end."""
+        query = self.query()
+        running = (
+            query.rows.writeStream.option("checkpointLocation", query.checkpoint)
+            .outputMode(query.output_mode)
+            .foreachBatch(handle or query.handle)
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+        try:
+            running.processAllAvailable()
+        finally:
+            running.stop()
+
+    def rows(self) -> list[Row]:
+        return sorted(self.spark.table(str(self.sink)).drop("_written_at").collect(), key=str)
+
+    def at_once(self) -> list[Row]:
+        """What the aggregate is when it is computed once over all that landed."""
+        landed = self.spark.table(str(self.landing)).where("_error IS NULL")
+        key = F.to_json(F.struct("minute", "parity"))
+        return sorted(by_minute(landed).select(key.alias("_id"), "*").collect(), key=str)
+
+
+@pytest.fixture
+def aggregate(spark: SparkSession, table: Names, tmp_path: Path) -> Pipeline:
+    return Pipeline(spark, table, tmp_path, {"key": ["minute", "parity"]}, "by_minute")
+
+
+def test_a_later_result_replaces_an_earlier_one(aggregate: Pipeline) -> None:
+    aggregate.land(frame(aggregate.spark, kafka_rows(0, 0, [*(good(n) for n in range(50)), b"bad"])), 0)
+    aggregate.derive()
+    assert aggregate.rows() == aggregate.at_once()
+    aggregate.land(frame(aggregate.spark, kafka_rows(0, 51, [good(n) for n in range(51, 130)])), 1)
+    aggregate.derive()
+    assert aggregate.rows() == aggregate.at_once()
+    assert [r["flights"] for r in aggregate.rows()].count(0) == 0
+    assert sum(r["flights"] for r in aggregate.rows()) == 129
+    written = [e["written"] for e in aggregate.events.all() if e["event"] == "batch" and e["written"]]
+    assert written == [2, 6]  # of three minutes the first again, as 51 to 59 came to it
+
+
+def test_killed_after_the_write_the_batch_comes_again_and_changes_nothing(aggregate: Pipeline) -> None:
+    aggregate.land(frame(aggregate.spark, kafka_rows(0, 0, [good(n) for n in range(70)])), 0)
+
+    def killed(batch: DataFrame, number: int) -> None:
+        aggregate.query().handle(batch, number)
+        raise RuntimeError("killed")
+
+    with pytest.raises(StreamingQueryException, match="killed"):
+        aggregate.derive(killed)
+    aggregate.land(frame(aggregate.spark, kafka_rows(0, 70, [good(n) for n in range(70, 80)])), 1)
+    aggregate.derive()
+    assert aggregate.rows() == aggregate.at_once()
+
+
+def test_a_record_beyond_the_watermark_is_left_out(aggregate: Pipeline) -> None:
+    for number, first in enumerate((0, 600, 601)):  # each batch moves the watermark for the next
+        aggregate.land(frame(aggregate.spark, kafka_rows(0, first, [good(first)])), number)
+        aggregate.derive()
+    before = aggregate.rows()
+    aggregate.land(frame(aggregate.spark, kafka_rows(1, 5, [good(5)])), 3)
+    aggregate.derive()
+    assert aggregate.rows() == before
+
+
+def test_state_lies_in_rocksdb_and_its_changes_in_the_checkpoint(aggregate: Pipeline) -> None:
+    prefix = "spark.sql.streaming.stateStore"
+    settings = {
+        f"{prefix}.providerClass": ROCKSDB,
+        f"{prefix}.rocksdb.changelogCheckpointing.enabled": "true",
+    }
+    for key, value in settings.items():
+        aggregate.spark.conf.set(key, value)
+    try:
+        for number in range(2):
+            aggregate.land(
+                frame(aggregate.spark, kafka_rows(0, 40 * number, [good(n) for n in range(40)])), number
+            )
+            aggregate.derive()
+    finally:
+        for key in settings:
+            aggregate.spark.conf.unset(key)
+    assert aggregate.rows() == aggregate.at_once()
+    assert list(aggregate.folder.glob("derive-flights/state/0/*/*.changelog"))
+
+
+def test_of_equal_records_the_first_is_taken(spark: SparkSession, table: Names, tmp_path: Path) -> None:
+    pipe = Pipeline(spark, table, tmp_path, {"distinct": ["carrier", "flight"]}, None)
+    pipe.land(frame(spark, kafka_rows(0, 0, [good(1), good(2), good(1)])), 0)
+    pipe.derive()
+    pipe.land(frame(spark, kafka_rows(0, 3, [good(2), good(3), good(1)])), 1)
+    pipe.derive()
+    assert [r["flight"] for r in pipe.rows()] == [1, 2, 3]
+    assert {r["_id"] for r in pipe.rows() if r["flight"] == 3} == {"flights-topic/0/4"}
+
+
+def test_two_streams_are_joined_once(spark: SparkSession, table: Names, tmp_path: Path) -> None:
+    state: dict[str, Any] = {}
+    pipe = Pipeline(spark, table, tmp_path, state, "paired")
+    pipe.state["join"] = {"source_table": f"tests.{pipe.other.name}", "watermark": MARK}
+    pipe.land(frame(spark, kafka_rows(0, 0, [good(1), good(2)])), 0)
+    pipe.land_other(frame(spark, kafka_rows(1, 0, [good(2), good(7)])), 0)
+    pipe.derive()
+    pipe.land_other(frame(spark, kafka_rows(1, 5, [good(1)])), 1)
+    pipe.derive()
+    found = {r["_id"]: (r["flight"], r["other_delay"]) for r in pipe.rows()}
+    assert found == {
+        "flights-topic/0/1+flights-topic/1/0": (2, 1.0),
+        "flights-topic/0/0+flights-topic/1/5": (1, 0.5),
+    }
+
+
+@pytest.mark.parametrize(
+    ("state", "function", "message"),
+    [
+        ({"watermark": {"time": "delay", "delay_seconds": 1}}, "by_minute", "delay must be a timestamp"),
+        ({"watermark": {"time": "when", "delay_seconds": 1}}, "by_minute", "found no such field"),
+        ({"distinct": ["order"]}, None, "state.distinct: no such field: order"),
+        ({"key": ["hour"]}, "by_minute", "its result lacks hour, named in state.key"),
+        ({}, "without_identity", "name the columns that identify a result in state.key"),
+        ({"key": ["minute"]}, "with_ours", "names that begin with _ are taken: _n"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_is_read(
+    spark: SparkSession,
+    table: Names,
+    tmp_path: Path,
+    state: dict[str, Any],
+    function: str | None,
+    message: str,
+) -> None:
+    with pytest.raises(StartError, match=message):
+        Pipeline(spark, table, tmp_path, state, function).query()
