@@ -16,6 +16,7 @@ from etl.accounts import Reporter
 from etl.errors import AccountsError, StartError
 from etl.launch import ReplayRequest
 from etl.metrics.outputs import Console, open_monitor
+from etl.metrics.spark import SparkMetrics
 from etl.settings import JobSettings
 from etl.supervise import Supervisor
 
@@ -45,7 +46,8 @@ def main(arguments: Sequence[str]) -> int:
             console = Console(sys.stdout)
             report = Reporter(job.job, console)
             name = launch.deployed_name(document, job)
-            monitor = open_monitor(name, job, console, report, given.binds)
+            others = {"spark": SparkMetrics(spark).write}
+            monitor = open_monitor(name, job, console, report, given.binds, others)
             ending.callback(monitor.close)
             queries = run.build(spark, job, given.binds, report)
         except StartError as error:

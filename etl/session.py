@@ -19,6 +19,8 @@ RUNTIME = {
     "spark.sql.ansi.enabled": "false",
     # Where this rule empties a plan, the observed figures of the batch never come.
     "spark.sql.adaptive.optimizer.excludedRules": _RULE,
+    # Rates, latency, watermark and state of each query in Spark's own metrics system.
+    "spark.sql.streaming.metricsEnabled": "true",
 }
 """Set on the session before the first query; each query works on a copy of them."""
 

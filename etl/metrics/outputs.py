@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from etl.accounts import Reporter, Stream
@@ -56,7 +57,12 @@ class CloudWatch:
 
 
 def open_monitor(
-    name: str, job: JobSettings, console: Console, report: Reporter, binds: Mapping[str, str]
+    name: str,
+    job: JobSettings,
+    console: Console,
+    report: Reporter,
+    binds: Mapping[str, str],
+    others: Mapping[str, Callable[[Sequence[Sample]], None]] = MappingProxyType({}),
 ) -> Monitor:
     """Open the outputs and begin to measure.
 
@@ -72,6 +78,8 @@ def open_monitor(
         Whose events are listened to; it is told where the file and the page are.
     binds
         Names and values of ``--bind``: ``metrics.file`` and ``metrics.port``.
+    others
+        More outputs, by name.
 
     Raises
     ------
@@ -82,6 +90,7 @@ def open_monitor(
     outputs: list[Pipe[Sample]] = [
         Pipe("metrics-cloudwatch", cloudwatch.write, gather_seconds=emf.GATHER_SECONDS)
     ]
+    outputs += [Pipe(f"metrics-{other}", write) for other, write in others.items()]
     told: dict[str, Any] = {}
     if file := binds.get("metrics.file"):
         outputs.append(Pipe("metrics-file", JsonLines(_file(file), name).write))

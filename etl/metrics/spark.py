@@ -1,0 +1,79 @@
+"""Metrics in Spark's own metrics system, beside those of Spark: for its servlet, and for EMR's remote write.
+
+By ``DoubleAccumulatorSource`` ("Metrics", Spark's monitoring guide), which makes gauges of accumulators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from etl.metrics.catalogue import BY_NAME
+from etl.metrics.progress import Sample
+from etl.metrics.prometheus import QUANTILES
+
+
+class SparkMetrics:
+    """Gauges ``QUERY.METRIC`` of a source ``AccumulatorSource`` of the driver.
+
+    Totals count from the start; the age of records is four gauges, such as ``QUERY.RecordAge.p95``.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm: Any = spark._jvm
+        self._context: Any = spark._jsc.sc()
+        self._accumulators: dict[str, Any] = {}
+        self._levels: dict[str, float] = {}
+
+    def write(self, samples: Sequence[Sample]) -> None:
+        """Set the gauges.
+
+        Raises
+        ------
+        OSError
+            The JVM does not answer.
+        """
+        found = [each for sample in samples for each in _figures(sample)]
+        try:
+            self._register({name for name, _, _ in found} - self._accumulators.keys())
+            for name, value, total in found:
+                # By what is missing to the new value: after a reset a reader could see nothing.
+                change = value if total else value - self._levels.get(name, 0.0)
+                self._levels[name] = value
+                self._accumulators[name].add(float(change))
+        except Py4JError as error:
+            raise OSError(f"Spark's metrics: {error}") from error
+
+    def _register(self, names: set[str]) -> None:
+        if not names:
+            return
+        made = {name: self._context.doubleAccumulator(name) for name in sorted(names)}
+        held = self._jvm.java.util.HashMap()
+        for name, accumulator in made.items():
+            held.put(name, accumulator)
+        # A Scala object, without a static method of its name.
+        source = getattr(self._jvm.org.apache.spark.metrics.source, "DoubleAccumulatorSource$")
+        getattr(source, "MODULE$").register(self._context, self._jvm.PythonUtils.toScalaMap(held))
+        self._accumulators |= made
+
+
+def _figures(sample: Sample) -> Iterator[tuple[str, float, bool]]:
+    """Name of a gauge, value, and whether it adds up."""
+    prefix = "" if sample.query is None else f"{sample.query}."
+    for name, value in sample.values.items():
+        yield f"{prefix}{name}", value, BY_NAME[name].kind == "total"
+    if sample.ages is not None:
+        for q in QUANTILES:
+            yield (
+                f"{prefix}RecordAge.{'max' if q == 1 else f'p{q * 100:.0f}'}",
+                sample.ages.quantile(q),
+                False,
+            )
