@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.accounts import Reporter
-from etl.errors import ReopenError
+from etl.errors import ReopenError, StartError
 from etl.metrics import ages
 from etl.metrics.feed import SparkFeed
 from etl.metrics.monitor import Monitor
@@ -195,7 +195,7 @@ class Supervisor:
         one.error = one.failed_batch = None
         try:
             one.query = self._start(replace(one.spec, rows=one.spec.reopen()), one)
-        except (CapturedException, Py4JJavaError) as error:
+        except (CapturedException, Py4JJavaError, StartError) as error:
             one.error = error
             return False
         if self.monitor is not None:
