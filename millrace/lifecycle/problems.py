@@ -59,7 +59,7 @@ _CDK_LINES = 12
 
 _CDK_ADVICE = (
     (
-        r"Has the environment been bootstrapped|bootstrap stack",
+        r"Has the environment been bootstrapped|[Pp]lease run 'cdk bootstrap",
         "run `npx cdk bootstrap` for this account once",
     ),
     (r"security token .* is expired|ExpiredToken|token has expired", _SIGN_IN),

@@ -102,7 +102,7 @@ class Machines:
             if time.monotonic() > deadline:
                 path = self._look(client, execution).path
                 raise AssertionError(f"still at {path[-3:]} after {seconds} s")
-            time.sleep(0.2)
+            time.sleep(0.5)
         return self._look(client, execution)
 
     @staticmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import threading
@@ -80,16 +81,20 @@ def environment(tmp_path: Path) -> str:
 
 
 def refusing(status: int, code: str, message: str) -> ThreadingHTTPServer:
-    """Start a server that refuses everything the way STS does."""
+    """Start a server that refuses everything, the way STS does or in JSON to those who speak it."""
 
     class Refusal(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
+            kind = self.headers.get("Content-Type", "")
+            in_json = json.dumps({"__type": code, "message": message})
             body = (
-                f"<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message>"
+                in_json
+                if "json" in kind
+                else f"<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message>"
                 "</Error><RequestId>1</RequestId></ErrorResponse>"
             ).encode()
             self.send_response(status)
-            self.send_header("Content-Type", "text/xml")
+            self.send_header("Content-Type", kind if "json" in kind else "text/xml")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
