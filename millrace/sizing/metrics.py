@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from millrace.config.model import Environment, KafkaTopic, Query, StreamQuery
+from millrace.config.model import DeriveQuery, Environment, KafkaTopic, Query, StreamQuery
 
 NAMESPACE = "Millrace"
 """CloudWatch namespace of all metrics of ours."""
@@ -139,4 +139,6 @@ def _reports(metric: Metric, environment: Environment, query: Query) -> bool:
         return isinstance(query, StreamQuery)
     if metric.of == "kafka":
         return isinstance(query, StreamQuery) and isinstance(environment.streams[query.source], KafkaTopic)
-    return False  # a job's own; and no kind of query keeps state between its batches
+    if metric.of == "state":
+        return isinstance(query, DeriveQuery) and query.state is not None
+    return False  # of a job as a whole

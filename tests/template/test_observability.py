@@ -138,9 +138,7 @@ def test_dashboards_ask_for_metrics_that_are_reported(prod: Synthesis) -> None:
         for target in panel.get("targets", ())
     }
     ours = {each for each in asked if each[0] == NAMESPACE}
-    # No query of prod keeps state.
-    sent = {metric.name for metric in METRICS if metric.of != "state"}
-    assert {name for _, name, *_ in ours} == sent, "every metric of ours is shown"
+    assert {name for _, name, *_ in ours} == set(BY_NAME), "every metric of ours is shown"
     for _, name, *dimensions in ours:
         assert dimensions == (["job", "query"] if BY_NAME[name].per_query else ["job"])
 
