@@ -112,15 +112,15 @@ class Director:
         start = self.checkpoint.start_of(batch.sparkSession, batch_id)
         end = self.checkpoint.end_of(batch.sparkSession, batch_id)
         offsets = OffsetRange.of(source.topic, start, end)
-        if self._last is None:
-            self._last = self._committed(batch)
-        balance, figures = self._write(batch, offsets)
+        # Known again only when all of the batch is written: should it fail half-way and come again in this
+        # run, the table tells what it holds.
+        last, self._last = self._last or self._committed(batch), None
+        balance, figures = self._write(batch, offsets, last)
         if figures["bad"]:
             # A second read of the same offsets, by batches that have dead letters only.
             bad = self._decoded(batch).where(F.col("_error").isNotNull())
             self.letters.append(bad, kafka_bound(source.name, source.topic, start, end))
-        if offsets is not None:
-            self._last = offsets
+        self._last = offsets
         committed = accounts.now()
         fields: dict[str, Any] = {
             **balance.fields(),
@@ -131,7 +131,9 @@ class Director:
             fields["max_age_seconds"] = round(committed.timestamp() - figures["oldest"] / 1e6, 3)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
-    def _write(self, batch: DataFrame, offsets: OffsetRange | None) -> tuple[DirectAccounts, dict[str, Any]]:
+    def _write(
+        self, batch: DataFrame, offsets: OffsetRange | None, last: OffsetRange | None
+    ) -> tuple[DirectAccounts, dict[str, Any]]:
         read = Observed(
             F.count(F.lit(1)).alias("read"),
             F.count("_error").alias("bad"),
@@ -142,7 +144,7 @@ class Director:
         properties = {_QUERY: self.settings.name}
         if offsets is not None:
             properties[_RANGE] = offsets.text()
-        if offsets is not None and self._last is not None and offsets.follows(self._last):
+        if offsets is not None and last is not None and offsets.follows(last):
             written = self.sink.add(rows, properties)
             transformed = written
         else:

@@ -18,7 +18,7 @@ from etl.launch import ReplayRequest
 from etl.metrics.outputs import Console, open_monitor
 from etl.metrics.spark import SparkMetrics
 from etl.settings import JobSettings
-from etl.supervise import Supervisor
+from etl.supervise import Retries, Supervisor
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
             sys.stderr.flush()
             spark.stop()
             return 2
-        supervisor = Supervisor(spark, report, monitor)
+        supervisor = Supervisor(spark, report, monitor, Retries(job.batch_retries))
         signal.signal(signal.SIGTERM, lambda _number, _frame: supervisor.stop())
         signal.signal(signal.SIGINT, lambda _number, _frame: supervisor.stop())
         status = supervisor.run(queries)

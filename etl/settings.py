@@ -25,7 +25,7 @@ class KinesisSource:
     stream
         The stream's own name.
     start
-        Where a query without a checkpoint begins.
+        Where a query without a checkpoint begins: ``earliest``, ``latest`` or a moment in ISO 8601, UTC.
     records_per_shard
         Limit for one shard and batch, with as many shards as the plan has.
     fetch_seconds
@@ -45,7 +45,7 @@ class KinesisSource:
     name: str
     stream: str
     region: str
-    start: Literal["earliest", "latest"]
+    start: str
     records_per_shard: int
     fetch_seconds: float
     retention_seconds: int
@@ -62,7 +62,7 @@ class KafkaSource:
     name: str
     topic: str
     connection: str
-    start: Literal["earliest", "latest"]
+    start: str
     records_per_batch: int
     retention_seconds: int
 
@@ -204,6 +204,8 @@ class JobSettings:
         Name of the Spark catalog that holds the tables.
     checkpoints
         Prefix; each query keeps its checkpoint below ``checkpoints/query-name``.
+    batch_retries
+        Failures in a row after which a query that fails is not started again, and the job fails.
     """
 
     version: Literal[1]
@@ -212,6 +214,7 @@ class JobSettings:
     engine: Engine
     catalog: str
     checkpoints: str
+    batch_retries: int
     connections: Mapping[str, Connection]
     queries: tuple[LandSettings | DeriveSettings | DirectSettings, ...]
 

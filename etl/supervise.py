@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.accounts import Reporter
-from etl.errors import ReopenError, StartError
+from etl.errors import LossError, ReopenError, StartError, describe
 from etl.metrics import ages
 from etl.metrics.feed import SparkFeed
 from etl.metrics.monitor import Monitor
@@ -57,6 +58,28 @@ class Query:
     output_mode: Literal["append", "update"] = "append"
 
 
+@dataclass(frozen=True)
+class Retries:
+    """How often a query that failed is started again, alone, before the job fails.
+
+    Attributes
+    ----------
+    most
+        Failures in a row that are retried; a batch that succeeds begins the count anew.
+    first_seconds, longest_seconds
+        The wait before the first retry, doubled before each further one, and its bound.
+    """
+
+    most: int = 0
+    first_seconds: float = 5.0
+    longest_seconds: float = 300.0
+
+    def wait(self, attempt: int) -> float:
+        """Seconds before an attempt, counted from 1; up to a fifth more, so that queries do not retry in step."""
+        seconds: float = min(self.first_seconds * 2 ** (attempt - 1), self.longest_seconds)
+        return seconds * random.uniform(1.0, 1.2)  # noqa: S311 - spreads load, protects nothing
+
+
 @dataclass
 class _Running:
     name: str
@@ -66,6 +89,8 @@ class _Running:
     spec: Query | None = None
     error: BaseException | None = None
     failed_batch: int | None = None
+    attempts: int = 0
+    again_at: float | None = None
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         # A batch that has begun is finished; the next one is left to the next start.
@@ -76,6 +101,7 @@ class _Running:
         except BaseException as error:
             self.error, self.failed_batch = error, batch_id
             raise
+        self.attempts = 0
 
 
 class _Hook:
@@ -103,11 +129,14 @@ class Supervisor:
         Where events go.
     monitor
         What measures the queries; none measures nothing. It is closed when they have ended.
+    retries
+        Of a query that fails, while the others go on.
     """
 
     spark: SparkSession
     report: Reporter
     monitor: Monitor | None = None
+    retries: Retries = Retries()
     _stopping: threading.Event = field(default_factory=threading.Event)
     _done: threading.Event = field(default_factory=threading.Event)
 
@@ -170,11 +199,16 @@ class Supervisor:
         while running:
             for one in list(running):
                 assert one.query is not None
-                if not one.query.isActive:
+                if one.again_at is not None and not self._stopping.is_set():
+                    if time.monotonic() >= one.again_at:
+                        self._retry(one)
+                elif not one.query.isActive:
                     if isinstance(one.error, ReopenError) and self._reopen(one):
                         continue
-                    running.remove(one)
                     one.error = one.error or one.query.exception()
+                    if self._will_retry(one):
+                        continue
+                    running.remove(one)
                     stopped = isinstance(one.error, StopRequestedError) or (
                         self._stopping.is_set()
                         and (isinstance(one.error, ReopenError) or "StopRequestedError" in str(one.error))
@@ -185,6 +219,42 @@ class Supervisor:
                     one.query.stop()
             time.sleep(POLL_SECONDS)
         return failed
+
+    def _will_retry(self, one: _Running) -> bool:
+        """Set the time of the next attempt, if there is to be one, and report it."""
+        final = (StopRequestedError, ReopenError, LossError, StartError)
+        waits = one.again_at is not None  # and is told to stop meanwhile
+        if one.error is None or isinstance(one.error, final) or self._stopping.is_set() or waits:
+            return False
+        if one.attempts >= self.retries.most:
+            return False
+        one.attempts += 1
+        wait = self.retries.wait(one.attempts)
+        one.again_at = time.monotonic() + wait
+        self.report.emit(
+            "retrying",
+            query=one.name,
+            **({} if one.failed_batch is None else {"batch": one.failed_batch}),
+            attempt=one.attempts,
+            of=self.retries.most,
+            seconds=round(wait, 1),
+            error=describe(one.error),
+            error_class=type(one.error).__name__,
+        )
+        return True
+
+    def _retry(self, one: _Running) -> None:
+        """Start a query again on its checkpoint: the batch that failed comes again."""
+        assert one.spec is not None
+        one.again_at = one.error = one.failed_batch = None
+        try:
+            rows = one.spec.reopen() if one.spec.reopen is not None else one.spec.rows
+            one.query = self._start(replace(one.spec, rows=rows), one)
+        except (CapturedException, Py4JJavaError) as error:
+            one.error = error  # found by the next look, as that of a query that ended at once
+            return
+        if self.monitor is not None:
+            self.monitor.watch(one.name, SparkFeed(self.spark, one.query))
 
     def _reopen(self, one: _Running) -> bool:
         """Start a query anew on its checkpoint; its batch at hand is planned, not landed, and comes again."""

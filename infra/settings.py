@@ -61,6 +61,7 @@ def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> d
         "engine": job.engine,
         "catalog": CATALOG,
         "checkpoints": names.checkpoints(job_plan.name),
+        "batch_retries": job.batch_retries,
         "connections": {
             cluster: _connection(environment, cluster, names) for cluster in kafka_clusters(environment, job)
         },

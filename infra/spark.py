@@ -96,6 +96,9 @@ def _session() -> dict[str, str]:
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
         # A second copy of a task would read a Kinesis shard twice at once.
         "spark.speculation": "false",
+        # A task is tried four times, a failed batch by the core as often as the job says (batch_retries), a
+        # failed run by the job's state machine (restarts_per_hour).
+        "spark.task.maxFailures": "4",
         "spark.sql.session.timeZone": "UTC",
         # Adaptive execution replaces an empty side by nothing, and with it the node that counts
         # the batch: the accounts of an empty batch would be lost.

@@ -22,7 +22,7 @@ from millrace.config.estate import (
     Storage,
 )
 from millrace.config.places import Places
-from millrace.config.units import Duration, Size
+from millrace.config.units import Duration, Size, Start
 
 TransformName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w]*(\.[A-Za-z_][\w]*)*:[A-Za-z_]\w*$")]
 """``package.module:function``, importable from the repository's root."""
@@ -223,7 +223,10 @@ class StreamQuery(Model):
         description="Fields of the schema whose values reach no table: null in good records, cut out of dead "
         "letters.",
     )
-    start: Literal["earliest", "latest"] = "earliest"
+    start: Start = Field(
+        default="earliest",
+        description="Where it begins: earliest, latest, or a moment in ISO 8601 with its zone.",
+    )
     trigger: Duration | None = Field(
         default=None, description="Pins the trigger; left out, the plan computes it."
     )
@@ -308,6 +311,12 @@ class JobBase(Model):
         ge=1,
         le=20,
         description="Starts in an hour after which a job that keeps ending stays ended.",
+    )
+    batch_retries: int = Field(
+        default=3,
+        ge=0,
+        le=10,
+        description="Failures in a row of one query, each with a longer wait, before its job fails.",
     )
     spark: dict[str, str] = Field(
         default_factory=dict, description="Extra Spark settings; those that Millrace owns are refused."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize, PlainSerializer, WithJsonSchema
@@ -69,6 +69,47 @@ def require_one_byte(value: ByteSize) -> ByteSize:
         raise ValueError("a size is larger than zero, such as 512KiB")
     return value
 
+
+def parse_start(value: Any) -> str:
+    """Read where a query without a checkpoint begins.
+
+    Parameters
+    ----------
+    value
+        ``"earliest"``, ``"latest"`` or a moment in ISO 8601 with its zone.
+
+    Returns
+    -------
+    str
+        The word, or the moment in UTC, such as ``2026-01-31T00:00:00Z``.
+
+    Raises
+    ------
+    ValueError
+        Anything else, or a moment without a zone (which would be a guess).
+    """
+    if value in ("earliest", "latest"):
+        return str(value)
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ValueError("earliest, latest, or a moment with its zone, such as 2026-01-31T00:00:00Z")
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+Start = Annotated[
+    str,
+    BeforeValidator(parse_start),
+    WithJsonSchema(
+        {
+            "anyOf": [{"enum": ["earliest", "latest"]}, {"type": "string", "format": "date-time"}],
+            "examples": ["earliest", "latest", "2026-01-31T00:00:00Z"],
+        }
+    ),
+]
+"""Where a query without a checkpoint begins."""
 
 Duration = Annotated[
     timedelta,

@@ -201,7 +201,11 @@ class Stage:
         job = {"version": 1, "environment": "faults", "job": "faults", "engine": "sandbox", "catalog": "lake"}
         return (
             job
-            | {"checkpoints": f"{self.home}/checkpoints", "connections": self._connections()}
+            | {
+                "checkpoints": f"{self.home}/checkpoints",
+                "batch_retries": 0,
+                "connections": self._connections(),
+            }
             | {"queries": [query]}
         )
 

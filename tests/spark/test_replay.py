@@ -278,7 +278,12 @@ def job(table: Table, schema: Path) -> dict[str, Any]:
     land |= {"table": f"{table.database}.{table.name}", "trigger_seconds": 1, "repartition": None}
     main = {"kind": "msk", "cluster": "nowhere", "bootstrap_servers": None, "authentication": "iam"}
     settings = {"version": 1, "environment": "dev", "job": "flights", "engine": "sandbox", "catalog": "lake"}
-    return settings | {"checkpoints": "/nowhere", "connections": {"main": main}, "queries": [land]}
+    return settings | {
+        "checkpoints": "/nowhere",
+        "batch_retries": 0,
+        "connections": {"main": main},
+        "queries": [land],
+    }
 
 
 def settings_of(table: Table, schema: Path) -> JobSettings:

@@ -88,6 +88,7 @@ class Pipeline:
                 "engine": "sandbox",
                 "catalog": "lake",
                 "checkpoints": str(self.folder),
+                "batch_retries": 0,
                 "connections": {},
                 "queries": [query],
             }

@@ -10,8 +10,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from etl.errors import MOST_LINES, describe
-from etl.supervise import Query, Supervisor
+from etl.errors import MOST_LINES, LossError, describe
+from etl.supervise import Query, Retries, Supervisor
 from tests.spark.batches import Events
 
 
@@ -59,6 +59,67 @@ def test_a_source_that_cannot_be_read_is_a_failure(spark: SparkSession, tmp_path
     assert events.last()["query"] == "broken"
     assert "batch" not in events.last()
     assert_readable(events.last()["error"])
+
+
+def test_a_query_that_fails_is_started_again_alone(spark: SparkSession, tmp_path: Path) -> None:
+    """Twice no, then yes; the other query goes on meanwhile, and the batch that failed is the one that comes."""
+    events, others, seen = Events(), [], []
+    supervisor = Supervisor(spark, events.reporter, retries=Retries(2, first_seconds=0.5))
+
+    def fails_twice(_batch: DataFrame, batch_id: int) -> None:
+        seen.append(batch_id)
+        if len(seen) in (1, 2):
+            raise ZeroDivisionError("no good")
+        if len(seen) >= 4:
+            supervisor.stop()
+
+    status = supervisor.run(
+        [
+            ticking(spark, "steady", tmp_path, lambda _b, _i: others.append(len(seen))),
+            ticking(spark, "fails", tmp_path, fails_twice),
+        ]
+    )
+    assert status == 0
+    assert seen[:4] == [0, 0, 0, 1]
+    assert {1, 2} & set(others), "the other query waited"
+    retries = [e for e in events.all() if e["event"] == "retrying"]
+    assert [(e["query"], e["batch"], e["attempt"], e["of"], e["error"]) for e in retries] == [
+        ("fails", 0, 1, 2, "no good"),
+        ("fails", 0, 2, 2, "no good"),
+    ]
+    assert retries[1]["seconds"] > retries[0]["seconds"]
+    assert not [e for e in events.all() if e["event"] == "failed"]
+
+
+def test_a_query_that_goes_on_failing_fails_the_job(spark: SparkSession, tmp_path: Path) -> None:
+    events, seen = Events(), []
+
+    def fails(_batch: DataFrame, batch_id: int) -> None:
+        seen.append(batch_id)
+        raise ZeroDivisionError("no good")
+
+    supervisor = Supervisor(spark, events.reporter, retries=Retries(1, first_seconds=0.1))
+    assert supervisor.run([ticking(spark, "fails", tmp_path, fails)]) == 1
+    assert seen == [0, 0]
+    assert [e["event"] for e in events.all()] == ["started", "retrying", "failed"]
+
+
+def test_a_loss_is_not_retried(spark: SparkSession, tmp_path: Path) -> None:
+    events = Events()
+
+    def loses(_batch: DataFrame, _id: int) -> None:
+        raise LossError("stream flights, shard 1: positions 5 to 9 are gone")
+
+    supervisor = Supervisor(spark, events.reporter, retries=Retries(3, first_seconds=0.1))
+    assert supervisor.run([ticking(spark, "loses", tmp_path, loses)]) == 1
+    assert [e["event"] for e in events.all()] == ["started", "failed"]
+    assert "positions 5 to 9 are gone" in events.last()["error"]
+
+
+def test_the_wait_doubles_up_to_its_bound() -> None:
+    retries = Retries(9, first_seconds=1, longest_seconds=6)
+    for attempt, least in ((1, 1), (2, 2), (3, 4), (4, 6), (9, 6)):
+        assert least <= retries.wait(attempt) <= 1.2 * least
 
 
 def assert_readable(error: str) -> None:

@@ -36,6 +36,7 @@ SETTINGS: dict[str, Any] = {
     "engine": "glue",
     "catalog": "lake",
     "checkpoints": "s3://bucket/flights",
+    "batch_retries": 3,
     "connections": {
         "main": {"kind": "msk", "cluster": "c", "bootstrap_servers": None, "authentication": "iam"}
     },
