@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol, cast
 
 from etl.engines import emr, glue, sandbox
@@ -20,8 +20,10 @@ class EngineModule(Protocol):
     SPLITS_AGGREGATES: bool
     """Whether a batch may end inside an aggregate of Kinesis' producer library, whose records have no number."""
 
-    def kinesis_options(self, source: KinesisSource, endpoint: str | None) -> dict[str, str]:
-        """Options of the engine's Kinesis connector."""
+    def kinesis_options(
+        self, source: KinesisSource, endpoint: str | None, shards: Sequence[str] = ()
+    ) -> dict[str, str]:
+        """Options of the engine's Kinesis connector; ``shards`` are needed where the start is a moment."""
 
     def credentials(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Options that give the connector its credentials."""

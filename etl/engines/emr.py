@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from etl.settings import KinesisSource
+from etl.sources.start import moment_of
 
 KINESIS_FORMAT = "aws-kinesis"
 PASSES_OVER_CLOSED_SHARDS = True  # a shard that it finds closed counts as read to its end
@@ -13,7 +14,11 @@ SPLITS_AGGREGATES = True  # its batches count records, not aggregates
 SHORTEST_FETCH_SECONDS = 10  # the connector refuses less
 
 
-def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, str]:
+def kinesis_options(
+    source: KinesisSource,
+    endpoint: str | None,
+    shards: Sequence[str] = (),  # noqa: ARG001 - all engines are asked alike
+) -> dict[str, str]:
     """Options of ``spark.readStream.format("aws-kinesis")``.
 
     Parameters
@@ -22,6 +27,8 @@ def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, st
         What to read, and how much of it in a batch.
     endpoint
         Another endpoint than the region's own; the connector asks for one in any case.
+    shards
+        Not needed here.
     """
     others: dict[str, str] = {}
     if source.consumer is not None:
@@ -33,7 +40,7 @@ def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, st
         "kinesis.streamName": source.stream,
         "kinesis.consumerType": "GetRecords" if source.consumer is None else "SubscribeToShard",
         "kinesis.endpointUrl": endpoint or f"https://kinesis.{source.region}.amazonaws.com",
-        "kinesis.startingPosition": {"earliest": "TRIM_HORIZON", "latest": "LATEST"}[source.start],
+        "kinesis.startingPosition": _start(source.start),
         "kinesis.failOnDataLoss": "true",
         "kinesis.maxFetchRecordsPerShard": str(source.records_per_shard),
         "kinesis.maxFetchTimePerShardSec": str(max(SHORTEST_FETCH_SECONDS, math.ceil(source.fetch_seconds))),
@@ -44,6 +51,13 @@ def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, st
         "kinesis.getRecords.numberOfRecordsPerFetch": str(min(10_000, source.records_per_shard)),
         **others,
     }
+
+
+def _start(start: str) -> str:
+    moment = moment_of(start)
+    if moment is None:
+        return {"earliest": "TRIM_HORIZON", "latest": "LATEST"}[start]
+    return f"AT_TIMESTAMP {moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def credentials(_environment: Mapping[str, str]) -> dict[str, str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from etl.settings import KinesisSource
+from etl.sources.start import milliseconds, moment_of
 
 KINESIS_FORMAT = "kinesis"
 PASSES_OVER_CLOSED_SHARDS = False  # closed shards are read to their end
@@ -15,7 +17,9 @@ MOST_RECORDS_OF_A_CALL = 10_000
 """Of one GetRecords call (Kinesis service limit)."""
 
 
-def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, str]:
+def kinesis_options(
+    source: KinesisSource, endpoint: str | None, shards: Sequence[str] = ()
+) -> dict[str, str]:
     """Options of ``spark.readStream.format("kinesis")``.
 
     Glue has two read APIs with two sets of names, and ignores a name it does not
@@ -29,6 +33,8 @@ def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, st
         (:func:`etl.sources.kinesis.with_consumer_arn`).
     endpoint
         Another endpoint than the region's own.
+    shards
+        All of the stream, where the start is a moment.
     """
     others: dict[str, str] = {}
     if source.consumer is not None:
@@ -39,7 +45,7 @@ def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, st
     return {
         "streamName": source.stream,
         "endpointUrl": endpoint or f"https://kinesis.{source.region}.amazonaws.com",
-        "startingPosition": {"earliest": "TRIM_HORIZON", "latest": "LATEST"}[source.start],
+        "startingPosition": _start(source, shards),
         "failOnDataLoss": "true",
         # The connector stops after the call with which it has *more* than this: 100 with calls of
         # 100 gave batches of 200, 99 gave 100. So one less than the limit, in calls that add up to it.
@@ -54,6 +60,16 @@ def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, st
         "kinesis.client.numRetries": "10",
         **others,
     }
+
+
+def _start(source: KinesisSource, shards: Sequence[str]) -> str:
+    moment = moment_of(source.start)
+    if moment is None:
+        return {"earliest": "TRIM_HORIZON", "latest": "LATEST"}[source.start]
+    # The family knows a moment in the form of a checkpoint only: for each shard.
+    at = {"iteratorType": "AT_TIMESTAMP", "iteratorPosition": milliseconds(moment)}
+    metadata = {"streamName": source.stream, "batchId": "-1"}
+    return json.dumps({"metadata": metadata, **dict.fromkeys(shards, at)})
 
 
 def credentials(_environment: Mapping[str, str]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from etl.engines import glue
 from etl.engines.glue import KINESIS_FORMAT, PASSES_OVER_CLOSED_SHARDS, SPLITS_AGGREGATES
@@ -19,7 +19,9 @@ __all__ = [
 ]
 
 
-def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, str]:
+def kinesis_options(
+    source: KinesisSource, endpoint: str | None, shards: Sequence[str] = ()
+) -> dict[str, str]:
     """Options of Glue's connector, without fan-out and roles: this one and its servers know neither.
 
     Parameters
@@ -28,8 +30,10 @@ def kinesis_options(source: KinesisSource, endpoint: str | None) -> dict[str, st
         What to read, and how much of it in a batch.
     endpoint
         The local server.
+    shards
+        All of the stream, where the start is a moment.
     """
-    return glue.kinesis_options(dataclasses.replace(source, consumer=None, role=None), endpoint)
+    return glue.kinesis_options(dataclasses.replace(source, consumer=None, role=None), endpoint, shards)
 
 
 def credentials(environment: Mapping[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from etl import envelope
 from etl.errors import StartError
 from etl.settings import Connection, KafkaSource
+from etl.sources.start import milliseconds, moment_of
 
 _AUTHENTICATION: Mapping[str, Mapping[str, str]] = {
     "none": {},
@@ -114,7 +115,7 @@ def options(source: KafkaSource, connection: Connection, *, partitions: int | No
     chosen = {
         "kafka.bootstrap.servers": bootstrap_servers(connection),
         "subscribe": source.topic,
-        "startingOffsets": source.start,
+        **_start(source.start),
         "maxOffsetsPerTrigger": str(source.records_per_batch),
         "failOnDataLoss": "true",
         "includeHeaders": "true",
@@ -123,6 +124,14 @@ def options(source: KafkaSource, connection: Connection, *, partitions: int | No
         **_AUTHENTICATION[connection.authentication],
     }
     return chosen | ({"minPartitions": str(partitions)} if partitions else {})
+
+
+def _start(start: str) -> dict[str, str]:
+    moment = moment_of(start)
+    if moment is None:
+        return {"startingOffsets": start}
+    # A partition without a record since then begins at its end.
+    return {"startingTimestamp": milliseconds(moment), "startingOffsetsByTimestampStrategy": "latest"}
 
 
 def read(

@@ -15,6 +15,8 @@ from etl.errors import StartError
 from etl.settings import Engine, KinesisSource
 from etl.sources import kinesis_tails
 from etl.sources.kinesis_guard import Horizon, Positions, Records
+from etl.sources.kinesis_tails import Shard
+from etl.sources.start import moment_of
 
 
 def read(
@@ -50,7 +52,10 @@ def read(
         source = dataclasses.replace(source, start="earliest")
     if engine == "glue" and source.consumer is not None:
         source = with_consumer_arn(source)
-    options = module.kinesis_options(source, endpoint) | module.credentials(os.environ)
+    shards: list[str] = []
+    if moment_of(source.start) is not None:
+        shards = [shard.id for shard in _listed(source, endpoint, None)]
+    options = module.kinesis_options(source, endpoint, shards) | module.credentials(os.environ)
     records = spark.readStream.format(module.KINESIS_FORMAT).options(**options).load()
     return envelope.from_kinesis(records, source.name)
 
@@ -68,11 +73,15 @@ def open_shards(source: KinesisSource, endpoint: str | None, *, client: Any = No
     StartError
         The stream cannot be asked: there is none, or the role may not.
     """
+    return sum(not shard.closed for shard in _listed(source, endpoint, client))
+
+
+def _listed(source: KinesisSource, endpoint: str | None, client: Any) -> list[Shard]:
     kinesis = client or _client(source, endpoint)
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        return sum(not shard.closed for shard in kinesis_tails.list_shards(kinesis, source.stream))
+        return kinesis_tails.list_shards(kinesis, source.stream)
     except (BotoCoreError, ClientError) as error:
         raise StartError(f"stream {source.stream}: {error}") from error
 
@@ -150,12 +159,13 @@ def tails(
     """
 
     def read_on(before: Positions, here: Positions) -> Iterator[Records]:
+        since = moment_of(source.start)
         if not before.shards and source.start == "latest":
             return
         kinesis = client or _client(source, endpoint)
         shards = kinesis_tails.list_shards(kinesis, source.stream)
         for tail in kinesis_tails.unread_tails(shards, before, here):
-            yield from kinesis_tails.pages(kinesis, source.stream, tail)
+            yield from kinesis_tails.pages(kinesis, source.stream, tail, None if before.shards else since)
 
     return read_on
 

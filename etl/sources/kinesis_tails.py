@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from etl.sources.kinesis_guard import Positions
@@ -87,7 +88,7 @@ def list_shards(client: Any, stream: str) -> list[Shard]:
     return found
 
 
-def pages(client: Any, stream: str, tail: Tail) -> Iterator[Sequence[Any]]:
+def pages(client: Any, stream: str, tail: Tail, since: datetime | None = None) -> Iterator[Sequence[Any]]:
     """Read a tail, a call at a time.
 
     Parameters
@@ -96,14 +97,19 @@ def pages(client: Any, stream: str, tail: Tail) -> Iterator[Sequence[Any]]:
         As for :func:`list_shards`.
     tail
         Of a closed shard: it has an end.
+    since
+        Where a tail from the beginning of its shard begins instead.
 
     Yields
     ------
     sequence
         Records of boto3, never none.
     """
-    kind = "TRIM_HORIZON" if tail.after is None else "AFTER_SEQUENCE_NUMBER"
-    place = {} if tail.after is None else {"StartingSequenceNumber": tail.after}
+    kind, place = "TRIM_HORIZON", dict[str, Any]()
+    if tail.after is not None:
+        kind, place = "AFTER_SEQUENCE_NUMBER", {"StartingSequenceNumber": tail.after}
+    elif since is not None:
+        kind, place = "AT_TIMESTAMP", {"Timestamp": since}
     iterator = client.get_shard_iterator(
         StreamName=stream, ShardId=tail.shard, ShardIteratorType=kind, **place
     )["ShardIterator"]

@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
+from millrace.sandbox.ledger import Ledger
 from tests.faults import bad
 from tests.faults.feed import DDL, send_aggregate
 from tests.faults.stage import Stage, StalledError
@@ -341,6 +343,23 @@ def closed_shards_passed_over(stage: Stage, records: int) -> None:
     stage.until_complete()
 
 
+def started_at_a_moment(stage: Stage, records: int) -> None:
+    """A query that begins at a moment: nothing from before it, all since, on a stream that was split meanwhile."""
+    stage.feed.backlog(records // 4)
+    stage.split()
+    stage.feed.backlog(records // 4)
+    time.sleep(2)
+    stage.settings["start"] = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    stage.feed.producer.ledger = Ledger()
+    stage.feed.backlog(records // 4)
+    stage.split()
+    stage.start()
+    stage.until_landed(1)
+    stage.feed.backlog(records - stage.feed.sent)
+    stage.split()
+    stage.until_complete()
+
+
 def limits_follow_shards(stage: Stage, records: int) -> None:
     """Two splits: a batch stays within its limit, because each shard's part of it is worked out again."""
     stage.feed.backlog(records // 3)
@@ -418,6 +437,7 @@ ROUNDS: Mapping[str, Round] = {
     "aggregated": Round(aggregated),
     "latest_over_a_stop": Round(latest_over_a_stop, settings={"start": "latest"}),
     "closed_shards_passed_over": Round(closed_shards_passed_over, prelude=PASSES_OVER),
+    "started_at_a_moment": Round(started_at_a_moment),
     "limits_follow_shards": Round(limits_follow_shards, shards=1, settings=LIMITED, trigger_seconds=0.1),
     "bad_input": Round(bad_input, ddl=bad.DDL),
     "bad_input_kafka": Round(bad_input, ddl=bad.DDL, kafka=True),

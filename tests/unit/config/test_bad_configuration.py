@@ -300,6 +300,14 @@ ROWS = {
         LAND_SCHEMA, LAND_TABLE + "        schema: pipelines/shop/schemas/clicks.ddl #!\n", f"{LAND}.schema",
         "pipelines/shop/schemas/clicks.ddl", "a file that exists", "did you mean pipelines/shop/schemas/click.ddl?",
     ),
+    "a start without its zone": (
+        LAND_TABLE, LAND_TABLE + "        start: 2026-01-31T00:00:00 #!\n", f"{LAND}.start",
+        "2026-01-31T00:00:00", "earliest, latest, or a moment with its zone", None,
+    ),
+    "a start that is none": (
+        LAND_TABLE, LAND_TABLE + "        start: newest #!\n", f"{LAND}.start",
+        "newest", "earliest, latest, or a moment with its zone", None,
+    ),
     "a schema outside": (
         LAND_SCHEMA, LAND_TABLE + "        schema: pipelines/../secret.ddl #!\n", f"{LAND}.schema",
         "pipelines/../secret.ddl", "below pipelines/", None,

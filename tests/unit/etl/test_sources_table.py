@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from etl import engines
+from etl.errors import StartError
 from etl.settings import Engine, KinesisSource
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "kinesis.md").read_text()
 PLAIN = KinesisSource("kinesis", "flights", "acme-flights", "eu-west-1", "earliest", 5000, 2.5, 86400)
 VARIANTS = {
     "`start: latest`": dataclasses.replace(PLAIN, start="latest"),
+    "`start: 2026-01-31T00:00:00Z`": dataclasses.replace(PLAIN, start="2026-01-31T00:00:00Z"),
     "`fan_out: true`": dataclasses.replace(PLAIN, consumer="arn:consumer"),
     "`read_role`": dataclasses.replace(PLAIN, role="arn:role"),
 }
@@ -35,7 +37,7 @@ def options(cell: str) -> dict[str, str]:
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
 def test_a_row_is_what_the_core_sets(row: tuple[str, str, str], engine: Engine) -> None:
     source = VARIANTS.get(row[0], PLAIN)
-    found = engines.module(engine).kinesis_options(source, None)
+    found = engines.module(engine).kinesis_options(source, None, ["shardId-0"])
     wanted = options(row[COLUMNS[engine]])
     assert {name: found.get(name) for name in wanted} == wanted
 
@@ -51,8 +53,18 @@ def test_no_option_is_left_out_of_the_table(engine: Engine) -> None:
 def test_the_sandbox_leaves_out_what_its_servers_do_not_know() -> None:
     glue = engines.module("glue").kinesis_options(PLAIN, None)
     for source in (PLAIN, *VARIANTS.values()):
-        wanted = glue | {"startingPosition": "LATEST" if source.start == "latest" else "TRIM_HORIZON"}
-        assert engines.module("sandbox").kinesis_options(source, None) == wanted
+        found = engines.module("sandbox").kinesis_options(source, None)
+        assert found.keys() == glue.keys()
+        assert (
+            found["startingPosition"]
+            == engines.module("glue").kinesis_options(source, None)["startingPosition"]
+        )
+
+
+@pytest.mark.parametrize("start", ["", "Latest", "yesterday", "2026-01-31", "2026-01-31T00:00:00"])
+def test_a_start_is_a_word_or_a_moment_with_its_zone(start: str) -> None:
+    with pytest.raises(StartError, match="earliest, latest, or a moment such as"):
+        engines.module("glue").kinesis_options(dataclasses.replace(PLAIN, start=start), None)
 
 
 def test_what_the_document_points_at_is_there() -> None:
