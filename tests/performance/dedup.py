@@ -105,7 +105,7 @@ class Bench:
 
     def fill(self, table: Table, rows: int) -> None:
         """Fill a table up to now, unless it was filled before."""
-        write = self.lander(table, self.guard(table))
+        self.lander(table, self.guard(table))  # makes it
         if self.spark.table(str(table)).limit(1).count():
             return
         step = PER_FILE * FILES_PER_COMMIT
