@@ -6,11 +6,14 @@ import io
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from etl.metrics.jsonlines import JsonLines
 from etl.metrics.progress import Sample
 from etl.metrics.sketch import Sketch
+from millrace.sandbox import demo
+from millrace.sandbox.drill import Progress
 from millrace.sandbox.live import newest, states, table
 
 AGES = Sketch(tuple((float(n), 1.0) for n in range(101)), 100.0)
@@ -85,3 +88,20 @@ def test_a_line_for_each_query(tmp_path: Path) -> None:
         "1,234, 2.5 s",
         "7, 4,000 rows, 3 s ago",
     ]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_demo_shows_it_while_a_job_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    run = tmp_path / "jobs" / "flights-1"
+    run.mkdir(parents=True)
+    JsonLines(run / "metrics.jsonl", "job").write([batch(7, 4000, query="land-flights")])
+    monkeypatch.setattr(demo, "RUN", tmp_path)
+    console = Console(width=120, file=io.StringIO(), force_terminal=terminal)
+    with demo.Phases(console).drill("job flights", "flights", 100) as report:
+        report(Progress("running", sent=100, landed=40, derived=30, total=100))
+    shown = console.file.getvalue()
+    assert "land-flights" in shown
+    assert "2,000" in shown
+    assert "4,000 rows" in shown
