@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.metrics.feed import Feed
 from etl.metrics.pipe import Pipe
@@ -100,6 +101,8 @@ class Monitor:
             closing = self._closing.wait(self._poll_seconds)
             try:
                 self._look()
+            except (Py4JJavaError, CapturedException):
+                self._lost += 1  # an answer of Java's, and no good one; the next look may have better luck
             except (Py4JError, OSError):
                 return  # the JVM has gone, and with it all that could be asked
 

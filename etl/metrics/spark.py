@@ -10,6 +10,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.metrics.catalogue import BY_NAME
 from etl.metrics.progress import Sample
@@ -39,7 +40,7 @@ class SparkMetrics:
         Raises
         ------
         OSError
-            The JVM does not answer.
+            The JVM does not answer, or refuses.
         """
         found = [each for sample in samples for each in _figures(sample)]
         try:
@@ -49,7 +50,7 @@ class SparkMetrics:
                 change = value if total else value - self._levels.get(name, 0.0)
                 self._levels[name] = value
                 self._accumulators[name].add(float(change))
-        except Py4JError as error:
+        except (Py4JError, CapturedException) as error:
             raise OSError(f"Spark's metrics: {error}") from error
 
     def _register(self, names: set[str]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark.sql.utils import CapturedException
 
 from etl.metrics.monitor import Monitor
 from etl.metrics.pipe import Pipe
@@ -127,6 +128,26 @@ def test_the_end_of_the_jvm_ends_the_looking_and_nothing_else() -> None:
     monitor.watch("land", Gone())
     assert monitor.close()
     assert told.of("Starts") == [1]
+
+
+def test_one_refusal_of_java_is_not_the_end() -> None:
+    class Refuses(Query):
+        refused = False
+
+        def progress(self) -> list[dict[str, Any]]:
+            if not self.refused:
+                self.refused = True
+                raise CapturedException("not now", "at Java")
+            return super().progress()
+
+    told = Told()
+    monitor = Monitor([Pipe("told", told.write)], poll_seconds=SOON)
+    query = Refuses(progress(batchId=3))
+    monitor.watch("land", query)
+    assert query.looked.wait(10)
+    assert monitor.close()
+    assert [s.batch for s in told.samples if s.query] == [3]
+    assert sum(told.of("DroppedSamples")) == 1
 
 
 def test_accounts_that_spark_never_tells_of_are_forgotten() -> None:
