@@ -131,13 +131,17 @@ def test_the_end_of_the_jvm_ends_the_looking_and_nothing_else() -> None:
 
 
 def test_one_refusal_of_java_is_not_the_end() -> None:
+    class Refusal(CapturedException):
+        def __init__(self) -> None:
+            Exception.__init__(self, "not now")  # without a JVM to ask for a stack
+
     class Refuses(Query):
         refused = False
 
         def progress(self) -> list[dict[str, Any]]:
             if not self.refused:
                 self.refused = True
-                raise CapturedException("not now", "at Java")
+                raise Refusal
             return super().progress()
 
     told = Told()
