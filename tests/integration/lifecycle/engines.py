@@ -35,15 +35,20 @@ class Run:
     looks_left: int | None = None
     """Of a run that was asked to end."""
 
+    crashed: bool = False
+
     @property
     def phase(self) -> str:
+        if self.crashed:
+            return "crashed"
         if self.looks_left is None:
             return "running"
         return "ending" if self.looks_left > 0 else "ended"
 
 
-GLUE_STATES = {"running": "RUNNING", "ending": "STOPPING", "ended": "STOPPED"}
-EMR_STATES = {"running": "RUNNING", "ending": "CANCELLING", "ended": "CANCELLED"}
+OVER = ("ended", "crashed")
+GLUE_STATES = {"running": "RUNNING", "ending": "STOPPING", "ended": "STOPPED", "crashed": "FAILED"}
+EMR_STATES = {"running": "RUNNING", "ending": "CANCELLING", "ended": "CANCELLED", "crashed": "FAILED"}
 
 
 class RefusedError(Exception):
@@ -80,6 +85,18 @@ class Engines:
     def calls(self, action: str) -> list[dict[str, Any]]:
         return [given for name, given in self.asked if name == action]
 
+    def crash(self, job: str) -> str:
+        """End the run of a job in a way that nobody asked for; return its id."""
+        with self._lock:
+            (run,) = self._live(job)
+            run.crashed = True
+            return run.id
+
+    def live(self, job: str) -> list[str]:
+        """Ids of the runs of a job that have not ended."""
+        with self._lock:
+            return [run.id for run in self._live(job)]
+
     def _of(self, job: str) -> list[Run]:
         return sorted((run for run in self.runs.values() if run.job == job), key=lambda r: -r.begun)
 
@@ -101,7 +118,7 @@ class Engines:
         return run
 
     def _live(self, job: str) -> list[Run]:
-        return [run for run in self._of(job) if run.phase != "ended"]
+        return [run for run in self._of(job) if run.phase not in OVER]
 
     # ---- Glue: one address, the action in a header ----
 
@@ -144,7 +161,7 @@ class Engines:
             return {"application": {"applicationId": application, "state": state}}
         if (method, part) == ("POST", "stop"):
             self.asked.append(("StopApplication", {"applicationId": application}))
-            if [each for each in self.runs.values() if each.phase != "ended" and each.token]:
+            if [each for each in self.runs.values() if each.phase not in OVER and each.token]:
                 raise RefusedError("ValidationException", "application has job runs")
             self.stopped_applications.add(application)
             return {}
@@ -157,7 +174,7 @@ class Engines:
             return self._emr_start(application, given)
         assert method == "DELETE", method
         self.asked.append(("CancelJobRun", {"jobRunId": run, **query}))
-        if run not in self.runs or self.runs[run].phase in ("ending", "ended"):
+        if run not in self.runs or self.runs[run].phase in ("ending", *OVER):
             raise RefusedError("ValidationException", f"job run {run} is not running")
         self.runs[run].looks_left = LOOKS_WHILE_ENDING
         return {"applicationId": application, "jobRunId": run}

@@ -4,9 +4,11 @@ The open LocalStack has neither service, but reads their requests and knows wher
 So state machines, the command line and CDK all find them at LocalStack's own address.
 """
 
+import json
 import os
 
 from localstack.aws import handlers
+from localstack.services.events import target
 from localstack.services.stepfunctions.asl.component.state.state_execution.state_task.service import (
     state_task_service,
     state_task_service_aws_sdk,
@@ -19,6 +21,15 @@ ENGINES = {"glue", "emr-serverless"}
 overrides = state_task_service.StateTaskService._SERVICE_NAME_SFN_TO_BOTO_OVERRIDES
 overrides["emrserverless"] = "emr-serverless"
 state_task_service_aws_sdk._SERVICE_ERROR_NAMES["emrserverless"] = "EmrServerless"
+
+
+def start_execution(self, event, trace_header):
+    self.service = "stepfunctions"
+    self.client.start_execution(stateMachineArn=self.target["Arn"], input=json.dumps(event))
+
+
+# LocalStack names an execution by the event's id, which is gone when a rule writes the input itself.
+target.StatesTargetSender.send_event = start_execution
 
 proxy = Proxy(forward_base_url=os.environ["ENGINES_URL"], preserve_host=False)
 

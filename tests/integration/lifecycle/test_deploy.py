@@ -20,19 +20,22 @@ from typing import Any
 
 import pytest
 
+from millrace.cli.deploy import _deploy as deploy_assembly
 from millrace.cli.deploy import describe
 from millrace.config import Names, load
 from millrace.lifecycle.changes import JobChange
 from millrace.lifecycle.deploy import Changes, DeployError, apply, changes
-from millrace.lifecycle.verbs import Aws, execute
+from millrace.lifecycle.deployed import outputs
+from millrace.lifecycle.verbs import Aws, execute, machine_arn
 from millrace.sandbox import localstack
 from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.toolchain import STATE
 from tests.integration.lifecycle.engines import Engines
+from tests.unit.lifecycle.test_problems import refusing
 
 ROOT = Path(__file__).resolve().parents[3]
 GLUE, EMR = "clicks", "orders"
-AGE_SECONDS = 3
+AGE_SECONDS, SLOWEST_SECONDS = 3, 100
 
 ENVIRONMENT = """
 project: shop
@@ -122,8 +125,9 @@ def shop(stack: LocalStack, engines: Engines, tmp_path_factory: pytest.TempPathF
     names = Names(load(str(file), root=ROOT), localstack.ACCOUNT)
 
     def play(job: str) -> None:
-        """Write what docs/metrics.md promises, in the minute that begins next."""
-        minute = datetime.fromtimestamp(math.ceil(time.time() / 60) * 60, UTC)
+        """Write what docs/metrics.md promises: a slow batch of before, and a trigger of the next minute."""
+        now = time.time()
+        minute = math.ceil(now / 60) * 60
         (query,) = (
             query
             for name, settings in names.environment.jobs.items()
@@ -131,12 +135,21 @@ def shop(stack: LocalStack, engines: Engines, tmp_path_factory: pytest.TempPathF
             if names.job(name) == job
         )
         dimensions = [{"Name": "job", "Value": job}, {"Name": "query", "Value": query}]
-        values = {"Triggers": 1, "RecordAge": AGE_SECONDS, "BatchDuration": 100}
+        values = {
+            "Triggers": (minute, 1),
+            "RecordAge": (minute, AGE_SECONDS),
+            "BatchDuration": (now - 60, SLOWEST_SECONDS),
+        }
         stack.client("cloudwatch").put_metric_data(
             Namespace="Millrace",
             MetricData=[
-                {"MetricName": name, "Dimensions": dimensions, "Timestamp": minute, "Value": value}
-                for name, value in values.items()
+                {
+                    "MetricName": name,
+                    "Dimensions": dimensions,
+                    "Timestamp": datetime.fromtimestamp(moment, UTC),
+                    "Value": value,
+                }
+                for name, (moment, value) in values.items()
             ],
         )
 
@@ -210,6 +223,68 @@ def test_a_change_drains_what_must_be_replaced_and_restarts_what_got_another_num
     assert describe(changes(shop.aws, STATE / "deploy" / shop.file.stem)) == ["nothing changes"]
 
 
+def test_a_run_that_ends_without_being_asked_is_started_again_by_its_event(
+    shop: Shop, engines: Engines
+) -> None:
+    assert shop.first.returncode == 0, shop.first.stderr[-1500:]
+    ended = {job: engines.crash(shop.names.job(job)) for job in (GLUE, EMR)}
+    application = outputs(shop.stack.client("cloudformation"), shop.names.stack(f"job-{EMR}"))[
+        "ApplicationId"
+    ]
+    events = [
+        (
+            "aws.glue",
+            "Glue Job State Change",
+            {"jobName": shop.names.job(GLUE), "jobRunId": ended[GLUE], "state": "FAILED"},
+        ),
+        (
+            "aws.emr-serverless",
+            "EMR Serverless Job Run State Change",
+            {"applicationId": application, "jobRunId": ended[EMR], "state": "FAILED"},
+        ),
+    ]
+    shop.stack.client("events").put_events(
+        Entries=[
+            {"Source": source, "DetailType": kind, "Detail": json.dumps(detail)}
+            for source, kind, detail in events
+        ]
+    )
+    deadline = time.monotonic() + 90
+    while not all(engines.live(shop.names.job(job)) for job in (GLUE, EMR)):
+        assert time.monotonic() < deadline, "not started again"
+        time.sleep(1)
+    states = shop.stack.client("stepfunctions")
+    for job in (GLUE, EMR):
+        (run,) = engines.live(shop.names.job(job))
+        assert run != ended[job]
+        found = states.list_executions(stateMachineArn=machine_arn(shop.aws, job))["executions"]
+        given = json.loads(states.describe_execution(executionArn=found[0]["executionArn"])["input"])
+        assert given == {"verb": "restart", "reason": f"run {ended[job]} ended as FAILED"}
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message", "said"),
+    [
+        (403, "ExpiredToken", "The security token included in the request is expired", "sign in again"),
+        (403, "AccessDenied", "User: x is not authorized to perform: sts:x", "ask for that permission"),
+    ],
+)
+def test_what_cdk_itself_is_refused_is_told_with_what_to_do(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, status: int, code: str, message: str, said: str
+) -> None:
+    server = refusing(status, code, message)
+    for key, value in shop.stack.environment().items():
+        monkeypatch.setenv(key, value.replace(shop.stack.endpoint, f"http://localhost:{server.server_port}"))
+    try:
+        with pytest.raises(DeployError, match=r"^cdk deploy ended with status 1\n") as refused:
+            deploy_assembly(STATE / "deploy" / shop.file.stem)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert f"what to do: {said}" in str(refused.value)
+    assert "    at " not in str(refused.value)
+
+
 def verbs(shop: Shop, engines: Engines, job: str) -> dict[str, Any]:
     """Run one verb after the other; tell what each said, and how the alarms stood."""
     found: dict[str, Any] = {"status": shop.millrace("status", job, "--json")}
@@ -251,8 +326,9 @@ def test_status_stop_start_and_drain_of_running_jobs(shop: Shop, engines: Engine
         drained = json.loads(found["drain"].stdout)
         assert (drained["outcome"], drained["state"], drained["alarms"]) == ("stopped", "NONE", "off")
         assert found["after"].stdout == f"{job}: status: wanted: stopped; no run\n"
-    # The slowest batch took 100 s: half as much again, and 15 s. A drain waits as long as there is.
-    assert [call["shutdownGracePeriodInSeconds"] for call in engines.calls("CancelJobRun")] == ["165", "1800"]
+    # Half as much again as the slowest batch took, and 15 s. A drain waits as long as there is.
+    grace = [int(call["shutdownGracePeriodInSeconds"]) for call in engines.calls("CancelJobRun")]
+    assert grace == [math.ceil(SLOWEST_SECONDS * 1.5) + 15, 1800]
 
 
 def test_a_job_that_somebody_stopped_stays_stopped(shop: Shop, engines: Engines) -> None:
