@@ -402,7 +402,7 @@ def trimmed(stage: Stage, records: int) -> None:
     try:
         stage.feed.backlog(records // 8)
         job = stage.start()
-        stage.until(lambda: not job.alive or "LossError" in job.log.read_text(), 60, "the job refuses")
+        stage.until(lambda: not job.alive, 120, "the job refuses")
     finally:
         stage.kinesis.set_clock(0)
 

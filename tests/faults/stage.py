@@ -198,6 +198,7 @@ class Stage:
         query = {"kind": "land", "name": "land", "source": self._source(), "format": "json"}
         query |= {"schema": str(schema)}
         query |= {"table": TABLE, "trigger_seconds": self.trigger_seconds, "repartition": None, "redact": []}
+        query |= {"decompress_up_to": None}
         job = {"version": 1, "environment": "faults", "job": "faults", "engine": "sandbox", "catalog": "lake"}
         return (
             job
