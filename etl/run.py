@@ -14,6 +14,7 @@ from etl import accounts, derive, direct, engines, envelope, hadoop, land, sessi
 from etl.accounts import Reporter
 from etl.checkpoint import Checkpoint
 from etl.decode import Decoder, JsonDecoder, parse_schema
+from etl.decompress import Opening
 from etl.derive import Composition, Deriver
 from etl.enrich import ReferenceTable
 from etl.errors import StartError
@@ -139,7 +140,9 @@ def replayer(spark: SparkSession, job: JobSettings, name: str, report: Reporter)
 
 
 def _decoder(query: LandSettings | DirectSettings, schema: StructType) -> Decoder:
-    decoder = JsonDecoder(schema)
+    decoder: Decoder = JsonDecoder(schema)
+    if query.decompress_up_to is not None:
+        decoder = Opening(decoder, query.decompress_up_to)
     return Redacting(decoder, query.redact) if query.redact else decoder
 
 

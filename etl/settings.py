@@ -96,6 +96,7 @@ class LandSettings:
     source: KinesisSource | KafkaSource
     format: Literal["json"]
     schema: str
+    decompress_up_to: int | None
     redact: tuple[str, ...]
     table: str
     trigger_seconds: float
@@ -183,6 +184,7 @@ class DirectSettings:
     source: KafkaSource
     format: Literal["json"]
     schema: str
+    decompress_up_to: int | None
     redact: tuple[str, ...]
     enrich: tuple[EnrichmentSettings, ...]
     transform: str | None

@@ -116,6 +116,7 @@ def _query(environment: Environment, job: str, query: Query, plan: QueryPlan, na
             "source": _source(environment, job, query, plan, names),
             "format": query.format,
             "schema": query.schema_,
+            "decompress_up_to": query.decompress_up_to,
             "redact": list(query.redact),
             "repartition": None if plan.repartition is None else plan.repartition.value,
         }

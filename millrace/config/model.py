@@ -218,6 +218,11 @@ class StreamQuery(Model):
     schema_: str = Field(
         alias="schema", description="DDL file below pipelines/, such as pipelines/flights/schemas/flight.ddl."
     )
+    decompress_up_to: Size | None = Field(
+        default=None,
+        description="Messages that are compressed, each by itself, are opened up to this size, such as 8MiB; left "
+        "out, none is looked at.",
+    )
     redact: tuple[str, ...] = Field(
         default=(),
         description="Fields of the schema whose values reach no table: null in good records, cut out of dead "

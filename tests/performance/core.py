@@ -82,6 +82,7 @@ class Bench:
             "format": "json",
             "schema": SCHEMA,
             "redact": [],
+            "decompress_up_to": None,
         }
         query |= {"table": f"bench.{name}", "trigger_seconds": 0, "repartition": None}
         main = {"kind": "external", "cluster": None, "authentication": "none"}

@@ -98,7 +98,7 @@ class Bench:
         schema = parse_schema(self.spark, DDL, "bench")
         headers = self.spark.createDataFrame([], f"_headers {HEADERS}").schema["_headers"]
         tables.ensure(self.spark, table, land.table_schema(headers, schema))
-        query = LandSettings("land", "land", SOURCE, "json", DDL, (), str(table), 1.0, None)
+        query = LandSettings("land", "land", SOURCE, "json", DDL, None, (), str(table), 1.0, None)
         log = Checkpoint(str(HOME / "none"))
         report = Reporter("bench", io.StringIO())
         return land.Lander(query, JsonDecoder(schema), IcebergSink(table), log, report, guard)

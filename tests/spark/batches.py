@@ -107,7 +107,9 @@ def lander(
     schema = parse_schema(spark, ddl, "test.ddl")
     headers = spark.createDataFrame([], ENVELOPE).schema["_headers"]
     tables.ensure(spark, table, land.table_schema(headers, schema))
-    settings = LandSettings("land", "land-flights", source, "json", "test.ddl", (), str(table), 1.0, None)
+    settings = LandSettings(
+        "land", "land-flights", source, "json", "test.ddl", None, (), str(table), 1.0, None
+    )
     log = Checkpoint(str(checkpoint))
     guard = KinesisGuard(source, log, table, horizon) if isinstance(source, KinesisSource) else None
     sink = sink or IcebergSink(table)

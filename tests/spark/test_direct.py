@@ -48,7 +48,19 @@ class Pipeline:
     def restarted(self, **parts: Any) -> Director:
         sink = IcebergSinkSettings("iceberg", str(self.sink))
         settings = DirectSettings(
-            "direct", "direct-flights", KAFKA, "json", "test.ddl", (), (), None, sink, "letters", 1.0, None
+            "direct",
+            "direct-flights",
+            KAFKA,
+            "json",
+            "test.ddl",
+            None,
+            (),
+            (),
+            None,
+            sink,
+            "letters",
+            1.0,
+            None,
         )
         return Director(
             settings,

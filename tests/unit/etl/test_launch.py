@@ -23,6 +23,7 @@ LAND: dict[str, Any] = {
         "retention_seconds": 3600,
     },
     "format": "json",
+    "decompress_up_to": None,
     "redact": [],
     "schema": "pipelines/flights/schemas/flight.ddl",
     "table": "lake.flights",

@@ -1,0 +1,270 @@
+"""Compressed single messages: found by their first bytes, opened up to a ceiling, left alone otherwise.
+
+=========  =======================  ==========================================================
+format     first bytes              as
+=========  =======================  ==========================================================
+gzip       ``1f 8b``                one or several members
+zlib       ``78 01/5e/9c/da``       deflate with zlib's header
+bzip2      ``BZh1`` to ``BZh9``     one or several streams
+zstd       ``28 b5 2f fd``          frames
+lz4        ``04 22 4d 18``          frames (not Kafka's own blocks, which the client opens)
+snappy     ``ff 06 00 00 73 4e ..`` the framing format; raw snappy has no mark and is not looked for
+=========  =======================  ==========================================================
+
+A text can begin with zlib's two bytes at most; what then does not open is left alone. Anything else that cannot be opened whole (cut off,
+wrongly declared, larger than the ceiling when open) is a dead letter of the stage ``decompress``, with
+the bytes that came. Only Python can do this, so it is an Arrow function, and records without such a
+beginning are not handed to it.
+"""
+
+from __future__ import annotations
+
+import bz2
+import importlib
+import importlib.util
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from etl.decode import Decoder
+
+STAGE = "decompress"
+
+MAGIC = {
+    "gzip": ("1F8B",),
+    "zlib": ("7801", "785E", "789C", "78DA"),
+    "bzip2": tuple(f"425A683{level}" for level in range(1, 10)),
+    "zstd": ("28B52FFD",),
+    "lz4": ("04224D18",),
+    "snappy": ("FF060000734E61507059",),
+}
+"""First bytes of each format, in hexadecimal (RFC 1952, RFC 1950, bzip2, RFC 8878, LZ4 frame, snappy framing)."""
+
+_LONGEST = max(len(mark) for marks in MAGIC.values() for mark in marks) // 2
+_STEP = 64 * 1024
+
+
+class DecompressError(ValueError):
+    """A compressed message that cannot be opened, or not within the ceiling."""
+
+
+def decompress(message: bytes, limit: int) -> bytes:
+    """Open a message, whatever it is compressed with.
+
+    Parameters
+    ----------
+    message
+        As it came.
+    limit
+        Most bytes that it may have when open.
+
+    Returns
+    -------
+    bytes
+        The content; the message itself where it begins like no format of :data:`MAGIC`.
+
+    Raises
+    ------
+    DecompressError
+        It begins like one and is not, is cut off, has something behind it, or is larger than the limit.
+    """
+    beginning = message[:_LONGEST].hex().upper()
+    name = next((n for n, marks in MAGIC.items() if beginning.startswith(marks)), None)
+    if name is None:
+        return message
+    try:
+        if name in ("gzip", "zlib", "bzip2"):
+            return _streams(name, message, limit)
+        return _frames(name, message, limit)
+    except DecompressError:
+        raise
+    except ImportError as error:
+        raise DecompressError(f"{name}: this engine has no pyarrow to open it") from error
+    except (zlib.error, OSError, ValueError) as error:
+        if name == "zlib":
+            return message  # its mark is two bytes, with which a text may begin (``x^2``)
+        # Arrow's own errors are ValueErrors and OSErrors.
+        raise DecompressError(f"not {name}, though it begins so: {str(error).splitlines()[0]}") from error
+
+
+def _streams(name: str, message: bytes, limit: int) -> bytes:
+    """One stream after the other; each call gives so much at most, so that a bomb is not even opened."""
+    content, rest = bytearray(), message
+    while rest:
+        opener: Any = bz2.BZ2Decompressor() if name == "bzip2" else zlib.decompressobj(wbits=47)
+        while not opener.eof:
+            if name == "bzip2":
+                part = opener.decompress(rest, _STEP)
+                rest = b""
+                stuck = opener.needs_input and not part
+            else:
+                part = opener.decompress(rest, _STEP)
+                rest = opener.unconsumed_tail
+                stuck = not rest and not part
+            content += part
+            if len(content) > limit:
+                raise DecompressError(f"{name}: more than {limit:,} bytes when open")
+            if stuck and not opener.eof:
+                raise DecompressError(f"{name}: cut off after {len(content):,} bytes")
+        rest = opener.unused_data
+        if rest and not rest[:4].hex().upper().startswith(MAGIC[name]):
+            raise DecompressError(f"{name}: {len(rest):,} bytes behind its end")
+    return bytes(content)
+
+
+def _frames(name: str, message: bytes, limit: int) -> bytes:
+    import pyarrow as pa
+
+    parts = _snappy(message) if name == "snappy" else _stream(pa, name, message)
+    content = bytearray()
+    for part in parts:
+        content += part
+        if len(content) > limit:
+            raise DecompressError(f"{name}: more than {limit:,} bytes when open")
+    return bytes(content)
+
+
+def _stream(pa: Any, name: str, message: bytes) -> Iterator[bytes]:
+    with pa.CompressedInputStream(pa.BufferReader(message), name) as stream:
+        while part := stream.read(_STEP):
+            yield part
+
+
+def _snappy(message: bytes) -> Iterator[bytes]:
+    """Chunks of the framing format: a byte of type, three of length, for data four of checksum."""
+    import pyarrow as pa
+
+    at = 0
+    while at < len(message):
+        kind, end = message[at], at + 4 + int.from_bytes(message[at + 1 : at + 4], "little")
+        if len(message) < end or at + 4 > len(message):
+            raise DecompressError(f"snappy: cut off in the chunk at {at:,}")
+        if kind == 0x01:
+            yield message[at + 8 : end]
+        elif kind == 0x00:
+            size = _varint(message[at + 8 : at + 13])
+            if size > _STEP:  # the format allows no more in a chunk
+                raise DecompressError(f"snappy: a chunk of {size:,} bytes")
+            yield pa.Codec("snappy").decompress(message[at + 8 : end], size, asbytes=True)
+        elif 0x02 <= kind <= 0x7F:
+            raise DecompressError(f"snappy: unknown chunk {kind:#x}")
+        at = end
+
+
+def _varint(data: bytes) -> int:
+    value = 0
+    for place, byte in enumerate(data):
+        value |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            break
+    return value
+
+
+_OPENED = StructType([StructField("content", BinaryType()), StructField("error", StringType())])
+
+Answer = tuple[bytes | None, str | None]
+
+
+def _each(limit: int) -> Callable[[bytes | None], Answer]:
+    def each(message: bytes | None) -> Answer:
+        if message is None:
+            return None, None
+        try:
+            return decompress(bytes(message), limit), None
+        except DecompressError as error:
+            return None, str(error)
+
+    return each
+
+
+def opener(limit: int, *, arrow: bool) -> Callable[[Column], Column]:
+    """The function of Spark SQL from a message to ``content`` and ``error``.
+
+    Parameters
+    ----------
+    limit
+        Most bytes of a message when open.
+    arrow
+        Whether messages are handed over by Arrow, for which the engine must have pandas.
+    """
+    each = _each(limit)
+    if not arrow:
+        return F.udf(each, _OPENED)
+    pd: Any = importlib.import_module("pandas")
+
+    def column(messages: Any) -> Any:
+        return pd.DataFrame([each(message) for message in messages], columns=["content", "error"])
+
+    # PySpark tells the kind of function by its annotations, which are text in this module.
+    column.__annotations__ = {"messages": pd.Series, "return": pd.DataFrame}
+    function: Callable[[Column], Column] = pandas_udf(column, _OPENED)  # type: ignore[call-overload]
+    return function
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A decoder of messages that may be compressed, each by itself.
+
+    Parameters
+    ----------
+    decoder
+        Of the content.
+    limit
+        Most bytes of a message when open.
+    arrow
+        See :func:`opener`; left out, what this engine can.
+    """
+
+    decoder: Decoder
+    limit: int
+    arrow: bool = field(default_factory=lambda: _has("pandas") and _has("pyarrow"))
+
+    @property
+    def schema(self) -> StructType:
+        """The decoder's."""
+        return self.decoder.schema
+
+    def decode(self, rows: DataFrame) -> DataFrame:
+        """Open, then decode; a dead letter keeps the bytes that came."""
+        marked = F.when(_marked(), F.col("payload"))
+        function = opener(self.limit, arrow=self.arrow)
+        opened = rows.withColumn("_came", F.col("payload")).withColumn("_opened", function(marked))
+        content = F.when(_marked(), F.col("_opened.content")).otherwise(F.col("payload"))
+        failed = F.col("_failed")
+        decoded = self.decoder.decode(
+            opened.select(
+                *(c for c in rows.columns if c != "payload"),
+                "_came",
+                F.col("_opened.error").alias("_failed"),
+                content.alias("payload"),
+            )
+        )
+        ours = {
+            "_bytes": F.when(F.col("_error").isNotNull(), F.col("_came")),
+            "_stage": F.when(failed.isNotNull(), F.lit(STAGE)).otherwise(F.col("_stage")),
+            "_error": F.coalesce(failed, F.col("_error")),
+        }
+        return decoded.select(
+            *(
+                ours[c].alias(c) if c in ours else F.col(f"`{c}`")
+                for c in decoded.columns
+                if c not in ("_came", "_failed")
+            )
+        )
+
+
+def _marked() -> Column:
+    """Whether a payload begins like a compressed one."""
+    beginning = F.hex(F.substring("payload", 1, _LONGEST))
+    marks = [mark for each in MAGIC.values() for mark in each]
+    return F.coalesce(beginning.rlike(f"^({'|'.join(marks)})"), F.lit(False))
+
+
+def _has(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None

@@ -1,0 +1,105 @@
+"""Compressed messages open, up to the ceiling; whatever else begins like one is refused with the reason."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import zlib
+
+import hypothesis
+import pyarrow as pa
+import pytest
+from hypothesis import strategies as st
+
+from etl.decompress import DecompressError, decompress
+
+LIMIT = 1_000_000
+
+
+def frames(name: str, content: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, name) as stream:
+        stream.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+def snappy(content: bytes) -> bytes:
+    """The framing format: an identifier, then chunks of up to 64 KiB."""
+    out = bytes.fromhex("ff060000734e61507059")
+    for at in range(0, len(content), 65536):
+        data = b"\0\0\0\0" + pa.Codec("snappy").compress(content[at : at + 65536], asbytes=True)
+        out += b"\x00" + len(data).to_bytes(3, "little") + data
+    return out
+
+
+PACK = {
+    "gzip": gzip.compress,
+    "zlib": zlib.compress,
+    "bzip2": bz2.compress,
+    "zstd": lambda content: frames("zstd", content),
+    "lz4": lambda content: frames("lz4", content),
+    "snappy": snappy,
+}
+NAMES = sorted(PACK)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("content", [b"", b"{}", bytes(range(256)) * 1000])
+def test_what_was_packed_comes_out(name: str, content: bytes) -> None:
+    assert decompress(PACK[name](content), LIMIT) == content
+
+
+@pytest.mark.parametrize("name", ["gzip", "bzip2", "zstd"])
+def test_parts_one_behind_the_other_are_one_message(name: str) -> None:
+    assert decompress(PACK[name](b"one ") + PACK[name](b"two"), LIMIT) == b"one two"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bomb_is_not_opened(name: str) -> None:
+    bomb = PACK[name](b"0" * 50_000_000)
+    with pytest.raises(DecompressError, match=f"{name}: more than 1,000,000 bytes when open"):
+        decompress(bomb, LIMIT)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_ceiling_itself_is_allowed(name: str) -> None:
+    packed = PACK[name](b"x" * 70_000)
+    assert len(decompress(packed, 70_000)) == 70_000
+    with pytest.raises(DecompressError, match="more than 69,999"):
+        decompress(packed, 69_999)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cut_off_anywhere_it_is_refused(name: str) -> None:
+    packed = PACK[name](bytes(range(256)) * 20)
+    for end in {12, len(packed) // 2, len(packed) - 1}:
+        with pytest.raises(DecompressError, match=name):
+            decompress(packed[:end], LIMIT)
+
+
+@pytest.mark.parametrize("name", ["gzip", "zlib", "bzip2"])
+def test_something_behind_it_is_refused(name: str) -> None:
+    with pytest.raises(DecompressError, match="5 bytes behind its end"):
+        decompress(PACK[name](b"{}") + b"extra", LIMIT)
+
+
+@pytest.mark.parametrize("beginning", ["1f8b", "425a6839", "28b52ffd", "04224d18", "ff060000734e61507059"])
+def test_what_only_begins_so_is_refused(beginning: str) -> None:
+    with pytest.raises(DecompressError):
+        decompress(bytes.fromhex(beginning) + b" and then text that is nothing of the kind", LIMIT)
+
+
+@pytest.mark.parametrize(
+    "message", [b"", b"{}", b"BZ", b'{"a":1}', b"\xef\xbb\xbf{}", b"x\x01 text", b"x^2 + y^2", b"x\x9c text"]
+)
+def test_what_is_not_compressed_is_left_alone(message: bytes) -> None:
+    assert decompress(message, LIMIT) == message
+
+
+@hypothesis.given(st.binary(max_size=300), st.sampled_from(NAMES), st.integers(0, 2**16))
+def test_whatever_is_spoiled_either_opens_or_is_refused(content: bytes, name: str, place: int) -> None:
+    packed = bytearray(PACK[name](content))
+    packed[place % len(packed)] ^= 1 + place % 255
+    with contextlib.suppress(DecompressError):
+        assert len(decompress(bytes(packed), LIMIT)) <= LIMIT
