@@ -159,6 +159,7 @@ def _job(names: Names, job: JobPlan) -> Iterator[Panel]:
         (
             *ours("Starts", "Sum", "starts"),
             *ours("QueryFailures", "Sum", "failures"),
+            *ours("QueryRetries", "Sum", "started again"),
             *ours("DroppedSamples", "Sum", "samples lost"),
         ),
     )

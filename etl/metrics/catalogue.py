@@ -62,6 +62,7 @@ METRICS = (
     Metric("StateMemory", "Bytes", "level"),
     Metric("LateRows", "Count", "total"),
     Metric("QueryFailures", "Count", "total"),
+    Metric("QueryRetries", "Count", "total"),
     Metric("DroppedSamples", "Count", "total", per_query=False),
     Metric("Starts", "Count", "total", per_query=False),
 )

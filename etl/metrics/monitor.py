@@ -21,6 +21,9 @@ POLL_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
 """Longest that the end of a job waits for its last metrics."""
 
+_COUNTED = MappingProxyType({"failed": "QueryFailures", "retrying": "QueryRetries"})
+"""Events that are a metric by themselves."""
+
 _REMEMBERED = 200
 """Batches whose accounts are kept until Spark has told about them, too: it keeps a hundred for each query."""
 
@@ -78,7 +81,7 @@ class Monitor:
 
     def hear(self, event: Mapping[str, Any]) -> None:
         """Take an event that the job reports (``docs/launch-document.md``); returns at once."""
-        if event["event"] in ("batch", "failed"):
+        if event["event"] == "batch" or event["event"] in _COUNTED:
             self._heard.put(event)
 
     def close(self) -> bool:
@@ -128,8 +131,8 @@ class Monitor:
                 event = self._heard.get_nowait()
             except queue.Empty:
                 return
-            if event["event"] == "failed":
-                self._put(Sample(time.time(), event.get("query"), {"QueryFailures": 1}))
+            if event["event"] in _COUNTED:
+                self._put(Sample(time.time(), event.get("query"), {_COUNTED[event["event"]]: 1}))
             else:
                 self._accounts[event["query"], event["batch"]] = event
 

@@ -97,6 +97,7 @@ METRICS = (
     Metric("StateMemory", "Bytes", "memory of the state store", "state"),
     Metric("LateRows", "Count", "rows that came behind the watermark and were dropped", "state"),
     Metric("QueryFailures", "Count", "1 when a query ends with an error"),
+    Metric("QueryRetries", "Count", "1 each time a query that failed is started again, alone"),
     Metric(
         "DroppedSamples", "Count", "samples that an output was too slow to take, or could not write", "job"
     ),

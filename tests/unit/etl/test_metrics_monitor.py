@@ -83,10 +83,12 @@ def test_failed_tasks_belong_to_the_last_of_the_batches_since_the_last_look() ->
 def test_a_failure_is_counted() -> None:
     told = Told()
     monitor = Monitor([Pipe("told", told.write)], poll_seconds=SOON)
+    monitor.hear({"event": "retrying", "query": "land", "attempt": 1})
     monitor.hear({"event": "failed", "query": "land", "error": "no good"})
     monitor.hear({"event": "started", "query": "land"})
     assert monitor.close()
-    assert [(s.query, dict(s.values)) for s in told.samples[1:]] == [("land", {"QueryFailures": 1})]
+    counted = [(s.query, dict(s.values)) for s in told.samples[1:]]
+    assert counted == [("land", {"QueryRetries": 1}), ("land", {"QueryFailures": 1})]
 
 
 def test_an_output_that_hangs_is_told_of_by_the_others() -> None:
