@@ -202,6 +202,10 @@ def report(console: Console, rounds: Sequence[Mapping[str, float]]) -> None:
             each = [r[f"{case} {rows:,}"] / r[f"{case} {sizes[0]:,}"] for r in rounds]
             ratio, least, most = core.interval(each)
             console.print(f"  {case:10} {rows:12,} {ratio:5.2f} [{least:.2f}, {most:.2f}]")
+    if f"exact {sizes[0]:,}" in rounds[0] and f"next {sizes[0]:,}" in rounds[0]:
+        each = [r[f"exact {rows:,}"] / r[f"next {rows:,}"] for r in rounds for rows in sizes]
+        ratio, least, most = core.interval(each)
+        console.print(f"\nexact against next, on all tables: {ratio:.2f} [{least:.2f}, {most:.2f}]")
 
 
 def parser() -> argparse.ArgumentParser:
