@@ -109,7 +109,7 @@ def test_a_batch_is_measured_and_an_output_that_hangs_costs_it_nothing(
             assert batch.ages.quantile(q) == pytest.approx(np.quantile(exact, q), abs=off)
 
 
-def test_idle_triggers_end_too_and_a_failure_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_idle_triggers_state_and_a_failure_are_told(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     kept, events = Kept(), Events()
     monitor = Monitor([Pipe("kept", kept.write)], poll_seconds=0.1)
@@ -117,20 +117,25 @@ def test_idle_triggers_end_too_and_a_failure_is_told(spark: SparkSession, tmp_pa
     supervisor = Supervisor(spark, events.reporter, monitor)
     idle = spark.readStream.schema("id LONG").parquet(str(tmp_path / "empty"))
     ticking = spark.readStream.format("rate").option("rowsPerSecond", 50).load()
+    distinct = ticking.withWatermark("timestamp", "1 second").dropDuplicates(["value", "timestamp"])
 
-    def fails(_batch: DataFrame, batch_id: int) -> None:
-        if batch_id == 2:
+    def fails(batch: DataFrame, batch_id: int) -> None:
+        assert batch.count() >= 0
+        if batch_id == 3:
             raise ZeroDivisionError("no good")
 
     queries = [
         Query("idle", idle, lambda *_: None, str(tmp_path / "a"), 0.1),
-        Query("fails", ticking, fails, str(tmp_path / "b"), 0.1),
+        Query("fails", distinct, fails, str(tmp_path / "b"), 0.1),
     ]
     assert supervisor.run(queries) == 1
     told = {q: [s.values for s in kept.samples if s.query == q] for q in ("idle", "fails")}
     assert sum(v["Triggers"] for v in told["idle"]) >= 1
     assert not any("InputRows" in v for v in told["idle"])
     assert [v["QueryFailures"] for v in told["fails"] if "QueryFailures" in v] == [1]
+    assert max(v["StateRows"] for v in told["fails"] if "StateRows" in v) > 0
+    assert max(v["StateMemory"] for v in told["fails"] if "StateMemory" in v) > 0
+    assert max(v["WatermarkDelay"] for v in told["fails"] if "WatermarkDelay" in v) >= 0
     assert not any(s.ages for s in kept.samples), "no column tells when these rows arrived"
 
 
