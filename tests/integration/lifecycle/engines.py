@@ -17,8 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-LOOKS_WHILE_ENDING = 2
-"""How often a run is seen ending: more than one look, so that nobody takes the first for the end."""
+LOOKS_WHILE_ENDING = 1
+"""How often a run that was asked to end is seen ending."""
 
 Answer = tuple[int, dict[str, Any]]
 
