@@ -206,6 +206,25 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+def times(begun: datetime, committed: datetime, oldest: int | None = None) -> dict[str, Any]:
+    """How long something took and when it was committed, as an event has it.
+
+    Parameters
+    ----------
+    begun, committed
+        Its ends.
+    oldest
+        Arrival of the oldest record, in microseconds since 1970; adds its age at the commit.
+    """
+    fields: dict[str, Any] = {
+        "seconds": round((committed - begun).total_seconds(), 3),
+        "committed_at": text(committed),
+    }
+    if oldest is not None:
+        fields["max_age_seconds"] = round(committed.timestamp() - oldest / 1e6, 3)
+    return fields
+
+
 def text(moment: datetime) -> str:
     """A moment in ISO 8601, UTC, with milliseconds."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

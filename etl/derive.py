@@ -178,14 +178,12 @@ class Deriver:
         balance = with_first_that_holds(
             self._bounds(batch, batch_id), lambda bound: self._write(batch, bound)
         )
-        committed = accounts.now()
         self.report.emit(
             "batch",
             query=self.settings.name,
             batch=batch_id,
             **balance.fields(),
-            seconds=round((committed - begun).total_seconds(), 3),
-            committed_at=accounts.text(committed),
+            **accounts.times(begun, accounts.now()),
         )
 
     def _bounds(self, batch: DataFrame, batch_id: int) -> Iterator[Bound]:

@@ -121,14 +121,7 @@ class Director:
             bad = self._decoded(batch).where(F.col("_error").isNotNull())
             self.letters.append(bad, kafka_bound(source.name, source.topic, start, end))
         self._last = offsets
-        committed = accounts.now()
-        fields: dict[str, Any] = {
-            **balance.fields(),
-            "seconds": round((committed - begun).total_seconds(), 3),
-            "committed_at": accounts.text(committed),
-        }
-        if figures["oldest"] is not None:
-            fields["max_age_seconds"] = round(committed.timestamp() - figures["oldest"] / 1e6, 3)
+        fields = {**balance.fields(), **accounts.times(begun, accounts.now(), figures["oldest"])}
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
     def _write(

@@ -208,17 +208,10 @@ class Lander:
         )
 
     def _report(self, done: Landing, batch_id: int, begun: datetime) -> None:
-        committed = accounts.now()
-        fields: dict[str, Any] = {
-            **done.balance.fields(),
-            "seconds": round((committed - begun).total_seconds(), 3),
-            "committed_at": accounts.text(committed),
-        }
         oldest = done.figures["oldest"]
-        if oldest is not None:
-            fields["max_age_seconds"] = round(committed.timestamp() - oldest / 1e6, 3)
-            if self.guard:
-                self.guard.oldest = datetime.fromtimestamp(oldest / 1e6, tz=UTC)
+        fields = {**done.balance.fields(), **accounts.times(begun, accounts.now(), oldest)}
+        if oldest is not None and self.guard:
+            self.guard.oldest = datetime.fromtimestamp(oldest / 1e6, tz=UTC)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
     def _bounds(self, batch: DataFrame, batch_id: int, begun: datetime) -> Iterator[Bound]:

@@ -191,15 +191,13 @@ class Replayer:
         unknown: list[str] = []
         if selection is not None:
             unknown = [*selection.unknown, *(i for root in missing for i in selection.written[root])]
-        committed = accounts.now()
         self.report.emit(
             "replayed",
             query=self.query,
             table=str(self.table),
             **dataclasses.asdict(balance),
             unknown_ids=sorted(unknown),
-            seconds=round((committed - begun).total_seconds(), 3),
-            committed_at=accounts.text(committed),
+            **accounts.times(begun, accounts.now()),
         )
         return int(bool(unknown))
 

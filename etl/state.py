@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
@@ -158,11 +157,5 @@ class Upserter:
         """
         begun = accounts.now()
         upserted = self.sink.upsert(self.enrich(batch))
-        committed = accounts.now()
-        fields: dict[str, Any] = {
-            "written": upserted,
-            "duplicates": 0,
-            "seconds": round((committed - begun).total_seconds(), 3),
-            "committed_at": accounts.text(committed),
-        }
+        fields = {"written": upserted, "duplicates": 0, **accounts.times(begun, accounts.now())}
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
