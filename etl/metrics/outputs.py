@@ -88,7 +88,7 @@ def open_monitor(
     """
     cloudwatch = CloudWatch(name, console)
     outputs: list[Pipe[Sample]] = [
-        Pipe("metrics-cloudwatch", cloudwatch.write, gather_seconds=emf.GATHER_SECONDS)
+        Pipe("metrics-cloudwatch", cloudwatch.write, gather_seconds=emf.GATHER_SECONDS, urgent=_urgent)
     ]
     outputs += [Pipe(f"metrics-{other}", write) for other, write in others.items()]
     told: dict[str, Any] = {}
@@ -105,6 +105,11 @@ def open_monitor(
     if told:
         report.emit("metrics", **told)
     return monitor
+
+
+def _urgent(sample: Sample) -> bool:
+    """Starts and failures: a job that dies soon after has told of them."""
+    return "Starts" in sample.values or "QueryFailures" in sample.values
 
 
 def _origin(query: LandSettings | DeriveSettings | DirectSettings) -> Origin:

@@ -34,6 +34,8 @@ class Pipe(Generic[Item]):
         Things that wait at most.
     gather_seconds
         How long things are gathered before they are written together.
+    urgent
+        Whether a thing, and what was gathered before it, is written at once.
     """
 
     def __init__(
@@ -43,9 +45,11 @@ class Pipe(Generic[Item]):
         *,
         room: int = ROOM,
         gather_seconds: float = 0.0,
+        urgent: Callable[[Item], bool] = lambda _item: False,
     ) -> None:
         self._write = write
         self._gather_seconds = gather_seconds
+        self._urgent = urgent
         self._room = room
         self._queue: queue.Queue[Item] = queue.Queue(room)
         self._closing = threading.Event()
@@ -99,7 +103,8 @@ class Pipe(Generic[Item]):
                 items.append(
                     self._queue.get(timeout=min(_STEP, left)) if left > 0 else self._queue.get_nowait()
                 )
-                until = min(until, time.monotonic() + self._gather_seconds)
+                wait = 0.0 if self._urgent(items[-1]) else self._gather_seconds
+                until = min(until, time.monotonic() + wait)
             except queue.Empty:
                 if left <= 0:
                     break

@@ -34,6 +34,22 @@ def test_things_are_gathered_for_a_while_and_the_end_does_not_wait_for_more() ->
     assert calls == [[0, 1, 2]]
 
 
+def test_what_is_urgent_waits_for_nothing() -> None:
+    written = threading.Event()
+    calls: list[list[int]] = []
+
+    def write(items: Sequence[int]) -> None:
+        calls.append(list(items))
+        written.set()
+
+    pipe: Pipe[int] = Pipe("test", write, gather_seconds=60, urgent=lambda item: item == 7)
+    pipe.put(1)
+    pipe.put(7)
+    wait_for(written)
+    assert calls == [[1, 7]]
+    assert pipe.close(10)
+
+
 def test_a_gathered_lot_is_written_when_its_time_is_over() -> None:
     written = threading.Event()
     pipe: Pipe[int] = Pipe("test", lambda _: written.set(), gather_seconds=0.1)
