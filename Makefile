@@ -131,4 +131,4 @@ lock: $(STAMPS)/java ## Resolve every pin anew: Python, LocalStack, jars, Node
 	@$(WITH_NODE) $(NPM) install --package-lock-only --omit-lockfile-registry-resolved
 
 clean: ## Forget what the sandbox and synth made; keeps what set-up installed
-	@rm -rf cdk.out cdk.out.* $(STATE)/sandbox
+	@rm -rf cdk.out cdk.out.* $(STATE)/sandbox $(STATE)/tests

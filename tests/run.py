@@ -2,12 +2,13 @@
 
 ``python -m tests.run unit template spark integration``. The kinds are told apart by
 what they may touch: see CONTRIBUTING.md. Integration tests mostly wait for servers and
-state machines, the others mostly compute: so they run beside each other, in two lanes,
-and what they print appears kind by kind, as if they had run in turn.
+state machines, the others mostly compute: so they run beside each other, in three lanes,
+and what they print appears part by part, as if they had run in turn.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,40 +20,76 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 TESTS = Path(__file__).parent
-LANES = (("unit", "template", "spark"), ("integration",))
-KINDS = tuple(kind for lane in LANES for kind in lane)
+SANDBOXES = TESTS.parent / ".millrace" / "tests"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Tests that one pytest runs.
+
+    Attributes
+    ----------
+    kind
+        What its closing line counts for.
+    folder
+        Below ``tests``.
+    without
+        Folders below it that another part runs.
+    """
+
+    kind: str
+    folder: str
+    without: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """For files."""
+        return self.folder.replace("/", "-")
+
+
+LANES = (
+    (Part("unit", "unit"), Part("template", "template"), Part("spark", "spark")),
+    (Part("integration", "integration", without=("integration/lifecycle",)),),
+    (Part("integration", "integration/lifecycle"),),
+)
+KINDS = tuple(dict.fromkeys(part.kind for lane in LANES for part in lane))
 
 
 @dataclass(frozen=True)
 class Result:
-    """How one kind ended.
+    """How one part ended.
 
     Attributes
     ----------
     status
-        pytest's exit status; 5 where no test passed, since such a kind proves nothing.
-    line
-        The closing line.
+        pytest's exit status; 5 where no test passed, since such a part proves nothing.
+    passed, failed, skipped
+        Tests; errors count as failed.
     seconds
-        Wall time, beside the other lane.
+        Wall time, beside the other lanes.
     """
 
     status: int
-    line: str
+    passed: int
+    failed: int
+    skipped: int
     seconds: float
 
 
-def run(kind: str, scratch: Path) -> Result:
-    """Run one kind; what it prints goes to ``scratch/KIND.log``."""
+def run(part: Part, scratch: Path) -> Result:
+    """Run one part; what it prints goes to a log in ``scratch``."""
     started = time.monotonic()
-    report = scratch / f"{kind}.xml"
+    report = scratch / f"{part.name}.xml"
     command = [
-        *(sys.executable, "-u", "-m", "pytest", "-q", TESTS / kind),
+        *(sys.executable, "-u", "-m", "pytest", "-q", TESTS / part.folder),
+        *(f"--ignore={TESTS / folder}" for folder in part.without),
         *(f"--junitxml={report}", "--durations=10"),
     ]
-    with _log(scratch, kind).open("wb") as log:
+    # Each part has a sandbox of its own, as two cannot work in one; its logs stay there.
+    environment = {**os.environ, "MILLRACE_SANDBOX": str(SANDBOXES / part.name)}
+    with _log(scratch, part).open("wb") as log:
         status = subprocess.run(
-            command, cwd=TESTS.parent, stdout=log, stderr=subprocess.STDOUT, check=False
+            command, cwd=TESTS.parent, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False
         ).returncode
     suites = list(ElementTree.parse(report).iter("testsuite")) if report.exists() else []
     count = {
@@ -63,8 +100,7 @@ def run(kind: str, scratch: Path) -> Result:
     passed = count["tests"] - failed - count["skipped"]
     if status == 0 and passed == 0:
         status = 5
-    skipped = f", {count['skipped']} skipped" if count["skipped"] else ""
-    return Result(status, f"{kind}: {passed} passed, {failed} failed{skipped}", time.monotonic() - started)
+    return Result(status, passed, failed, count["skipped"], time.monotonic() - started)
 
 
 def main(kinds: list[str]) -> int:
@@ -75,44 +111,58 @@ def main(kinds: list[str]) -> int:
         return 2
     started = time.monotonic()
     interrupted = threading.Event()
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(LANES)) as lanes:
+    lanes = [[part for part in lane if part.kind in kinds] for lane in LANES]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(lanes)) as pool:
         scratch = Path(folder)
-        ends: dict[str, Future[Result]] = {kind: Future() for kind in kinds}
-        for lane in LANES:
-            lanes.submit(_run_lane, [kind for kind in lane if kind in kinds], scratch, ends, interrupted)
+        ends: dict[Part, Future[Result]] = {part: Future() for lane in lanes for part in lane}
+        for lane in lanes:
+            pool.submit(_run_lane, lane, scratch, ends, interrupted)
         try:
-            for kind, end in ends.items():
-                _follow(_log(scratch, kind), end)
+            for part, end in ends.items():
+                _follow(_log(scratch, part), end)
         except KeyboardInterrupt:
             interrupted.set()
             raise
-        results = {kind: end.result() for kind, end in ends.items()}
-    sys.stdout.write("\n" + "".join(f"{kind} took {r.seconds:.0f} s\n" for kind, r in results.items()))
-    sys.stdout.write(f"all took {time.monotonic() - started:.0f} s\n")
-    sys.stdout.write("".join(f"{r.line}\n" for r in results.values()))
+        results = {part: end.result() for part, end in ends.items()}
+    lines = [
+        "",
+        *(f"tests/{part.folder} took {result.seconds:.0f} s" for part, result in results.items()),
+        f"all took {time.monotonic() - started:.0f} s",
+        *(
+            _closing_line(kind, [r for part, r in results.items() if part.kind == kind])
+            for kind in dict.fromkeys(part.kind for part in results)
+        ),
+    ]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
     return max(r.status for r in results.values())
 
 
-def _log(scratch: Path, kind: str) -> Path:
-    return scratch / f"{kind}.log"
+def _closing_line(kind: str, results: list[Result]) -> str:
+    skipped = sum(r.skipped for r in results)
+    counts = f"{sum(r.passed for r in results)} passed, {sum(r.failed for r in results)} failed"
+    return f"{kind}: {counts}" + (f", {skipped} skipped" if skipped else "")
+
+
+def _log(scratch: Path, part: Part) -> Path:
+    return scratch / f"{part.name}.log"
 
 
 def _run_lane(
-    kinds: list[str], scratch: Path, ends: dict[str, Future[Result]], interrupted: threading.Event
+    lane: list[Part], scratch: Path, ends: dict[Part, Future[Result]], interrupted: threading.Event
 ) -> None:
-    for kind in kinds:
+    for part in lane:
         try:
-            ends[kind].set_result(run(kind, scratch))
+            ends[part].set_result(run(part, scratch))
         except Exception as error:
-            # Whoever waits for this kind raises it; a kind left without an end would be waited for for ever.
-            ends[kind].set_exception(error)
+            # Whoever waits for this part raises it; one left without an end would be waited for for ever.
+            ends[part].set_exception(error)
         # Ctrl-C reaches pytest and this program in the same moment: let the word arrive.
         if interrupted.wait(0.5):
             return
 
 
 def _follow(log: Path, end: Future[Result]) -> None:
-    """Print what a kind writes, from its first line to its end."""
+    """Print what a part writes, from its first line to its end."""
     shown = 0
     while True:
         ended = end.done()
