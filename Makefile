@@ -104,11 +104,12 @@ test-integration: setup-dev ## LocalStack, Kafka, deployed jobs, kill -9
 
 check: lint policy ## Everything that can be said without running a job: lint and policy
 
-lint: $(STAMPS)/python-dev ## ruff, format, mypy --strict, import rules
+lint: $(STAMPS)/python-dev ## ruff, format, mypy --strict, import rules, Python 3.10 for the core (Glue 4.0)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache | tail -n 2
+	@$(BIN)/vermin -q -t=3.10- --violations --no-tips etl pipelines
 
 policy: setup-dev ## cdk-nag, cfn-lint, checkov and rules of our own on the templates of every environment
 	@$(WITH_NODE) $(BIN)/python -m tests.policy.scan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from etl import accounts
 from etl.accounts import DeriveAccounts, Observed, Reporter
 from etl.checkpoint import Checkpoint
+from etl.clock import UTC
 from etl.enrich import ReferenceTable
 from etl.envelope import CARRIED
 from etl.errors import StartError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import reduce
 from typing import Any
 
@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 from etl import accounts, envelope
 from etl.accounts import LandAccounts, Observed, Reporter
 from etl.checkpoint import Checkpoint
+from etl.clock import UTC
 from etl.decode import Decoder, nullable
 from etl.envelope import POSITION_DIGITS
 from etl.errors import LossError

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pyspark.sql import Column, SparkSession
@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 
 from etl import accounts
 from etl.checkpoint import Checkpoint
+from etl.clock import UTC
 from etl.errors import LossError, ReopenError
 from etl.settings import KinesisSource
 from etl.sinks.iceberg import EVERYTHING, Bound

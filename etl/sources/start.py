@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 
+from etl.clock import UTC
 from etl.errors import StartError
 
 
