@@ -18,6 +18,7 @@ from etl.decompress import Opening
 from etl.derive import Composition, Deriver
 from etl.enrich import ReferenceTable
 from etl.errors import StartError
+from etl.metrics import ages
 from etl.redact import Redacting
 from etl.replay import Replayer
 from etl.settings import DeriveSettings, DirectSettings, JobSettings, KafkaSource, KinesisSource, LandSettings
@@ -238,6 +239,9 @@ def _derive(spark: SparkSession, job: JobSettings, query: DeriveSettings, report
         build = Stateful(query.state, compose.transform, compose.name)
         other = None if query.state.join is None else query.state.join.source_table
         joined = None if other is None else _landing(spark, job, query.name, other)
+        if query.state.key:
+            # Results have no time of arrival: the ages are those of the records that came in.
+            rows = ages.observed(rows)
         rows = build(rows, None if joined is None else derive.read(spark, joined))
         carries = ("_id",) if query.state.key else envelope.CARRIED
         compose = Composition(compose.references, lambda out: out, compose.name, carries)
