@@ -69,8 +69,28 @@ function asAws(original) {
 }
 
 wrap('getRecords', (original) => throttled('GetRecords', 'ProvisionedThroughputExceededException', asAws(original)))
+
+// A moment after a shard's last record is the shard's end; kinesalite never answers then. The end is taken
+// before the look, so that what arrives meanwhile is behind it.
+function withEnd(original) {
+  return (store, data, done) => {
+    if (data.ShardIteratorType !== 'AT_TIMESTAMP') return original(store, data, done)
+    original(store, {...data, ShardIteratorType: 'LATEST', Timestamp: null}, (failed, end) => {
+      if (failed) return done(failed)
+      const patience = setTimeout(() => answer(null, end), 500)
+      let answered = false
+      function answer(error, found) {
+        clearTimeout(patience)
+        if (!answered) done(error, found)
+        answered = true
+      }
+      original(store, data, answer)
+    })
+  }
+}
+
 wrap('getShardIterator', (original) =>
-  throttled('GetShardIterator', 'ProvisionedThroughputExceededException', original))
+  throttled('GetShardIterator', 'ProvisionedThroughputExceededException', withEnd(original)))
 wrap('listShards', (original) => throttled('ListShards', 'LimitExceededException', original))
 
 // Since 2025 a stream may take records up to 10 MiB; kinesalite knows the old limit only.

@@ -5,7 +5,7 @@ Begins the entry script of ``python -m tests.faults --bare``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,8 +22,8 @@ def strip() -> None:
     """Leave the connector's options at their defaults, take a start at its word, and guard nothing."""
     options, read = glue.kinesis_options, kinesis.read
 
-    def plain(source: KinesisSource, endpoint: str | None) -> dict[str, str]:
-        return {k: v for k, v in options(source, endpoint).items() if k not in MEASURES}
+    def plain(source: KinesisSource, endpoint: str | None, shards: Sequence[str] = ()) -> dict[str, str]:
+        return {k: v for k, v in options(source, endpoint, shards).items() if k not in MEASURES}
 
     def at_its_word(*given: Any, **named: Any) -> DataFrame:
         return read(*given, **{**named, "begun": False})
