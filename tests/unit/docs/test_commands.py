@@ -155,3 +155,29 @@ def test_runs(command):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+def shown() -> list[tuple[str, list[str]]]:
+    """Commands of README that are run here, with the lines that it says they print."""
+    found = []
+    for block in BLOCK.findall((ROOT / "README.md").read_text()):
+        command, *lines = block.splitlines()
+        if command[2:] in {each.text for each in RUN} and lines and not lines[0].startswith("$ "):
+            found.append((command[2:], [line for line in lines if line.strip() and line != "..."]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("command", "lines"), shown(), ids=lambda found: found if isinstance(found, str) else ""
+)
+def test_prints_what_the_readme_says(command, lines):
+    words = [sys.executable, "-m", *shlex.split(command)]
+    done = subprocess.run(
+        words, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "COLUMNS": "120"}, check=True
+    )
+    printed = {line.rstrip() for line in done.stdout.splitlines()}
+    assert [line for line in lines if line.rstrip() not in printed] == []
+
+
+def test_the_readme_shows_a_plan():
+    assert [command for command, _ in shown()] == ["millrace plan --env minimal"]
