@@ -17,6 +17,7 @@ from etl.errors import AccountsError, StartError
 from etl.launch import ReplayRequest
 from etl.metrics.outputs import Console, open_monitor
 from etl.metrics.spark import SparkMetrics
+from etl.retention import Daily
 from etl.settings import JobSettings
 from etl.supervise import Retries, Supervisor
 
@@ -50,6 +51,9 @@ def main(arguments: Sequence[str]) -> int:
             monitor = open_monitor(name, job, console, report, given.binds, others)
             ending.callback(monitor.close)
             queries = run.build(spark, job, given.binds, report)
+            daily = Daily(spark, run.retention(job, report), report)
+            ending.callback(daily.stop)
+            daily.start()
         except StartError as error:
             sys.stderr.write(f"error: {error}\n")
             sys.stderr.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import pkgutil
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import PurePosixPath
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +22,7 @@ from etl.errors import StartError
 from etl.metrics import ages
 from etl.redact import Redacting
 from etl.replay import Replayer
+from etl.retention import Retention
 from etl.settings import DeriveSettings, DirectSettings, JobSettings, KafkaSource, KinesisSource, LandSettings
 from etl.sinks.iceberg import IcebergSink
 from etl.sinks.iceberg_keyed import KeyedIcebergSink
@@ -99,6 +101,27 @@ def _query(
     if isinstance(query, DirectSettings):
         return _direct(spark, job, query, binds, report)
     return _derive(spark, job, query, report)
+
+
+def retention(job: JobSettings, report: Reporter) -> tuple[Retention, ...]:
+    """What deletes the job's old dead letters; nothing where they are kept for good.
+
+    Parameters
+    ----------
+    job
+        Its settings.
+    report
+        Where is reported what went.
+    """
+    kept = job.dead_letters_kept_seconds
+    names = [
+        query.dead_letters if isinstance(query, DirectSettings) else query.table
+        for query in job.queries
+        if not isinstance(query, DeriveSettings)
+    ]
+    if kept is None or not names:
+        return ()
+    return (Retention(tuple(Table.of(job.catalog, n) for n in names), timedelta(seconds=kept), report),)
 
 
 def replayer(spark: SparkSession, job: JobSettings, name: str, report: Reporter) -> Replayer:

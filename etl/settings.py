@@ -206,6 +206,8 @@ class JobSettings:
         Name of the Spark catalog that holds the tables.
     checkpoints
         Prefix; each query keeps its checkpoint below ``checkpoints/query-name``.
+    dead_letters_kept_seconds
+        Age from which on dead letters are deleted; None keeps them.
     batch_retries
         Failures in a row after which a query that fails is not started again, and the job fails.
     """
@@ -217,6 +219,7 @@ class JobSettings:
     catalog: str
     checkpoints: str
     batch_retries: int
+    dead_letters_kept_seconds: int | None
     connections: Mapping[str, Connection]
     queries: tuple[LandSettings | DeriveSettings | DirectSettings, ...]
 

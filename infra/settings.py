@@ -54,6 +54,7 @@ def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> d
         JSON, parsed by ``etl.settings.parse``.
     """
     job = environment.jobs[job_plan.name]
+    kept = environment.storage.dead_letter_retention
     return {
         "version": 1,
         "environment": environment.name,
@@ -62,6 +63,7 @@ def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> d
         "catalog": CATALOG,
         "checkpoints": names.checkpoints(job_plan.name),
         "batch_retries": job.batch_retries,
+        "dead_letters_kept_seconds": None if kept is None else int(kept.total_seconds()),
         "connections": {
             cluster: _connection(environment, cluster, names) for cluster in kafka_clusters(environment, job)
         },

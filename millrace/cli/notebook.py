@@ -112,7 +112,7 @@ def build(environment: Environment, job: str, binds: dict[str, str]) -> dict[str
         cells.append(_markdown(f"## Query `{query['name']}`"))
         cells += (
             _land_cells(query, settings, environment, binds)
-            if query["kind"] == "land"
+            if "source" in query
             else _derive_cells(query, settings)
         )
     for number, cell in enumerate(cells):

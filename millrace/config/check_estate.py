@@ -102,6 +102,15 @@ def _storage(environment: Environment) -> Iterator[Finding]:
         value: timedelta | None = getattr(storage, key)
         if value is not None and value % _DAY:
             yield Finding(("storage", key), format_duration(value), "whole days, such as 30d")
+    kept = storage.dead_letter_retention
+    longest = max((stream.retention for stream in environment.streams.values()), default=timedelta(0))
+    if kept is not None and kept < longest:
+        # A record that its stream gives again must still be known.
+        yield Finding(
+            ("storage", "dead_letter_retention"),
+            format_duration(kept),
+            f"at least {format_duration(longest)}, as long as a stream keeps its records",
+        )
 
 
 def _observability(environment: Environment) -> Iterator[Finding]:

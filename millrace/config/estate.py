@@ -69,7 +69,9 @@ class Storage(Model):
         default=None, description="A Glue database that somebody else owns; left out, one is made."
     )
     dead_letter_retention: Duration | None = Field(
-        default=None, description="Exported dead letters older than this go, in whole days; left out, none."
+        default=None,
+        description="Dead letters older than this go, in whole days and not before their stream forgets them; "
+        "left out, none.",
     )
     event_log_retention: Duration = Field(
         default=timedelta(days=30), description="Spark event logs older than this go, in whole days."

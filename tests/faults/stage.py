@@ -205,6 +205,7 @@ class Stage:
             | {
                 "checkpoints": f"{self.home}/checkpoints",
                 "batch_retries": 0,
+                "dead_letters_kept_seconds": None,
                 "connections": self._connections(),
             }
             | {"queries": [query]}

@@ -87,7 +87,12 @@ class Bench:
         query |= {"table": f"bench.{name}", "trigger_seconds": 0, "repartition": None}
         main = {"kind": "external", "cluster": None, "authentication": "none"}
         job = {"version": 1, "environment": "bench", "job": "flights", "engine": "sandbox", "catalog": "lake"}
-        job |= {"checkpoints": str(HOME), "batch_retries": 0, "queries": [query]}
+        job |= {
+            "checkpoints": str(HOME),
+            "batch_retries": 0,
+            "dead_letters_kept_seconds": None,
+            "queries": [query],
+        }
         job |= {"connections": {"main": main | {"bootstrap_servers": self.bootstrap}}}
         report = report or Reporter("flights", self.log)
         return run.build(self.spark, settings.parse(job), {}, report)[0]

@@ -281,6 +281,7 @@ def job(table: Table, schema: Path) -> dict[str, Any]:
     return settings | {
         "checkpoints": "/nowhere",
         "batch_retries": 0,
+        "dead_letters_kept_seconds": None,
         "connections": {"main": main},
         "queries": [land],
     }

@@ -90,6 +90,7 @@ class Pipeline:
                 "catalog": "lake",
                 "checkpoints": str(self.folder),
                 "batch_retries": 0,
+                "dead_letters_kept_seconds": None,
                 "connections": {},
                 "queries": [query],
             }

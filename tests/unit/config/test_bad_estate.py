@@ -64,6 +64,9 @@ ROWS = {
     "half a day of dead letters": (
         TOP, TOP + "storage: {dead_letter_retention: 12h}\n", "storage.dead_letter_retention", "12h", "whole days",
     ),
+    "dead letters that go before their stream forgets them": (
+        TOP, TOP + "storage: {dead_letter_retention: 1d}\n", "storage.dead_letter_retention", "1d", "at least 7d, as long",
+    ),
     "a boundary that is a name": (
         TOP, TOP + "governance: {permissions_boundary: Boundary}\n", "governance.permissions_boundary", "Boundary",
         "a policy's ARN",

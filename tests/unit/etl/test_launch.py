@@ -38,6 +38,7 @@ SETTINGS: dict[str, Any] = {
     "catalog": "lake",
     "checkpoints": "s3://bucket/flights",
     "batch_retries": 3,
+    "dead_letters_kept_seconds": None,
     "connections": {
         "main": {"kind": "msk", "cluster": "c", "bootstrap_servers": None, "authentication": "iam"}
     },

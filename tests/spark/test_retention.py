@@ -1,0 +1,67 @@
+"""Old dead letters leave the landing table; nothing else does, and nobody derives anything from that."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from etl import accounts
+from etl.retention import Daily, Retention
+from etl.tables import Table
+from tests.spark.batches import EPOCH, Events, added_records, frame, good, kafka_rows, lander
+from tests.spark.test_derive import Pipeline
+
+Names = Callable[[str], Table]
+
+
+def test_only_dead_letters_and_only_old_ones_go(spark: SparkSession, table: Names, tmp_path: Path) -> None:
+    pipe = Pipeline(spark, table, tmp_path)
+    pipe.land(frame(spark, kafka_rows(0, 0, [good(1), b"old", b"old too", good(2)])), 0)
+    pipe.land(frame(spark, kafka_rows(0, 90, [b"young", good(4)])), 1)
+    pipe.derive()
+    events = Events()
+    keep = accounts.now() - EPOCH - timedelta(seconds=60)  # the first batch's letters are older, 90 is not
+    expire = Retention((pipe.landing,), keep, events.reporter)
+    expire(spark)
+    assert (events.last()["event"], events.last()["dead_letters"]) == ("expired", 2)
+    left = spark.table(str(pipe.landing)).collect()
+    assert sorted(r["_position"] for r in left) == [str(n).zfill(20) for n in (0, 3, 90, 91)]
+    commits = len(added_records(spark, pipe.landing))
+    expire(spark)
+    assert len(added_records(spark, pipe.landing)) == commits, "a table without old letters was written"
+    # The stream and what derives from it go on.
+    pipe.land(frame(spark, kafka_rows(0, 92, [good(5)])), 2)
+    pipe.derive()
+    assert sorted(r["flight"] for r in pipe.written().collect()) == [1, 2, 4, 5]
+
+
+def test_it_runs_beside_the_queries_and_a_failure_ends_nothing(spark: SparkSession, table: Names) -> None:
+    events, ran = Events(), threading.Event()
+    landing = table("landing")
+    lander(spark, landing, Events())(frame(spark, kafka_rows(0, 0, [b"old"])), 0)
+
+    class Last(Retention):
+        def __call__(self, spark: SparkSession) -> None:
+            super().__call__(spark)
+            ran.set()
+
+    nowhere = Retention((table("nowhere"),), timedelta(days=1), events.reporter)
+    there = Last((landing,), timedelta(days=1), events.reporter)
+    daily = Daily(spark, (nowhere, there), events.reporter, first=timedelta(milliseconds=10))
+    daily.start()
+    assert ran.wait(60)
+    daily.stop()
+    time.sleep(0.1)
+    assert [e["event"] for e in events.all()] == ["not_expired", "expired"]
+    assert spark.table(str(landing)).count() == 0
+
+
+def test_nothing_runs_where_letters_are_kept(spark: SparkSession) -> None:
+    before = threading.active_count()
+    Daily(spark, (), Events().reporter).start()
+    assert threading.active_count() == before
