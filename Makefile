@@ -17,7 +17,7 @@ PYTHON311 := $(firstword $(wildcard $(BIN)/python3.11) python3.11)
 WITH_NODE := PATH="$$($(BIN)/python -c 'from millrace.sandbox.toolchain import node_bin; print(node_bin())'):$$PWD/$(BIN):$$PWD/node_modules/.bin:$$PATH"
 NPM = $$($(BIN)/python -c 'from millrace.sandbox.toolchain import npm; print(*npm())')
 
-.PHONY: help setup setup-dev jars demo plan synth test test-unit test-template test-spark test-integration check lint policy bench-core bench-synth format lock clean
+.PHONY: help setup setup-dev jars demo plan synth test test-unit test-template test-spark test-integration check lint policy faults bench-core bench-dedup bench-synth format lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -115,6 +115,12 @@ policy: setup-dev ## cdk-nag, cfn-lint, checkov and rules of our own on the temp
 	@$(WITH_NODE) $(BIN)/python -m tests.policy.scan
 
 # ---- speed: ratios with intervals, measured in one run, never asserted ----
+
+faults: setup-dev ## Rounds of crashes, reshards, throttling and bad input against kinesalite, ledgers compared
+	@$(BIN)/python -m tests.faults
+
+bench-dedup: setup-dev ## The look-up of identities against landing tables of 10^6 to 10^8 rows
+	@$(BIN)/python -m tests.performance.dedup
 
 bench-core: setup-dev ## Landing against the least code by hand and the tutorials' way
 	@$(BIN)/python -m tests.performance.core

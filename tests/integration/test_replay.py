@@ -60,7 +60,9 @@ def test_an_unknown_letter_is_named(sandbox, outcomes):
 
 def test_a_query_that_lands_nothing_is_refused(sandbox):
     assert kept.land_query(sandbox.environment, "flights", None) == QUERY
-    with pytest.raises(SandboxError, match="name one of its land queries with --query: land-flights"):
+    with pytest.raises(
+        SandboxError, match="name one of its land or direct queries with --query: land-flights"
+    ):
         kept.land_query(sandbox.environment, "flights", "flights-weather")
 
 

@@ -295,7 +295,9 @@ def settings_of(table: Table, schema: Path) -> JobSettings:
 def test_a_replay_of_nothing_is_refused(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     landing, events = table("landing"), Events()
     settings = settings_of(landing, tmp_path / "test.ddl")
-    with pytest.raises(StartError, match="--replay other: no land query of this job; it has: land-flights"):
+    with pytest.raises(
+        StartError, match="--replay other: no land or direct query of this job; it has: land-flights"
+    ):
         run.replayer(spark, settings, "other", events.reporter)
     with pytest.raises(StartError, match=f"--replay land-flights: there is no table {landing}"):
         run.replayer(spark, settings, "land-flights", events.reporter)

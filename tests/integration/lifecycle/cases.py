@@ -149,11 +149,11 @@ def _both(job: str) -> list[Case]:
             {"ListRuns": running, "StopRun": [gives()]},
             "running",
         ),
-        Case("stop-while-ending", job, verb("stop", patience_seconds=2), {"ListRuns": ending}, "running"),
+        Case("stop-while-ending", job, verb("stop", patience_seconds=8), {"ListRuns": ending}, "running"),
         Case(
             "drain",
             job,
-            verb("drain", patience_seconds=2),
+            verb("drain", patience_seconds=8),
             {"ListRuns": running, "StopRun": [gives()]},
             "running",
         ),
