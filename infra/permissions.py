@@ -14,12 +14,9 @@ from infra.settings import sources
 from infra.source_permissions import SourcePermissions
 from infra.spark import database_location
 from millrace.config.estate import ExistingTable
-from millrace.config.model import (
-    DeriveQuery,
-    KinesisStream,
-    LandQuery,
-)
+from millrace.config.model import KinesisStream
 from millrace.config.names import Names
+from millrace.config.queries import DeriveQuery, LandQuery
 from millrace.sizing.model import JobPlan
 
 __all__ = ["PARTITION", "Grant", "JobPermissions", "Keys", "glue_network_grants"]

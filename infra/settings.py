@@ -9,21 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from millrace.config.model import (
-    DirectQuery,
-    Enrichment,
-    Environment,
-    ExternalCluster,
-    Job,
-    KafkaTopic,
-    KinesisStream,
-    LandQuery,
-    Query,
-    State,
-    StreamQuery,
-    Watermark,
-)
+from millrace.config.model import Environment, ExternalCluster, Job, KafkaTopic, KinesisStream
 from millrace.config.names import Names
+from millrace.config.queries import DirectQuery, Enrichment, LandQuery, Query, State, StreamQuery, Watermark
 from millrace.sizing.model import JobPlan, QueryPlan
 
 CATALOG = "lake"

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from infra.grants import NO_NARROWER, PARTITION, REMADE, Grant, allow
 from infra.settings import kafka_clusters, sources
-from millrace.config.model import ExternalCluster, GlueJob, KafkaTopic, KinesisStream, LandQuery, MskCluster
+from millrace.config.model import ExternalCluster, GlueJob, KafkaTopic, KinesisStream, MskCluster
 from millrace.config.names import Names
+from millrace.config.queries import LandQuery
 from millrace.sizing.model import JobPlan
 
 

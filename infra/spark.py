@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from infra.errors import InfrastructureError
 from infra.settings import CATALOG, sources
-from millrace.config.model import DeriveQuery, EmrJob, Environment, GlueJob, Job, KinesisStream
+from millrace.config.model import EmrJob, Environment, GlueJob, Job, KinesisStream
 from millrace.config.names import Names
+from millrace.config.queries import DeriveQuery
 from millrace.sizing.model import JobPlan
 
 _ICEBERG = "org.apache.iceberg"

@@ -12,8 +12,9 @@ from infra.constructs.encryption import key_for
 from infra.findings import acknowledge
 from infra.removal import removal_policy
 from infra.stacks.base import EnvironmentStack
-from millrace.config.model import Environment, KinesisStream, LandQuery
+from millrace.config.model import Environment, KinesisStream
 from millrace.config.names import Names
+from millrace.config.queries import LandQuery
 from millrace.sizing.model import Plan
 
 _KIB = 1024

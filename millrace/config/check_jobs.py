@@ -10,21 +10,9 @@ from pathlib import Path as FilePath
 
 from millrace.config.engines import EMR_DISK_GIB, EMR_MEMORY_GIB, GIB, emr_memory_range, glue_workers
 from millrace.config.explain import nearest
-from millrace.config.model import (
-    DeriveQuery,
-    DirectQuery,
-    EmrJob,
-    Environment,
-    GlueJob,
-    Job,
-    KafkaTopic,
-    KinesisStream,
-    LandQuery,
-    Query,
-    State,
-    StreamQuery,
-)
+from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic, KinesisStream
 from millrace.config.problems import MISSING, Finding, Path
+from millrace.config.queries import DeriveQuery, DirectQuery, LandQuery, Query, State, StreamQuery
 from millrace.config.units import format_duration
 
 _MINUTE = timedelta(minutes=1)

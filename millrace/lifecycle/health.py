@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from millrace.config.model import KinesisStream, StreamQuery
+from millrace.config.model import KinesisStream
+from millrace.config.queries import StreamQuery
 from millrace.lifecycle.problems import told
 from millrace.lifecycle.verbs import Aws
 from millrace.sizing.metrics import BY_NAME, NAMESPACE

@@ -17,7 +17,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from millrace.config.model import DeriveQuery, KinesisStream, LandQuery
+from millrace.config.model import KinesisStream
+from millrace.config.queries import DeriveQuery, LandQuery
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Account, Ledger, compare

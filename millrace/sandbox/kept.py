@@ -7,8 +7,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from millrace.config.model import Environment, StreamQuery
+from millrace.config.model import Environment
 from millrace.config.names import Names
+from millrace.config.queries import StreamQuery
 from millrace.lifecycle.deployed import launch_document
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.localstack import ACCOUNT, LocalStack, answers

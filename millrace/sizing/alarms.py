@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from millrace.config.model import Environment, KafkaTopic, KinesisStream, LandQuery, MskCluster, StreamQuery
+from millrace.config.model import Environment, KafkaTopic, KinesisStream, MskCluster
 from millrace.config.names import Names
+from millrace.config.queries import LandQuery, StreamQuery
 from millrace.sizing.metrics import BY_NAME, NAMESPACE
 from millrace.sizing.model import Alarm, ClusterPlan, JobPlan, Missing, QueryPlan
 

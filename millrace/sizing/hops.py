@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from millrace.config.model import DeriveQuery, Environment, Job, LandQuery, Query, StreamQuery
+from millrace.config.model import Environment, Job
 from millrace.config.problems import MISSING, Finding, Path
+from millrace.config.queries import DeriveQuery, LandQuery, Query, StreamQuery
 from millrace.config.units import format_duration
 from millrace.sizing.capacity import InfeasibleError, Work, cores_needed
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from millrace.config.engines import glue_tasks_per_worker
-from millrace.config.model import GlueJob, Job, Query, StreamQuery
+from millrace.config.model import GlueJob, Job
 from millrace.config.problems import Finding
+from millrace.config.queries import Query, StreamQuery
 from millrace.sizing.capacity import Spread, batch_range, fit, per_partition, spread, whole_cores
 from millrace.sizing.cost import job_cost
 from millrace.sizing.hops import Hop

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from millrace.config.model import DeriveQuery, Environment, KafkaTopic, Query, StreamQuery
+from millrace.config.model import Environment, KafkaTopic
+from millrace.config.queries import DeriveQuery, Query, StreamQuery
 
 NAMESPACE = "Millrace"
 """CloudWatch namespace of all metrics of ours."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from millrace.config.model import EmrJob, Environment, KinesisStream, MskCluster, StreamQuery
+from millrace.config.model import EmrJob, Environment, KinesisStream, MskCluster
+from millrace.config.queries import StreamQuery
 from millrace.sizing.cost import GB, HOURS, SECONDS, item
 from millrace.sizing.model import CostItem, Figure, NetworkPlan
 from millrace.sizing.tables import PriceTable

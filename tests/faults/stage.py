@@ -46,6 +46,10 @@ class Server(Protocol):
     def set_clock(self, ahead_seconds: float) -> None: ...
 
 
+class UnsupportedError(RuntimeError):
+    """A fault that this server cannot be told to make."""
+
+
 @dataclass(frozen=True)
 class LocalStackKinesis:
     """LocalStack's Kinesis: slow with volume, without faults to order and without a clock to set."""
@@ -60,10 +64,12 @@ class LocalStackKinesis:
         return self.stack.client("kinesis")
 
     def throttle(self, probability: float) -> None:
-        raise NotImplementedError("LocalStack refuses calls by a setting of its own, from its start on")
+        raise UnsupportedError(
+            f"LocalStack refuses calls by a setting from its start on, not {probability:.0%} from now"
+        )
 
     def set_clock(self, ahead_seconds: float) -> None:
-        raise NotImplementedError("LocalStack's clock cannot be set")
+        raise UnsupportedError(f"LocalStack's clock cannot be set {ahead_seconds:g} s ahead")
 
 
 class StalledError(RuntimeError):

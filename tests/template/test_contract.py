@@ -12,7 +12,8 @@ import pytest
 from etl.settings import SettingsError, parse
 from infra.launch import gigabytes
 from millrace.config import load
-from millrace.config.model import EmrJob, GlueJob, KinesisStream, LandQuery
+from millrace.config.model import EmrJob, GlueJob, KinesisStream
+from millrace.config.queries import LandQuery
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 

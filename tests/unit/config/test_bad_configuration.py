@@ -9,6 +9,7 @@ import pytest
 
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
+from tests.unit.config import bad_queries
 from tests.unit.config.conftest import GOOD
 
 KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
@@ -34,24 +35,6 @@ DERIVE_SOURCE = "        source: clicks_landed\n"
 TRANSFORM = "        transform: pipelines.shop.transforms:counted\n"
 SINK = "        sink: {kind: iceberg, table: clicks_counted}\n"
 ENRICH_COLUMNS = "            columns: {title: title}\n"
-ORDERS_QUERY = "      land-orders:\n"
-DIRECT = """\
-      direct:
-        kind: direct
-        source: {}
-        schema: pipelines/shop/schemas/click.ddl
-        sink:
-          kind: iceberg
-          table: {}
-        dead_letters: {}
-"""
-STATE = """\
-        state:
-          watermark:
-            time: at
-            delay: 10m
-          {}
-"""
 SPARK = '      spark.sql.shuffle.partitions: "8"\n'
 ZONES = "  availability_zones: 3\n"
 REGION = "region: us-east-1\n"
@@ -261,41 +244,6 @@ ROWS = {
         ENRICH_COLUMNS, "            columns: {_id: title} #!\n", f"{DERIVE}.enrich[0].columns._id", "_id",
         "does not begin with _", None,
     ),
-    "a join with its own table": (
-        SINK, SINK + STATE.format("join: {source: clicks_landed, watermark: {time: t, delay: 1m}} #!"),
-        f"{DERIVE}.state.join.source", "clicks_landed", "the table of another land query: orders_landed", None,
-    ),
-    "state without a transform that makes results": (
-        TRANSFORM + "        enrich:\n          - table: pages\n            on: {page: page}\n" + ENRICH_COLUMNS + SINK,
-        SINK + STATE.format("key: [page]"),
-        f"{DERIVE}.transform", "(missing)", "a function that makes the results", None,
-    ),
-    "a watermark without a delay": (
-        SINK, SINK + "        state:\n          watermark: {time: at} #!\n          key: [page]\n",
-        f"{DERIVE}.state.watermark.delay", "(missing)", "required", None,
-    ),
-    "a column that is none": (
-        SINK, SINK + STATE.format('key: ["page; drop"] #!'), f"{DERIVE}.state.key[0]", "page; drop",
-        "^[A-Za-z_][A-Za-z0-9_]*$", None,
-    ),
-    "a Kinesis stream for a direct query": (
-        ORDERS_QUERY, DIRECT.format("clicks #!", "clicks_good", "clicks_bad") + ORDERS_QUERY,
-        "jobs.orders.queries.direct.source", "clicks",
-        "a Kafka topic: a Kinesis batch holds other records when it is replayed", None,
-    ),
-    "one table for good records and dead letters": (
-        ORDERS_QUERY, DIRECT.format("orders", "orders_good", "orders_good #!") + ORDERS_QUERY,
-        "jobs.orders.queries.direct.dead_letters", "orders_good",
-        "nothing else writes; jobs.orders.queries.direct.sink.table names this one", None,
-    ),
-    "a direct query without a table for dead letters": (
-        ORDERS_QUERY, DIRECT.replace("        dead_letters: {}\n", "").format("orders", "orders_good") + ORDERS_QUERY,
-        "jobs.orders.queries.direct.dead_letters", "(missing)", "required", None,
-    ),
-    "a redacted field that is not there": (
-        LAND_SCHEMA, LAND_SCHEMA + "        redact: [page, pages] #!\n", f"{LAND}.redact[1]", "pages",
-        "a top-level field of pipelines/shop/schemas/click.ddl", "did you mean page?",
-    ),
     "no schema file": (
         LAND_SCHEMA, LAND_TABLE + "        schema: pipelines/shop/schemas/clicks.ddl #!\n", f"{LAND}.schema",
         "pipelines/shop/schemas/clicks.ddl", "a file that exists", "did you mean pipelines/shop/schemas/click.ddl?",
@@ -390,7 +338,7 @@ ROWS = {
     "a region without prices": (
         REGION, "region: eu-central-1 #!\n", "region", "eu-central-1", "a region with a price table: us-east-1", None,
     ),
-}  # fmt: skip
+} | bad_queries.ROWS  # fmt: skip
 
 
 def line_of(text: str, mark: str) -> int:

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.config import ConfigurationError, Environment, environments, load
-from millrace.config.model import GlueJob, KinesisStream, LandQuery, Rate, Traffic
+from millrace.config.model import GlueJob, KinesisStream, Rate, Traffic
+from millrace.config.queries import LandQuery
 from millrace.sizing import Plan, plan, total
 from millrace.sizing.export import to_json
 from millrace.sizing.tables import limits, price_regions, prices

@@ -1,0 +1,153 @@
+"""What a query may say: what it reads, how it decodes, transforms and keeps state, where it writes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from millrace.config.base import Model, Slug, TableName
+from millrace.config.units import Duration, Size, Start
+
+TransformName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w]*(\.[A-Za-z_][\w]*)*:[A-Za-z_]\w*$")]
+"""``package.module:function``, importable from the repository's root."""
+
+
+class Enrichment(Model):
+    """A broadcast join against a reference table."""
+
+    table: TableName
+    on: dict[str, str] = Field(min_length=1, description="Column of the stream: column of the table.")
+    columns: dict[str, str] = Field(min_length=1, description="New column: column of the table.")
+    refresh: Duration = Field(default=timedelta(hours=1), description="How often the table is read again.")
+
+
+class IcebergSink(Model):
+    """An Iceberg table, written once per record identity."""
+
+    kind: Literal["iceberg"]
+    table: TableName
+
+
+Column = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+"""Name of a column."""
+
+
+class Watermark(Model):
+    """How late a record may be."""
+
+    time: Column = Field(description="A timestamp field of the schema, or _arrived_at.")
+    delay: Duration = Field(
+        description="Records later than this, behind the latest time that was seen, are left out; what is older "
+        "is forgotten."
+    )
+
+
+class Join(Model):
+    """A second landing table; the transform then takes the good records of both."""
+
+    source: TableName = Field(description="The table of another land query.")
+    watermark: Watermark
+
+
+class State(Model):
+    """What a derive query keeps from batch to batch."""
+
+    watermark: Watermark
+    distinct: tuple[Column, ...] = Field(
+        default=(),
+        description="Of records that are equal in these fields, within the delay, the first is taken.",
+    )
+    key: tuple[Column, ...] = Field(
+        default=(),
+        description="Columns of the transform's result that identify a row, such as a window and a carrier: a "
+        "later one replaces it. Left out, rows are records and are appended once.",
+    )
+    join: Join | None = None
+
+
+class StreamQuery(Model):
+    """What queries share that read a stream themselves."""
+
+    source: Slug = Field(description="A stream of this environment.")
+    format: Literal["json"] = "json"
+    schema_: str = Field(
+        alias="schema", description="DDL file below pipelines/, such as pipelines/flights/schemas/flight.ddl."
+    )
+    decompress_up_to: Size | None = Field(
+        default=None,
+        description="Messages that are compressed, each by itself, are opened up to this size, such as 8MiB; left "
+        "out, none is looked at.",
+    )
+    redact: tuple[str, ...] = Field(
+        default=(),
+        description="Fields of the schema whose values reach no table: null in good records, cut out of dead "
+        "letters.",
+    )
+    start: Start = Field(
+        default="earliest",
+        description="Where it begins: earliest, latest, or a moment in ISO 8601 with its zone.",
+    )
+    trigger: Duration | None = Field(
+        default=None, description="Pins the trigger; left out, the plan computes it."
+    )
+    records_per_batch: int | None = Field(
+        default=None, ge=1, description="Pins the limit; left out, the plan computes it."
+    )
+
+
+class LandQuery(StreamQuery):
+    """Writes every record, good or bad, to an append-only landing table."""
+
+    kind: Literal["land"]
+    table: TableName
+    fan_out: bool = Field(
+        default=False, description="Kinesis: read through an enhanced fan-out consumer of the query's own."
+    )
+
+    @property
+    def writes(self) -> dict[tuple[str, ...], TableName]:
+        """Tables that it makes and appends to, by where the file names them."""
+        return {("table",): self.table}
+
+
+class DirectQuery(StreamQuery):
+    """Takes a Kafka topic through a transform into a sink, without a landing table: sooner, and without state."""
+
+    kind: Literal["direct"]
+    enrich: tuple[Enrichment, ...] = ()
+    transform: TransformName | None = None
+    sink: IcebergSink
+    dead_letters: TableName = Field(description="Takes the records that could not be decoded, byte for byte.")
+
+    @property
+    def writes(self) -> dict[tuple[str, ...], TableName]:
+        """As of :class:`LandQuery`."""
+        return {("sink", "table"): self.sink.table, ("dead_letters",): self.dead_letters}
+
+
+class DeriveQuery(Model):
+    """Reads the good records of a landing table, transforms them and writes a sink."""
+
+    kind: Literal["derive"]
+    source: TableName = Field(description="The table of a land query.")
+    enrich: tuple[Enrichment, ...] = Field(
+        default=(), description="Before the transform; after it where the query keeps state."
+    )
+    transform: TransformName | None = None
+    state: State | None = Field(
+        default=None, description="Windows, aggregates, duplicates by a payload's key, joins of two streams."
+    )
+    sink: IcebergSink
+    trigger: Duration | None = Field(
+        default=None, description="Pins the trigger; left out, the plan computes it."
+    )
+
+    @property
+    def writes(self) -> dict[tuple[str, ...], TableName]:
+        """As of :class:`LandQuery`."""
+        return {("sink", "table"): self.sink.table}
+
+
+Query = Annotated[LandQuery | DirectQuery | DeriveQuery, Field(discriminator="kind")]
