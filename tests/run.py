@@ -31,26 +31,31 @@ class Part:
     ----------
     kind
         What its closing line counts for.
-    folder
-        Below ``tests``.
+    name
+        For people and files.
+    paths
+        Folders and files below ``tests``.
     without
-        Folders below it that another part runs.
+        Those below them that another part runs.
     """
 
     kind: str
-    folder: str
+    name: str
+    paths: tuple[str, ...]
     without: tuple[str, ...] = ()
 
-    @property
-    def name(self) -> str:
-        """For files."""
-        return self.folder.replace("/", "-")
 
+_OWN_SERVERS = ("integration/lifecycle", "integration/test_dev_stacks.py", "integration/test_faults.py")
+"""Need nothing of the one deployment that the other integration tests share."""
 
 LANES = (
-    (Part("unit", "unit"), Part("template", "template"), Part("spark", "spark")),
-    (Part("integration", "integration", without=("integration/lifecycle",)),),
-    (Part("integration", "integration/lifecycle"),),
+    (
+        Part("unit", "unit", ("unit",)),
+        Part("template", "template", ("template",)),
+        Part("spark", "spark", ("spark",)),
+    ),
+    (Part("integration", "integration-shared", ("integration",), without=_OWN_SERVERS),),
+    (Part("integration", "integration-own", _OWN_SERVERS),),
 )
 KINDS = tuple(dict.fromkeys(part.kind for lane in LANES for part in lane))
 
@@ -81,8 +86,9 @@ def run(part: Part, scratch: Path) -> Result:
     started = time.monotonic()
     report = scratch / f"{part.name}.xml"
     command = [
-        *(sys.executable, "-u", "-m", "pytest", "-q", TESTS / part.folder),
-        *(f"--ignore={TESTS / folder}" for folder in part.without),
+        *(sys.executable, "-u", "-m", "pytest", "-q"),
+        *(TESTS / path for path in part.paths),
+        *(f"--ignore={TESTS / path}" for path in part.without),
         *(f"--junitxml={report}", "--durations=10"),
     ]
     # Each part has a sandbox of its own, as two cannot work in one; its logs stay there.
@@ -126,7 +132,7 @@ def main(kinds: list[str]) -> int:
         results = {part: end.result() for part, end in ends.items()}
     lines = [
         "",
-        *(f"tests/{part.folder} took {result.seconds:.0f} s" for part, result in results.items()),
+        *(f"{part.name} took {result.seconds:.0f} s" for part, result in results.items()),
         f"all took {time.monotonic() - started:.0f} s",
         *(
             _closing_line(kind, [r for part, r in results.items() if part.kind == kind])
