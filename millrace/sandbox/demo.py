@@ -104,7 +104,7 @@ def _plain_reporter(console: Console, job: str) -> Any:
             )
             shown = live.of_job(RUN / "jobs", job)
             if shown.row_count:
-                console.print(Padding(shown, (0, 0, 0, 4)))
+                console.print(Padding(shown, (0, 0, 0, 4), expand=False))
 
     return report
 
