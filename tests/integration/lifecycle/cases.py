@@ -99,11 +99,11 @@ def _both(job: str) -> list[Case]:
         ),
         Case("start-when-running", job, verb("start"), {"ListRuns": running}),
         Case("start-when-unknown", job, verb("start"), {"ListRuns": odd}),
-        Case("start-while-ending", job, verb("start", patience_seconds=2), {"ListRuns": ending}),
+        Case("start-while-ending", job, verb("start", patience_seconds=10), {"ListRuns": ending}),
         Case(
             "start-beside-another",
             job,
-            verb("start", patience_seconds=6),
+            verb("start", patience_seconds=10),
             {"ListRuns": old, "StartRun": [throws(BUSY[job])]},
         ),
         Case(
@@ -125,7 +125,7 @@ def _both(job: str) -> list[Case]:
         Case(
             "start-never-runs",
             job,
-            verb("start", patience_seconds=2),
+            verb("start", patience_seconds=10),
             {"ListRuns": none, "StartRun": [BEGUN], "LookAtRun": [look(job, "SCHEDULED")]},
         ),
         Case(
@@ -145,15 +145,15 @@ def _both(job: str) -> list[Case]:
         Case(
             "stop",
             job,
-            verb("stop", patience_seconds=2),
+            verb("stop", patience_seconds=10),
             {"ListRuns": running, "StopRun": [gives()]},
             "running",
         ),
-        Case("stop-while-ending", job, verb("stop", patience_seconds=8), {"ListRuns": ending}, "running"),
+        Case("stop-while-ending", job, verb("stop", patience_seconds=10), {"ListRuns": ending}, "running"),
         Case(
             "drain",
             job,
-            verb("drain", patience_seconds=8),
+            verb("drain", patience_seconds=10),
             {"ListRuns": running, "StopRun": [gives()]},
             "running",
         ),
@@ -219,14 +219,14 @@ CASES = [
     Case(
         "stop-with-grace",
         EMR,
-        verb("stop", grace_seconds=7200, patience_seconds=2),
+        verb("stop", grace_seconds=7200, patience_seconds=10),
         {"ListRuns": [runs(EMR, ("run", "RUNNING", 5))], "StopRun": [gives()]},
         "running",
     ),
     Case(
         "stop-unmeasured",
         EMR,
-        verb("stop", patience_seconds=2),
+        verb("stop", patience_seconds=10),
         {
             "ListRuns": [runs(EMR, ("run", "RUNNING", 5))],
             "Measure": [throws("CloudWatch.InternalServiceException")] * 4,
@@ -237,7 +237,7 @@ CASES = [
     Case(
         "stop-ended-meanwhile",
         EMR,
-        verb("stop", grace_seconds=60, patience_seconds=2),
+        verb("stop", grace_seconds=60, patience_seconds=10),
         {
             "ListRuns": [runs(EMR, ("run", "RUNNING", 5))],
             "StopRun": [throws("EmrServerless.ValidationException")],
