@@ -48,14 +48,17 @@ class Part:
 _OWN_SERVERS = ("integration/lifecycle", "integration/test_dev_stacks.py", "integration/test_faults.py")
 """Need nothing of the one deployment that the other integration tests share."""
 
+_PROGRAMS = ("unit/cli", "unit/docs", "unit/lifecycle", "unit/sandbox")
+"""Wait for processes and for moto's server."""
+
 LANES = (
     (
-        Part("unit", "unit", ("unit",)),
+        Part("unit", "unit-functions", ("unit",), without=_PROGRAMS),
         Part("template", "template", ("template",)),
         Part("spark", "spark", ("spark",)),
     ),
     (Part("integration", "integration-shared", ("integration",), without=_OWN_SERVERS),),
-    (Part("integration", "integration-own", _OWN_SERVERS),),
+    (Part("unit", "unit-programs", _PROGRAMS), Part("integration", "integration-own", _OWN_SERVERS)),
 )
 KINDS = tuple(dict.fromkeys(part.kind for lane in LANES for part in lane))
 
