@@ -48,7 +48,7 @@ class Part:
 _OWN_SERVERS = ("integration/lifecycle", "integration/test_dev_stacks.py", "integration/test_faults.py")
 """Need nothing of the one deployment that the other integration tests share."""
 
-_PROGRAMS = ("unit/cli", "unit/docs", "unit/lifecycle", "unit/sandbox")
+_PROGRAMS = ("unit/cli", "unit/lifecycle", "unit/sandbox")
 """Wait for processes and for moto's server."""
 
 LANES = (
