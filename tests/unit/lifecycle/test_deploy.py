@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.request
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from millrace.config import Names, load
 from millrace.lifecycle.deploy import _stop_application, changes
@@ -24,25 +21,18 @@ BUCKET = "assets"
 
 
 @pytest.fixture
-def aws() -> Iterator[Aws]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    endpoint = "http://{}:{}".format(*server.get_host_and_port())
-    # What an earlier server of this process was told would still be there.
-    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/moto-api/reset", method="POST")).close()  # noqa: S310
-
+def aws(moto: str) -> Aws:
     def client(service: str) -> Any:
         make: Any = boto3.client
         return make(
             service,
-            endpoint_url=endpoint,
+            endpoint_url=moto,
             region_name="us-east-1",
             aws_access_key_id="test",
             aws_secret_access_key="test",
         )
 
-    yield Aws(Names(load("minimal", root=ROOT), "123456789012"), client)
-    server.stop()
+    return Aws(Names(load("minimal", root=ROOT), "123456789012"), client)
 
 
 def template(workers: int, url: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from millrace.cli import main
 from millrace.lifecycle.deployed import NotDeployedError
@@ -43,14 +41,6 @@ def millrace(*arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:
             main()
     return int(ended.value.code or 0), out.getvalue(), err.getvalue()
-
-
-@pytest.fixture(scope="module")
-def moto() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    yield "http://{}:{}".format(*server.get_host_and_port())
-    server.stop()
 
 
 @pytest.fixture
@@ -103,7 +93,8 @@ def refusing(status: int, code: str, message: str) -> ThreadingHTTPServer:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Refusal)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    # A short poll: shutdown waits for its end.
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     return server
 
 

@@ -1,0 +1,26 @@
+"""One moto server for all tests here: starting and stopping one takes longer than most of them."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from moto.server import ThreadedMotoServer
+
+
+@pytest.fixture(scope="session")
+def moto_server() -> Iterator[str]:
+    """Address of the server; what it was told stays from test to test."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    yield "http://{}:{}".format(*server.get_host_and_port())
+    server.stop()
+
+
+@pytest.fixture
+def moto(moto_server: str) -> str:
+    """Address of a server that has been told nothing yet."""
+    reset = urllib.request.Request(f"{moto_server}/moto-api/reset", method="POST")  # noqa: S310 - our own server
+    urllib.request.urlopen(reset).close()  # noqa: S310 - our own server
+    return moto_server
