@@ -13,6 +13,17 @@ from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.drill import Drill, Outcome
 
 
+DRILL_SECONDS = 600
+"""Two jobs from their deployment to the end of their ledgers, each killed once, beside the other lanes."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whichever test first asks for the drill waits for it."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "outcomes" in item.fixturenames:
+            item.add_marker(pytest.mark.timeout(DRILL_SECONDS), append=False)
+
+
 @pytest.fixture(scope="session")
 def sandbox() -> Iterator[Sandbox]:
     with servers() as (stack, broker):

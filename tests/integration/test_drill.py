@@ -11,7 +11,6 @@ import pytest
 from millrace.sandbox import demo
 
 
-@pytest.mark.timeout(480)
 @pytest.mark.parametrize("job", ["departures", "flights"])
 def test_every_record_is_accounted_for(outcomes, job):
     outcome = outcomes[job]
