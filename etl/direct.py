@@ -24,6 +24,7 @@ from etl.derive import DEAD_LETTER, Composition
 from etl.land import kafka_bound
 from etl.settings import DirectSettings, KafkaSource
 from etl.sinks.iceberg import Bound, IcebergSink
+from etl.sources.kafka import by_shard
 
 _QUERY, _RANGE = "millrace.query", "millrace.offsets"
 """Properties of a commit: who wrote it, and which offsets it holds."""
@@ -37,19 +38,18 @@ class OffsetRange:
     end: Mapping[str, int]
 
     @classmethod
-    def of(cls, topic: str, start: Any, end: Any) -> OffsetRange | None:
+    def of(cls, source: KafkaSource, start: Any, end: Any) -> OffsetRange | None:
         """From Spark's offsets; None where the checkpoint no longer knows them.
 
         Parameters
         ----------
-        topic
-            The topic's own name.
+        source
+            What is read.
         start, end
             ``{topic: {partition: offset}}``; ``start`` is None for the first batch of a checkpoint.
         """
-        if not end:
-            return None
-        return cls(dict((start or {}).get(topic, {})), dict(end.get(topic, {})))
+        last = by_shard(source, end)
+        return None if last is None else cls(by_shard(source, start) or {}, last)
 
     @classmethod
     def parse(cls, text: str) -> OffsetRange:
@@ -111,7 +111,7 @@ class Director:
         source: KafkaSource = self.settings.source
         start = self.checkpoint.start_of(batch.sparkSession, batch_id)
         end = self.checkpoint.end_of(batch.sparkSession, batch_id)
-        offsets = OffsetRange.of(source.topic, start, end)
+        offsets = OffsetRange.of(source, start, end)
         # Known again only when all of the batch is written: should it fail half-way and come again in this
         # run, the table tells what it holds.
         last, self._last = self._last or self._committed(batch), None
@@ -119,7 +119,7 @@ class Director:
         if figures["bad"]:
             # A second read of the same offsets, by batches that have dead letters only.
             bad = self._decoded(batch).where(F.col("_error").isNotNull())
-            self.letters.append(bad, kafka_bound(source.name, source.topic, start, end))
+            self.letters.append(bad, kafka_bound(source, start, end))
         self._last = offsets
         fields = {**balance.fields(), **accounts.times(begun, accounts.now(), figures["oldest"])}
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)

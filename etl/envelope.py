@@ -5,7 +5,8 @@ column         type                              what it holds
 =============  ================================  ==================================================
 _id            string                            ``topic/partition/offset`` or ``stream/sequenceNumber``
 _source        string                            the stream's logical name
-_shard         string                            Kafka partition; null where a connector gives no shard
+_shard         string                            Kafka partition, ``topic/partition`` where a stream has
+                                                 several topics; null where a connector gives no shard
 _position      string                            Kafka offset, 20 digits; Kinesis sequence number
 _key           binary                            Kafka key, Kinesis partition key
 _headers       array<struct<key,value>>          Kafka headers
@@ -34,24 +35,27 @@ POSITION_DIGITS = 20
 HEADERS = "array<struct<key:string,value:binary>>"
 
 
-def from_kafka(records: DataFrame, source: str) -> DataFrame:
+def from_kafka(records: DataFrame, source: str, *, several: bool = False) -> DataFrame:
     """Put Kafka records into the envelope.
 
     Parameters
     ----------
     records
-        Columns of Spark's Kafka source, read with ``includeHeaders``.
+        Columns of Spark's Kafka source, with ``headers`` where it was read with ``includeHeaders``.
     source
         The stream's logical name.
+    several
+        Whether the stream has several topics, so that a partition's number is not enough.
     """
     partition, offset = F.col("partition").cast("string"), F.col("offset").cast("string")
+    headers = F.col("headers") if "headers" in records.columns else F.lit(None)
     return records.select(
         F.concat_ws("/", "topic", partition, offset).alias("_id"),
         F.lit(source).alias("_source"),
-        partition.alias("_shard"),
+        (F.concat_ws("/", "topic", partition) if several else partition).alias("_shard"),
         F.lpad(offset, POSITION_DIGITS, "0").alias("_position"),
         F.col("key").alias("_key"),
-        F.col("headers").cast(HEADERS).alias("_headers"),
+        headers.cast(HEADERS).alias("_headers"),
         F.col("timestamp").alias("_arrived_at"),
         F.col("value").alias("payload"),
     )

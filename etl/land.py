@@ -28,6 +28,7 @@ from etl.envelope import POSITION_DIGITS
 from etl.errors import LossError
 from etl.settings import KafkaSource, KinesisSource, LandSettings
 from etl.sinks.iceberg import Appended, Bound, IcebergSink, with_first_that_holds
+from etl.sources.kafka import by_shard
 from etl.sources.kinesis_guard import KinesisGuard, Records
 from etl.sources.kinesis_tails import AGGREGATE
 
@@ -76,7 +77,7 @@ def table_schema(headers: StructField, schema: StructType) -> StructType:
     )
 
 
-def kafka_bound(source: str, topic: str, start: Any, end: Any) -> Bound:
+def kafka_bound(source: KafkaSource, start: Any, end: Any) -> Bound:
     """Rows of a table that a Kafka batch can hold again: at or after the batch's first offsets.
 
     A Kafka batch is a fixed range of offsets, so this holds without a check. A
@@ -86,16 +87,15 @@ def kafka_bound(source: str, topic: str, start: Any, end: Any) -> Bound:
     Parameters
     ----------
     source
-        The stream's logical name.
-    topic
-        The topic's own name.
+        What is read.
     start, end
         Spark's Kafka offsets, ``{topic: {partition: offset}}``; None where unknown.
     """
-    mine = F.col("_source") == source
-    if not start or not end:
+    mine = F.col("_source") == source.name
+    first, last = by_shard(source, start), by_shard(source, end)
+    if first is None or last is None:
         return Bound(mine)
-    offsets: dict[str, int] = dict.fromkeys(end.get(topic, {}), 0) | start.get(topic, {})
+    offsets = dict.fromkeys(last, 0) | first
     later = [
         (F.col("_shard") == shard) & (F.col("_position") >= str(offset).zfill(POSITION_DIGITS))
         for shard, offset in sorted(offsets.items())
@@ -223,7 +223,7 @@ class Lander:
         assert isinstance(source, KafkaSource), f"{self.settings.name}: Kinesis without a guard"
         start = self.checkpoint.start_of(batch.sparkSession, batch_id)
         end = self.checkpoint.end_of(batch.sparkSession, batch_id)
-        yield kafka_bound(source.name, source.topic, start, end)
+        yield kafka_bound(source, start, end)
 
     def _write(self, batch: DataFrame, bound: Bound, positions: Mapping[str, str]) -> Landing:
         read = _Reading(batch, self.settings.repartition, self.splits_aggregates) if self.guard else None

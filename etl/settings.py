@@ -56,7 +56,42 @@ class KinesisSource:
 
 @dataclass(frozen=True)
 class KafkaSource:
-    """A Kafka topic as a query reads it; ``connection`` names an entry of ``connections``."""
+    """A Kafka topic as a query reads it; ``connection`` names an entry of ``connections``.
+
+    Attributes
+    ----------
+    reading
+        ``None`` for a topic that is read whole, with headers, as soon as there are records.
+    """
+@dataclass(frozen=True)
+class KafkaReading:
+    """How a topic is read, where a query says more than its name.
+
+    Attributes
+    ----------
+    pattern
+        Whether ``topic`` is a regular expression (Java's), for all topics whose whole name it matches.
+    partitions
+        Only these of the topic; ``None`` for all, also those of later.
+    partition_count
+        Partitions that the topic has as far as the lists of ``partitions`` know; a topic with more is refused.
+    min_records_per_batch, max_delay_seconds
+        A batch waits until so many records are there, or so long.
+    start_offsets
+        Partition to offset, in place of the source's ``start``.
+    headers
+        Whether records keep theirs.
+    """
+
+    pattern: bool = False
+    partitions: tuple[int, ...] | None = None
+    partition_count: int | None = None
+    min_records_per_batch: int | None = None
+    max_delay_seconds: float | None = None
+    start_offsets: Mapping[str, int] | None = None
+    headers: bool = True
+
+
 
     kind: Literal["kafka"]
     name: str
@@ -68,6 +103,7 @@ class KafkaSource:
 
 
 @dataclass(frozen=True)
+    reading: KafkaReading | None = None
 class Connection:
     """How to reach a Kafka cluster.
 

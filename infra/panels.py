@@ -202,7 +202,8 @@ def _cluster(names: Names, name: str) -> Iterator[Panel]:
                 "Sum",
             )
             for stream, each in names.environment.streams.items()
-            if each.kind == "kafka" and each.cluster == name
+            # MSK has no figures for a pattern of topics.
+            if each.kind == "kafka" and each.cluster == name and each.pattern is None
         )
 
     yield Panel("Messages in, a second", "short", topics("MessagesInPerSec"))

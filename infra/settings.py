@@ -13,6 +13,8 @@ from millrace.config.model import Environment, ExternalCluster, Job, KafkaTopic,
 from millrace.config.names import Names
 from millrace.config.queries import DirectQuery, Enrichment, LandQuery, Query, State, StreamQuery, Watermark
 from millrace.sizing.model import JobPlan, QueryPlan
+from millrace.config.reading import KafkaReading
+from millrace.config.tables import kept_by, readers
 
 CATALOG = "lake"
 """Name of the Spark catalog that holds every table of an environment."""
@@ -182,3 +184,20 @@ def _enrichment(item: Enrichment, names: Names) -> dict[str, Any]:
         "columns": dict(item.columns),
         "refresh_seconds": item.refresh.total_seconds(),
     }
+        "reading": _reading(stream, query),
+    }
+
+
+def _reading(stream: KafkaTopic, query: StreamQuery) -> dict[str, Any] | None:
+    if stream.pattern is None and query.kafka is None:
+        return None
+    asked = query.kafka or KafkaReading()
+    offsets = asked.start_offsets
+    return {
+        "pattern": stream.pattern is not None,
+        "partitions": None if asked.partitions is None else sorted(asked.partitions),
+        "partition_count": None if asked.partitions is None else stream.partitions,
+        "min_records_per_batch": asked.min_records_per_batch,
+        "max_delay_seconds": None if asked.max_delay is None else asked.max_delay.total_seconds(),
+        "start_offsets": None if offsets is None else {str(p): offsets[p] for p in sorted(offsets)},
+        "headers": asked.headers,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from infra.grants import NO_NARROWER, PARTITION, REMADE, Grant, allow
 from infra.settings import kafka_clusters, sources
+from millrace.config.check_reading import plain_beginning
 from millrace.config.model import ExternalCluster, GlueJob, KafkaTopic, KinesisStream, MskCluster
 from millrace.config.names import Names
 from millrace.config.queries import LandQuery
@@ -96,7 +97,7 @@ class SourcePermissions:
 
         label = "".join(part.title() for part in cluster.split("-"))
         topics = [
-            inside("topic", self.names.stream(name))
+            inside("topic", self._topic(name, stream))
             for name, stream in streams.items()
             if isinstance(stream, KafkaTopic) and stream.cluster == cluster
         ]
@@ -115,7 +116,7 @@ class SourcePermissions:
         # The last part of a cluster's ARN is a random id that changes when the cluster is made
         # again under its name; the role stays right, and needs nothing of the Kafka stack.
         topics = [
-            f"topic/{self._cluster(stream.cluster)}/{self.names.stream(name)}"
+            f"topic/{self._cluster(stream.cluster)}/{self._topic(name, stream)}"
             for name, stream in streams.items()
             if isinstance(stream, KafkaTopic) and stream.cluster in clusters
         ]
@@ -142,6 +143,10 @@ class SourcePermissions:
                 why="Spark makes up the end of a group name at every start",
             ),
         ]
+
+    def _topic(self, name: str, stream: KafkaTopic) -> str:
+        """Return a topic's name, or what the names of all topics of a pattern begin with."""
+        return self.names.stream(name) if stream.pattern is None else f"{plain_beginning(stream.pattern)}*"
 
     def _cluster(self, cluster: str) -> str:
         """Return ``name/id``, with the id open for a cluster that may be made again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from etl import envelope
 from etl.errors import StartError
-from etl.settings import Connection, KafkaSource
+from etl.settings import Connection, KafkaReading, KafkaSource
 from etl.sources.start import milliseconds, moment_of
 
 _AUTHENTICATION: Mapping[str, Mapping[str, str]] = {
@@ -112,13 +113,16 @@ def options(source: KafkaSource, connection: Connection, *, partitions: int | No
     partitions
         Least number of tasks of a batch: large offset ranges are split, without a shuffle.
     """
+    reading = source.reading or KafkaReading()
     chosen = {
         "kafka.bootstrap.servers": bootstrap_servers(connection),
-        "subscribe": source.topic,
-        **_start(source.start),
+        **_topics(source.topic, reading),
+        **_start(source, reading),
         "maxOffsetsPerTrigger": str(source.records_per_batch),
+        **_waiting(reading),
+        # There is no setting of ours for it: loss is never silent.
         "failOnDataLoss": "true",
-        "includeHeaders": "true",
+        "includeHeaders": "true" if reading.headers else "false",
         # Records of aborted transactions were never published.
         "kafka.isolation.level": "read_committed",
         **_AUTHENTICATION[connection.authentication],
@@ -126,10 +130,51 @@ def options(source: KafkaSource, connection: Connection, *, partitions: int | No
     return chosen | ({"minPartitions": str(partitions)} if partitions else {})
 
 
-def _start(start: str) -> dict[str, str]:
-    moment = moment_of(start)
+def _topics(topic: str, reading: KafkaReading) -> dict[str, str]:
+    if reading.pattern:
+        return {"subscribePattern": topic}
+    if reading.partitions is not None:
+        return {"assign": json.dumps({topic: list(reading.partitions)})}
+    return {"subscribe": topic}
+
+
+def _waiting(reading: KafkaReading) -> dict[str, str]:
+    if reading.min_records_per_batch is None:
+        return {}
+    chosen = {"minOffsetsPerTrigger": str(reading.min_records_per_batch)}
+    if reading.max_delay_seconds is not None:
+        chosen["maxTriggerDelay"] = f"{round(reading.max_delay_seconds * 1000)}ms"
+    return chosen
+
+
+def by_shard(source: KafkaSource, offset: Any) -> dict[str, int] | None:
+    """Offsets of Spark's Kafka source by what the envelope's ``_shard`` calls a partition.
+
+    Parameters
+    ----------
+    source
+        What is read.
+    offset
+        ``{topic: {partition: offset}}``, decoded from JSON; None where unknown.
+
+    Returns
+    -------
+    dict or None
+        None where unknown; nothing of topics that are not the source's.
+    """
+    if not offset:
+        return None
+    if source.reading is not None and source.reading.pattern:
+        return {f"{topic}/{p}": at for topic, partitions in offset.items() for p, at in partitions.items()}
+    return dict(offset.get(source.topic, {}))
+
+
+def _start(source: KafkaSource, reading: KafkaReading) -> dict[str, str]:
+    if reading.start_offsets is not None:
+        return {"startingOffsets": json.dumps({source.topic: dict(reading.start_offsets)})}
+    moment = moment_of(source.start)
     if moment is None:
-        return {"startingOffsets": start}
+        return {"startingOffsets": source.start}
     # A partition without a record since then begins at its end.
     return {"startingTimestamp": milliseconds(moment), "startingOffsetsByTimestampStrategy": "latest"}
 
@@ -153,4 +198,6 @@ def read(
         Least number of tasks of a batch.
     """
     chosen = options(source, connection, partitions=partitions)
-    return envelope.from_kafka(spark.readStream.format("kafka").options(**chosen).load(), source.name)
+    records = spark.readStream.format("kafka").options(**chosen).load()
+    several = source.reading is not None and source.reading.pattern
+    return envelope.from_kafka(records, source.name, several=several)

@@ -175,7 +175,7 @@ def _land_cells(
     query: dict[str, Any], settings: dict[str, Any], environment: Environment, binds: dict[str, str]
 ) -> list[dict[str, Any]]:
     from etl.engines import glue
-    from etl.settings import KafkaSource, KinesisSource
+    from etl.settings import KafkaReading, KafkaSource, KinesisSource
     from etl.sources import kafka
 
     given = dict(query["source"])
@@ -188,6 +188,8 @@ def _land_cells(
             "data",
         )
     else:
+        if given["reading"] is not None:
+            given["reading"] = KafkaReading(**given["reading"])
         topic = KafkaSource(**given)
         connection = kafka.bind(topic.connection, _connection(settings, topic.connection), binds)
         known = connection.bootstrap_servers

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path as FilePath
 
+from millrace.config.check_reading import check_reading
+from millrace.config.check_sinks import check_places, check_sink
 from millrace.config.engines import EMR_DISK_GIB, EMR_MEMORY_GIB, GIB, emr_memory_range, glue_workers
 from millrace.config.explain import nearest
 from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic, KinesisStream
@@ -84,6 +86,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
             yield from _not_existing(query_path, query, environment)
             if isinstance(query, StreamQuery):
                 yield from _reads(query_path, query, sorted(streams), root)
+                yield from check_reading(environment, query_path, job, query.source, query)
             if isinstance(query, DirectQuery):
                 yield from _from_kafka(query_path, query, environment)
             if isinstance(query, DeriveQuery):

@@ -15,6 +15,7 @@ from typing import get_args
 from millrace.config.base import arn_parts
 from millrace.config.check_estate import check_estate
 from millrace.config.check_jobs import check_jobs
+from millrace.config.check_reading import check_pattern
 from millrace.config.explain import nearest
 from millrace.config.model import Environment, KafkaTopic, KinesisStream, MskCluster
 from millrace.config.names import Bucket, Names
@@ -66,6 +67,7 @@ def findings(draft: Draft) -> Iterator[Finding]:
             yield from _existing_stream(environment, name, stream)
         else:
             yield from _kafka(name, stream, draft.clusters)
+            yield from check_pattern(name, stream)
     yield from _one_name_each(environment)
     yield from check_jobs(environment, draft.streams, draft.root)
 

@@ -94,6 +94,12 @@ class KafkaTopic(Model):
     topic: str | None = Field(
         default=None, pattern=r"^[a-zA-Z0-9._-]{1,249}$", description="Left out, the stream's own name."
     )
+    pattern: str | None = Field(
+        default=None,
+        min_length=1,
+        description="In place of one topic, all existing ones whose whole name this regular expression matches, "
+        "those of later too.",
+    )
     partitions: int | None = Field(
         default=None, ge=1, description="Pins the partition count; left out, the plan computes it."
     )

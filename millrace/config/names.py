@@ -48,12 +48,12 @@ class Names:
         return existing or f"{self.prefix}-{kind}-{self.account}-{self.environment.region}"
 
     def stream(self, name: str) -> str:
-        """The Kinesis stream's or Kafka topic's own name."""
+        """The Kinesis stream's or Kafka topic's own name; of a stream of several topics, their pattern."""
         stream = self.environment.streams[name]
         if isinstance(stream, KinesisStream):
             return (stream.existing or f"{self.prefix}-{name}").rsplit("/", 1)[-1]
         assert isinstance(stream, KafkaTopic)
-        return stream.topic or name
+        return stream.pattern or stream.topic or name
 
     def stream_arn(self, name: str) -> str:
         """A Kinesis stream's ARN, which names the account that an existing one is in."""

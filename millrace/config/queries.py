@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from millrace.config.base import Model, Slug, TableName
+from millrace.config.reading import KafkaReading
+from millrace.config.sinks import Column, IcebergSink, Sink
 from millrace.config.units import Duration, Size, Start
 
 TransformName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w]*(\.[A-Za-z_][\w]*)*:[A-Za-z_]\w*$")]
@@ -84,6 +86,7 @@ class StreamQuery(Model):
         default=(),
         description="Fields of the schema whose values reach no table: null in good records, cut out of dead "
         "letters.",
+    kafka: KafkaReading | None = Field(default=None, description="How a Kafka topic is read.")
     )
     start: Start = Field(
         default="earliest",

@@ -133,7 +133,7 @@ def open_sandbox(name: str, stack: localstack.LocalStack, broker: kafka.Kafka) -
     deploy(stack, assembly, names.account)
     sandbox = Sandbox(environment, plan, names, stack, broker)
     for stream_name, stream in environment.streams.items():
-        if isinstance(stream, KafkaTopic):
+        if isinstance(stream, KafkaTopic) and stream.pattern is None:
             broker.create_topic(
                 names.stream(stream_name), plan.streams[stream_name].expected_partitions.value
             )

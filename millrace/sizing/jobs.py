@@ -203,10 +203,24 @@ def _query(hop: Hop, query: Query, spread_: Spread, source: Source) -> tuple[Que
         elif source.partitions >= spread_.cores:
             why += ", which would leave cores idle in the last wave"
         repartition = Figure(spread_.repartition, "partitions", why, assumed=hop.assumed)
+    if isinstance(query, StreamQuery) and query.kafka is not None:
+        pinned = query.kafka.min_partitions
+        if pinned is not None:
+            why = f"pinned; the source has {count(source.partitions, 'partition')}"
+            repartition = Figure(pinned, "partitions", why, "pinned")
     latency = Figure(
         hop.latency, "s", f"from arrival to commit: {hop.share}" if hop.lands else "the job's SLA"
     )
     return QueryPlan(hop.query, trigger, latency, batch, shard, repartition), problems
+
+
+def _least(hop: Hop, query: StreamQuery, most: Figure[int]) -> list[Finding]:
+    """A batch that waits for more records than it may take would wait for ever, or for its longest delay."""
+    least = None if query.kafka is None else query.kafka.min_records_per_batch
+    if least is None or least <= most.value:
+        return []
+    allowed = f"at most {most.value}, the most that the plan lets a batch take: {most.why}"
+    return [Finding((*hop.path, "kafka", "min_records_per_batch"), str(least), allowed)]
 
 
 def _limit(hop: Hop, query: StreamQuery, above: float, most: float) -> tuple[Figure[int], list[Finding]]:
@@ -214,7 +228,8 @@ def _limit(hop: Hop, query: StreamQuery, above: float, most: float) -> tuple[Fig
     longest = f"{hop.work.longest_batch:g} s"
     if pinned is None:
         why = f"a batch of {longest} takes so many; at least {above:,.0f} keep up with the peak"
-        return Figure(max(1, math.floor(most)), "records", why, assumed=hop.assumed), []
+        figure = Figure(max(1, math.floor(most)), "records", why, assumed=hop.assumed)
+        return figure, _least(hop, query, figure)
     figure = Figure(pinned, "records", f"pinned, between {above:,.0f} and {most:,.0f}", "pinned")
     if above < pinned <= most:
         return figure, []

@@ -45,6 +45,7 @@ from scipy import stats
 from etl import envelope, run, session, settings, tables
 from etl.accounts import Reporter
 from etl.decode import parse_schema
+from etl.formats.build import read_schema
 from etl.supervise import Query
 from etl.tables import Table
 from millrace.sandbox import flights, jars, kafka
@@ -75,6 +76,7 @@ class Bench:
         """The core's query, built from settings as a launch document has them."""
         source = {"kind": "kafka", "name": "flights", "topic": TOPIC, "connection": "main"}
         source |= {"start": "earliest", "records_per_batch": self.per_batch, "retention_seconds": 86400}
+        source |= {"reading": None}
         query = {
             "kind": "land",
             "name": name,
@@ -91,6 +93,7 @@ class Bench:
             "checkpoints": str(HOME),
             "batch_retries": 0,
             "dead_letters_kept_seconds": None,
+            "upkeep": None,
             "queries": [query],
         }
         job |= {"connections": {"main": main | {"bootstrap_servers": self.bootstrap}}}
@@ -129,7 +132,7 @@ Case = Callable[[Bench, str], Any]
 
 
 def plain(bench: Bench, name: str) -> Any:
-    schema = parse_schema(bench.spark, run.read_schema(bench.spark, SCHEMA), SCHEMA)
+    schema = parse_schema(bench.spark, read_schema(bench.spark, SCHEMA), SCHEMA)
     parsed = F.from_json(F.col("value").cast("string"), schema)
     rows = bench.source(bench.per_batch).select(parsed.alias("r"), F.col("timestamp").alias("_arrived_at"))
     rows = rows.select("r.*", "_arrived_at")
@@ -142,7 +145,7 @@ def plain(bench: Bench, name: str) -> Any:
 
 
 def same_columns(bench: Bench, name: str) -> Any:
-    schema = parse_schema(bench.spark, run.read_schema(bench.spark, SCHEMA), SCHEMA)
+    schema = parse_schema(bench.spark, read_schema(bench.spark, SCHEMA), SCHEMA)
     parsed = F.from_json(F.col("payload").cast("string"), schema)
     records = envelope.from_kafka(bench.source(bench.per_batch, headers=True), "flights")
     rows = records.select(
@@ -157,7 +160,7 @@ def same_columns(bench: Bench, name: str) -> Any:
 
 
 def tutorial(bench: Bench, name: str) -> Any:
-    schema = parse_schema(bench.spark, run.read_schema(bench.spark, SCHEMA), SCHEMA)
+    schema = parse_schema(bench.spark, read_schema(bench.spark, SCHEMA), SCHEMA)
     wanted = {
         f.name: {"int": int, "double": (int, float)}.get(f.dataType.simpleString(), str) for f in schema
     }

@@ -200,5 +200,5 @@ def test_ranges_follow_each_other() -> None:
     assert not OffsetRange({}, {"0": 9}).follows(before)  # the first batch of a checkpoint
     assert not OffsetRange({"1": 5}, {"1": 9}).follows(before)
     assert OffsetRange.parse(before.text()) == before
-    assert OffsetRange.of("t", None, {"t": {"0": 5}}) == OffsetRange({}, {"0": 5})
-    assert OffsetRange.of("t", None, None) is None
+    assert OffsetRange.of(KAFKA, None, {KAFKA.topic: {"0": 5}}) == OffsetRange({}, {"0": 5})
+    assert OffsetRange.of(KAFKA, None, None) is None

@@ -272,7 +272,7 @@ def test_a_file_that_is_missing_or_not_text_is_refused(spark: SparkSession, tmp_
 
 def job(table: Table, schema: Path) -> dict[str, Any]:
     source = {"kind": "kafka", "name": "flights", "topic": "flights-topic", "connection": "main"}
-    source |= {"start": "earliest", "records_per_batch": 10, "retention_seconds": 60}
+    source |= {"start": "earliest", "records_per_batch": 10, "retention_seconds": 60, "reading": None}
     land = {"kind": "land", "name": "land-flights", "source": source, "format": "json"}
     land |= {"schema": str(schema), "redact": [], "decompress_up_to": None}
     land |= {"table": f"{table.database}.{table.name}", "trigger_seconds": 1, "repartition": None}
@@ -282,6 +282,7 @@ def job(table: Table, schema: Path) -> dict[str, Any]:
         "checkpoints": "/nowhere",
         "batch_retries": 0,
         "dead_letters_kept_seconds": None,
+        "upkeep": None,
         "connections": {"main": main},
         "queries": [land],
     }

@@ -21,6 +21,7 @@ LAND: dict[str, Any] = {
         "start": "earliest",
         "records_per_batch": 1000,
         "retention_seconds": 3600,
+        "reading": None,
     },
     "format": "json",
     "decompress_up_to": None,

@@ -1,0 +1,175 @@
+"""Checks of how Kafka topics are read: patterns, lists of partitions, limits of a batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from millrace.config.model import Environment, Job, KafkaTopic
+from millrace.config.problems import MISSING, Finding, Path
+from millrace.config.queries import StreamQuery
+from millrace.config.reading import KafkaReading
+from millrace.config.units import format_duration
+
+_PLAIN = re.compile(r"(?:[A-Za-z0-9_-]|\\\.)*")
+_REPEATED = ("*", "?", "{")
+
+
+def plain_beginning(pattern: str) -> str:
+    r"""Return the text that every topic of a pattern begins with.
+
+    A job's role names topics by it, as IAM knows no regular expressions.
+
+    Examples
+    --------
+    >>> plain_beginning(r"shop\.(orders|refunds)"), plain_beginning("ab*"), plain_beginning("a|b")
+    ('shop.', 'a', '')
+    """
+    match = _PLAIN.match(pattern)
+    assert match is not None, "an empty match is a match"
+    if "|" in _outside_groups(pattern):
+        return ""
+    found, rest = match[0], pattern[match.end() :]
+    # What follows may say that the last character need not be there.
+    if rest.startswith(_REPEATED):
+        found = re.sub(r"(\\\.|.)$", "", found)
+    return found.replace("\\.", ".")
+
+
+def _outside_groups(pattern: str) -> str:
+    """The pattern without what stands in round or square brackets, as far as they are closed."""
+    before, text = None, re.sub(r"\\.", "", pattern)
+    while text != before:
+        before, text = text, re.sub(r"\([^()]*\)|\[[^\]]*\]", "", text)
+    return text
+
+
+def check_pattern(name: str, stream: KafkaTopic) -> Iterator[Finding]:
+    """Check the pattern of a stream of several topics."""
+    if stream.pattern is None:
+        return
+    path = ("streams", name)
+    if stream.topic is not None:
+        yield Finding((*path, "topic"), stream.topic, "a topic or a pattern, not both")
+    if not stream.existing:
+        yield Finding(
+            (*path, "existing"), "false", "true: topics that a pattern finds are not made by this environment"
+        )
+    try:
+        re.compile(stream.pattern)
+    except re.error as error:
+        yield Finding((*path, "pattern"), stream.pattern, rf"a regular expression, such as shop\..*: {error}")
+        return
+    if not plain_beginning(stream.pattern):
+        yield Finding(
+            (*path, "pattern"),
+            stream.pattern,
+            "a pattern that begins with letters, digits, - _ or \\., as every topic of it does",
+            "the job's role may read the topics that begin so, and no others",
+        )
+
+
+def check_reading(
+    environment: Environment, path: Path, job: Job, source: str, query: StreamQuery
+) -> Iterator[Finding]:
+    """Check what a query says of a topic.
+
+    Parameters
+    ----------
+    environment
+        Its valid parts.
+    path
+        Where the query stands.
+    job
+        Whose query it is.
+    source
+        The stream that it reads.
+    query
+        The query.
+    """
+    reading, stream = query.kafka, environment.streams.get(source)
+    if reading is None or stream is None:
+        return
+    here = (*path, "kafka")
+    if not isinstance(stream, KafkaTopic):
+        yield Finding(here, "given", f"nothing: {source} is a Kinesis stream")
+        return
+    yield from _limits(here, job, query, reading)
+    yield from _partitions(here, source, stream, query, reading)
+    if (
+        reading.min_partitions is not None
+        and stream.partitions
+        and reading.min_partitions <= stream.partitions
+    ):
+        yield Finding(
+            (*here, "min_partitions"),
+            str(reading.min_partitions),
+            f"more than {stream.partitions}: a batch has a task for each partition of {source} in any case",
+        )
+
+
+def _limits(path: Path, job: Job, query: StreamQuery, reading: KafkaReading) -> Iterator[Finding]:
+    least, delay = reading.min_records_per_batch, reading.max_delay
+    if least is not None and query.records_per_batch is not None and least > query.records_per_batch:
+        yield Finding(
+            (*path, "min_records_per_batch"),
+            str(least),
+            f"at most {query.records_per_batch}, as records_per_batch says",
+        )
+    if least is not None and delay is None:
+        yield Finding(
+            (*path, "max_delay"),
+            MISSING,
+            f"how long records may wait, below the job's latency of {format_duration(job.latency)}",
+            "Spark would wait 15 minutes",
+        )
+    if delay is not None and least is None:
+        yield Finding(
+            (*path, "max_delay"), format_duration(delay), "only together with min_records_per_batch"
+        )
+    elif delay is not None and delay >= job.latency:
+        yield Finding(
+            (*path, "max_delay"),
+            format_duration(delay),
+            f"below {format_duration(job.latency)}, the job's latency",
+        )
+
+
+def _partitions(
+    path: Path, source: str, stream: KafkaTopic, query: StreamQuery, reading: KafkaReading
+) -> Iterator[Finding]:
+    listed, offsets = reading.partitions, reading.start_offsets
+    for key, given in (("partitions", listed), ("start_offsets", offsets)):
+        if given is None:
+            continue
+        if stream.pattern is not None:
+            yield Finding((*path, key), "given", f"nothing: {source} is a pattern of topics")
+        elif stream.partitions is None:
+            yield Finding(
+                ("streams", source, "partitions"),
+                MISSING,
+                f"the number of partitions of the topic, as jobs name them one by one ({'.'.join(map(str, path))}.{key})",
+            )
+    if stream.pattern is not None or stream.partitions is None:
+        return
+    last = stream.partitions - 1
+    seen: set[int] = set()
+    for position, partition in enumerate(listed or ()):
+        if partition > last:
+            yield Finding(
+                (*path, "partitions", position), str(partition), f"0 to {last}, the partitions of {source}"
+            )
+        elif partition in seen:
+            yield Finding((*path, "partitions", position), str(partition), "each partition once")
+        seen.add(partition)
+    if offsets is None:
+        return
+    if query.start != "earliest":
+        yield Finding(
+            (*path[:-1], "start"), query.start, "nothing beside kafka.start_offsets, which say it all"
+        )
+    wanted = set(listed) if listed is not None else set(range(stream.partitions))
+    if set(offsets) != wanted:
+        text = ", ".join(map(str, sorted(offsets)))
+        allowed = ", ".join(map(str, sorted(wanted)))
+        yield Finding((*path, "start_offsets"), text, f"an offset for each partition that is read: {allowed}")

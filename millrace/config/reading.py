@@ -1,0 +1,46 @@
+"""How a query reads a Kafka topic: names of ours for options of Spark's Kafka source (``docs/sources.md``)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from millrace.config.base import Model
+from millrace.config.units import Duration
+
+Partition = Annotated[int, Field(ge=0, le=2**31 - 1)]
+"""Number of a partition of a topic."""
+
+Offset = Annotated[int, Field(ge=0, le=2**63 - 1)]
+"""Place of a record in a partition."""
+
+
+class KafkaReading(Model):
+    """What a query on a Kafka topic may say beside the topic's name; all of it may be left out."""
+
+    partitions: tuple[Partition, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="Only these partitions, for a topic that several jobs share out; `millrace split` writes the "
+        "lists.",
+    )
+    min_records_per_batch: int | None = Field(
+        default=None,
+        ge=1,
+        description="A batch waits until so many records are there, or max_delay has passed.",
+    )
+    max_delay: Duration | None = Field(
+        default=None, description="Longest that records wait for min_records_per_batch."
+    )
+    min_partitions: int | None = Field(
+        default=None,
+        ge=1,
+        description="Pins the least number of tasks of a batch; left out, the plan computes it.",
+    )
+    start_offsets: dict[Partition, Offset] | None = Field(
+        default=None,
+        min_length=1,
+        description="Where a query without a checkpoint begins, partition by partition, in place of start.",
+    )
+    headers: bool = Field(default=True, description="Whether records keep their headers.")
