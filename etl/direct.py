@@ -43,8 +43,8 @@ class OffsetRange:
 
         Parameters
         ----------
-        source
-            What is read.
+        topic
+            The topic's own name.
         start, end
             ``{topic: {partition: offset}}``; ``start`` is None for the first batch of a checkpoint.
         """

@@ -55,15 +55,6 @@ class KinesisSource:
 
 
 @dataclass(frozen=True)
-class KafkaSource:
-    """A Kafka topic as a query reads it; ``connection`` names an entry of ``connections``.
-
-    Attributes
-    ----------
-    reading
-        ``None`` for a topic that is read whole, with headers, as soon as there are records.
-    """
-@dataclass(frozen=True)
 class KafkaReading:
     """How a topic is read, where a query says more than its name.
 
@@ -92,6 +83,15 @@ class KafkaReading:
     headers: bool = True
 
 
+@dataclass(frozen=True)
+class KafkaSource:
+    """A Kafka topic as a query reads it; ``connection`` names an entry of ``connections``.
+
+    Attributes
+    ----------
+    reading
+        ``None`` for a topic that is read whole, with headers, as soon as there are records.
+    """
 
     kind: Literal["kafka"]
     name: str
@@ -100,10 +100,10 @@ class KafkaReading:
     start: str
     records_per_batch: int
     retention_seconds: int
+    reading: KafkaReading | None = None
 
 
 @dataclass(frozen=True)
-    reading: KafkaReading | None = None
 class Connection:
     """How to reach a Kafka cluster.
 

@@ -12,9 +12,9 @@ from typing import Any
 from millrace.config.model import Environment, ExternalCluster, Job, KafkaTopic, KinesisStream
 from millrace.config.names import Names
 from millrace.config.queries import DirectQuery, Enrichment, LandQuery, Query, State, StreamQuery, Watermark
-from millrace.sizing.model import JobPlan, QueryPlan
 from millrace.config.reading import KafkaReading
 from millrace.config.tables import kept_by, readers
+from millrace.sizing.model import JobPlan, QueryPlan
 
 CATALOG = "lake"
 """Name of the Spark catalog that holds every table of an environment."""
@@ -174,16 +174,6 @@ def _source(
         "topic": names.stream(query.source),
         "connection": stream.cluster,
         "records_per_batch": plan.records_per_batch.value,
-    }
-
-
-def _enrichment(item: Enrichment, names: Names) -> dict[str, Any]:
-    return {
-        "table": names.table(item.table),
-        "on": dict(item.on),
-        "columns": dict(item.columns),
-        "refresh_seconds": item.refresh.total_seconds(),
-    }
         "reading": _reading(stream, query),
     }
 
@@ -201,3 +191,13 @@ def _reading(stream: KafkaTopic, query: StreamQuery) -> dict[str, Any] | None:
         "max_delay_seconds": None if asked.max_delay is None else asked.max_delay.total_seconds(),
         "start_offsets": None if offsets is None else {str(p): offsets[p] for p in sorted(offsets)},
         "headers": asked.headers,
+    }
+
+
+def _enrichment(item: Enrichment, names: Names) -> dict[str, Any]:
+    return {
+        "table": names.table(item.table),
+        "on": dict(item.on),
+        "columns": dict(item.columns),
+        "refresh_seconds": item.refresh.total_seconds(),
+    }

@@ -86,7 +86,6 @@ class StreamQuery(Model):
         default=(),
         description="Fields of the schema whose values reach no table: null in good records, cut out of dead "
         "letters.",
-    kafka: KafkaReading | None = Field(default=None, description="How a Kafka topic is read.")
     )
     start: Start = Field(
         default="earliest",
@@ -98,6 +97,7 @@ class StreamQuery(Model):
     records_per_batch: int | None = Field(
         default=None, ge=1, description="Pins the limit; left out, the plan computes it."
     )
+    kafka: KafkaReading | None = Field(default=None, description="How a Kafka topic is read.")
 
 
 class LandQuery(StreamQuery):
