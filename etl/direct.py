@@ -43,8 +43,8 @@ class OffsetRange:
 
         Parameters
         ----------
-        topic
-            The topic's own name.
+        source
+            What is read.
         start, end
             ``{topic: {partition: offset}}``; ``start`` is None for the first batch of a checkpoint.
         """

@@ -95,7 +95,7 @@ def kafka_bound(source: KafkaSource, start: Any, end: Any) -> Bound:
     first, last = by_shard(source, start), by_shard(source, end)
     if first is None or last is None:
         return Bound(mine)
-    offsets: dict[str, int] = dict.fromkeys(end.get(topic, {}), 0) | start.get(topic, {})
+    offsets = dict.fromkeys(last, 0) | first
     later = [
         (F.col("_shard") == shard) & (F.col("_position") >= str(offset).zfill(POSITION_DIGITS))
         for shard, offset in sorted(offsets.items())

@@ -9,7 +9,6 @@ from pydantic import Field, StringConstraints
 
 from millrace.config.base import Model, Slug, TableName
 from millrace.config.reading import KafkaReading
-from millrace.config.sinks import Column, IcebergSink, Sink
 from millrace.config.units import Duration, Size, Start
 
 TransformName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w]*(\.[A-Za-z_][\w]*)*:[A-Za-z_]\w*$")]
