@@ -9,7 +9,6 @@ from datetime import timedelta
 from pathlib import Path as FilePath
 
 from millrace.config.check_reading import check_reading
-from millrace.config.check_sinks import check_places, check_sink
 from millrace.config.engines import EMR_DISK_GIB, EMR_MEMORY_GIB, GIB, emr_memory_range, glue_workers
 from millrace.config.explain import nearest
 from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic, KinesisStream
