@@ -13,7 +13,6 @@ from millrace.config.model import Environment, ExternalCluster, Job, KafkaTopic,
 from millrace.config.names import Names
 from millrace.config.queries import DirectQuery, Enrichment, LandQuery, Query, State, StreamQuery, Watermark
 from millrace.config.reading import KafkaReading
-from millrace.config.tables import kept_by, readers
 from millrace.sizing.model import JobPlan, QueryPlan
 
 CATALOG = "lake"
