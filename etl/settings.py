@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from etl.settings_sinks import IcebergSinkSettings as IcebergSinkSettings
+from etl.settings_sinks import SinkSettings
+
 Engine = Literal["glue", "emr", "sandbox"]
 
 
@@ -118,6 +121,49 @@ class Connection:
 
 
 @dataclass(frozen=True)
+class CsvFormat:
+    """Columns between delimiters; ``quote`` is doubled inside quotes, ``null`` is the text that stands for null."""
+
+    kind: Literal["csv"]
+    delimiter: str
+    quote: str
+    null: str
+
+
+@dataclass(frozen=True)
+class AvroFormat:
+    """One Avro datum; the query's ``schema`` is the reader's, an ``.avsc`` file.
+
+    Attributes
+    ----------
+    framing
+        What stands before the datum: nothing, or the header of a registry's serializer.
+    writers
+        Folder below ``pipelines/`` with a writer's schema per id; None where ``registry`` has them, or there
+        is but the query's ``schema``.
+    registry
+        URL of a Confluent registry, whose versions of ``subject`` are read at start.
+    """
+
+    kind: Literal["avro"]
+    framing: Literal["none", "confluent", "glue"]
+    writers: str | None
+    registry: str | None
+    subject: str | None
+
+
+@dataclass(frozen=True)
+class ProtobufFormat:
+    """One Protobuf message; the query's ``schema`` is a descriptor file (``protoc --descriptor_set_out``)."""
+
+    kind: Literal["protobuf"]
+    message: str
+
+
+Format = Literal["json", "text"] | CsvFormat | AvroFormat | ProtobufFormat
+
+
+@dataclass(frozen=True)
 class LandSettings:
     """A query that writes every record to a landing table (``database.table``).
 
@@ -130,13 +176,51 @@ class LandSettings:
     kind: Literal["land"]
     name: str
     source: KinesisSource | KafkaSource
-    format: Literal["json"]
+    format: Format
     schema: str
     decompress_up_to: int | None
     redact: tuple[str, ...]
     table: str
     trigger_seconds: float
     repartition: int | None
+
+
+@dataclass(frozen=True)
+class RouteSettings:
+    """The records of one topic or stream within a routed query, decoded as those of a land query.
+
+    Attributes
+    ----------
+    name
+        Of the route, and of its column in the landing table.
+    origin
+        Own name of the topic or stream whose records take the route.
+    """
+
+    name: str
+    origin: str
+    source: KinesisSource | KafkaSource
+    format: Format
+    schema: str
+    decompress_up_to: int | None
+    redact: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RoutedSettings:
+    """A query that writes the records of several topics and streams to one landing table (``database.table``)."""
+
+    kind: Literal["route"]
+    name: str
+    routes: tuple[RouteSettings, ...]
+    table: str
+    trigger_seconds: float
+    repartition: int | None
+
+    @property
+    def sources(self) -> tuple[KinesisSource | KafkaSource, ...]:
+        """What it reads; several routes may be topics of one pattern."""
+        return tuple(dict.fromkeys(route.source for route in self.routes))
 
 
 @dataclass(frozen=True)
@@ -147,14 +231,6 @@ class EnrichmentSettings:
     on: Mapping[str, str]
     columns: Mapping[str, str]
     refresh_seconds: float
-
-
-@dataclass(frozen=True)
-class IcebergSinkSettings:
-    """An Iceberg table (``database.table``), appended to once per record identity."""
-
-    kind: Literal["iceberg"]
-    table: str
 
 
 @dataclass(frozen=True)
@@ -193,16 +269,23 @@ class StateSettings:
 
 @dataclass(frozen=True)
 class DeriveSettings:
-    """A query over the good records of a landing table (``database.table``)."""
+    """A query over the good records of a landing table (``database.table``).
+
+    Attributes
+    ----------
+    dead_letters
+        Table (``database.table``) that takes the rows which the sink refuses; None where it takes all.
+    """
 
     kind: Literal["derive"]
     name: str
     source_table: str
     enrich: tuple[EnrichmentSettings, ...]
     transform: str | None
-    sink: IcebergSinkSettings
+    sink: SinkSettings
     trigger_seconds: float
     state: StateSettings | None
+    dead_letters: str | None = None
 
 
 @dataclass(frozen=True)
@@ -218,16 +301,40 @@ class DirectSettings:
     kind: Literal["direct"]
     name: str
     source: KafkaSource
-    format: Literal["json"]
+    format: Format
     schema: str
     decompress_up_to: int | None
     redact: tuple[str, ...]
     enrich: tuple[EnrichmentSettings, ...]
     transform: str | None
-    sink: IcebergSinkSettings
+    sink: SinkSettings
     dead_letters: str
     trigger_seconds: float
     repartition: int | None
+
+
+@dataclass(frozen=True)
+class TableUpkeep:
+    """A table (``database.table``) that the job keeps up.
+
+    Attributes
+    ----------
+    readers
+        Checkpoints of the queries, of whatever job, that derive from it.
+    """
+
+    table: str
+    readers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class UpkeepSettings:
+    """What is done to tables now and then: files of ``file_bytes``, past states and orphans of an age deleted."""
+
+    file_bytes: int
+    snapshots_kept_seconds: int
+    orphans_kept_seconds: int
+    tables: tuple[TableUpkeep, ...]
 
 
 @dataclass(frozen=True)
@@ -244,6 +351,8 @@ class JobSettings:
         Prefix; each query keeps its checkpoint below ``checkpoints/query-name``.
     dead_letters_kept_seconds
         Age from which on dead letters are deleted; None keeps them.
+    upkeep
+        None where somebody else keeps the tables.
     batch_retries
         Failures in a row after which a query that fails is not started again, and the job fails.
     """
@@ -256,8 +365,9 @@ class JobSettings:
     checkpoints: str
     batch_retries: int
     dead_letters_kept_seconds: int | None
+    upkeep: UpkeepSettings | None
     connections: Mapping[str, Connection]
-    queries: tuple[LandSettings | DeriveSettings | DirectSettings, ...]
+    queries: tuple[LandSettings | RoutedSettings | DeriveSettings | DirectSettings, ...]
 
 
 def parse(document: Any) -> JobSettings:
@@ -309,6 +419,10 @@ def _read_union(arguments: tuple[Any, ...], value: Any, path: str) -> Any:
     candidates = [a for a in arguments if a is not type(None)]
     if len(candidates) == 1:
         return _read(candidates[0], value, path)
+    names = [a for a in candidates if typing.get_origin(a) is Literal]
+    if names and isinstance(value, str):
+        return _read(names[0], value, path)
+    candidates = [a for a in candidates if a not in names]
     kinds = {typing.get_args(typing.get_type_hints(c)["kind"])[0]: c for c in candidates}
     found = value.get("kind") if isinstance(value, dict) else None
     if found not in kinds:

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from infra.grants import FILES, INTERFACES, NO_NARROWER, PARTITION, Grant, allow, list_prefixes
 from infra.launch import event_log_prefix
 from infra.settings import sources
+from infra.sink_permissions import SinkPermissions
 from infra.source_permissions import SourcePermissions
 from infra.spark import database_location
 from millrace.config.estate import ExistingTable
 from millrace.config.model import KinesisStream
 from millrace.config.names import Names
 from millrace.config.queries import DeriveQuery, LandQuery
+from millrace.config.tables import kept_by, readers
 from millrace.sizing.model import JobPlan
 
 __all__ = ["PARTITION", "Grant", "JobPermissions", "Keys", "glue_network_grants"]
@@ -62,6 +64,7 @@ class JobPermissions:
         """All of them, in a fixed order."""
         return [
             *SourcePermissions(self.names, self.plan).grants(),
+            *SinkPermissions(self.names, self.plan, self.keys.streams).grants(),
             *self._tables(),
             *self._objects(),
             *self._keys(),
@@ -144,6 +147,7 @@ class JobPermissions:
             list_prefixes("ListTableFiles", lake, [*written, *read]),
             allow("Checkpoints", _READ_WRITE, [f"{checkpoints}/{self.plan.name}/*"], why=FILES),
             list_prefixes("ListCheckpoints", checkpoints, [self.plan.name]),
+            *self._readers(checkpoints),
             allow("EventLogs", _READ_WRITE, [f"{logs}/{log_prefix}/*"], why=FILES),
             list_prefixes("ListEventLogs", logs, [log_prefix]),
             allow(
@@ -160,6 +164,29 @@ class JobPermissions:
                 )
             )
         return [*found, *self._given_files()]
+
+    def _readers(self, checkpoints: str) -> list[Grant]:
+        """Upkeep looks where the queries of other jobs are before it forgets what they have yet to read."""
+        environment, job = self.names.environment, self.plan.name
+        if environment.storage.upkeep is None:
+            return []
+        others = dict.fromkeys(
+            f"{reader}/{query}"
+            for table in kept_by(environment, job)
+            for reader, query in readers(environment, table)
+            if reader != job
+        )
+        if not others:
+            return []
+        return [
+            allow(
+                "ReadersCheckpoints",
+                ["s3:GetObject"],
+                [f"{checkpoints}/{other}/{log}/*" for other in others for log in ("commits", "offsets")],
+                why=FILES,
+            ),
+            list_prefixes("ListReadersCheckpoints", checkpoints, list(others)),
+        ]
 
     def _given_files(self) -> list[Grant]:
         places = [table.location.removeprefix("s3://").rstrip("/") for table in self.given_tables]

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from infra.formats import format_settings
+from infra.sinks import sink_settings, written_clusters
 from millrace.config.model import Environment, ExternalCluster, Job, KafkaTopic, KinesisStream
 from millrace.config.names import Names
 from millrace.config.queries import DirectQuery, Enrichment, LandQuery, Query, State, StreamQuery, Watermark
 from millrace.config.reading import KafkaReading
+from millrace.config.tables import kept_by, readers
 from millrace.sizing.model import JobPlan, QueryPlan
 
 CATALOG = "lake"
@@ -53,12 +56,36 @@ def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> d
         "checkpoints": names.checkpoints(job_plan.name),
         "batch_retries": job.batch_retries,
         "dead_letters_kept_seconds": None if kept is None else int(kept.total_seconds()),
+        "upkeep": _upkeep(environment, job_plan.name, names),
         "connections": {
-            cluster: _connection(environment, cluster, names) for cluster in kafka_clusters(environment, job)
+            cluster: _connection(environment, cluster, names)
+            for cluster in dict.fromkeys(
+                (*kafka_clusters(environment, job), *written_clusters(environment, job))
+            )
         },
         "queries": [
             _query(environment, job_plan.name, query, job_plan.queries[name], names)
             for name, query in job.queries.items()
+        ],
+    }
+
+
+def _upkeep(environment: Environment, job: str, names: Names) -> dict[str, Any] | None:
+    if environment.storage.upkeep is None:
+        return None
+    upkeep = environment.storage.upkeep
+    return {
+        "file_bytes": upkeep.file_size,
+        "snapshots_kept_seconds": int(upkeep.snapshots.total_seconds()),
+        "orphans_kept_seconds": int(upkeep.orphans.total_seconds()),
+        "tables": [
+            {
+                "table": names.table(table),
+                "readers": [
+                    f"{names.checkpoints(reader)}/{query}" for reader, query in readers(environment, table)
+                ],
+            }
+            for table in kept_by(environment, job)
         ],
     }
 
@@ -105,7 +132,7 @@ def _query(environment: Environment, job: str, query: Query, plan: QueryPlan, na
     if isinstance(query, StreamQuery):
         settings |= {
             "source": _source(environment, job, query, plan, names),
-            "format": query.format,
+            "format": format_settings(query.format),
             "schema": query.schema_,
             "decompress_up_to": query.decompress_up_to,
             "redact": list(query.redact),
@@ -116,12 +143,13 @@ def _query(environment: Environment, job: str, query: Query, plan: QueryPlan, na
     settings |= {
         "enrich": [_enrichment(item, names) for item in query.enrich],
         "transform": query.transform,
-        "sink": {"kind": query.sink.kind, "table": names.table(query.sink.table)},
+        "sink": sink_settings(environment, query, plan, names),
     }
     if isinstance(query, DirectQuery):
         return settings | {"dead_letters": names.table(query.dead_letters)}
     return settings | {
         "source_table": names.table(query.source),
+        "dead_letters": None if query.dead_letters is None else names.table(query.dead_letters),
         "state": None if query.state is None else _state(query.state, names),
     }
 

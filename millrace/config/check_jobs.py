@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path as FilePath
 
+from millrace.config.check_formats import check_format
 from millrace.config.check_reading import check_reading
+from millrace.config.check_sinks import check_places, check_sink
 from millrace.config.engines import EMR_DISK_GIB, EMR_MEMORY_GIB, GIB, emr_memory_range, glue_workers
 from millrace.config.explain import nearest
 from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic, KinesisStream
@@ -84,7 +86,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
             yield from _one_writer(query_path, query, writers)
             yield from _not_existing(query_path, query, environment)
             if isinstance(query, StreamQuery):
-                yield from _reads(query_path, query, sorted(streams), root)
+                yield from _reads(query_path, query, job, sorted(streams), root)
                 yield from check_reading(environment, query_path, job, query.source, query)
             if isinstance(query, DirectQuery):
                 yield from _from_kafka(query_path, query, environment)
@@ -94,7 +96,9 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
                     yield from _state((*query_path, "state"), query, query.state, job, sorted(landing))
             if not isinstance(query, LandQuery):
                 yield from _transforms(query_path, query, root)
+                yield from check_sink(query_path, query, job, environment)
 
+    yield from check_places(environment)
     yield from _consumers(environment)
 
 
@@ -202,7 +206,9 @@ def _not_existing(path: Path, query: Query, environment: Environment) -> Iterato
             yield Finding((*path, *key), table, allowed)
 
 
-def _reads(path: Path, query: StreamQuery, streams: list[str], root: FilePath) -> Iterator[Finding]:
+def _reads(
+    path: Path, query: StreamQuery, job: Job, streams: list[str], root: FilePath
+) -> Iterator[Finding]:
     if query.source not in streams:
         yield Finding(
             (*path, "source"),
@@ -210,16 +216,9 @@ def _reads(path: Path, query: StreamQuery, streams: list[str], root: FilePath) -
             f"a declared stream: {', '.join(streams)}",
             nearest(query.source, streams),
         )
-    pipelines = (root / "pipelines").resolve()
+    yield from check_format(path, query, job, root)
     schema = (root / query.schema_).resolve()
-    if schema.suffix != ".ddl" or not schema.is_relative_to(pipelines):
-        yield Finding(
-            (*path, "schema"), query.schema_, "a .ddl file below pipelines/, which travels with the job"
-        )
-    elif not schema.is_file():
-        known = [str(each.relative_to(root.resolve())) for each in sorted(pipelines.rglob("*.ddl"))]
-        yield Finding((*path, "schema"), query.schema_, "a file that exists", nearest(query.schema_, known))
-    else:
+    if schema.is_file():
         yield from _redact((*path, "redact"), query, schema)
 
 
@@ -281,7 +280,7 @@ def _transforms(path: Path, query: DeriveQuery | DirectQuery, root: FilePath) ->
     added: set[str] = set()
     for position, enrichment in enumerate(query.enrich):
         here = (*path, "enrich", position)
-        if enrichment.table == query.sink.table:
+        if enrichment.table in query.writes.values():
             yield Finding((*here, "table"), enrichment.table, "a table other than the one this query writes")
         for column in enrichment.columns:
             if column.startswith("_"):

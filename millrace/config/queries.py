@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from millrace.config.base import Model, Slug, TableName
+from millrace.config.formats import JsonFormat, PayloadFormat
 from millrace.config.reading import KafkaReading
+from millrace.config.sinks import Column, IcebergSink, Sink
 from millrace.config.units import Duration, Size, Start
 
 TransformName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w]*(\.[A-Za-z_][\w]*)*:[A-Za-z_]\w*$")]
@@ -22,17 +24,6 @@ class Enrichment(Model):
     on: dict[str, str] = Field(min_length=1, description="Column of the stream: column of the table.")
     columns: dict[str, str] = Field(min_length=1, description="New column: column of the table.")
     refresh: Duration = Field(default=timedelta(hours=1), description="How often the table is read again.")
-
-
-class IcebergSink(Model):
-    """An Iceberg table, written once per record identity."""
-
-    kind: Literal["iceberg"]
-    table: TableName
-
-
-Column = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-"""Name of a column."""
 
 
 class Watermark(Model):
@@ -72,9 +63,11 @@ class StreamQuery(Model):
     """What queries share that read a stream themselves."""
 
     source: Slug = Field(description="A stream of this environment.")
-    format: Literal["json"] = "json"
+    format: PayloadFormat = Field(default=JsonFormat(), description="How a payload is written.")
     schema_: str = Field(
-        alias="schema", description="DDL file below pipelines/, such as pipelines/flights/schemas/flight.ddl."
+        alias="schema",
+        description="File below pipelines/, such as pipelines/flights/schemas/flight.ddl: DDL for json, csv and text, "
+        ".avsc for avro, a descriptor file .desc for protobuf.",
     )
     decompress_up_to: Size | None = Field(
         default=None,
@@ -120,13 +113,15 @@ class DirectQuery(StreamQuery):
     kind: Literal["direct"]
     enrich: tuple[Enrichment, ...] = ()
     transform: TransformName | None = None
-    sink: IcebergSink
-    dead_letters: TableName = Field(description="Takes the records that could not be decoded, byte for byte.")
+    sink: Sink
+    dead_letters: TableName = Field(
+        description="Takes the records that could not be decoded, and those that the sink refuses, byte for byte."
+    )
 
     @property
     def writes(self) -> dict[tuple[str, ...], TableName]:
         """As of :class:`LandQuery`."""
-        return {("sink", "table"): self.sink.table, ("dead_letters",): self.dead_letters}
+        return {**_tables_of(self.sink), ("dead_letters",): self.dead_letters}
 
 
 class DeriveQuery(Model):
@@ -141,7 +136,10 @@ class DeriveQuery(Model):
     state: State | None = Field(
         default=None, description="Windows, aggregates, duplicates by a payload's key, joins of two streams."
     )
-    sink: IcebergSink
+    sink: Sink
+    dead_letters: TableName | None = Field(
+        default=None, description="Takes the rows that the sink refuses; left out where the sink takes all."
+    )
     trigger: Duration | None = Field(
         default=None, description="Pins the trigger; left out, the plan computes it."
     )
@@ -149,7 +147,14 @@ class DeriveQuery(Model):
     @property
     def writes(self) -> dict[tuple[str, ...], TableName]:
         """As of :class:`LandQuery`."""
-        return {("sink", "table"): self.sink.table}
+        tables = _tables_of(self.sink)
+        if self.dead_letters is not None:
+            tables["dead_letters",] = self.dead_letters
+        return tables
+
+
+def _tables_of(sink: Sink) -> dict[tuple[str, ...], TableName]:
+    return {("sink", "table"): sink.table} if isinstance(sink, IcebergSink) else {}
 
 
 Query = Annotated[LandQuery | DirectQuery | DeriveQuery, Field(discriminator="kind")]

@@ -107,7 +107,8 @@ class Drill:
         self._report = report
         self._choose = random.Random(seed)  # noqa: S311 - repeatable on purpose, no secret
         self._landed_table = sandbox.names.table(land.table)
-        self._derived_table = sandbox.names.table(derive.sink.table)
+        (sink,) = (table for path, table in derive.writes.items() if path[0] == "sink")
+        self._derived_table = sandbox.names.table(sink)
         self._catalog: SqlCatalog = sandbox.spark.catalog(sandbox.warehouse)
         self._producer = _producer(sandbox, land.source)
         self._phase = "sending"

@@ -1,0 +1,117 @@
+"""Checks of sinks: that what they name is there, that rows they refuse have a place, that no two share one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from millrace.config.explain import nearest
+from millrace.config.model import EmrJob, Environment, Job, KafkaTopic, KinesisStream
+from millrace.config.problems import MISSING, Finding, Path
+from millrace.config.queries import DeriveQuery, DirectQuery, LandQuery, Query
+from millrace.config.sinks import DeltaSink, JdbcSink, KafkaSink, KinesisSink
+
+_LOGIN = re.compile(r"[?&](user|password|sslpassword|username)=", re.IGNORECASE)
+
+
+def check_sink(
+    path: Path, query: DeriveQuery | DirectQuery, job: Job, environment: Environment
+) -> Iterator[Finding]:
+    """Check one query's sink.
+
+    Parameters
+    ----------
+    path
+        Of the query.
+    query, job, environment
+        The query, its job, and the environment's valid parts.
+    """
+    sink, here = query.sink, (*path, "sink")
+    if isinstance(query, DeriveQuery):
+        yield from _letters(path, query)
+        if query.state is not None and query.state.key and not sink.replaces:
+            yield Finding(
+                (*here, "kind"),
+                sink.kind,
+                "with state.key a sink in which a later result replaces an earlier one: iceberg, jdbc, dynamodb, "
+                "opensearch, kafka or kinesis",
+            )
+    if isinstance(sink, KafkaSink):
+        yield from _stream((*here, "topic"), sink.topic, query, environment, kind=KafkaTopic)
+    elif isinstance(sink, KinesisSink):
+        yield from _stream((*here, "stream"), sink.stream, query, environment, kind=KinesisStream)
+    elif isinstance(sink, JdbcSink) and _LOGIN.search(sink.url):
+        yield Finding((*here, "url"), sink.url, "a URL without user and password: sink.secret names both")
+    elif isinstance(sink, DeltaSink) and isinstance(job, EmrJob) and job.version == "emr-spark-8.0.0":
+        yield Finding(
+            (*here, "kind"), sink.kind, f"a sink other than delta: {job.version} was not tried with it"
+        )
+
+
+def check_places(environment: Environment) -> Iterator[Finding]:
+    """Refuse two queries that write one place: neither would know what the other replaced.
+
+    Parameters
+    ----------
+    environment
+        Its valid parts.
+    """
+    writers: dict[str, str] = {}
+    for job_name, job in environment.jobs.items():
+        for name, query in job.queries.items():
+            if isinstance(query, LandQuery) or query.sink.kind == "iceberg":
+                continue
+            key, place = query.sink.place
+            path = ("jobs", job_name, "queries", name, "sink", key)
+            first = writers.setdefault(place, ".".join(path))
+            if first != ".".join(path):
+                value = str(getattr(query.sink, key))
+                yield Finding(path, value, f"what no other query writes; {first} names it, too")
+
+
+def _letters(path: Path, query: DeriveQuery) -> Iterator[Finding]:
+    here = (*path, "dead_letters")
+    if query.sink.refuses and query.dead_letters is None:
+        yield Finding(here, MISSING, f"a table for the rows that the {query.sink.kind} sink refuses")
+    if not query.sink.refuses and query.dead_letters is not None:
+        yield Finding(
+            here, query.dead_letters, f"nothing with the {query.sink.kind} sink, which takes every row"
+        )
+
+
+def _stream(
+    path: Path,
+    name: str,
+    query: DeriveQuery | DirectQuery,
+    environment: Environment,
+    *,
+    kind: type[KafkaTopic] | type[KinesisStream],
+) -> Iterator[Finding]:
+    label = "Kafka topic" if kind is KafkaTopic else "Kinesis stream"
+    known = [each for each, stream in environment.streams.items() if isinstance(stream, kind)]
+    stream = environment.streams.get(name)
+    if not isinstance(stream, kind):
+        allowed = f"a {label} of this environment: {', '.join(known) or 'there is none'}"
+        yield Finding(path, name, allowed, nearest(name, known))
+    elif isinstance(stream, KinesisStream) and stream.read_role is not None:
+        yield Finding(
+            path, name, "a stream of this account: read_role reads another account's, and writes none"
+        )
+    elif isinstance(stream, KafkaTopic) and stream.pattern is not None:
+        yield Finding(path, name, "one topic: a pattern stands for several")
+    if name in _read_by(query, environment):
+        yield Finding(path, name, "another stream than the one that the query reads: it would feed itself")
+
+
+def _read_by(query: Query, environment: Environment) -> set[str]:
+    """Streams whose records reach a query."""
+    if not isinstance(query, DeriveQuery):
+        return {query.source}
+    join = None if query.state is None else query.state.join
+    tables = {query.source, *(() if join is None else (join.source,))}
+    return {
+        each.source
+        for job in environment.jobs.values()
+        for each in job.queries.values()
+        if isinstance(each, LandQuery) and each.table in tables
+    }
