@@ -5,7 +5,7 @@ bytes, which are no longer what the source gave; its ``_hash`` still is that of 
 payload. A dead letter need not be JSON, so the cut takes whatever follows the field's name in any
 usual writing, up to the end of the value, and up to the end of the record where that is not plain
 to see. Bytes in which a name could hide are withheld as a whole: text that is not UTF-8 or no object,
-and an escape (``\u0065mail``) in what may be a name.
+and an escape (``\u0065mail``) in what may be a name; and all of a format that names no fields.
 
 Keys and headers of a Kafka record are not payload; they stay.
 """
@@ -43,6 +43,8 @@ class Redacting:
         Whose rows they are.
     fields
         Names of top-level columns of its schema; at least one.
+    readable
+        Whether the bytes name the fields that they hold, as JSON does. Others are withheld as a whole.
 
     Raises
     ------
@@ -52,6 +54,7 @@ class Redacting:
 
     decoder: Decoder
     fields: tuple[str, ...]
+    readable: bool = True
 
     def __post_init__(self) -> None:
         known = self.decoder.schema.fieldNames()
@@ -69,7 +72,7 @@ class Redacting:
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, then take the fields out; columns as :meth:`etl.decode.Decoder.decode` has them."""
         decoded = self.decoder.decode(rows)
-        bare = F.when(_readable(), self._cut().cast("binary"))
+        bare = F.when(self._shown(), self._cut().cast("binary"))
         kinds = {field.name: field.dataType for field in self.schema.fields}
         return decoded.select(
             *(
@@ -82,9 +85,12 @@ class Redacting:
         if name == "_bytes":
             return bare.alias(name)
         if name == "_error":
-            hidden = F.col("_bytes").isNotNull() & ~F.coalesce(_readable(), F.lit(False))
+            hidden = F.col("_bytes").isNotNull() & ~F.coalesce(self._shown(), F.lit(False))
             return F.when(hidden, F.concat("_error", F.lit(WITHHELD))).otherwise(F.col("_error")).alias(name)
         return F.col(f"`{name}`")
+
+    def _shown(self) -> Column:
+        return _readable() if self.readable else F.length("_bytes") == 0
 
     def _cut(self) -> Column:
         names = "|".join(re.escape(name) for name in sorted(self.fields, key=len, reverse=True))

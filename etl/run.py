@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import pkgutil
 from collections.abc import Callable, Mapping
-from datetime import timedelta
-from pathlib import PurePosixPath
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
-from etl import accounts, derive, direct, engines, envelope, hadoop, land, session, tables
+from etl import accounts, derive, direct, engines, envelope, land, session, tables
 from etl.accounts import Reporter
 from etl.checkpoint import Checkpoint
-from etl.decode import Decoder, JsonDecoder, parse_schema
-from etl.decompress import Opening
 from etl.derive import Composition, Deriver
 from etl.enrich import ReferenceTable
 from etl.errors import StartError
+from etl.formats import build as formats
 from etl.metrics import ages
-from etl.redact import Redacting
 from etl.replay import Replayer
-from etl.retention import Retention
 from etl.settings import DeriveSettings, DirectSettings, JobSettings, KafkaSource, KinesisSource, LandSettings
 from etl.sinks.iceberg import IcebergSink
 from etl.sinks.iceberg_keyed import KeyedIcebergSink
@@ -31,35 +23,7 @@ from etl.sources.kinesis_guard import KinesisGuard
 from etl.state import Stateful, Upserter, time_of
 from etl.supervise import Query
 from etl.tables import Table
-
-
-def read_schema(spark: SparkSession, path: str) -> str:
-    """Text of a schema file: beside the code in the archive, or at a URL.
-
-    Parameters
-    ----------
-    spark
-        Whose file systems read a URL or an absolute path.
-    path
-        Such as ``pipelines/flights/schemas/flight.ddl``.
-
-    Raises
-    ------
-    StartError
-        No such file.
-    """
-    try:
-        if "://" in path or path.startswith("/"):
-            return hadoop.read_text(spark, path)
-        package, *rest = PurePosixPath(path).parts
-        if ".." in rest or not rest or importlib.util.find_spec(package) is None:
-            raise FileNotFoundError(f"no such file in the archive: {path}")
-        data = pkgutil.get_data(package, "/".join(rest))
-    except OSError as error:
-        raise StartError(f"schema {path}: {error}") from error
-    if data is None:
-        raise StartError(f"schema {path}: package {package} holds no files")
-    return data.decode()
+from etl.upkeep import begin_with_everything
 
 
 def build(
@@ -103,27 +67,6 @@ def _query(
     return _derive(spark, job, query, report)
 
 
-def retention(job: JobSettings, report: Reporter) -> tuple[Retention, ...]:
-    """What deletes the job's old dead letters; nothing where they are kept for good.
-
-    Parameters
-    ----------
-    job
-        Its settings.
-    report
-        Where is reported what went.
-    """
-    kept = job.dead_letters_kept_seconds
-    names = [
-        query.dead_letters if isinstance(query, DirectSettings) else query.table
-        for query in job.queries
-        if not isinstance(query, DeriveSettings)
-    ]
-    if kept is None or not names:
-        return ()
-    return (Retention(tuple(Table.of(job.catalog, n) for n in names), timedelta(seconds=kept), report),)
-
-
 def replayer(spark: SparkSession, job: JobSettings, name: str, report: Reporter) -> Replayer:
     """What replays the dead letters of a land or direct query; neither source nor checkpoint is touched.
 
@@ -150,7 +93,8 @@ def replayer(spark: SparkSession, job: JobSettings, name: str, report: Reporter)
             f"--replay {name}: no land or direct query of this job; it has: {', '.join(have) or 'none'}"
         )
     query = have[name]
-    schema = parse_schema(spark, read_schema(spark, query.schema), query.schema)
+    decoder = formats.of_query(spark, query)
+    schema = decoder.schema
     table = Table.of(job.catalog, query.dead_letters if isinstance(query, DirectSettings) else query.table)
     if not table.exists(spark):
         raise StartError(f"--replay {name}: there is no table {table}: nothing was landed")
@@ -160,20 +104,14 @@ def replayer(spark: SparkSession, job: JobSettings, name: str, report: Reporter)
     if isinstance(query, DirectSettings):
         sink = IcebergSink(Table.of(job.catalog, query.sink.table))
         onward = direct.Onward(query.source.name, _composition(spark, job, query, report), sink)
-    return Replayer(name, query.source.name, table, _decoder(query, schema), report, onward)
-
-
-def _decoder(query: LandSettings | DirectSettings, schema: StructType) -> Decoder:
-    decoder: Decoder = JsonDecoder(schema)
-    if query.decompress_up_to is not None:
-        decoder = Opening(decoder, query.decompress_up_to)
-    return Redacting(decoder, query.redact) if query.redact else decoder
+    return Replayer(name, query.source.name, table, decoder, report, onward)
 
 
 def _land(
     spark: SparkSession, job: JobSettings, query: LandSettings, binds: Mapping[str, str], report: Reporter
 ) -> Query:
-    schema = parse_schema(spark, read_schema(spark, query.schema), query.schema)
+    decoder = formats.of_query(spark, query)
+    schema = decoder.schema
     source = query.source
     checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
     table = Table.of(job.catalog, query.table)
@@ -188,7 +126,7 @@ def _land(
         splits = engines.module(job.engine).SPLITS_AGGREGATES
     tables.ensure(spark, table, land.table_schema(rows.schema["_headers"], schema))
     handler = land.Lander(
-        query, _decoder(query, schema), IcebergSink(table), checkpoint, report, guard, splits
+        query, decoder, IcebergSink(table), checkpoint, report, guard, splits
     )
     return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds, reopen)
 
@@ -237,7 +175,8 @@ def _topic(
 def _direct(
     spark: SparkSession, job: JobSettings, query: DirectSettings, binds: Mapping[str, str], report: Reporter
 ) -> Query:
-    schema = parse_schema(spark, read_schema(spark, query.schema), query.schema)
+    decoder = formats.of_query(spark, query)
+    schema = decoder.schema
     checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
     rows = _topic(spark, job, query.name, query.source, binds, query.repartition)
     letters = Table.of(job.catalog, query.dead_letters)
@@ -246,7 +185,7 @@ def _direct(
     table = Table.of(job.catalog, query.sink.table)
     tables.ensure(spark, table, compose.schema(spark, letters))
     handler = direct.Director(
-        query, _decoder(query, schema), compose, IcebergSink(table), IcebergSink(letters), checkpoint, report
+        query, decoder, compose, IcebergSink(table), IcebergSink(letters), checkpoint, report
     )
     return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds)
 
@@ -256,16 +195,14 @@ def _derive(spark: SparkSession, job: JobSettings, query: DeriveSettings, report
     table = Table.of(job.catalog, query.sink.table)
     checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
     compose = _composition(spark, job, query, report)
-    rows = derive.read(spark, landing)
+    rows = _opened(spark, job, query, compose, landing, derive.ROWS_PER_BATCH)
+    begun = begin_with_everything(spark, rows, checkpoint)
+    for name in begun:
+        report.emit("begun_with_everything", query=query.name, table=name, at=accounts.text(accounts.now()))
     if query.state is not None:
-        # What keeps state stands before the batch, enrichment in it.
-        build = Stateful(query.state, compose.transform, compose.name)
-        other = None if query.state.join is None else query.state.join.source_table
-        joined = None if other is None else _landing(spark, job, query.name, other)
-        if query.state.key:
-            # Results have no time of arrival: the ages are those of the records that came in.
-            rows = ages.observed(rows)
-        rows = build(rows, None if joined is None else derive.read(spark, joined))
+        if begun:
+            # Files come in no order, and a watermark that moved on in between would leave some out.
+            rows = _opened(spark, job, query, compose, landing, None)
         carries = ("_id",) if query.state.key else envelope.CARRIED
         compose = Composition(compose.references, lambda out: out, compose.name, carries)
         schema = compose(spark.createDataFrame([], rows.schema)).schema
@@ -281,6 +218,27 @@ def _derive(spark: SparkSession, job: JobSettings, query: DeriveSettings, report
         tables.ensure(spark, table, compose.schema(spark, landing))
     handler = Deriver(query, landing, compose, IcebergSink(table), checkpoint, report)
     return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds)
+
+
+def _opened(
+    spark: SparkSession,
+    job: JobSettings,
+    query: DeriveSettings,
+    compose: Composition,
+    landing: Table,
+    most: int | None,
+) -> DataFrame:
+    """A derive query's stream, with what keeps state: that stands before the batch, enrichment in it."""
+    rows = derive.read(spark, landing, most)
+    if query.state is None:
+        return rows
+    other = None if query.state.join is None else query.state.join.source_table
+    joined = None if other is None else _landing(spark, job, query.name, other)
+    if query.state.key:
+        # Results have no time of arrival: the ages are those of the records that came in.
+        rows = ages.observed(rows)
+    build = Stateful(query.state, compose.transform, compose.name)
+    return build(rows, None if joined is None else derive.read(spark, joined, most))
 
 
 def _landing(spark: SparkSession, job: JobSettings, query: str, name: str) -> Table:

@@ -14,6 +14,7 @@ from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
 from infra.errors import InfrastructureError
+from infra.formats import format_jars
 from infra.launch import AssetUrls
 from infra.settings import kafka_clusters
 from millrace.config.model import EmrJob, Environment, Job
@@ -81,13 +82,20 @@ def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, 
     """Return the JVM jars that the job's engine does not ship, sorted by name.
 
     Glue ships Spark's Kafka source, MSK's IAM library and, with ``--datalake-formats``,
-    Iceberg; EMR Serverless ships Iceberg and the Kinesis source but nothing for Kafka.
+    Iceberg; EMR Serverless ships Iceberg and the Kinesis source but nothing for Kafka. Neither has
+    Spark's Avro functions on its class path.
 
     Raises
     ------
     InfrastructureError
         They have not been resolved, or do not fit the job's release.
     """
+    return tuple(
+        sorted((*_kafka_jars(environment, job, root), *format_jars(job, root)), key=lambda p: p.name)
+    )
+
+
+def _kafka_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, ...]:
     if not isinstance(job, EmrJob) or not kafka_clusters(environment, job):
         return ()
     if job.version in _SCALA_213_RELEASES:

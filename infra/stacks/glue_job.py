@@ -46,6 +46,10 @@ class GlueJobStack(JobStack):
             # Permissions are all in one place; the construct would add wider ones.
             role=self.role.without_policy_updates() if isinstance(self.role, JobRole) else self.role,
             script=_published(self, "Script", self.document["entry_script"]),
+            extra_jars=[
+                _published(self, f"Jar{number}", url) for number, url in enumerate(self.document["jars"], start=1)
+            ]
+            or None,
             extra_python_files=[_published(self, "PythonFiles", self.document["archive"])],
             glue_version=glue.GlueVersion[f"V{settings.version.replace('.', '_')}"],
             worker_configuration=glue.WorkerConfiguration(

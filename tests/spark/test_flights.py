@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from etl.decode import JsonDecoder, parse_schema
 from etl.derive import load_transform
-from etl.run import read_schema
+from etl.formats.build import read_schema
 
 PATH = "pipelines/flights/schemas/flight.ddl"
 FLIGHT = {

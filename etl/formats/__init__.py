@@ -1,0 +1,1 @@
+"""Payload formats beside JSON, each a decoder of :mod:`etl.decode`'s protocol."""

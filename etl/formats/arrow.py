@@ -1,0 +1,93 @@
+"""Decoding in Python: payloads come in Arrow's batches, and go back as its columns."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import StringType, StructField, StructType
+
+from etl.decode import nullable
+from etl.formats.rows import judged
+
+Decoded = tuple[dict[str, Any] | None, str | None, str | None]
+"""Values by column, or stage and error."""
+
+Decode = Callable[[bytes | None], Decoded]
+
+
+def available() -> bool:
+    """Whether this engine has what PySpark asks for to hand over columns."""
+    return all(importlib.util.find_spec(module) is not None for module in ("pandas", "pyarrow"))
+
+
+def decode(rows: DataFrame, schema: StructType, make: Callable[[], Decode], *, by_arrow: bool) -> DataFrame:
+    """Decode as :meth:`etl.decode.Decoder.decode` says.
+
+    Parameters
+    ----------
+    rows
+        With a binary column ``payload``; other columns are kept.
+    schema
+        Of a good record.
+    make
+        Makes the function of one payload, once a task.
+    by_arrow
+        Columns by Arrow, or rows one by one where the engine has no Arrow.
+    """
+    answer = StructType(
+        [
+            StructField("record", nullable(schema)),
+            StructField("stage", StringType()),
+            StructField("error", StringType()),
+        ]
+    )
+    if by_arrow and _takes(answer):
+        shape = StructType([*rows.schema.fields, StructField("_answer", answer)])
+        answered = rows.mapInArrow(_columns(make, answer), shape)
+    else:
+        answered = rows.withColumn("_answer", F.udf(_rows(make), answer)("payload"))
+    verdict = F.when(
+        F.col("_answer.error").isNotNull(),
+        F.struct(F.col("_answer.stage").alias("stage"), F.col("_answer.error").alias("error")),
+    )
+    held = answered.withColumn("_record", F.col("_answer.record")).withColumn("_verdict", verdict)
+    return judged(held.drop("_answer"), schema, "_record", "_verdict")
+
+
+def _takes(answer: StructType) -> bool:
+    """Whether this release of PySpark can hand the answer over; before 3.5 no struct holds another."""
+    try:
+        to_arrow_type(answer)
+    except (ImportError, TypeError):
+        return False
+    return True
+
+
+def _columns(make: Callable[[], Decode], answer: StructType) -> Callable[[Iterable[Any]], Iterable[Any]]:
+    def columns(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        one, kind = make(), to_arrow_type(answer)
+        names = answer.fieldNames()
+        for batch in batches:
+            payloads = batch.column(batch.schema.get_field_index("payload")).to_pylist()
+            answers = pa.array([dict(zip(names, one(each), strict=True)) for each in payloads], kind)
+            yield pa.RecordBatch.from_arrays([*batch.columns, answers], [*batch.schema.names, "_answer"])
+
+    return columns
+
+
+def _rows(make: Callable[[], Decode]) -> Callable[[bytearray | None], Decoded]:
+    held: list[Decode] = []
+
+    def one(payload: bytearray | None) -> Decoded:
+        if not held:
+            held.append(make())
+        return held[0](None if payload is None else bytes(payload))
+
+    return one

@@ -1,0 +1,223 @@
+"""Avro: one datum in each payload, bare or behind the header of a registry's serializer.
+
+=============  =====================================================================
+framing        before the datum
+=============  =====================================================================
+``none``       nothing: it was written with the query's own schema
+``confluent``  byte 0, then the writer's schema id in 4 bytes, big-endian
+``glue``       byte 3, a byte for compression (0 none), the schema version's UUID in 16 bytes
+=============  =====================================================================
+
+A dead letter has the stage
+
+``decode``
+    A null or empty payload, no such header, a datum that is cut off or was written with another schema, bytes
+    behind it, a text in it that is not UTF-8, and anything larger than the limits below.
+``schema``
+    The id of a writer's schema that was not known when the query started.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import StructType
+from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
+
+from etl import errors
+from etl.errors import StartError
+from etl.formats import avro_schemas
+from etl.formats import rows as shared
+from etl.settings import AvroFormat
+
+LONGEST_VALUE = 64 << 20
+"""Bytes of a text or of ``bytes``; MSK and Kinesis take smaller records."""
+
+MOST_ITEMS = 4_000_000
+"""Items of one block of an array or map."""
+
+_LIMITS = {
+    "org.apache.avro.limits.string.maxLength": LONGEST_VALUE,
+    "org.apache.avro.limits.bytes.maxLength": LONGEST_VALUE,
+    "org.apache.avro.limits.collectionItems.maxLength": MOST_ITEMS,
+}
+"""Without them Avro makes room for as many bytes or items as a length says before it looks whether they are there:
+five bytes are enough for two gigabytes, and the end of the executor."""
+
+_MARK_BYTES = 16
+_HEADER_BYTES = {"none": 0, "confluent": 5, "glue": 18}
+_UNFIT = "not one datum of the schema: cut off, or written with another schema"
+
+
+@dataclass(frozen=True)
+class AvroDecoder:
+    """Decodes Avro by Spark's ``from_avro``, in one pass and without Python.
+
+    ``from_avro`` gives the same nulls for a bad datum as for a record of nulls, and does not mind what
+    follows. So datum and schema are set into a record of two: the datum, and 16 bytes behind it that
+    nobody can guess. They are found there only if the datum was read whole and ended where the payload does.
+
+    Parameters
+    ----------
+    schema
+        Columns, as Spark maps the reader's schema.
+    reader
+        The reader's schema, JSON.
+    framing
+        See the module.
+    writers
+        Id to the schema, JSON, that a datum was written with; ``{"": reader}`` without framing.
+    mark
+        The bytes behind the datum.
+    """
+
+    schema: StructType
+    reader: str
+    framing: str
+    writers: Mapping[str, str]
+    mark: bytes = field(default_factory=lambda: secrets.token_bytes(_MARK_BYTES), repr=False)
+
+    def decode(self, rows: DataFrame) -> DataFrame:
+        """Decode as :meth:`etl.decode.Decoder.decode` says."""
+        limited = rows.withColumn("_limits", F.concat_ws("", *map(F.expr, map(_set, _LIMITS.items()))))
+        parsed = limited.withColumn("_parsed", self._parsed())
+        held = parsed.withColumn("_verdict", self._verdict()).withColumn("_record", F.col("_parsed.datum"))
+        return shared.judged(held.drop("_limits", "_parsed"), self.schema, "_record", "_verdict")
+
+    def _parsed(self) -> Column:
+        """``datum`` and ``end``; both null where it cannot be read."""
+        body = F.expr(f"substring(payload, {_HEADER_BYTES[self.framing] + 1})")
+        # Looks at what set the limits, so that they are set before.
+        framed = F.when(F.col("_limits").isNotNull(), F.concat(body, F.lit(bytearray(self.mark))))
+        reader = framed_schema(self.reader)
+        parsed = F.lit(None)
+        for identity, writer in self.writers.items():
+            one = from_avro(framed, framed_schema(writer), {"mode": "PERMISSIVE", "avroSchema": reader})
+            parsed = one if self.framing == "none" else F.when(self._id() == identity, one).otherwise(parsed)
+        return parsed
+
+    def _id(self) -> Column:
+        """Of the writer's schema; null without a header."""
+        payload, header = F.col("payload"), _HEADER_BYTES[self.framing]
+        if self.framing == "confluent":
+            identity = F.conv(F.hex(F.substring(payload, 2, 4)), 16, 10)
+            marked = F.hex(F.substring(payload, 1, 1)) == "00"
+        else:
+            digits = F.lower(F.hex(F.substring(payload, 3, 16)))
+            identity = F.regexp_replace(digits, "(.{8})(.{4})(.{4})(.{4})(.{12})", "$1-$2-$3-$4-$5")
+            marked = F.hex(F.substring(payload, 1, 2)) == "0300"
+        return F.when(marked & (F.length(payload) >= header), identity)
+
+    def _verdict(self) -> Column:
+        payload, end, datum = F.col("payload"), F.col("_parsed.end"), F.col("_parsed.datum")
+        verdict = F.when(payload.isNull(), shared.reason("decode", shared.TOMBSTONE)).when(
+            F.length(payload) == 0, shared.reason("decode", shared.EMPTY)
+        )
+        if self.framing != "none":
+            text = f"no header of {self.framing} framing"
+            if self.framing == "glue":
+                packed = F.hex(F.substring(payload, 1, 2)) == "0305"
+                verdict = verdict.when(packed, shared.reason("decode", "compressed inside Glue's framing"))
+            verdict = verdict.when(self._id().isNull(), shared.reason("decode", text)).when(
+                ~self._id().isin(list(self.writers)),
+                shared.reason("schema", F.concat(F.lit("unknown schema id: "), self._id())),
+            )
+        verdict = verdict.when(end.isNull(), shared.reason("decode", _UNFIT)).when(
+            end != F.lit(bytearray(self.mark)), shared.reason("decode", "bytes behind the datum")
+        )
+        readable = shared.texts(self.schema, datum)
+        if readable is not None:
+            verdict = verdict.when(~readable, shared.reason("decode", "a text in it is not UTF-8"))
+        return verdict
+
+
+def _set(limit: tuple[str, int]) -> str:
+    """Set a limit in whichever JVM this runs; no setting of Spark's reaches executors on every engine."""
+    name, value = limit
+    return f"java_method('java.lang.System', 'setProperty', '{name}', '{value}')"
+
+
+def framed_schema(schema: str) -> str:
+    """A record of the datum and of what stands behind it."""
+    end = {"type": "fixed", "name": "End", "size": _MARK_BYTES}
+    fields = [{"name": "datum", "type": json.loads(schema)}, {"name": "end", "type": end}]
+    return json.dumps({"type": "record", "name": "Framed", "namespace": "millrace", "fields": fields})
+
+
+def decoder(spark: SparkSession, settings: AvroFormat, text: str, path: str) -> AvroDecoder:
+    """Make the decoder, so that every mistake in a schema shows before the first record.
+
+    Parameters
+    ----------
+    spark
+        Its Avro reads the schemas.
+    settings
+        Of the query.
+    text
+        The reader's schema.
+    path
+        Where it came from, for messages.
+
+    Raises
+    ------
+    StartError
+        A schema that is wrong, that Spark has no types for or that a writer's does not fit; or an
+        engine without spark-avro.
+    """
+    reader = json.dumps(avro_schemas.parse(text, path))
+    writers = {"": reader}
+    if settings.framing != "none":
+        if settings.registry is not None and settings.subject is not None:
+            found = avro_schemas.from_registry(settings.registry, settings.subject)
+        else:
+            assert settings.writers is not None, f"{path}: framing without writers"
+            found = avro_schemas.from_folder(settings.writers, settings.framing)
+        writers = {i: json.dumps(avro_schemas.parse(w, f"{path}: writer {i}")) for i, w in found.items()}
+    schema = _columns(spark, reader, path)
+    for identity, writer in writers.items():
+        _compatible(spark, reader, writer, f"{path}: writer {identity}")
+    return AvroDecoder(schema, reader, settings.framing, writers)
+
+
+def _columns(spark: SparkSession, reader: str, path: str) -> StructType:
+    try:
+        parsed = from_avro(F.lit(bytearray()), framed_schema(reader))
+        schema = spark.range(1).select(parsed.alias("parsed")).schema["parsed"].dataType
+    except TypeError as error:
+        raise StartError(
+            f"{path}: this engine has no spark-avro, which the job's jars should hold"
+        ) from error
+    except (Py4JJavaError, AnalysisException) as error:
+        raise StartError(f"{path}: {errors.describe(error)}") from error
+    assert isinstance(schema, StructType)
+    datum = schema["datum"].dataType
+    assert isinstance(datum, StructType)
+    return shared.check_names(datum, path)
+
+
+def _compatible(spark: SparkSession, reader: str, writer: str, where: str) -> None:
+    jvm: Any = spark._jvm
+    avro = jvm.org.apache.avro
+    try:
+        limits = avro.SystemLimitException
+        limits.MAX_ARRAY_VM_LIMIT  # noqa: B018 - an attribute that is not there raises
+    except Py4JError as error:
+        raise StartError(f"{where}: the engine's Avro knows no limits (it is older than 1.11.4)") from error
+    one = avro.Schema.Parser().parse(reader)
+    try:
+        other = avro.Schema.Parser().parse(writer)
+    except Py4JJavaError as error:
+        raise StartError(f"{where}: {errors.describe(error)}") from error
+    result = avro.SchemaCompatibility.checkReaderWriterCompatibility(one, other)
+    if result.getType().toString() != "COMPATIBLE":
+        found = result.getResult().getIncompatibilities()
+        reasons = "; ".join(f"{i.getLocation()}: {i.getMessage()}" for i in found)
+        raise StartError(f"{where}: its data cannot be read with this schema: {reasons}")

@@ -1,0 +1,153 @@
+"""Schemas of Avro: the reader's, and the writers' by their ids, from files beside the code or a registry."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from etl.errors import StartError
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+_ANSWER_SECONDS = 10
+
+
+def parse(text: str, where: str) -> Any:
+    """Read a schema's JSON.
+
+    Raises
+    ------
+    StartError
+        Not JSON, no record, or an array whose items take no bytes: a few bytes could then stand for
+        billions of them.
+    """
+    try:
+        schema = json.loads(text)
+    except ValueError as error:
+        raise StartError(f"{where}: not JSON: {error}") from error
+    if not isinstance(schema, dict) or schema.get("type") != "record" or not schema.get("fields"):
+        raise StartError(f"{where}: the schema of a payload is a record with fields")
+    named: dict[str, Any] = {}
+    for kind in _kinds(schema):
+        if isinstance(kind, dict) and "name" in kind:
+            named[kind["name"]] = kind
+    for kind in _kinds(schema):
+        if isinstance(kind, dict) and kind.get("type") == "array" and _is_nothing(kind["items"], named):
+            raise StartError(f"{where}: an array whose items take no bytes")
+    return schema
+
+
+def _kinds(kind: Any) -> Iterator[Any]:
+    """A schema and all that it is made of."""
+    yield kind
+    if isinstance(kind, list):
+        for each in kind:
+            yield from _kinds(each)
+    elif isinstance(kind, dict):
+        for each in (kind.get("type"), kind.get("items"), kind.get("values")):
+            if isinstance(each, dict | list):
+                yield from _kinds(each)
+        for field in kind.get("fields", ()):
+            yield from _kinds(field.get("type"))
+
+
+def _is_nothing(kind: Any, named: Mapping[str, Any]) -> bool:
+    if isinstance(kind, str) and kind not in _PRIMITIVES:
+        kind = named.get(kind.rpartition(".")[2], kind)
+    if isinstance(kind, dict):
+        if kind.get("type") == "record":
+            return all(_is_nothing(f["type"], named) for f in kind["fields"])
+        return kind.get("type") == "null" or (kind.get("type") == "fixed" and kind.get("size") == 0)
+    return bool(kind == "null")
+
+
+def from_folder(path: str, framing: str) -> dict[str, str]:
+    """Read the writers' schemas beside the code: ``17.avsc``, or ``UUID.avsc`` for Glue's registry.
+
+    Parameters
+    ----------
+    path
+        Folder below ``pipelines/``.
+    framing
+        Whose ids they are.
+
+    Raises
+    ------
+    StartError
+        No such folder, no schema in it, or a name that is no id.
+    """
+    package, *rest = PurePosixPath(path).parts
+    if ".." in rest or not rest:
+        raise StartError(f"writers {path}: a folder below pipelines/")
+    folder = importlib.resources.files(package).joinpath("/".join(rest))
+    if not folder.is_dir():
+        raise StartError(f"writers {path}: no such folder in the archive")
+    found: dict[str, str] = {}
+    for file in folder.iterdir():
+        stem, _, suffix = file.name.rpartition(".")
+        if suffix != "avsc":
+            continue
+        fits = _UUID.fullmatch(stem) if framing == "glue" else stem.isdecimal() and int(stem) < 1 << 32
+        if not fits:
+            wanted = "a UUID in lower case" if framing == "glue" else "a number"
+            raise StartError(f"writers {path}: {file.name}: the name is the schema's id, {wanted}")
+        found[stem if framing == "glue" else str(int(stem))] = file.read_text(encoding="utf-8")
+    if not found:
+        raise StartError(f"writers {path}: no .avsc file in it")
+    return found
+
+
+def from_registry(url: str, subject: str) -> dict[str, str]:
+    """Read all versions of a subject from a registry that answers like Confluent's.
+
+    Parameters
+    ----------
+    url
+        Of the registry, such as ``https://registry.company.example:8081``.
+    subject
+        Such as ``orders-value``.
+
+    Returns
+    -------
+    dict
+        Id to schema, of the versions that were there at start.
+
+    Raises
+    ------
+    StartError
+        It does not answer, has no such subject, or a schema that is not Avro.
+    """
+    base = f"{url.rstrip('/')}/subjects/{urllib.parse.quote(subject, safe='')}/versions"
+    found: dict[str, str] = {}
+    for version in _get(base):
+        answer = _get(f"{base}/{version}")
+        try:
+            if answer.get("schemaType", "AVRO") != "AVRO":
+                raise StartError(f"registry {url}: subject {subject} holds {answer['schemaType']}, not AVRO")
+            found[str(int(answer["id"]))] = str(answer["schema"])
+        except (AttributeError, KeyError, ValueError) as error:
+            raise StartError(f"registry {url}: an answer without id and schema: {error}") from error
+    if not found:
+        raise StartError(f"registry {url}: subject {subject} has no version")
+    return found
+
+
+def _get(url: str) -> Any:
+    if not url.startswith(("http://", "https://")):
+        raise StartError(f"registry {url}: an address that begins with http:// or https://")
+    request = urllib.request.Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json"})  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310 - checked above
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            raise StartError(f"registry {url}: {error.code} {error.reason}") from error
+    except (OSError, ValueError) as error:
+        raise StartError(f"registry {url}: {error}") from error

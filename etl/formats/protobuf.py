@@ -1,0 +1,267 @@
+"""Protobuf: one message in each payload, read with a descriptor file.
+
+A field that is absent is null where the language can tell (proto2, ``optional``, ``oneof``, messages), and has
+its type's zero value where it cannot (plain proto3). Enums become their names, or the number where none is
+known; unsigned numbers the next larger type; ``google.protobuf.Timestamp`` a timestamp. Fields that the
+descriptor does not name are ignored; of one given twice the last counts, and messages are merged. An empty payload
+is a message with nothing set.
+
+A dead letter has the stage
+
+``decode``
+    A null payload, bytes that are no message, a message that is cut off, a text that is not UTF-8.
+``schema``
+    A field of another type than the descriptor's, a time out of range, no value for a ``required`` field.
+
+Only Python can do this without a jar that is not published for every engine, so it is an Arrow function.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from etl.clock import UTC
+from etl.formats import arrow, descriptors, wire
+from etl.formats.descriptors import ENUM, MESSAGE, STRING, Field, Message
+from etl.formats.rows import TOMBSTONE
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = -62_135_596_800, 253_402_300_799
+"""Seconds of the years 1 to 9999, which ``google.protobuf.Timestamp`` may hold."""
+
+_WIRE = {
+    1: wire.FIXED64,
+    2: wire.FIXED32,
+    6: wire.FIXED64,
+    7: wire.FIXED32,
+    15: wire.FIXED32,
+    16: wire.FIXED64,
+}
+_WIRE |= dict.fromkeys((STRING, MESSAGE, 12), wire.LENGTH)
+_PACKED = struct.Struct
+
+
+class SchemaError(ValueError):
+    """A message whose fields are not those of the descriptor."""
+
+
+Read = Callable[[Any], Any]
+"""From a raw value of the wire to Python's."""
+
+
+def _scalar(one: Field) -> tuple[Read, Any]:
+    """How a value is read, and which an absent field without presence has."""
+    fixed: dict[int, str] = {1: "<d", 2: "<f", 6: "<Q", 7: "<I", 15: "<i", 16: "<q"}
+    if one.kind in fixed:
+        unpack = _PACKED(fixed[one.kind]).unpack
+        if one.kind == 6:
+            return lambda raw: Decimal(unpack(raw)[0]), Decimal(0)
+        return lambda raw: unpack(raw)[0], 0.0 if one.kind in (1, 2) else 0
+    if one.kind == STRING:
+        return _text, ""
+    if one.kind == ENUM:
+        names = one.names or {}
+        return lambda raw: names.get(number := wire.signed(raw, 32), str(number)), names.get(0, "0")
+    readers: dict[int, tuple[Read, Any]] = {
+        3: (lambda raw: wire.signed(raw, 64), 0),
+        4: (Decimal, Decimal(0)),
+        5: (lambda raw: wire.signed(raw, 32), 0),
+        8: (bool, False),
+        12: (bytes, b""),
+        13: (lambda raw: raw & 0xFFFFFFFF, 0),
+        17: (lambda raw: wire.signed(wire.zigzag(raw & 0xFFFFFFFF), 32), 0),
+        18: (lambda raw: wire.signed(wire.zigzag(raw), 64), 0),
+    }
+    return readers[one.kind]
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise wire.WireError("a text in it is not UTF-8") from error
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """Where a field's values go."""
+
+    name: str
+    place: int
+    kind: int
+    read: Read
+    repeated: bool
+    message: bool
+
+
+def reader(message: Message) -> Callable[[bytes], dict[str, Any]]:
+    """Make the function that reads a message.
+
+    Parameters
+    ----------
+    message
+        As the descriptor has it.
+
+    Returns
+    -------
+    Callable
+        From bytes to values by column; raises :class:`etl.formats.wire.WireError` and :class:`SchemaError`.
+    """
+    slots: dict[int, _Slot] = {}
+    absent: dict[str, Any] = {}
+    for place, one in enumerate(message.fields):
+        read, zero = (lambda raw: raw, None) if one.message is not None else _scalar(one)
+        kind = _WIRE.get(one.kind, wire.VARINT)
+        slots[one.number] = _Slot(one.name, place, kind, read, one.repeated, one.message is not None)
+        absent[one.name] = None if one.presence or one.repeated else zero
+    inner = {
+        f.name: (_moment if f.message.is_timestamp else reader(f.message))
+        for f in message.fields
+        if f.message
+    }
+    lists = [f.name for f in message.fields if f.repeated]
+    maps = {f.name: f for f in message.fields if f.is_map}
+    required = [f.name for f in message.fields if f.required]
+
+    def read_message(data: bytes) -> dict[str, Any]:
+        values = absent.copy()
+        for name in lists:
+            values[name] = []
+        for number, kind, raw in wire.fields(data):
+            slot = slots.get(number)
+            if slot is None:
+                continue
+            if kind != slot.kind:
+                if not (slot.repeated and kind == wire.LENGTH and not slot.message):
+                    raise SchemaError(f"wrong type: {slot.name}")
+                values[slot.name] += map(slot.read, _unpacked(slot, raw))
+            elif slot.repeated:
+                values[slot.name].append(slot.read(raw))
+            elif slot.message and values[slot.name] is not None:
+                values[slot.name] += raw  # of a message in several parts
+            else:
+                values[slot.name] = slot.read(raw)
+        for name, read_inner in inner.items():
+            value = values[name]
+            if isinstance(value, list):
+                values[name] = [read_inner(each) for each in value]
+            elif value is not None:
+                values[name] = read_inner(value)
+        for name in maps:
+            values[name] = {each["key"]: each["value"] for each in values[name]}
+        missing = [name for name in required if values[name] is None]
+        if missing:
+            raise SchemaError(f"no value for a required field: {', '.join(missing)}")
+        return values
+
+    return read_message
+
+
+def _unpacked(slot: _Slot, raw: Any) -> list[Any]:
+    """Values of a packed repeated field."""
+    if slot.kind == wire.LENGTH:
+        raise SchemaError(f"wrong type: {slot.name}")
+    values: list[Any] = []
+    at = 0
+    if slot.kind == wire.VARINT:
+        while at < len(raw):
+            value, at = wire.varint(raw, at)
+            values.append(value)
+        return values
+    size = 8 if slot.kind == wire.FIXED64 else 4
+    if len(raw) % size:
+        raise wire.WireError(f"cut off inside {slot.name}")
+    return [raw[i : i + size] for i in range(0, len(raw), size)]
+
+
+def _moment(data: bytes) -> datetime:
+    seconds = nanos = 0
+    for number, kind, raw in wire.fields(data):
+        if number in (1, 2) and (kind != wire.VARINT or isinstance(raw, bytes)):
+            raise SchemaError("wrong type: a timestamp")
+        if number == 1:
+            seconds = wire.signed(int(raw), 64)
+        elif number == 2:
+            nanos = wire.signed(int(raw), 32)
+    if not (_FIRST <= seconds <= _LAST and 0 <= nanos < 1_000_000_000):
+        raise SchemaError("a timestamp out of range")
+    return _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
+
+
+@dataclass(frozen=True)
+class ProtobufDecoder:
+    """Decodes Protobuf messages in Python.
+
+    Parameters
+    ----------
+    message
+        From the descriptor file.
+    arrow
+        Whether payloads are handed over by Arrow; left out, what this engine can.
+    """
+
+    message: Message
+    arrow: bool = field(default_factory=arrow.available)
+
+    @property
+    def schema(self) -> StructType:
+        """Columns of the message's fields."""
+        return self.message.struct
+
+    def decode(self, rows: DataFrame) -> DataFrame:
+        """Decode as :meth:`etl.decode.Decoder.decode` says."""
+        return arrow.decode(rows, self.schema, _Each(self.message), by_arrow=self.arrow)
+
+
+@dataclass(frozen=True)
+class _Each:
+    """Makes the function of one payload where it runs: it travels as the message's description."""
+
+    message: Message
+
+    def __call__(self) -> arrow.Decode:
+        read = reader(self.message)
+
+        def decode(payload: bytes | None) -> arrow.Decoded:
+            if payload is None:
+                return None, "decode", TOMBSTONE
+            try:
+                return read(payload), None, None
+            except wire.WireError as error:
+                return None, "decode", str(error)
+            except SchemaError as error:
+                return None, "schema", str(error)
+
+        return decode
+
+
+def decoder(data: bytes, message: str, path: str) -> ProtobufDecoder:
+    """Make the decoder.
+
+    Parameters
+    ----------
+    data
+        The descriptor file.
+    message
+        Full name of the message.
+    path
+        Of the file, for messages.
+
+    Raises
+    ------
+    StartError
+        As :func:`etl.formats.descriptors.read`, and names that a table cannot have.
+    """
+    from etl.formats.rows import check_names
+
+    found = descriptors.read(data, message, path)
+    check_names(found.struct, path)
+    return ProtobufDecoder(found)

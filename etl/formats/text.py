@@ -1,0 +1,49 @@
+"""Text: a payload is the value of the one field that its schema has.
+
+A dead letter of the stage ``decode`` is a null payload and bytes that are not UTF-8. An empty
+payload is an empty text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql.types import StringType, StructType
+
+from etl.errors import StartError
+from etl.formats import rows as shared
+
+
+@dataclass(frozen=True)
+class TextDecoder:
+    """Decodes UTF-8 into one column.
+
+    Parameters
+    ----------
+    schema
+        One ``STRING`` field.
+
+    Raises
+    ------
+    StartError
+        The schema is another.
+    """
+
+    schema: StructType
+
+    def __post_init__(self) -> None:
+        if [type(f.dataType) for f in self.schema.fields] != [StringType]:
+            raise StartError(f"format text: one STRING field, not {self.schema.simpleString()}")
+
+    def decode(self, rows: DataFrame) -> DataFrame:
+        """Decode as :meth:`etl.decode.Decoder.decode` says."""
+        payload = F.col("payload")
+        [field] = self.schema.fields
+        verdict = F.when(payload.isNull(), shared.reason("decode", shared.TOMBSTONE)).when(
+            ~shared.valid_text(payload), shared.reason("decode", shared.NOT_UTF8)
+        )
+        record = F.struct(payload.cast("string").alias(field.name))
+        held = rows.withColumns({"_record": record, "_verdict": verdict})
+        return shared.judged(held, self.schema, "_record", "_verdict")

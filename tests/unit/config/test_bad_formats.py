@@ -1,0 +1,193 @@
+"""Mistakes in a payload's format, one problem each; `#!` marks the line that the problem must name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from etl.formats import descriptors as of_core
+from millrace.config import ConfigurationError, descriptors, load
+from tests import protobuf
+from tests.unit.config.conftest import GOOD
+
+LAND = "jobs.clicks.queries.land-clicks"
+SCHEMA = "        table: clicks_landed\n        schema: pipelines/shop/schemas/click.ddl\n"
+TABLE = "        table: clicks_landed\n"
+FOLDER = "pipelines/shop/schemas"
+AVRO = "{kind: avro, framing: confluent, writers: pipelines/shop/schemas/%s}"
+
+DESCRIPTOR = protobuf.descriptor_set(
+    protobuf.file(
+        "order.proto",
+        "shop",
+        [protobuf.message("Order", [protobuf.Declared("n", 1, protobuf.INT64)])],
+    )
+)
+
+
+def _with(schema: str, form: str) -> str:
+    return f"{TABLE}        schema: {FOLDER}/{schema}\n        format: {form}\n"
+
+
+def files(root: Path) -> None:
+    """Add the schema files that the rows name."""
+    folder = root / FOLDER
+    (folder / "nested.ddl").write_text("page STRING, tags ARRAY<STRING>\n")
+    (folder / "two.ddl").write_text("page STRING, time TIMESTAMP\n")
+    (folder / "click.avsc").write_text(
+        '{"type":"record","name":"Click","fields":[{"name":"page","type":"string"}]}'
+    )
+    (folder / "broken.avsc").write_text('{"type":"record"')
+    (folder / "enum.avsc").write_text('{"type":"enum","name":"E","symbols":["A"]}')
+    (folder / "order.desc").write_bytes(DESCRIPTOR)
+    (folder / "broken.desc").write_bytes(b"\x0a\xff")
+    (folder / "empty").mkdir()
+    (folder / "named").mkdir()
+    (folder / "named" / "click.avsc").write_text((folder / "click.avsc").read_text())
+
+
+ROWS = {
+    "an unknown format": (
+        SCHEMA, _with("click.ddl", "xml #!"), f"{LAND}.format.kind", "xml", "json or text or csv or avro or protobuf",
+        None,
+    ),
+    "an option that a format has not": (
+        SCHEMA, _with("click.ddl", "{kind: csv, separator: x} #!"), f"{LAND}.format.separator", "unknown, x",
+        "delimiter", None,
+    ),
+    "a delimiter of two characters": (
+        SCHEMA, _with("click.ddl", '{kind: csv, delimiter: "||"} #!'), f"{LAND}.format.delimiter", "||",
+        "one character", None,
+    ),
+    "a schema of another format": (
+        SCHEMA, _with("click.ddl #!", "avro"), f"{LAND}.schema", f"{FOLDER}/click.ddl",
+        "an .avsc file below pipelines/, which travels with the job for format avro", None,
+    ),
+    "nested columns in CSV": (
+        SCHEMA, _with("nested.ddl #!", "csv"), f"{LAND}.schema", f"{FOLDER}/nested.ddl", "CSV has no ARRAY", None,
+    ),
+    "two fields of text": (
+        SCHEMA, _with("two.ddl #!", "text"), f"{LAND}.schema", f"{FOLDER}/two.ddl", "one STRING field", None,
+    ),
+    "an Avro schema that is no JSON": (
+        SCHEMA, _with("broken.avsc #!", "avro"), f"{LAND}.schema", f"{FOLDER}/broken.avsc", "not JSON", None,
+    ),
+    "an Avro schema that is no record": (
+        SCHEMA, _with("enum.avsc #!", "avro"), f"{LAND}.schema", f"{FOLDER}/enum.avsc", "not a record", None,
+    ),
+    "framing without schemas": (
+        SCHEMA, _with("click.avsc", "{kind: avro, framing: confluent} #!"), f"{LAND}.format.writers", "(missing)",
+        "either writers or registry", None,
+    ),
+    "writers without framing": (
+        SCHEMA, _with("click.avsc", "{kind: avro, writers: pipelines/shop/schemas/named} #!"),
+        f"{LAND}.format.writers", "pipelines/shop/schemas/named", "only with framing", None,
+    ),
+    "a registry without a subject": (
+        SCHEMA, _with("click.avsc", "{kind: avro, framing: confluent, registry: 'https://registry.example'} #!"),
+        f"{LAND}.format.subject", "(missing)", "go together", None,
+    ),
+    "a registry without an address": (
+        SCHEMA, _with("click.avsc", "{kind: avro, registry: c.example} #!"),
+        f"{LAND}.format.registry", "c.example", "begins with https://", None,
+    ),
+    "no folder of writers": (
+        SCHEMA, _with("click.avsc", AVRO % "none" + " #!"), f"{LAND}.format.writers", f"{FOLDER}/none",
+        "a folder below pipelines/ that exists", None,
+    ),
+    "no writers in the folder": (
+        SCHEMA, _with("click.avsc", AVRO % "empty" + " #!"), f"{LAND}.format.writers", f"{FOLDER}/empty",
+        "schemas by their ids", None,
+    ),
+    "a writer whose name is no id": (
+        SCHEMA, _with("click.avsc", AVRO % "named" + " #!"), f"{LAND}.format.writers", f"{FOLDER}/named/click.avsc",
+        "a number, such as 17.avsc", None,
+    ),
+    "a registry of Glue by URL": (
+        SCHEMA, _with("click.avsc", "{kind: avro, framing: glue, subject: s, registry: 'https://c.example'} #!"),
+        f"{LAND}.format.registry", "https://c.example", "give its schemas as writers", None,
+    ),
+    "a descriptor that is none": (
+        SCHEMA, _with("broken.desc #!", "{kind: protobuf, message: shop.Order}"), f"{LAND}.schema",
+        f"{FOLDER}/broken.desc", "a file that protoc wrote", None,
+    ),
+    "a message that is not there": (
+        SCHEMA, _with("order.desc", "{kind: protobuf, message: shop.Ordre} #!"), f"{LAND}.format.message",
+        "shop.Ordre", "a message of pipelines/shop/schemas/order.desc: shop.Order", "did you mean shop.Order?",
+    ),
+    "no message": (
+        SCHEMA, _with("order.desc", "protobuf"), f"{LAND}.format.message", "(missing)", "Full name", None,
+    ),
+}  # fmt: skip
+
+
+def write(project: Path, text: str) -> None:
+    files(project)
+    (project / "environments" / "shop.yaml").write_text(text)
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
+def test_one_message_names_file_line_key_value_and_what_is_allowed(row: tuple, project: Path) -> None:
+    old, new, key, value, allowed, hint = row
+    text = GOOD.replace(old, new)
+    write(project, text)
+    with pytest.raises(ConfigurationError) as caught:
+        load("shop", root=project)
+    problem, *others = sorted(caught.value.problems, key=lambda each: each.key != key)
+    # What could not be read counts as left out, and the schema is then another format's.
+    assert [each.key for each in others] == [f"{LAND}.schema"] * (row is ROWS["no message"])
+    assert (problem.key, problem.value) == (key, value)
+    assert allowed in problem.allowed
+    assert hint is None or hint in (problem.hint or "")
+    if "#!" in new:
+        assert problem.line == next(n for n, line in enumerate(text.splitlines(), 1) if "#!" in line)
+
+
+@pytest.mark.parametrize("version", ["4.0", "6.0"])
+def test_avro_needs_the_spark_that_its_jar_is_for(version: str, project: Path) -> None:
+    text = GOOD.replace('version: "5.1"', f'version: "{version}"').replace(
+        SCHEMA, _with("click.avsc", "avro")
+    )
+    write(project, text)
+    with pytest.raises(ConfigurationError) as caught:
+        load("shop", root=project)
+    [problem] = caught.value.problems
+    assert problem.key == f"{LAND}.format.kind"
+    assert f"another format with Glue {version}" in problem.allowed
+
+
+GOOD_FORMATS = {
+    "json": ("click.ddl", "json"),
+    "text": ("click.ddl", "text"),
+    "csv": ("two.ddl", "csv"),
+    "csv with options": ("two.ddl", '{kind: csv, delimiter: ";", quote: "\'", null: NA}'),
+    "avro": ("click.avsc", "avro"),
+    "avro with schemas by id": (
+        "click.avsc",
+        "{kind: avro, framing: confluent, writers: pipelines/shop/ids}",
+    ),
+    "avro with a registry": (
+        "click.avsc",
+        "{kind: avro, framing: confluent, registry: 'https://registry.example:8081', subject: clicks-value}",
+    ),
+    "avro in Glue's framing": ("click.avsc", "{kind: avro, framing: glue, writers: pipelines/shop/uuids}"),
+    "protobuf": ("order.desc", "{kind: protobuf, message: shop.Order}"),
+}
+
+
+@pytest.mark.parametrize("name", GOOD_FORMATS)
+def test_every_format_is_taken(name: str, project: Path) -> None:
+    schema, form = GOOD_FORMATS[name]
+    write(project, GOOD.replace(SCHEMA, _with(schema, form)))
+    avsc = (project / FOLDER / "click.avsc").read_text()
+    for folder, file in (("ids", "17"), ("uuids", "0b5c6d2e-9c1a-4b6e-8d53-0a4a3c2b1d00")):
+        (project / "pipelines" / "shop" / folder).mkdir()
+        (project / "pipelines" / "shop" / folder / f"{file}.avsc").write_text(avsc)
+    query = load("shop", root=project).jobs["clicks"].queries["land-clicks"]
+    assert query.format.kind == name.split()[0]
+
+
+def test_the_check_reads_a_descriptor_as_the_core_does() -> None:
+    assert descriptors.messages(DESCRIPTOR) == ["shop.Order"]
+    assert of_core.read(DESCRIPTOR, "shop.Order", "order.desc").struct.simpleString() == "struct<n:bigint>"
