@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -46,11 +47,14 @@ def decode(rows: DataFrame, schema: StructType, make: Callable[[], Decode], *, b
             StructField("error", StringType()),
         ]
     )
-    if by_arrow and _takes(answer):
-        shape = StructType([*rows.schema.fields, StructField("_answer", answer)])
-        answered = rows.mapInArrow(_columns(make, answer), shape)
-    else:
-        answered = rows.withColumn("_answer", F.udf(_rows(make), answer)("payload"))
+    with warnings.catch_warnings():
+        # PySpark 3.5 compares versions in a way that Python calls old.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        if by_arrow and _takes(answer):
+            shape = StructType([*rows.schema.fields, StructField("_answer", answer)])
+            answered = rows.mapInArrow(_columns(make, answer), shape)
+        else:
+            answered = rows.withColumn("_answer", F.udf(_rows(make), answer)("payload"))
     verdict = F.when(
         F.col("_answer.error").isNotNull(),
         F.struct(F.col("_answer.stage").alias("stage"), F.col("_answer.error").alias("error")),

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.avro.functions import from_avro
@@ -52,6 +52,7 @@ _LIMITS = {
 """Without them Avro makes room for as many bytes or items as a length says before it looks whether they are there:
 five bytes are enough for two gigabytes, and the end of the executor."""
 
+_LIMITING = "org.apache.avro.SystemLimitException"
 _MARK_BYTES = 16
 _HEADER_BYTES = {"none": 0, "confluent": 5, "glue": 18}
 _UNFIT = "not one datum of the schema: cut off, or written with another schema"
@@ -172,6 +173,7 @@ def decoder(spark: SparkSession, settings: AvroFormat, text: str, path: str) -> 
         A schema that is wrong, that Spark has no types for or that a writer's does not fit; or an
         engine without spark-avro.
     """
+    _limited(spark, path)
     reader = json.dumps(avro_schemas.parse(text, path))
     writers = {"": reader}
     if settings.framing != "none":
@@ -185,6 +187,17 @@ def decoder(spark: SparkSession, settings: AvroFormat, text: str, path: str) -> 
     for identity, writer in writers.items():
         _compatible(spark, reader, writer, f"{path}: writer {identity}")
     return AvroDecoder(schema, reader, settings.framing, writers)
+
+
+def _limited(spark: SparkSession, path: str) -> None:
+    """See that the engine's Avro knows limits. They count from the first use of the class, so it is only looked up."""
+    jvm: Any = spark._jvm
+    for name, value in _LIMITS.items():
+        jvm.java.lang.System.setProperty(name, str(value))
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_LIMITING)
+    except Py4JJavaError as error:
+        raise StartError(f"{path}: the engine's Avro knows no limits: it is older than 1.11.4") from error
 
 
 def _columns(spark: SparkSession, reader: str, path: str) -> StructType:
@@ -206,11 +219,6 @@ def _columns(spark: SparkSession, reader: str, path: str) -> StructType:
 def _compatible(spark: SparkSession, reader: str, writer: str, where: str) -> None:
     jvm: Any = spark._jvm
     avro = jvm.org.apache.avro
-    try:
-        limits = avro.SystemLimitException
-        limits.MAX_ARRAY_VM_LIMIT  # noqa: B018 - an attribute that is not there raises
-    except Py4JError as error:
-        raise StartError(f"{where}: the engine's Avro knows no limits (it is older than 1.11.4)") from error
     one = avro.Schema.Parser().parse(reader)
     try:
         other = avro.Schema.Parser().parse(writer)

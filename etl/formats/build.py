@@ -16,7 +16,15 @@ from etl.formats import avro, protobuf
 from etl.formats.delimited import CsvDecoder
 from etl.formats.text import TextDecoder
 from etl.redact import Redacting
-from etl.settings import AvroFormat, CsvFormat, DirectSettings, Format, LandSettings, ProtobufFormat
+from etl.settings import (
+    AvroFormat,
+    CsvFormat,
+    DirectSettings,
+    Format,
+    LandSettings,
+    ProtobufFormat,
+    RouteSettings,
+)
 
 
 def read_schema(spark: SparkSession, path: str) -> str:
@@ -90,7 +98,7 @@ def decoder(spark: SparkSession, settings: Format, path: str) -> Decoder:
     return JsonDecoder(schema) if settings == "json" else TextDecoder(schema)
 
 
-def of_query(spark: SparkSession, query: LandSettings | DirectSettings) -> Decoder:
+def of_query(spark: SparkSession, query: LandSettings | RouteSettings | DirectSettings) -> Decoder:
     """Make the decoder of a query, with whatever else it does to a payload.
 
     Parameters
@@ -98,7 +106,7 @@ def of_query(spark: SparkSession, query: LandSettings | DirectSettings) -> Decod
     spark
         The job's session.
     query
-        Its settings.
+        Its settings, or those of one of its routes.
 
     Raises
     ------

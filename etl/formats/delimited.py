@@ -8,8 +8,9 @@ A dead letter has the stage
 ``schema``
     A value of another type than its column's, or none for a ``NOT NULL`` column.
 
-One line feed (or carriage return and line feed) at the end is no second record. An unquoted column that
-is empty, or is the text for null, is null; ``""`` is an empty text. A quote inside an unquoted value is
+One line feed (or carriage return and line feed) at the end is no second record. A column that
+is the text for null is null, quoted or not, and so is an unquoted one that is empty; with another text for
+null, ``""`` is an empty text. A quote inside an unquoted value is
 a character like others. Numbers, times and flags are what Spark's CSV parser takes for them, among them
 ``NaN``, ``Inf`` and ``-Inf`` in a ``DOUBLE``.
 """

@@ -47,7 +47,8 @@ class GlueJobStack(JobStack):
             role=self.role.without_policy_updates() if isinstance(self.role, JobRole) else self.role,
             script=_published(self, "Script", self.document["entry_script"]),
             extra_jars=[
-                _published(self, f"Jar{number}", url) for number, url in enumerate(self.document["jars"], start=1)
+                _published(self, f"Jar{number}", url)
+                for number, url in enumerate(self.document["jars"], start=1)
             ]
             or None,
             extra_python_files=[_published(self, "PythonFiles", self.document["archive"])],

@@ -48,7 +48,9 @@ def check_format(path: Path, query: StreamQuery, job: Job, root: FilePath) -> It
     if schema.suffix != suffix or not schema.is_relative_to(pipelines):
         of = f" for format {kind}"
         if "format" not in query.model_fields_set:
-            others = [f"{name}: {s}" for name, s in SCHEMA_SUFFIX.items() if s == schema.suffix and s != suffix]
+            others = [
+                f"{name}: {s}" for name, s in SCHEMA_SUFFIX.items() if s == schema.suffix and s != suffix
+            ]
             of = f"; with format {others[0]}" if others else ""
         a = "an" if suffix == ".avsc" else "a"
         yield Finding(

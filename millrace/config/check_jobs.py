@@ -206,9 +206,7 @@ def _not_existing(path: Path, query: Query, environment: Environment) -> Iterato
             yield Finding((*path, *key), table, allowed)
 
 
-def _reads(
-    path: Path, query: StreamQuery, job: Job, streams: list[str], root: FilePath
-) -> Iterator[Finding]:
+def _reads(path: Path, query: StreamQuery, job: Job, streams: list[str], root: FilePath) -> Iterator[Finding]:
     if query.source not in streams:
         yield Finding(
             (*path, "source"),

@@ -18,7 +18,7 @@ from millrace.config.base import (
     SubnetId,
     VpcId,
 )
-from millrace.config.units import Duration
+from millrace.config.units import Duration, Size
 
 Bucket = Literal["lake", "checkpoints", "event-logs", "dead-letters", "access-logs"]
 Disposable = Literal["lake", "checkpoints", "event-logs", "dead-letters", "access-logs", "database", "logs"]
@@ -58,6 +58,28 @@ class Keys(Model):
     kafka: KeyArn | None = Field(default=None, description="MSK clusters of this environment.")
 
 
+class Upkeep(Model):
+    """What jobs do to the tables that they write, beside their streams: hourly expiry, and compaction each day."""
+
+    file_size: Size = Field(
+        default="512MiB",  # type: ignore[assignment]  # pydantic parses the default (validate_default)
+        ge=8 * 1024**2,
+        le=4 * 1024**3,
+        description="Small files are made into files of this size.",
+    )
+    snapshots: Duration = Field(
+        default=timedelta(days=1),
+        ge=timedelta(hours=1),
+        le=timedelta(days=365),
+        description="Past states of a table older than this go, but none that a derive query has yet to read.",
+    )
+    orphans: Duration = Field(
+        default=timedelta(days=7),
+        ge=timedelta(days=1),
+        description="Files older than this that no state of their table names go; never less than a write takes.",
+    )
+
+
 class Storage(Model):
     """Buckets, keys and the catalog's database."""
 
@@ -72,6 +94,10 @@ class Storage(Model):
         default=None,
         description="Dead letters older than this go, in whole days and not before their stream forgets them; "
         "left out, none.",
+    )
+    upkeep: Upkeep | None = Field(
+        default=Upkeep(),
+        description="Keeps tables quick and small; `null` where the catalog's own service does it.",
     )
     event_log_retention: Duration = Field(
         default=timedelta(days=30), description="Spark event logs older than this go, in whole days."

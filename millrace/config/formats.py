@@ -29,7 +29,7 @@ class CsvFormat(Model):
     kind: Literal["csv"]
     delimiter: _OneCharacter = ","
     quote: _OneCharacter = '"'
-    null: str = Field(default="", description="The text, without quotes, that stands for null.")
+    null: str = Field(default="", description="The text that stands for null; an empty column does too.")
 
 
 class AvroFormat(Model):

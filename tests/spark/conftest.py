@@ -31,6 +31,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(warehouse: Path) -> Iterator[SparkSession]:
     jars = [*(JARS / "sandbox").glob("iceberg-spark-runtime-*.jar"), *(JARS / "kafka-client").glob("*.jar")]
+    jars += (JARS / "avro").glob("*.jar")
     assert jars, "no JVM jars: `make setup` brings them"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (

@@ -1,0 +1,111 @@
+"""Protobuf messages become values or one clear reason, whatever the bytes."""
+
+from __future__ import annotations
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from etl.errors import StartError
+from etl.formats import descriptors
+from etl.formats.protobuf import SchemaError, reader
+from etl.formats.wire import WireError
+from tests import orders
+from tests import protobuf as pb
+
+ORDER = descriptors.read(orders.DESCRIPTOR, orders.NAME, "order.desc")
+read = reader(ORDER)
+read_old = reader(descriptors.read(orders.DESCRIPTOR, "old.Old", "order.desc"))
+
+
+def test_columns_are_those_of_the_message() -> None:
+    assert ORDER.struct.simpleString() == f"struct<{orders.DDL.replace(' ', ':').replace(',:', ',')}>"
+
+
+def test_every_kind_of_field_is_read() -> None:
+    assert read(orders.FULL) == orders.VALUES
+
+
+def test_an_empty_payload_is_a_message_with_nothing_set() -> None:
+    assert read(b"") == orders.NOTHING
+
+
+TAKEN = {
+    "the last of two": (pb.number(1, 1) + pb.number(1, 2), {"id": 2}),
+    "unpacked numbers": (pb.number(9, 3) + pb.number(9, 4), {"sizes": [-2, 2]}),
+    "an unknown field": (pb.block(99, "x") + pb.number(1, 2), {"id": 2}),
+    "an unknown group": (pb.varint(99 << 3 | 3) + pb.number(1, 9) + pb.varint(99 << 3 | 4), {"id": 0}),
+    "an enum of no name": (pb.number(7, 5), {"state": "5"}),
+    "a negative enum": (pb.number(7, -1), {"state": "LOST"}),
+    "a message in two parts": (
+        pb.block(8, pb.block(1, "Kim")) + pb.block(8, pb.number(2, 3)),
+        {"customer": {"name": "Kim", "age": 3}},
+    ),
+    "a number in more bytes than it needs": (b"\x08\x81\x80\x00", {"id": 1}),
+    "an entry without its value": (pb.block(11, pb.block(1, "oak")), {"stock": {"oak": 0}}),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_the_language_allows_is_taken(name: str) -> None:
+    payload, values = TAKEN[name]
+    assert read(payload) == orders.NOTHING | values
+
+
+BAD = {
+    "cut off in a tag": (b"\x80", WireError, "cut off inside a number"),
+    "cut off in a text": (b"\x12\x05abc", WireError, "cut off inside field 2"),
+    "a huge length": (b"\x12\xff\xff\xff\xff\x0f", WireError, "cut off inside field 2"),
+    "field 0": (b"\x00\x01", WireError, "a field of number 0"),
+    "wire type 7": (b"\x0f", WireError, "wire type 7"),
+    "a number of eleven bytes": (b"\x08" + b"\xff" * 10 + b"\x01", WireError, "more than ten bytes"),
+    "the end of no group": (b"\x0c", WireError, "wire type 4"),
+    "a group without its end": (b"\x9b\x06", WireError, "cut off inside a group"),
+    "a text that is not UTF-8": (b"\x12\x01\xff", WireError, "not UTF-8"),
+    "text in place of a number": (pb.block(1, "x"), SchemaError, "wrong type: id"),
+    "a number in place of text": (pb.number(2, 1), SchemaError, "wrong type: title"),
+    "a number in place of a message": (pb.number(8, 1), SchemaError, "wrong type: customer"),
+    "garbage in a message": (pb.block(8, b"\xff"), WireError, "cut off"),
+    "a packed number cut off": (pb.block(9, b"\x80"), WireError, "cut off"),
+    "the year 10000": (pb.block(12, pb.number(1, 253_402_300_800)), SchemaError, "out of range"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_no_such_message_has_one_reason(name: str) -> None:
+    payload, kind, text = BAD[name]
+    with pytest.raises(kind, match=text):
+        read(payload)
+
+
+def test_a_required_field_must_be_there() -> None:
+    assert read_old(pb.number(1, 3)) == {"n": 3, "text": None}
+    with pytest.raises(SchemaError, match="no value for a required field: n"):
+        read_old(pb.block(2, "x"))
+
+
+@hypothesis.given(
+    st.binary(max_size=60) | st.builds(lambda at: orders.FULL[:at], st.integers(0, len(orders.FULL)))
+)
+def test_any_bytes_are_read_or_refused(payload: bytes) -> None:
+    try:
+        values = read(payload)
+    except (WireError, SchemaError):
+        return
+    assert values.keys() == orders.VALUES.keys()
+
+
+REFUSED = {
+    "no such message": (orders.DESCRIPTOR, "shop.Ordre", "no message shop.Ordre; it has .*shop.Order"),
+    "a message that holds itself": (orders.DESCRIPTOR, "shop.Node", "shop.Node holds itself"),
+    "an import that is missing": (pb.descriptor_set(orders.FILES[1]), orders.NAME, "--include_imports"),
+    "no descriptor file": (b"syntax = proto3", orders.NAME, "not a descriptor file"),
+    "an enum": (orders.DESCRIPTOR, "shop.State", "no message shop.State"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_descriptor_that_does_not_fit_is_refused(name: str) -> None:
+    data, message, text = REFUSED[name]
+    with pytest.raises(StartError, match=f"^order.desc: .*{text}"):
+        descriptors.read(data, message, "order.desc")
