@@ -19,6 +19,7 @@ from etl.clock import UTC
 from etl.enrich import ReferenceTable
 from etl.envelope import CARRIED
 from etl.errors import StartError
+from etl.route import along
 from etl.settings import DeriveSettings
 from etl.sinks.iceberg import EVERYTHING, Bound, IcebergSink, with_first_that_holds
 from etl.tables import Table
@@ -65,20 +66,29 @@ def good_records(landing: DataFrame) -> DataFrame:
     return landing.where("_error IS NULL").drop(*DEAD_LETTER)
 
 
-def read(spark: SparkSession, table: Table) -> DataFrame:
+def read(spark: SparkSession, table: Table, most: int | None = ROWS_PER_BATCH) -> DataFrame:
     """Open a landing table as a stream of its good records.
 
     A batch is a fixed range of the table's snapshots: a replay holds the same
     records. Compaction and deletes (upkeep, redaction) make no records.
+
+    Parameters
+    ----------
+    spark
+        With the table's catalog.
+    table
+        Its name.
+    most
+        Rows in a batch, by whole files; None for all that there are.
     """
-    rows = (
+    reader = (
         spark.readStream.format("iceberg")
         .option("streaming-skip-overwrite-snapshots", "true")
         .option("streaming-skip-delete-snapshots", "true")
-        .option("streaming-max-rows-per-micro-batch", str(ROWS_PER_BATCH))
-        .table(str(table))
     )
-    return good_records(rows)
+    if most is not None:
+        reader = reader.option("streaming-max-rows-per-micro-batch", str(most))
+    return good_records(reader.table(str(table)))
 
 
 @dataclass(frozen=True)
@@ -116,9 +126,10 @@ class Composition:
             raise StartError(f"transform {self.name}: _written_at is a column of the sink's own")
         return out.withColumn("_written_at", F.current_timestamp())
 
-    def schema(self, spark: SparkSession, landing: Table) -> StructType:
+    def schema(self, spark: SparkSession, landing: Table, route: str | None = None) -> StructType:
         """Columns of the sink; finds mistakes in the transform before the stream starts."""
-        return self(good_records(spark.table(str(landing)).limit(0))).schema
+        rows = good_records(spark.table(str(landing)).limit(0))
+        return self(along(rows, route, str(landing))).schema
 
 
 def snapshot_bound(landing: Any, start: Any) -> datetime | None:

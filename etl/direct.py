@@ -21,9 +21,9 @@ from etl.accounts import DirectAccounts, Observed, Reporter
 from etl.checkpoint import Checkpoint
 from etl.decode import Decoder
 from etl.derive import DEAD_LETTER, Composition
-from etl.land import kafka_bound
 from etl.settings import DirectSettings, KafkaSource
 from etl.sinks.iceberg import Bound, IcebergSink
+from etl.sources.bounds import kafka_bound
 from etl.sources.kafka import by_shard
 
 _QUERY, _RANGE = "millrace.query", "millrace.offsets"

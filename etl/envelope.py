@@ -17,7 +17,7 @@ payload        binary                            the record's bytes
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 
 IDENTITY = ("_source", "_id")
@@ -35,7 +35,7 @@ POSITION_DIGITS = 20
 HEADERS = "array<struct<key:string,value:binary>>"
 
 
-def from_kafka(records: DataFrame, source: str, *, several: bool = False) -> DataFrame:
+def from_kafka(records: DataFrame, source: str | Column, *, several: bool = False) -> DataFrame:
     """Put Kafka records into the envelope.
 
     Parameters
@@ -43,7 +43,7 @@ def from_kafka(records: DataFrame, source: str, *, several: bool = False) -> Dat
     records
         Columns of Spark's Kafka source, with ``headers`` where it was read with ``includeHeaders``.
     source
-        The stream's logical name.
+        The stream's logical name, or what says it of a record's ``topic``.
     several
         Whether the stream has several topics, so that a partition's number is not enough.
     """
@@ -51,7 +51,7 @@ def from_kafka(records: DataFrame, source: str, *, several: bool = False) -> Dat
     headers = F.col("headers") if "headers" in records.columns else F.lit(None)
     return records.select(
         F.concat_ws("/", "topic", partition, offset).alias("_id"),
-        F.lit(source).alias("_source"),
+        (source if isinstance(source, Column) else F.lit(source)).alias("_source"),
         (F.concat_ws("/", "topic", partition) if several else partition).alias("_shard"),
         F.lpad(offset, POSITION_DIGITS, "0").alias("_position"),
         F.col("key").alias("_key"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -22,15 +21,14 @@ from pyspark.sql.types import (
 from etl import accounts, envelope
 from etl.accounts import LandAccounts, Observed, Reporter
 from etl.checkpoint import Checkpoint
-from etl.clock import UTC
 from etl.decode import Decoder, nullable
-from etl.envelope import POSITION_DIGITS
 from etl.errors import LossError
-from etl.settings import KafkaSource, KinesisSource, LandSettings
+from etl.settings import KafkaSource, KinesisSource, LandSettings, RoutedSettings
 from etl.sinks.iceberg import Appended, Bound, IcebergSink, with_first_that_holds
-from etl.sources.kafka import by_shard
+from etl.sources.bounds import kafka_bound
 from etl.sources.kinesis_guard import KinesisGuard, Records
 from etl.sources.kinesis_tails import AGGREGATE
+from etl.sources.legs import Legs
 
 MOST_READS = 3
 """How often a Kinesis batch is read in a row, when each time a part of it had to be read again."""
@@ -77,32 +75,6 @@ def table_schema(headers: StructField, schema: StructType) -> StructType:
     )
 
 
-def kafka_bound(source: KafkaSource, start: Any, end: Any) -> Bound:
-    """Rows of a table that a Kafka batch can hold again: at or after the batch's first offsets.
-
-    A Kafka batch is a fixed range of offsets, so this holds without a check. A
-    partition that only the end names is new, and looked at from its beginning. Every
-    condition is one that Iceberg can answer from a file's metadata.
-
-    Parameters
-    ----------
-    source
-        What is read.
-    start, end
-        Spark's Kafka offsets, ``{topic: {partition: offset}}``; None where unknown.
-    """
-    mine = F.col("_source") == source.name
-    first, last = by_shard(source, start), by_shard(source, end)
-    if first is None or last is None:
-        return Bound(mine)
-    offsets = dict.fromkeys(last, 0) | first
-    later = [
-        (F.col("_shard") == shard) & (F.col("_position") >= str(offset).zfill(POSITION_DIGITS))
-        for shard, offset in sorted(offsets.items())
-    ]
-    return Bound(mine & reduce(lambda a, b: a | b, later)) if later else Bound(mine)
-
-
 def _moment(moment: datetime) -> Column:
     """One moment for all rows, in a form that does not become a part of Spark's generated code.
 
@@ -137,17 +109,17 @@ class Lander:
     Attributes
     ----------
     guard
-        Of a Kinesis query; None for Kafka, whose batches are fixed ranges.
+        Of a query on Kinesis or on several sources; None for one on Kafka, whose batches are fixed ranges.
     splits_aggregates
         Whether the connector may end a batch inside an aggregate of Kinesis' producer library.
     """
 
-    settings: LandSettings
+    settings: LandSettings | RoutedSettings
     decoder: Decoder
     sink: IcebergSink
     checkpoint: Checkpoint
     report: Reporter
-    guard: KinesisGuard | None = None
+    guard: KinesisGuard | Legs | None = None
     splits_aggregates: bool = False
     _blind: bool = False
 
@@ -170,19 +142,18 @@ class Lander:
         if self.guard and self.guard.blind and not self._blind:
             self._blind = True
             self.report.emit("unguarded", query=self.settings.name, batch=batch_id)
-        for page in self.guard.passed_over() if self.guard else ():
-            self._land(self._passed_over(batch.sparkSession, page), batch_id, {})
+        for stream in self.guard.streams if self.guard else ():
+            for page in stream.passed_over():
+                self._land(self._passed_over(batch.sparkSession, stream.source, page), batch_id, {})
         self._land(batch, batch_id, positions)
 
-    def _passed_over(self, spark: SparkSession, records: Records) -> DataFrame:
+    def _passed_over(self, spark: SparkSession, source: KinesisSource, records: Records) -> DataFrame:
         if any(r["Data"].startswith(AGGREGATE) for r in records):
             raise LossError(SPLIT_AGGREGATE)
         rows = [
             (bytearray(r["Data"]), r["PartitionKey"], r["SequenceNumber"], r["ApproximateArrivalTimestamp"])
             for r in records
         ]
-        source = self.settings.source
-        assert isinstance(source, KinesisSource), f"{self.settings.name}: only Kinesis has shards"
         read = spark.createDataFrame(
             rows,
             "data BINARY, partitionKey STRING, sequenceNumber STRING, approximateArrivalTimestamp TIMESTAMP",
@@ -211,14 +182,15 @@ class Lander:
     def _report(self, done: Landing, batch_id: int, begun: datetime) -> None:
         oldest = done.figures["oldest"]
         fields = {**done.balance.fields(), **accounts.times(begun, accounts.now(), oldest)}
-        if oldest is not None and self.guard:
-            self.guard.oldest = datetime.fromtimestamp(oldest / 1e6, tz=UTC)
+        if self.guard:
+            self.guard.landed(done.figures)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
     def _bounds(self, batch: DataFrame, batch_id: int, begun: datetime) -> Iterator[Bound]:
         if self.guard:
             yield from self.guard.bounds(begun)
             return
+        assert isinstance(self.settings, LandSettings), f"{self.settings.name}: routes without a guard"
         source = self.settings.source
         assert isinstance(source, KafkaSource), f"{self.settings.name}: Kinesis without a guard"
         start = self.checkpoint.start_of(batch.sparkSession, batch_id)
@@ -226,7 +198,9 @@ class Lander:
         yield kafka_bound(source, start, end)
 
     def _write(self, batch: DataFrame, bound: Bound, positions: Mapping[str, str]) -> Landing:
-        read = _Reading(batch, self.settings.repartition, self.splits_aggregates) if self.guard else None
+        # Topics alone are fixed ranges of offsets: what is read of them twice is the same.
+        streams = self.guard.streams if self.guard else ()
+        read = _Reading(batch, self.settings.repartition, self.splits_aggregates) if streams else None
         stamped = (read.records if read else batch).select(
             *envelope.COLUMNS,
             F.xxhash64("payload").alias("_hash"),
@@ -238,6 +212,7 @@ class Lander:
             bound,
             F.count("_error").alias("bad"),
             F.expr("min(unix_micros(_arrived_at))").alias("oldest"),
+            *(self.guard.figures() if self.guard else ()),
             held=self.guard.held(positions) if self.guard else None,
         )
         count, whole = read.outcome() if read else (appended.offered, True)

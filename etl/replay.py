@@ -144,7 +144,7 @@ class Replayer:
     query
         Name of the land query.
     source
-        The logical name of its stream.
+        The logical name of its stream, or those of all its streams.
     table
         Its landing table, which exists.
     decoder
@@ -157,7 +157,7 @@ class Replayer:
     """
 
     query: str
-    source: str
+    source: str | tuple[str, ...]
     table: Table
     decoder: Decoder
     report: Reporter
@@ -211,7 +211,7 @@ class Replayer:
         if snapshot is None or (selection is not None and not selection.payloads):
             return nothing, [*(selection.payloads if selection else ())]
         held = spark.read.option("snapshot-id", str(snapshot.snapshotId())).table(str(self.table))
-        held = held.where(F.col("_source") == self.source)
+        held = held.where(self._mine())
         letters = _of_families(held.where(F.col("_error").isNotNull()))
         asked, missing = None, []
         if selection is not None:
@@ -227,8 +227,12 @@ class Replayer:
             return nothing, missing
         # A replay arrives when its record did, so a family lies between the letters' first and last.
         first, last = (F.expr(f"timestamp_micros({span[end]})") for end in ("first", "last"))
-        within = (F.col("_source") == self.source) & F.col("_arrived_at").between(first, last)
+        within = self._mine() & F.col("_arrived_at").between(first, last)
         return self._land(self._tries(letters, held.where(within), asked), within), missing
+
+    def _mine(self) -> Column:
+        """Rows of the query's streams: other queries may land into the same table."""
+        return F.col("_source").isin([self.source] if isinstance(self.source, str) else [*self.source])
 
     def _land(self, tries: DataFrame, within: Column) -> ReplayAccounts:
         """Count tries, and append those that say something new."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import accounts, derive, direct, engines, envelope, land, session, tables
+from etl import accounts, derive, direct, engines, envelope, land, routed, session, tables
 from etl.accounts import Reporter
 from etl.checkpoint import Checkpoint
 from etl.derive import Composition, Deriver
@@ -15,11 +15,23 @@ from etl.errors import StartError
 from etl.formats import build as formats
 from etl.metrics import ages
 from etl.replay import Replayer
-from etl.settings import DeriveSettings, DirectSettings, JobSettings, KafkaSource, KinesisSource, LandSettings
+from etl.route import along
+from etl.settings import (
+    DeriveSettings,
+    DirectSettings,
+    JobSettings,
+    KafkaSource,
+    LandSettings,
+    RoutedSettings,
+)
+from etl.settings_sinks import IcebergSinkSettings
+from etl.sinks.base import Refuse, refuses_none
+from etl.sinks.build import sink_of
 from etl.sinks.iceberg import IcebergSink
 from etl.sinks.iceberg_keyed import KeyedIcebergSink
 from etl.sources import kafka, kinesis
 from etl.sources.kinesis_guard import KinesisGuard
+from etl.sources.opening import open_stream, open_topic
 from etl.state import Stateful, Upserter, time_of
 from etl.supervise import Query
 from etl.tables import Table
@@ -56,12 +68,14 @@ def build(
 def _query(
     spark: SparkSession,
     job: JobSettings,
-    query: LandSettings | DeriveSettings | DirectSettings,
+    query: LandSettings | RoutedSettings | DeriveSettings | DirectSettings,
     binds: Mapping[str, str],
     report: Reporter,
 ) -> Query:
     if isinstance(query, LandSettings):
         return _land(spark, job, query, binds, report)
+    if isinstance(query, RoutedSettings):
+        return routed.query(spark, job, query, binds, report)
     if isinstance(query, DirectSettings):
         return _direct(spark, job, query, binds, report)
     return _derive(spark, job, query, report)
@@ -93,7 +107,9 @@ def replayer(spark: SparkSession, job: JobSettings, name: str, report: Reporter)
             f"--replay {name}: no land or direct query of this job; it has: {', '.join(have) or 'none'}"
         )
     query = have[name]
-    decoder = formats.of_query(spark, query)
+    decoder = (
+        routed.router(spark, query) if isinstance(query, RoutedSettings) else formats.of_query(spark, query)
+    )
     schema = decoder.schema
     table = Table.of(job.catalog, query.dead_letters if isinstance(query, DirectSettings) else query.table)
     if not table.exists(spark):
@@ -102,9 +118,26 @@ def replayer(spark: SparkSession, job: JobSettings, name: str, report: Reporter)
     tables.check(spark, table, land.table_schema(headers, schema))
     onward = None
     if isinstance(query, DirectSettings):
-        sink = IcebergSink(Table.of(job.catalog, query.sink.table))
-        onward = direct.Onward(query.source.name, _composition(spark, job, query, report), sink)
-    return Replayer(name, query.source.name, table, decoder, report, onward)
+        onward = _replay_onward(spark, job, query, table, binds or {}, report)
+    sources = query.sources if isinstance(query, RoutedSettings) else (query.source,)
+    return Replayer(name, tuple(s.name for s in sources), table, decoder, report, onward)
+
+
+def _replay_onward(
+    spark: SparkSession,
+    job: JobSettings,
+    query: DirectSettings,
+    letters: Table,
+    binds: Mapping[str, str],
+    report: Reporter,
+) -> direct.Onward | OutwardReplay:
+    """What takes a direct query's replayed dead letters to its sink."""
+    compose = _composition(spark, job, query, report)
+    if isinstance(query.sink, IcebergSinkSettings):
+        return direct.Onward(query.source.name, compose, IcebergSink(Table.of(job.catalog, query.sink.table)))
+    sink = sink_of(job, query.sink, binds)
+    sink.prepare(spark, compose.schema(spark, letters))
+    return OutwardReplay(compose, sink)
 
 
 def _land(
@@ -119,9 +152,9 @@ def _land(
     reopen: Callable[[], DataFrame] | None = None
     splits = False
     if isinstance(source, KafkaSource):
-        rows = _topic(spark, job, query.name, source, binds, query.repartition)
+        rows = open_topic(spark, job, query.name, source, binds, query.repartition)
     else:
-        guard, reopen = _stream(spark, job, source, checkpoint, table, binds.get("kinesis.endpoint"))
+        guard, reopen = open_stream(spark, job, source, checkpoint, table, binds.get("kinesis.endpoint"))
         rows = reopen()
         splits = engines.module(job.engine).SPLITS_AGGREGATES
     tables.ensure(spark, table, land.table_schema(rows.schema["_headers"], schema))
@@ -131,54 +164,13 @@ def _land(
     return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds, reopen)
 
 
-def _stream(
-    spark: SparkSession,
-    job: JobSettings,
-    source: KinesisSource,
-    checkpoint: Checkpoint,
-    table: Table,
-    endpoint: str | None,
-) -> tuple[KinesisGuard, Callable[[], DataFrame]]:
-    """What guards a stream, and what opens it, with limits for the shards that it has at that moment."""
-
-    def count_shards() -> int:
-        return kinesis.open_shards(source, endpoint)
-
-    tails = kinesis.tails(source, endpoint) if engines.module(job.engine).PASSES_OVER_CLOSED_SHARDS else None
-    guard = KinesisGuard(source, checkpoint, table, kinesis.horizon(source, endpoint), tails)
-
-    def opened() -> DataFrame:
-        read = source
-        if source.records_per_batch is not None:
-            guard.count_shards, guard.shards = count_shards, count_shards()
-            read = kinesis.shared_out(source, guard.shards)
-        begun = checkpoint.begun(spark)
-        return kinesis.read(spark, read, engine=job.engine, endpoint=endpoint, begun=begun)
-
-    return guard, opened
-
-
-def _topic(
-    spark: SparkSession,
-    job: JobSettings,
-    name: str,
-    source: KafkaSource,
-    binds: Mapping[str, str],
-    partitions: int | None,
-) -> DataFrame:
-    if source.connection not in job.connections:
-        raise StartError(f"query {name}: there is no connection {source.connection}")
-    connection = kafka.bind(source.connection, job.connections[source.connection], binds)
-    return kafka.read(spark, source, connection, partitions=partitions)
-
-
 def _direct(
     spark: SparkSession, job: JobSettings, query: DirectSettings, binds: Mapping[str, str], report: Reporter
 ) -> Query:
     decoder = formats.of_query(spark, query)
     schema = decoder.schema
     checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
-    rows = _topic(spark, job, query.name, query.source, binds, query.repartition)
+    rows = open_topic(spark, job, query.name, query.source, binds, query.repartition)
     letters = Table.of(job.catalog, query.dead_letters)
     tables.ensure(spark, letters, land.table_schema(rows.schema["_headers"], schema))
     compose = _composition(spark, job, query, report)
@@ -215,7 +207,26 @@ def _derive(spark: SparkSession, job: JobSettings, query: DeriveSettings, report
             )
         tables.ensure(spark, table, schema)
     else:
-        tables.ensure(spark, table, compose.schema(spark, landing))
+        schema = compose.schema(spark, landing, query.route)
+    key = query.state.key if query.state is not None else ()
+    if not isinstance(query.sink, IcebergSinkSettings):
+        return Query(
+            query.name,
+            rows,
+            _outward(spark, job, query, compose, schema, checkpoint, binds, report),
+            checkpoint.location,
+            query.trigger_seconds,
+            output_mode="update" if key else "append",
+        )
+    table = Table.of(job.catalog, query.sink.table)
+    if key:
+        time = time_of(rows.schema, key)
+        tables.ensure(spark, table, schema, time=time)
+        upserter = Upserter(query, compose, KeyedIcebergSink(table, time), report)
+        return Query(
+            query.name, rows, upserter, checkpoint.location, query.trigger_seconds, output_mode="update"
+        )
+    tables.ensure(spark, table, schema)
     handler = Deriver(query, landing, compose, IcebergSink(table), checkpoint, report)
     return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds)
 
@@ -229,11 +240,13 @@ def _opened(
     most: int | None,
 ) -> DataFrame:
     """A derive query's stream, with what keeps state: that stands before the batch, enrichment in it."""
-    rows = derive.read(spark, landing, most)
+    rows = along(derive.read(spark, landing, most), query.route, str(landing))
     if query.state is None:
         return rows
-    other = None if query.state.join is None else query.state.join.source_table
-    joined = None if other is None else _landing(spark, job, query.name, other)
+    join, joined = query.state.join, None
+    if join is not None:
+        other = _landing(spark, job, query.name, join.source_table)
+        joined = along(derive.read(spark, other, most), join.route, str(other))
     if query.state.key:
         # Results have no time of arrival: the ages are those of the records that came in.
         rows = ages.observed(rows)

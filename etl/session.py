@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from etl.errors import StartError
-from etl.settings import JobSettings, KinesisSource, LandSettings
+from etl.settings import DeriveSettings, JobSettings, KinesisSource
 
 _RULE = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 
@@ -44,7 +44,9 @@ def prepare(spark: SparkSession, job: JobSettings) -> None:
     if spark.conf.get(f"spark.sql.catalog.{job.catalog}", None) is None:
         raise StartError(f"Spark setting spark.sql.catalog.{job.catalog} is missing: where are the tables?")
     kinesis = [
-        q.name for q in job.queries if isinstance(q, LandSettings) and isinstance(q.source, KinesisSource)
+        q.name
+        for q in job.queries
+        if not isinstance(q, DeriveSettings) and any(isinstance(s, KinesisSource) for s in q.sources)
     ]
     if kinesis and (spark.conf.get("spark.speculation", "false") or "").lower() == "true":
         raise StartError(f"spark.speculation must be off to read Kinesis: query {', '.join(kinesis)}")

@@ -184,6 +184,11 @@ class LandSettings:
     trigger_seconds: float
     repartition: int | None
 
+    @property
+    def sources(self) -> tuple[KinesisSource | KafkaSource, ...]:
+        """What it reads: one source."""
+        return (self.source,)
+
 
 @dataclass(frozen=True)
 class RouteSettings:
@@ -243,10 +248,11 @@ class WatermarkSettings:
 
 @dataclass(frozen=True)
 class JoinSettings:
-    """A second landing table (``database.table``) whose good records a transform joins."""
+    """A second landing table (``database.table``) whose good records, of one route or all, a transform joins."""
 
     source_table: str
     watermark: WatermarkSettings
+    route: str | None = None
 
 
 @dataclass(frozen=True)
@@ -275,6 +281,8 @@ class DeriveSettings:
     ----------
     dead_letters
         Table (``database.table``) that takes the rows which the sink refuses; None where it takes all.
+    route
+        Of a table with routes, the one whose records are read; None for all, as they are.
     """
 
     kind: Literal["derive"]
@@ -286,6 +294,7 @@ class DeriveSettings:
     trigger_seconds: float
     state: StateSettings | None
     dead_letters: str | None = None
+    route: str | None = None
 
 
 @dataclass(frozen=True)
@@ -311,6 +320,11 @@ class DirectSettings:
     dead_letters: str
     trigger_seconds: float
     repartition: int | None
+
+    @property
+    def sources(self) -> tuple[KafkaSource, ...]:
+        """What it reads: one source."""
+        return (self.source,)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,14 @@ from etl.metrics.jsonlines import JsonLines
 from etl.metrics.monitor import Monitor
 from etl.metrics.pipe import Pipe
 from etl.metrics.progress import Origin, Sample
-from etl.settings import DeriveSettings, DirectSettings, JobSettings, KinesisSource, LandSettings
+from etl.settings import (
+    DeriveSettings,
+    DirectSettings,
+    JobSettings,
+    KinesisSource,
+    LandSettings,
+    RoutedSettings,
+)
 
 
 class Console:
@@ -112,13 +119,14 @@ def _urgent(sample: Sample) -> bool:
     return "Starts" in sample.values or "QueryFailures" in sample.values
 
 
-def _origin(query: LandSettings | DeriveSettings | DirectSettings) -> Origin:
+def _origin(query: LandSettings | RoutedSettings | DeriveSettings | DirectSettings) -> Origin:
     if isinstance(query, DeriveSettings):
         return Origin("table")
-    source = query.source
-    return (
-        Origin("kinesis", source.records_per_shard) if isinstance(source, KinesisSource) else Origin("kafka")
-    )
+    streams = [source for source in query.sources if isinstance(source, KinesisSource)]
+    if not streams:
+        return Origin("kafka")
+    # Of several sources nobody can say by one number whose limit was hit.
+    return Origin("kinesis", streams[0].records_per_shard if len(query.sources) == 1 else None)
 
 
 def _file(given: str) -> Path:

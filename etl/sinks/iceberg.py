@@ -39,11 +39,14 @@ class Bound:
     column, minimum
         Where the condition is only likely: no record of the batch may have a
         smaller value in this column, and the write fails when one has.
+    outside
+        In place of that comparison, which records lie outside; ``column`` fails for them.
     """
 
     rows: Column | None = None
     column: str | None = None
     minimum: datetime | None = None
+    outside: Column | None = None
 
     @classmethod
     def since(cls, column: str, minimum: datetime) -> Bound:
@@ -55,8 +58,9 @@ class Bound:
         if self.column is None:
             return batch
         value = F.col(self.column)
+        outside = value < F.lit(self.minimum) if self.outside is None else self.outside
         failing = F.raise_error(F.lit(OUTSIDE)).cast(batch.schema[self.column].dataType)
-        return batch.withColumn(self.column, F.when(value < F.lit(self.minimum), failing).otherwise(value))
+        return batch.withColumn(self.column, F.when(outside, failing).otherwise(value))
 
 
 @dataclass(frozen=True)

@@ -153,9 +153,26 @@ class KinesisGuard:
         yield EVERYTHING
 
     def _since(self, moment: datetime) -> Bound:
-        """From the full step before a moment: batches with the same bound share Spark's generated code."""
+        return Bound.since("_arrived_at", self.step_before(moment))
+
+    def step_before(self, moment: datetime) -> datetime:
+        """The full step before a moment: batches with the same bound share Spark's generated code."""
         since = (moment - SLACK).timestamp()
-        return Bound.since("_arrived_at", datetime.fromtimestamp(since - since % self.step_seconds, tz=UTC))
+        return datetime.fromtimestamp(since - since % self.step_seconds, tz=UTC)
+
+    @property
+    def streams(self) -> tuple[KinesisGuard, ...]:
+        """The guards of all streams of the query: this one."""
+        return (self,)
+
+    def figures(self) -> tuple[Column, ...]:
+        """What is asked of a batch besides its oldest record: nothing."""
+        return ()
+
+    def landed(self, figures: Mapping[str, Any]) -> None:
+        """Hear what a batch came to; ``oldest`` is its oldest arrival, in microseconds since 1970."""
+        if figures["oldest"] is not None:
+            self.oldest = datetime.fromtimestamp(figures["oldest"] / 1e6, tz=UTC)
 
     def before(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
         """Check that nothing lies between what was landed and where the batch begins.

@@ -80,6 +80,7 @@ class Pipeline:
             "sink": {"kind": "iceberg", "table": f"tests.{self.sink.name}"},
             "trigger_seconds": 0,
             "state": self.state,
+            "route": None,
         }
         return parse(
             {

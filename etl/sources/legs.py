@@ -1,0 +1,227 @@
+"""Several sources in one query: each a leg with its own line in Spark's offset log.
+
+Topics of one connection are one leg, so that a topic can be added to a query that runs: for Spark it is a
+new partition of the same source. A stream of Kinesis is a leg of its own, with its own guard. A query whose
+legs are others than its checkpoint's is refused by Spark.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+
+from etl import envelope
+from etl.checkpoint import Checkpoint
+from etl.clock import UTC
+from etl.errors import LossError
+from etl.settings import Connection, KafkaSource, KinesisSource
+from etl.sinks.iceberg import Bound
+from etl.sources import kafka
+from etl.sources.bounds import kafka_bound
+from etl.sources.kinesis_guard import KinesisGuard
+
+
+def in_order(
+    sources: Sequence[KinesisSource | KafkaSource],
+) -> tuple[tuple[KafkaSource, ...] | KinesisSource, ...]:
+    """Put the sources of a query together into legs, in an order that does not depend on the file's.
+
+    Parameters
+    ----------
+    sources
+        In any order, each once.
+
+    Returns
+    -------
+    tuple
+        First the topics by connection, each pattern a leg of its own, then the streams by name.
+    """
+    topics: dict[tuple[str, str], list[KafkaSource]] = {}
+    streams = []
+    for source in sources:
+        if isinstance(source, KinesisSource):
+            streams.append(source)
+            continue
+        pattern = source.topic if source.reading is not None and source.reading.pattern else ""
+        topics.setdefault((source.connection, pattern), []).append(source)
+    together = [tuple(sorted(topics[key], key=lambda s: s.topic)) for key in sorted(topics)]
+    return (*together, *sorted(streams, key=lambda s: s.name))
+
+
+def read_topics(
+    spark: SparkSession, sources: Sequence[KafkaSource], connection: Connection, *, partitions: int | None
+) -> DataFrame:
+    """Open the topics of a leg as one streaming DataFrame in the envelope's shape.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    sources
+        Of one connection, and alike but for topic, name and limit; the limits are added up.
+    connection
+        After :func:`etl.sources.kafka.bind`.
+    partitions
+        Least number of tasks of a batch.
+    """
+    first, *others = sources
+    if not others:
+        return kafka.read(spark, first, connection, partitions=partitions)
+    together = dataclasses.replace(
+        first,
+        topic=",".join(s.topic for s in sources),
+        records_per_batch=sum(s.records_per_batch for s in sources),
+    )
+    chosen = kafka.options(together, connection, partitions=partitions)
+    records = spark.readStream.format("kafka").options(**chosen).load()
+    names = F.create_map(*(F.lit(text) for s in sources for text in (s.topic, s.name)))
+    return envelope.from_kafka(records, F.coalesce(names[F.col("topic")], F.col("topic")))
+
+
+@dataclass(frozen=True)
+class Topics:
+    """The topics of a leg.
+
+    Parameters
+    ----------
+    sources
+        As :func:`in_order` has them.
+    checkpoint
+        The leg's place in the query's.
+    """
+
+    sources: tuple[KafkaSource, ...]
+    checkpoint: Checkpoint
+
+    def rows(self, spark: SparkSession, batch_id: int) -> Column:
+        """Rows of the table that can hold a record of the batch."""
+        start = self.checkpoint.start_of(spark, batch_id)
+        end = self.checkpoint.end_of(spark, batch_id)
+        bounds = (kafka_bound(source, start, end).rows for source in self.sources)
+        return _any([rows for rows in bounds if rows is not None])
+
+
+@dataclass
+class Legs:
+    """Looks before and after each batch of a query on several sources; in the place of a single guard.
+
+    Parameters
+    ----------
+    topics
+        Legs of Kafka.
+    streams
+        Guards of Kinesis' legs.
+    """
+
+    topics: tuple[Topics, ...]
+    streams: tuple[KinesisGuard, ...]
+    _rows: Column | None = field(default=None, repr=False)
+
+    def before(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
+        """Check every stream, as :meth:`etl.sources.kinesis_guard.KinesisGuard.before` does.
+
+        Returns
+        -------
+        Mapping
+            ``stream/shard`` to the position that the look-up of this batch must find.
+        """
+        rows = [leg.rows(spark, batch_id) for leg in self.topics]
+        self._rows = _any(rows) if rows else None
+        return {
+            f"{guard.source.name}/{shard}": position
+            for guard in self.streams
+            for shard, position in guard.before(spark, batch_id).items()
+        }
+
+    @property
+    def blind(self) -> bool:
+        """Whether one of the connectors writes positions that cannot be read."""
+        return any(guard.blind for guard in self.streams)
+
+    def bounds(self, begun: datetime) -> Iterator[Bound]:
+        """Where in the table a record of the batch can be, from the tightest bound to one without times.
+
+        Rows of topics are known by their offsets; times count for those of streams only, and a record that is
+        older than its stream's bound fails the write.
+        """
+        floors = [g.step_before(begun - timedelta(seconds=g.source.retention_seconds)) for g in self.streams]
+        recent = [
+            floor if g.oldest is None else g.step_before(g.oldest)
+            for g, floor in zip(self.streams, floors, strict=True)
+        ]
+        if recent != floors:
+            yield self._since(recent)
+        if floors:
+            yield self._since(floors)
+        yield Bound(self._or_topics([F.col("_source") == guard.source.name for guard in self.streams]))
+
+    def _since(self, floors: Sequence[datetime]) -> Bound:
+        arrived = F.col("_arrived_at")
+        each = [
+            (F.col("_source") == guard.source.name, F.lit(floor))
+            for guard, floor in zip(self.streams, floors, strict=True)
+        ]
+        younger = [mine & (arrived >= floor) for mine, floor in each]
+        older = [mine & (arrived < floor) for mine, floor in each]
+        return Bound(self._or_topics(younger), "_arrived_at", outside=_any(older))
+
+    def _or_topics(self, conditions: Sequence[Column]) -> Column:
+        return _any([*conditions, *([] if self._rows is None else [self._rows])])
+
+    def held(self, positions: Mapping[str, str]) -> Column | None:
+        """Count, over the rows that the look-up reads, how many of these positions are there."""
+        counts = [count for guard in self.streams if (count := guard.held(_of(guard, positions))) is not None]
+        return reduce(lambda a, b: a + b, (F.coalesce(c, F.lit(0)) for c in counts)) if counts else None
+
+    def after(self, positions: Mapping[str, str], held: int | None) -> None:
+        """Compare what the look-up found with what :meth:`before` asked for.
+
+        Raises
+        ------
+        LossError
+            The batch began after a record that is not in the table.
+        """
+        if positions and (held or 0) < len(positions):
+            listed = ", ".join(f"{shard} after {position}" for shard, position in sorted(positions.items()))
+            tables = ", ".join(dict.fromkeys(str(guard.table) for guard in self.streams))
+            raise LossError(
+                f"this batch goes on at {listed}, but of these positions some are not in {tables}: what a connector "
+                "read last was not landed. A new checkpoint reads the streams again, and lands what is missing once"
+            )
+
+    def figures(self) -> tuple[Column, ...]:
+        """The oldest arrival of each stream, over the rows that are written."""
+        micros = F.expr("unix_micros(_arrived_at)")
+        return tuple(
+            F.min(F.when(F.col("_source") == guard.source.name, micros)).alias(f"oldest_{place}")
+            for place, guard in enumerate(self.streams)
+        )
+
+    def landed(self, figures: Mapping[str, Any]) -> None:
+        """Hear what a batch came to."""
+        for place, guard in enumerate(self.streams):
+            oldest = figures[f"oldest_{place}"]
+            if oldest is not None:
+                guard.oldest = datetime.fromtimestamp(oldest / 1e6, tz=UTC)
+
+
+def _of(guard: KinesisGuard, positions: Mapping[str, str]) -> dict[str, str]:
+    """Those of one stream; a name has no slash."""
+    mine = f"{guard.source.name}/"
+    return {shard.removeprefix(mine): p for shard, p in positions.items() if shard.startswith(mine)}
+
+
+def _any(conditions: Sequence[Column]) -> Column:
+    return reduce(lambda a, b: a | b, conditions)
+
+
+def union(frames: Sequence[DataFrame]) -> DataFrame:
+    """Rows of all legs; Spark numbers its sources in this order."""
+    return reduce(lambda a, b: a.unionByName(b), frames)

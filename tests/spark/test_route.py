@@ -1,0 +1,297 @@
+"""Routes: each record decoded as its topic says, every record kept, one table with one identity."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+
+from etl import accounts, derive, land, tables
+from etl.checkpoint import Checkpoint, parse_offset
+from etl.decode import JsonDecoder, parse_schema
+from etl.errors import LossError, StartError
+from etl.launch import ReplayRequest
+from etl.replay import Replayer
+from etl.route import Route, Router, along
+from etl.settings import KafkaReading, KafkaSource, KinesisSource, RoutedSettings, RouteSettings
+from etl.sinks.iceberg import IcebergSink
+from etl.sources.kinesis_guard import KinesisGuard
+from etl.sources.legs import Legs, Topics, in_order
+from etl.tables import Table
+from tests.spark.batches import ENVELOPE, EPOCH, Events, frame
+
+Names = Callable[[str], Table]
+
+FLIGHT, CLICK = "carrier STRING NOT NULL, flight INT NOT NULL", "page STRING NOT NULL, flight STRING"
+FLIGHTS = KafkaSource("kafka", "flights", "air.flights", "main", "earliest", 100, 3600)
+CLICKS = KafkaSource("kafka", "clicks", "web.clicks", "main", "earliest", 100, 3600)
+WEB = KafkaSource("kafka", "web", r"web\..*", "main", "earliest", 100, 3600, KafkaReading(pattern=True))
+SHOP = KinesisSource("kinesis", "shop", "acme-shop", "us-east-1", "earliest", 1000, 1.0, 3600)
+
+
+@pytest.fixture(scope="module")
+def decoders(spark: SparkSession) -> dict[str, JsonDecoder]:
+    return {name: JsonDecoder(parse_schema(spark, ddl, name)) for name, ddl in (("f", FLIGHT), ("c", CLICK))}
+
+
+@pytest.fixture(scope="module")
+def router(decoders: dict[str, JsonDecoder]) -> Router:
+    return Router(
+        (
+            Route("flights", "flights", "air.flights", decoders["f"]),
+            Route("clicks", "web", "web.clicks", decoders["c"]),
+            Route("shop", "shop", "acme-shop", decoders["c"]),
+        )
+    )
+
+
+def record(source: str, origin: str, number: int, payload: bytes | None) -> tuple[Any, ...]:
+    kafka = source != "shop"
+    return (
+        f"{origin}/0/{number}" if kafka else f"{origin}/{number}",
+        source,
+        (f"{origin}/0" if source == "web" else "0") if kafka else None,
+        str(number).zfill(20) if kafka else str(number),
+        bytearray(b"k"),
+        None,
+        EPOCH + timedelta(seconds=number),
+        None if payload is None else bytearray(payload),
+    )
+
+
+def flight(n: int) -> bytes:
+    return json.dumps({"carrier": "AA", "flight": n}).encode()
+
+
+def click(n: int) -> bytes:
+    return json.dumps({"page": f"/{n}", "flight": str(n)}).encode()
+
+
+payloads = st.one_of(
+    st.none(),
+    st.binary(max_size=12),
+    st.integers(0, 99).map(flight),
+    st.integers(0, 99).map(click),
+    st.dictionaries(st.sampled_from(["carrier", "page", "flight", "x"]), st.integers(), max_size=3).map(
+        lambda d: json.dumps(d).encode()
+    ),
+)
+origins = st.one_of(
+    st.sampled_from([("flights", "air.flights"), ("web", "web.clicks"), ("shop", "acme-shop")]),
+    # What nobody has thought of: another topic of a pattern, one whose name only begins like a known one.
+    st.tuples(
+        st.sampled_from(["flights", "web", "shop", "other"]),
+        st.sampled_from(["web.clicks2", "web.click", "air", "acme-shop", "web.clicks", "\u00e4", "a.b", "_"]),
+    ),
+)
+ROUTES = {
+    ("flights", "air.flights"): "flights",
+    ("web", "web.clicks"): "clicks",
+    ("shop", "acme-shop"): "shop",
+}
+
+
+@settings(
+    max_examples=3,  # of hundreds of records: it is the plan that costs, not the rows
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=[*HealthCheck],
+)
+@given(batch=st.lists(st.tuples(origins, payloads), min_size=60, max_size=200))
+def test_no_record_crashes_or_is_dropped(
+    spark: SparkSession, router: Router, decoders: dict[str, JsonDecoder], batch: list[Any]
+) -> None:
+    rows = [record(s, o, n, payload) for n, ((s, o), payload) in enumerate(batch)]
+    out = {r["_id"]: r for r in router.decode(frame(spark, rows)).collect()}
+    assert len(out) == len(batch)
+    # What the decoders say where each has all the payloads for itself.
+    alone = {
+        name: {r["_id"]: r for r in decoder.decode(frame(spark, rows)).collect()}
+        for name, decoder in decoders.items()
+    }
+    for row, (origin, payload) in zip(rows, batch, strict=True):
+        found, route = out[row[0]], ROUTES.get(origin)
+        assert found["_route"] == route
+        if route is None:
+            assert (found["_stage"], found["_error"]) == ("route", f"no route for {origin[1]}")
+            assert found["_bytes"] == (None if payload is None else bytearray(payload))
+            assert not any(found[name] for name in ROUTES.values())
+            continue
+        wanted = alone["f" if route == "flights" else "c"][row[0]]
+        assert [found[c] for c in ("_bytes", "_stage", "_error")] == [
+            wanted[c] for c in ("_bytes", "_stage", "_error")
+        ]
+        for name in ROUTES.values():
+            if name != route or found["_error"] is not None:
+                assert found[name] is None
+            else:
+                assert found[name].asDict() == {k: wanted[k] for k in found[name].asDict()}
+
+
+def test_routes_that_cannot_be_told_apart_are_refused(router: Router) -> None:
+    first, second, _ = router.routes
+    with pytest.raises(StartError, match="two routes named flights"):
+        Router((first, Route("flights", "other", "other", second.decoder)))
+    with pytest.raises(StartError, match=r"two routes for air.flights of flights"):
+        Router((first, Route("again", "flights", "air.flights", second.decoder)))
+
+
+def test_legs_are_put_together_in_an_order_of_their_own() -> None:
+    other = KafkaSource("kafka", "bags", "bags", "other", "earliest", 100, 3600)
+    found = in_order([SHOP, WEB, other, CLICKS, FLIGHTS])
+    assert found == ((FLIGHTS, CLICKS), (WEB,), (other,), SHOP)
+    assert in_order([FLIGHTS, CLICKS, other, WEB, SHOP]) == found
+
+
+class Landing:
+    """A routed query on topics of one leg, a pattern, and a stream; batches as Spark's offset log tells them."""
+
+    def __init__(self, spark: SparkSession, table: Names, folder: Path, router: Router) -> None:
+        self.spark, self.folder, self.events, self.router = spark, folder, Events(), router
+        self.table = table("routed")
+        headers = spark.createDataFrame([], ENVELOPE).schema["_headers"]
+        tables.ensure(spark, self.table, land.table_schema(headers, router.schema))
+        self.write = self.restarted()
+
+    def restarted(self) -> land.Lander:
+        routes = [
+            ("flights", "air.flights", FLIGHTS),
+            ("clicks", "web.clicks", WEB),
+            ("shop", "acme-shop", SHOP),
+        ]
+        query = RoutedSettings(
+            "route",
+            "land",
+            tuple(RouteSettings(n, o, s, "json", "test.ddl", None, ()) for n, o, s in routes),
+            "routed",
+            1.0,
+            None,
+        )
+        places = [Checkpoint(str(self.folder), place) for place in range(3)]
+        guard = KinesisGuard(SHOP, places[2], self.table)
+        legs = Legs((Topics((FLIGHTS,), places[0]), Topics((WEB,), places[1])), (guard,))
+        return land.Lander(query, self.router, IcebergSink(self.table), places[0], self.events.reporter, legs)
+
+    def log(self, batch: int, flights: int, web: dict[str, int], shop: int | None) -> None:
+        """Ends of the topics' ranges; of the stream, the record after which the batch begins."""
+        shard = {"iteratorType": "AFTER_SEQUENCE_NUMBER", "iteratorPosition": str(shop)}
+        lines = (
+            json.dumps({"air.flights": {"0": flights}}),
+            json.dumps({topic: {"0": end} for topic, end in web.items()}),
+            "-" if shop is None else json.dumps({"metadata": {}, "shardId-0": shard}),
+        )
+        (self.folder / "offsets").mkdir(parents=True, exist_ok=True)
+        (self.folder / "offsets" / str(batch)).write_text('v1\n{"batchWatermarkMs":0}\n' + "\n".join(lines))
+
+    def accounts(self) -> tuple[int, ...]:
+        return tuple(self.events.last()[k] for k in ("read", "duplicates", "landed", "good", "bad"))
+
+    def rows(self) -> DataFrame:
+        return self.spark.table(str(self.table))
+
+    def ids(self) -> list[str]:
+        return sorted(r["_id"] for r in self.rows().collect())
+
+
+@pytest.fixture
+def landing(spark: SparkSession, table: Names, tmp_path: Path, router: Router) -> Landing:
+    return Landing(spark, table, tmp_path, router)
+
+
+def first_batch() -> list[tuple[Any, ...]]:
+    return [
+        *(record("flights", "air.flights", n, flight(n)) for n in range(3)),
+        record("flights", "air.flights", 3, b"{broken"),
+        record("web", "web.clicks", 0, click(0)),
+        record("web", "web.new", 0, b"\xff raw"),
+        *(record("shop", "acme-shop", n, click(n)) for n in (71, 72)),
+    ]
+
+
+def test_all_sources_land_in_one_action_once(landing: Landing) -> None:
+    landing.log(0, 4, {"web.clicks": 1, "web.new": 1}, None)
+    landing.write(frame(landing.spark, first_batch()), 0)
+    assert landing.accounts() == (8, 0, 8, 6, 2)
+    assert landing.rows().where("_stage = 'route'").count() == 1
+    # The batch comes again after a crash, and of the stream with one record more.
+    landing.write = landing.restarted()
+    landing.write(frame(landing.spark, [*first_batch(), record("shop", "acme-shop", 73, click(73))]), 0)
+    assert landing.accounts() == (9, 8, 1, 1, 0)
+    # The next batch looks up what the stream read last.
+    landing.log(1, 5, {"web.clicks": 2, "web.new": 1}, 73)
+    more = [record("flights", "air.flights", 4, flight(4)), record("web", "web.clicks", 1, click(1))]
+    landing.write(frame(landing.spark, [*more, record("shop", "acme-shop", 74, click(74))]), 1)
+    assert landing.accounts() == (3, 0, 3, 3, 0)
+    assert len(landing.ids()) == len(set(landing.ids())) == 12
+    # What a connector says it read, and what is not there, stops the job.
+    landing.log(2, 6, {"web.clicks": 2, "web.new": 1}, 75)
+    with pytest.raises(LossError, match="shop/shardId-0 after 75"):
+        landing.write(frame(landing.spark, [record("flights", "air.flights", 5, flight(5))]), 2)
+
+
+def test_a_topic_of_any_age_does_not_widen_the_bound_of_a_stream(landing: Landing) -> None:
+    """Producers write any time they like into Kafka: that is none of the stream's business."""
+    landing.log(0, 1, {}, None)
+    rows = [record("shop", "acme-shop", n, click(n)) for n in (71, 72)]
+    landing.write(frame(landing.spark, rows), 0)
+    landing.log(1, 2, {}, 72)
+    old = list(record("flights", "air.flights", 1, flight(1)))
+    old[6] = EPOCH - timedelta(days=400)
+    landing.write(frame(landing.spark, [tuple(old), record("shop", "acme-shop", 73, click(73))]), 1)
+    assert landing.accounts() == (2, 0, 2, 2, 0)
+    legs = landing.write.guard
+    assert isinstance(legs, Legs)
+    assert legs.streams[0].oldest == EPOCH + timedelta(seconds=73)
+    # A record of the stream that is older than the bound makes the next one count.
+    landing.log(2, 2, {}, 73)
+    late = list(record("shop", "acme-shop", 74, click(74)))
+    late[6] = EPOCH - timedelta(hours=1)
+    landing.write(frame(landing.spark, [tuple(late), record("shop", "acme-shop", 73, click(73))]), 2)
+    assert landing.accounts() == (2, 1, 1, 1, 0)
+    assert len([*legs.bounds(accounts.now())]) == 3
+
+
+def test_a_route_is_read_as_a_table_of_its_own(landing: Landing) -> None:
+    landing.log(0, 4, {"web.clicks": 1, "web.new": 1}, None)
+    landing.write(frame(landing.spark, first_batch()), 0)
+    good = derive.good_records(landing.rows())
+    flights = along(good, "flights", "t").orderBy("flight")
+    assert [(r["carrier"], r["flight"]) for r in flights.collect()] == [("AA", n) for n in range(3)]
+    assert {"_id", "_source", "_arrived_at", "_landed_at"} <= set(flights.columns)
+    assert {"flights", "clicks", "_route"}.isdisjoint(flights.columns)
+    assert sorted(r["page"] for r in along(good, "shop", "t").collect()) == ["/71", "/72"]
+    with pytest.raises(StartError, match="table t has no route bags; it has: flights, clicks, shop"):
+        along(good, "bags", "t")
+    with pytest.raises(StartError, match="table t has no route flights; it has: none"):
+        along(flights, "flights", "t")
+
+
+def test_a_letter_without_a_route_goes_through_when_there_is_one(landing: Landing, router: Router) -> None:
+    landing.log(0, 0, {"web.new": 2}, None)
+    rows = [record("web", "web.new", 0, click(0)), record("web", "web.new", 1, b"\xff")]
+    landing.write(frame(landing.spark, rows), 0)
+    assert landing.accounts() == (2, 0, 2, 0, 2)
+    flights, _, shop = router.routes
+    wider = Router((flights, Route("clicks", "web", "web.new", router.routes[1].decoder), shop))
+    replay = Replayer("land", ("flights", "web", "shop"), landing.table, wider, landing.events.reporter)
+    assert replay(landing.spark, ReplayRequest("land")) == 0
+    assert {k: landing.events.last()[k] for k in ("letters", "good", "bad")} == {
+        "letters": 2,
+        "good": 1,
+        "bad": 1,
+    }
+    good = derive.good_records(landing.rows())
+    assert [r["_id"] for r in along(good, "clicks", "t").collect()] == ["web.new/0/0#replay"]
+
+
+def test_each_source_has_its_line_in_the_offset_log() -> None:
+    log = 'v1\n{}\n{"a":{"0":1}}\n-\n{"b":{"0":2}}'
+    assert [parse_offset(log, place) for place in range(3)] == [{"a": {"0": 1}}, None, {"b": {"0": 2}}]
