@@ -30,7 +30,11 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(warehouse: Path) -> Iterator[SparkSession]:
-    jars = [*(JARS / "sandbox").glob("iceberg-spark-runtime-*.jar"), *(JARS / "kafka-client").glob("*.jar")]
+    jars = [
+        *(JARS / "sandbox").glob("iceberg-spark-runtime-*.jar"),
+        *(JARS / "kafka-client").glob("*.jar"),
+        *(JARS / "postgresql").glob("*.jar"),
+    ]
     jars += (JARS / "avro").glob("*.jar")
     assert jars, "no JVM jars: `make setup` brings them"
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -42,6 +46,8 @@ def spark(warehouse: Path) -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "1g")
+        # Nothing here runs long enough to earn back what the second compiler takes: a quarter of all CPU time.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
