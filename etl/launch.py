@@ -16,7 +16,7 @@ from etl.errors import StartError
 from etl.settings import Engine, JobSettings
 
 DOCUMENT_VERSION = 1
-_BINDS = ("checkpoints", "kinesis.endpoint", "metrics.file", "metrics.port")
+_BINDS = ("checkpoints", "dynamodb.endpoint", "kinesis.endpoint", "metrics.file", "metrics.port", "secretsmanager.endpoint")
 _KAFKA_BIND = re.compile(r"kafka\.(?P<connection>[a-z][a-z0-9-]*)\.(bootstrap|authentication)")
 
 

@@ -11,13 +11,13 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
-from etl import hadoop, launch, run
+from etl import chores, hadoop, launch, run
 from etl.accounts import Reporter
+from etl.chores import Chores
 from etl.errors import AccountsError, StartError
-from etl.launch import ReplayRequest
+from etl.launch import Arguments, ReplayRequest
 from etl.metrics.outputs import Console, open_monitor
 from etl.metrics.spark import SparkMetrics
-from etl.retention import Daily
 from etl.settings import JobSettings
 from etl.supervise import Retries, Supervisor
 
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
             document = _read(spark, given.document)
             job = launch.read_document(document, given)
             if given.replay:
-                return _replay(spark, job, given.replay, Reporter(job.job))
+                return _replay(spark, job, given, given.replay, Reporter(job.job))
             console = Console(sys.stdout)
             report = Reporter(job.job, console)
             name = launch.deployed_name(document, job)
@@ -51,9 +51,9 @@ def main(arguments: Sequence[str]) -> int:
             monitor = open_monitor(name, job, console, report, given.binds, others)
             ending.callback(monitor.close)
             queries = run.build(spark, job, given.binds, report)
-            daily = Daily(spark, run.retention(job, report), report)
-            ending.callback(daily.stop)
-            daily.start()
+            housekeeping = Chores(spark, chores.of(job, report), report)
+            ending.callback(housekeeping.stop)
+            housekeeping.start()
         except StartError as error:
             sys.stderr.write(f"error: {error}\n")
             sys.stderr.flush()
@@ -67,8 +67,10 @@ def main(arguments: Sequence[str]) -> int:
         return status
 
 
-def _replay(spark: SparkSession, job: JobSettings, request: ReplayRequest, report: Reporter) -> int:
-    replayer = run.replayer(spark, job, request.query, report)
+def _replay(
+    spark: SparkSession, job: JobSettings, given: Arguments, request: ReplayRequest, report: Reporter
+) -> int:
+    replayer = run.replayer(spark, job, request.query, report, given.binds)
     try:
         status = replayer(spark, request)
     except (AccountsError, CapturedException, Py4JJavaError) as error:

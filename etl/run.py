@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from etl import accounts, derive, direct, engines, envelope, land, routed, session, tables
 from etl.accounts import Reporter
@@ -14,6 +15,7 @@ from etl.enrich import ReferenceTable
 from etl.errors import StartError
 from etl.formats import build as formats
 from etl.metrics import ages
+from etl.outward import Outward, OutwardDirect, OutwardReplay
 from etl.replay import Replayer
 from etl.route import along
 from etl.settings import (
@@ -29,7 +31,7 @@ from etl.sinks.base import Refuse, refuses_none
 from etl.sinks.build import sink_of
 from etl.sinks.iceberg import IcebergSink
 from etl.sinks.iceberg_keyed import KeyedIcebergSink
-from etl.sources import kafka, kinesis
+from etl.sinks.letters import Letters
 from etl.sources.kinesis_guard import KinesisGuard
 from etl.sources.opening import open_stream, open_topic
 from etl.state import Stateful, Upserter, time_of
@@ -78,10 +80,16 @@ def _query(
         return routed.query(spark, job, query, binds, report)
     if isinstance(query, DirectSettings):
         return _direct(spark, job, query, binds, report)
-    return _derive(spark, job, query, report)
+    return _derive(spark, job, query, binds, report)
 
 
-def replayer(spark: SparkSession, job: JobSettings, name: str, report: Reporter) -> Replayer:
+def replayer(
+    spark: SparkSession,
+    job: JobSettings,
+    name: str,
+    report: Reporter,
+    binds: Mapping[str, str] | None = None,
+) -> Replayer:
     """What replays the dead letters of a land or direct query; neither source nor checkpoint is touched.
 
     Parameters
@@ -94,6 +102,8 @@ def replayer(spark: SparkSession, job: JobSettings, name: str, report: Reporter)
         Of the query.
     report
         Where the outcome is reported.
+    binds
+        Names and values of ``--bind``, for a direct query whose sink is beside the lake.
 
     Raises
     ------
@@ -116,7 +126,7 @@ def replayer(spark: SparkSession, job: JobSettings, name: str, report: Reporter)
         raise StartError(f"--replay {name}: there is no table {table}: nothing was landed")
     headers = spark.createDataFrame([], f"_headers {envelope.HEADERS}").schema["_headers"]
     tables.check(spark, table, land.table_schema(headers, schema))
-    onward = None
+    onward: Callable[[DataFrame], None] | None = None
     if isinstance(query, DirectSettings):
         onward = _replay_onward(spark, job, query, table, binds or {}, report)
     sources = query.sources if isinstance(query, RoutedSettings) else (query.source,)
@@ -158,9 +168,7 @@ def _land(
         rows = reopen()
         splits = engines.module(job.engine).SPLITS_AGGREGATES
     tables.ensure(spark, table, land.table_schema(rows.schema["_headers"], schema))
-    handler = land.Lander(
-        query, decoder, IcebergSink(table), checkpoint, report, guard, splits
-    )
+    handler = land.Lander(query, decoder, IcebergSink(table), checkpoint, report, guard, splits)
     return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds, reopen)
 
 
@@ -174,6 +182,11 @@ def _direct(
     letters = Table.of(job.catalog, query.dead_letters)
     tables.ensure(spark, letters, land.table_schema(rows.schema["_headers"], schema))
     compose = _composition(spark, job, query, report)
+    if not isinstance(query.sink, IcebergSinkSettings):
+        sink = sink_of(job, query.sink, binds)
+        sink.prepare(spark, compose.schema(spark, letters))
+        outward = OutwardDirect(query, decoder, compose, sink, IcebergSink(letters), checkpoint, report)
+        return Query(query.name, rows, outward, checkpoint.location, query.trigger_seconds)
     table = Table.of(job.catalog, query.sink.table)
     tables.ensure(spark, table, compose.schema(spark, letters))
     handler = direct.Director(
@@ -182,9 +195,10 @@ def _direct(
     return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds)
 
 
-def _derive(spark: SparkSession, job: JobSettings, query: DeriveSettings, report: Reporter) -> Query:
+def _derive(
+    spark: SparkSession, job: JobSettings, query: DeriveSettings, binds: Mapping[str, str], report: Reporter
+) -> Query:
     landing = _landing(spark, job, query.name, query.source_table)
-    table = Table.of(job.catalog, query.sink.table)
     checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
     compose = _composition(spark, job, query, report)
     rows = _opened(spark, job, query, compose, landing, derive.ROWS_PER_BATCH)
@@ -198,14 +212,6 @@ def _derive(spark: SparkSession, job: JobSettings, query: DeriveSettings, report
         carries = ("_id",) if query.state.key else envelope.CARRIED
         compose = Composition(compose.references, lambda out: out, compose.name, carries)
         schema = compose(spark.createDataFrame([], rows.schema)).schema
-        if query.state.key:
-            time = time_of(rows.schema, query.state.key)
-            tables.ensure(spark, table, schema, time=time)
-            upserter = Upserter(query, compose, KeyedIcebergSink(table, time), report)
-            return Query(
-                query.name, rows, upserter, checkpoint.location, query.trigger_seconds, output_mode="update"
-            )
-        tables.ensure(spark, table, schema)
     else:
         schema = compose.schema(spark, landing, query.route)
     key = query.state.key if query.state is not None else ()
@@ -231,6 +237,26 @@ def _derive(spark: SparkSession, job: JobSettings, query: DeriveSettings, report
     return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds)
 
 
+def _outward(
+    spark: SparkSession,
+    job: JobSettings,
+    query: DeriveSettings,
+    compose: Composition,
+    schema: StructType,
+    checkpoint: Checkpoint,
+    binds: Mapping[str, str],
+    report: Reporter,
+) -> Outward:
+    """What writes a derive query's batches to a sink beside the lake's tables."""
+    sink = sink_of(job, query.sink, binds)
+    sink.prepare(spark, schema)
+    refuse: Refuse = refuses_none
+    if query.dead_letters is not None:
+        refuse = letters = Letters(Table.of(job.catalog, query.dead_letters), query.name)
+        letters.prepare(spark)
+    return Outward(query, compose, sink, refuse, checkpoint, report)
+
+
 def _opened(
     spark: SparkSession,
     job: JobSettings,
@@ -251,7 +277,7 @@ def _opened(
         # Results have no time of arrival: the ages are those of the records that came in.
         rows = ages.observed(rows)
     build = Stateful(query.state, compose.transform, compose.name)
-    return build(rows, None if joined is None else derive.read(spark, joined, most))
+    return build(rows, joined)
 
 
 def _landing(spark: SparkSession, job: JobSettings, query: str, name: str) -> Table:

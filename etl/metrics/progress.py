@@ -186,7 +186,13 @@ _ACCOUNTS = {
 
 
 def _accounts(accounts: Mapping[str, Any] | None) -> dict[str, float]:
-    return {name: accounts[key] for key, name in _ACCOUNTS.items() if key in accounts} if accounts else {}
+    if not accounts:
+        return {}
+    found = {name: accounts[key] for key, name in _ACCOUNTS.items() if key in accounts}
+    if "refused" in accounts:
+        # A row that a sink refused is a dead letter like any other.
+        found["BadRecords"] = found.get("BadRecords", 0) + accounts["refused"]
+    return found
 
 
 def _ages(arrivals: Arrivals | None, accounts: Mapping[str, Any] | None, committed: float) -> Sketch | None:

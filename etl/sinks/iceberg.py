@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
@@ -175,12 +176,8 @@ class IcebergSink:
         new = offered.on(batch).join(known, list(IDENTITY), "left_anti") if offered else batch
         counted = F.count(F.lit(1)).alias("written")
         observed = Observed(counted, *figures)
-        try:
+        with outside(str(self.table)):
             self._commit(observed.on(bound.guard(new)), properties)
-        except (Py4JJavaError, CapturedException) as error:
-            if OUTSIDE in _whole_text(error):
-                raise OutsideBoundError(str(self.table)) from error
-            raise
         values = observed.values()
         written = values.pop("written")
         return Appended(
@@ -189,6 +186,28 @@ class IcebergSink:
             values,
             looked.values()["held"] if looked else None,
         )
+
+
+@contextmanager
+def outside(what: str) -> Iterator[None]:
+    """Tell the error of a write with a bound that does not hold from any other.
+
+    Parameters
+    ----------
+    what
+        Is written.
+
+    Raises
+    ------
+    OutsideBoundError
+        A record lies outside.
+    """
+    try:
+        yield
+    except (Py4JJavaError, CapturedException) as error:
+        if OUTSIDE in _whole_text(error):
+            raise OutsideBoundError(what) from error
+        raise
 
 
 def _whole_text(error: Py4JJavaError | CapturedException) -> str:

@@ -1,0 +1,270 @@
+"""Batches of derive and direct queries into sinks beside the lake's own tables.
+
+What differs from :mod:`etl.derive` and :mod:`etl.direct` is that such a sink knows by itself what it holds, so
+that nothing is looked up here, and that it may refuse a row, which then becomes a dead letter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+
+from etl import accounts, envelope
+from etl.accounts import Observed, Reporter
+from etl.checkpoint import Checkpoint
+from etl.decode import Decoder
+from etl.derive import DEAD_LETTER, Composition
+from etl.errors import AccountsError
+from etl.hadoop import read_text
+from etl.settings import DeriveSettings, DirectSettings
+from etl.sinks.base import STAGE, Place, Refuse, Sink, Written
+from etl.sinks.iceberg import IcebergSink
+from etl.sinks.sending import PlanCounted
+from etl.sources.bounds import kafka_bound
+
+
+@dataclass(frozen=True)
+class SinkAccounts:
+    """``read = bad + good``, ``good = written + filtered + duplicates + refused``.
+
+    ``filtered`` is negative where a transform adds rows; ``bad`` is None for a derive query, which reads good
+    records only.
+    """
+
+    read: int
+    bad: int | None
+    done: Written
+
+    def __post_init__(self) -> None:
+        done = self.done
+        counts = (self.read, self.bad or 0, done.written, done.refused)
+        if min(counts) < 0 or (self.bad or 0) > self.read or done.written + done.refused > done.offered:
+            raise AccountsError(f"accounts do not balance: {self}")
+
+    def fields(self) -> dict[str, int]:
+        """The figures as the batch's line has them."""
+        good = self.read - (self.bad or 0)
+        first = {} if self.bad is None else {"bad": self.bad, "good": good}
+        return {
+            "read": self.read,
+            **first,
+            "duplicates": self.done.offered - self.done.written - self.done.refused,
+            "filtered": good - self.done.offered,
+            "written": self.done.written,
+            "refused": self.done.refused,
+        }
+
+
+def place_of(spark: SparkSession, checkpoint: Checkpoint, batch_id: int) -> Place:
+    """Which batch it is, as its checkpoint has it.
+
+    Parameters
+    ----------
+    spark
+        Whose file systems are used.
+    checkpoint
+        The query's; Spark keeps an id in it that a reset checkpoint does not have again.
+    batch_id
+        Spark's.
+    """
+    run = str(json.loads(read_text(spark, f"{checkpoint.location}/metadata"))["id"])
+    start, end = checkpoint.start_of(spark, batch_id), checkpoint.end_of(spark, batch_id)
+    return Place(run, batch_id, _text(start), _text(end))
+
+
+def _text(offset: Any) -> str:
+    return "" if offset is None else json.dumps(offset, sort_keys=True)
+
+
+class _Read:
+    """Counts what a batch holds, on the way to a sink of either kind."""
+
+    def __init__(self, sink: Sink, *figures: Column) -> None:
+        self._plan = PlanCounted(figures) if sink.sends else None
+        self._observed = Observed(*figures)
+
+    def on(self, rows: DataFrame) -> DataFrame:
+        return self._plan.on(rows) if self._plan else self._observed.on(rows)
+
+    def values(self, done: Written) -> Mapping[str, Any]:
+        if self._plan is None:
+            return self._observed.values()
+        assert done.ran is not None, "a sink that sends tells which frame it sent"
+        return self._plan.values(done.ran)
+
+
+@dataclass(frozen=True)
+class Outward:
+    """Writes each batch of a derive query; called by ``foreachBatch``.
+
+    Parameters
+    ----------
+    settings, compose, checkpoint, report
+        As of :class:`etl.derive.Deriver`.
+    sink
+        Where rows go.
+    refuse
+        Keeps what the sink refuses.
+    """
+
+    settings: DeriveSettings
+    compose: Composition
+    sink: Sink
+    refuse: Refuse
+    checkpoint: Checkpoint
+    report: Reporter
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write a batch and report its accounts.
+
+        Parameters
+        ----------
+        batch
+            Good records of the landing table, or rows of what keeps state.
+        batch_id
+            Spark's.
+        """
+        begun = accounts.now()
+        read = _Read(self.sink, F.count(F.lit(1)).alias("read"))
+        place = place_of(batch.sparkSession, self.checkpoint, batch_id)
+        done = self.sink.write(self.compose(read.on(batch)), place, self.refuse)
+        balance = SinkAccounts(read.values(done)["read"], None, done)
+        self.report.emit(
+            "batch",
+            query=self.settings.name,
+            batch=batch_id,
+            **balance.fields(),
+            **accounts.times(begun, accounts.now()),
+        )
+
+
+@dataclass(frozen=True)
+class OutwardDirect:
+    """Writes each batch of a direct query; called by ``foreachBatch``.
+
+    Parameters
+    ----------
+    settings, decoder, compose, letters, checkpoint, report
+        As of :class:`etl.direct.Director`.
+    sink
+        Where rows go.
+    """
+
+    settings: DirectSettings
+    decoder: Decoder
+    compose: Composition
+    sink: Sink
+    letters: IcebergSink
+    checkpoint: Checkpoint
+    report: Reporter
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write a batch and report its accounts.
+
+        Parameters
+        ----------
+        batch
+            In the envelope's shape: a fixed range of offsets.
+        batch_id
+            Spark's.
+        """
+        begun = accounts.now()
+        place = place_of(batch.sparkSession, self.checkpoint, batch_id)
+        start, end = (json.loads(text) if text else None for text in (place.start, place.end))
+        bound = kafka_bound(self.settings.source, start, end)
+        read = _Read(
+            self.sink,
+            F.count(F.lit(1)).alias("read"),
+            F.count("_error").alias("bad"),
+            F.expr("min(unix_micros(_arrived_at))").alias("oldest"),
+        )
+        good = read.on(self._decoded(batch)).where("_error IS NULL").drop(*DEAD_LETTER)
+
+        def refuse(letters: DataFrame) -> None:
+            self.letters.append(self._as_landed(batch, letters), bound)
+
+        done = self.sink.write(self.compose(good), place, refuse)
+        figures = read.values(done)
+        if figures["bad"]:
+            # A second read of the same offsets, by batches that have dead letters only.
+            self.letters.append(self._decoded(batch).where(F.col("_error").isNotNull()), bound)
+        fields = SinkAccounts(figures["read"], figures["bad"], done).fields()
+        times = accounts.times(begun, accounts.now(), figures["oldest"])
+        self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields, **times)
+
+    def _decoded(self, batch: DataFrame) -> DataFrame:
+        return self.decoder.decode(_stamped(batch))
+
+    def _as_landed(self, batch: DataFrame, letters: DataFrame) -> DataFrame:
+        """Refused rows in the shape of a landing table, with the bytes of the record that they came of.
+
+        A transform that makes several rows of a record adds to its identity (``_id`` and what follows a ``/``):
+        such rows are one dead letter, which a replay takes through the transform again.
+        """
+        told = letters.select(F.col("_id").alias("_refused_id"), F.col("_error").alias("_why"))
+        mine = (F.col("_refused_id") == F.col("_id")) | F.col("_refused_id").startswith(
+            F.concat("_id", F.lit("/"))
+        )
+        records = _stamped(batch).join(F.broadcast(told), mine)
+        chosen = records.dropDuplicates(["_id"])
+        shape = self._decoded(batch.limit(0)).schema
+        have = {*envelope.COLUMNS, "_hash", "_landed_at"}
+        last = {
+            "_bytes": F.col("payload"),
+            "_stage": F.lit(STAGE),
+            "_error": F.col("_why"),
+        }
+        return chosen.select(
+            *(
+                F.col(f.name)
+                if f.name in have
+                else last.get(f.name, F.lit(None).cast(f.dataType)).alias(f.name)
+                for f in shape.fields
+            )
+        )
+
+
+def _stamped(batch: DataFrame) -> DataFrame:
+    return batch.select(
+        *envelope.COLUMNS,
+        F.xxhash64("payload").alias("_hash"),
+        F.current_timestamp().alias("_landed_at"),
+        "payload",
+    )
+
+
+@dataclass(frozen=True)
+class OutwardReplay:
+    """Takes replayed dead letters that became good to the sink of their direct query.
+
+    Parameters
+    ----------
+    compose, sink
+        The query's.
+    """
+
+    compose: Composition
+    sink: Sink
+
+    def __call__(self, good: DataFrame) -> None:
+        """Write rows of a landing table's shape; a sink that knows them by identity writes each once.
+
+        Raises
+        ------
+        AccountsError
+            The sink refuses some again: they stay dead letters.
+        """
+
+        def refuse(letters: DataFrame) -> None:
+            first = letters.first()
+            assert first is not None
+            raise AccountsError(
+                f"the sink refuses {letters.count()} of them, {first['_id']}: {first['_error']}"
+            )
+
+        self.sink.write(self.compose(good.drop(*DEAD_LETTER)), None, refuse)

@@ -1,0 +1,99 @@
+"""Clients of AWS services inside tasks: the engine's own boto3, whose errors are told apart here.
+
+``etl`` uses the standard library and PySpark only; boto3 is the exception where a service has no connector on
+both engines. Glue and EMR Serverless ship it, and it is imported where it is used, so that a job without
+such a sink runs without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from etl.errors import StartError
+from etl.sinks.backoff import Backoff
+from etl.sinks.base import SinkError
+
+BUSY = frozenset(
+    {
+        "InternalFailure",
+        "InternalServerError",
+        "KMSThrottlingException",
+        "LimitExceededException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "ServiceUnavailable",
+        "ServiceUnavailableException",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequestsException",
+    }
+)
+"""Error codes after which the same request may succeed (error pages of DynamoDB's and Kinesis' API references)."""
+
+Answer = TypeVar("Answer")
+
+
+def client(service: str, region: str, endpoint: str | None) -> Any:
+    """Make a client that tries once: waiting is ours, with limits of ours.
+
+    Parameters
+    ----------
+    service
+        Such as ``dynamodb``.
+    region, endpoint
+        Where it is; None for the region's own endpoint.
+
+    Raises
+    ------
+    StartError
+        The engine has no boto3.
+    """
+    try:
+        import boto3
+        from botocore.config import Config
+    except ImportError as error:
+        raise StartError(f"boto3 is needed to reach {service}; the engines ship it") from error
+    # A client of its own session: boto3's default one is not safe where several tasks make theirs at once.
+    session: Any = boto3.session.Session(region_name=region)
+    return session.client(
+        service,
+        endpoint_url=endpoint,
+        config=Config(retries={"total_max_attempts": 1}, connect_timeout=10, read_timeout=30),
+    )
+
+
+def code_of(error: Any) -> str:
+    """The error code of a botocore ``ClientError``."""
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def patiently(call: Callable[[], Answer], backoff: Backoff) -> Answer:
+    """Call a service until it answers, within the limits of a back-off.
+
+    Raises
+    ------
+    SinkError
+        It stays busy, or away, for longer than the patience.
+    botocore.exceptions.ClientError
+        It refuses the request itself.
+    """
+    from botocore.exceptions import ClientError, HTTPClientError
+    from botocore.exceptions import ConnectionError as Unreachable
+
+    while True:
+        try:
+            return call()
+        except ClientError as error:
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            if code_of(error) not in BUSY and status < 500:
+                raise
+            backoff.wait(str(error))
+        except (Unreachable, HTTPClientError) as error:
+            backoff.wait(str(error))
+
+
+def refuses(what: str, error: Exception) -> SinkError:
+    """The error of a service that will not work, whatever the rows: no such table, or no permission."""
+    return SinkError(f"{what}: {error}")

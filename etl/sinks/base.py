@@ -1,0 +1,157 @@
+"""What all sinks beside the lake's own tables have in common: rows in, accounts and refused rows out.
+
+A sink here has one method, ``write``, which writes a batch idempotently and says in its docstring what it
+guarantees; ``docs/sinks.md`` has the table. A row that the sink cannot take (too large, a value that the
+server refuses) becomes a dead letter with stage ``sink``; a server that refuses to work is waited for within
+limits (:mod:`etl.sinks.backoff`), and then the batch fails and comes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from etl.envelope import CARRIED
+
+STAGE = "sink"
+"""Of a dead letter that decoded well and was transformed, and that the sink refused."""
+
+LETTER = StructType(
+    [
+        StructField("_id", StringType()),
+        StructField("_source", StringType()),
+        StructField("_arrived_at", TimestampType()),
+        StructField("_landed_at", TimestampType()),
+        StructField("_bytes", BinaryType()),
+        StructField("_stage", StringType()),
+        StructField("_error", StringType()),
+    ]
+)
+"""A row that a sink refused: whose it is, the row as JSON, and why."""
+
+JSON_OPTIONS: Mapping[str, str] = {
+    # Spark's own default cuts microseconds off.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+}
+
+Refuse = Callable[[DataFrame], None]
+"""Keeps refused rows, in the shape of :data:`LETTER`, for good; called before a batch counts as written."""
+
+
+class SinkError(Exception):
+    """A sink's server refuses to work, or did for longer than the core waits; the batch is not committed."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which batch it is: the same for every replay of it, and for no other batch.
+
+    Attributes
+    ----------
+    run
+        Id of the query's checkpoint, which a reset checkpoint does not have again.
+    batch
+        Number of the batch; begins anew with a checkpoint.
+    start, end
+        The offsets that it lies between, as the checkpoint has them; empty where it does not know.
+    """
+
+    run: str
+    batch: int
+    start: str = ""
+    end: str = ""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a write came to, in rows.
+
+    Attributes
+    ----------
+    offered
+        Rows that the transform made of the batch.
+    written
+        Of these, rows that are new in the sink. A sink that cannot tell counts all that it took.
+    refused
+        Of these, rows that became dead letters.
+    ran
+        The frame on whose RDD the action ran, for a sink that ``sends``.
+    """
+
+    offered: int
+    written: int
+    refused: int = 0
+    ran: DataFrame | None = field(default=None, compare=False, repr=False)
+
+
+class Sink(Protocol):
+    """Where a query writes."""
+
+    @property
+    def sends(self) -> bool:
+        """Whether it writes from Python, for whose actions Spark tells no listener of observed figures."""
+
+    def prepare(self, spark: SparkSession, schema: StructType) -> None:
+        """Make what is written to, or check what is there, before the first batch.
+
+        Raises
+        ------
+        StartError
+            It is not there, has another shape, or may not be written.
+        """
+
+    def write(self, rows: DataFrame, place: Place | None, refuse: Refuse) -> Written:
+        """Write a batch; None in place of its number for rows of no batch, such as a replay's."""
+
+
+def text_of(rows: DataFrame) -> Column:
+    """A row as JSON, without its empty fields; times with microseconds, bytes in base64."""
+    return F.to_json(F.struct(*(F.col(f"`{c}`") for c in rows.columns)), dict(JSON_OPTIONS))
+
+
+def carried(rows: DataFrame) -> list[Column]:
+    """Identity and times of a row, empty where a result of many records has none."""
+    kinds: dict[str, DataType] = {f.name: f.dataType for f in LETTER.fields}
+    have = set(rows.columns)
+    return [F.col(c) if c in have else F.lit(None).cast(kinds[c]).alias(c) for c in CARRIED]
+
+
+def letters_of(rows: DataFrame, error: Column) -> DataFrame:
+    """Refused rows in the shape of :data:`LETTER`.
+
+    Parameters
+    ----------
+    rows
+        As they were offered, and nothing beside.
+    error
+        Why each was refused.
+    """
+    return rows.select(
+        *carried(rows),
+        text_of(rows).cast("binary").alias("_bytes"),
+        F.lit(STAGE).alias("_stage"),
+        error.alias("_error"),
+    ).select(*LETTER.fieldNames())
+
+
+def refuses_none(letters: DataFrame) -> None:
+    """Stand where a sink takes every row.
+
+    Raises
+    ------
+    SinkError
+        It refused some: its settings name no table for them.
+    """
+    raise SinkError(f"{letters.count()} rows were refused, and the query has no table of dead letters")

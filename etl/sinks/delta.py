@@ -1,0 +1,106 @@
+"""Delta tables, appended to once per record identity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql.types import StructType
+from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
+
+from etl.accounts import Observed
+from etl.clock import UTC
+from etl.envelope import IDENTITY
+from etl.errors import StartError, describe
+from etl.settings_sinks import DeltaSinkSettings
+from etl.sinks.base import Place, Refuse, Written
+from etl.sinks.iceberg import EVERYTHING, Bound, OutsideBoundError, outside
+from etl.tables import nullable_columns
+
+
+@dataclass
+class _Held:
+    """What the table holds that this run of the job did not write: nothing that arrived after ``last``."""
+
+    known: bool = False
+    last: datetime | None = None
+
+
+@dataclass(frozen=True)
+class DeltaSink:
+    """A Delta table by its path.
+
+    Parameters
+    ----------
+    settings
+        Its path, and into how many files a batch goes at most.
+    """
+
+    settings: DeltaSinkSettings
+    sends: bool = False
+    _held: _Held = field(default_factory=_Held, repr=False, compare=False)
+
+    def prepare(self, spark: SparkSession, schema: StructType) -> None:
+        """Make the table, or check the one that is there.
+
+        Raises
+        ------
+        StartError
+            It has another shape, or Delta is not on the class path.
+        """
+        path = self.settings.path
+        if "_source" not in schema.fieldNames():
+            raise StartError(f"{path}: results of many records need a sink that can replace them")
+        try:
+            empty = spark.createDataFrame([], nullable_columns(schema))
+            empty.write.format("delta").mode("append").save(path)
+            found = {f.name: f.dataType.simpleString() for f in self._table(spark).schema.fields}
+        except (Py4JJavaError, CapturedException) as error:
+            raise StartError(f"Delta table {path}: {describe(error)}") from error
+        wanted = {f.name: f.dataType.simpleString() for f in schema.fields}
+        if found != wanted:
+            raise StartError(f"Delta table {path}: it holds {found}, not {wanted}; name another one")
+
+    def _table(self, spark: SparkSession) -> DataFrame:
+        return spark.read.format("delta").load(self.settings.path)
+
+    def write(self, rows: DataFrame, place: Place | None, refuse: Refuse) -> Written:  # noqa: ARG002 - takes all
+        """Append those rows that the table does not hold, in one transaction.
+
+        Guarantee: exactly once per identity with one writer at a time, whatever is killed, retried or replayed,
+        and after a reset checkpoint: no batch number is trusted. What the table held when this run began arrived
+        up to a known moment; a batch that is younger holds none of it, which is checked while it is
+        written, and any other is compared by identity. A write that fails leaves the table as it was, and the
+        next one compares again.
+        """
+        spark, held = rows.sparkSession, self._held
+        if not held.known or place is None:
+            (last,) = self._table(spark).agg(F.expr("max(unix_micros(_arrived_at))")).collect()[0]
+            held.last = None if last is None else datetime.fromtimestamp(last / 1e6, tz=UTC)
+        # Known again only when the batch is in: should it fail half-way, the table tells what it holds.
+        held.known = False
+        done = self._write_new(rows, held.last)
+        held.known = place is not None
+        return done
+
+    def _write_new(self, rows: DataFrame, last: datetime | None) -> Written:
+        if last is None:
+            return self._append(rows, EVERYTHING)
+        try:
+            return self._append(rows, Bound.since("_arrived_at", last + timedelta(microseconds=1)))
+        except OutsideBoundError:
+            known = self._table(rows.sparkSession).where(F.col("_arrived_at") <= F.lit(last))
+            return self._append(rows, EVERYTHING, known.select(*IDENTITY))
+
+    def _append(self, rows: DataFrame, bound: Bound, known: DataFrame | None = None) -> Written:
+        offered, written = (Observed(F.count(F.lit(1)).alias("rows")) for _ in range(2))
+        new = offered.on(bound.guard(rows))
+        if known is not None:
+            new = new.join(known, list(IDENTITY), "left_anti").select(*rows.columns)
+        shared = new.repartition(self.settings.files_per_batch)
+        with outside(self.settings.path):
+            written.on(shared).write.format("delta").mode("append").save(self.settings.path)
+        return Written(offered.values()["rows"], written.values()["rows"])

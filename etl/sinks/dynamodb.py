@@ -1,0 +1,288 @@
+"""DynamoDB: an item for each row, keyed by identity."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql.types import BinaryType, DoubleType, FloatType, StructType
+
+from etl.errors import StartError
+from etl.settings_sinks import DynamoDbSinkSettings
+from etl.sinks import aws, sending
+from etl.sinks.backoff import Backoff
+from etl.sinks.base import Place, Refuse, Written
+from etl.sinks.sending import Buffer, Record, Refused
+
+MOST_ITEMS = 25
+MOST_BYTES = 16 * 1024 * 1024
+"""Of one BatchWriteItem (DynamoDB API reference)."""
+
+ITEM_BYTES = 400 * 1024
+"""Largest item, names of attributes included (DynamoDB developer guide, "Quotas")."""
+
+KEY_BYTES, SORT_BYTES = 2048, 1024
+"""Longest partition and sort key (the same page)."""
+
+DIGITS = 38
+LARGEST, SMALLEST = Decimal("9.9999999999999999999999999999999999999E+125"), Decimal("1E-130")
+"""What a number may be (DynamoDB developer guide, "Supported data types")."""
+
+
+class UnfitError(ValueError):
+    """A value that DynamoDB has no form for."""
+
+
+def attribute(value: Any) -> dict[str, Any] | None:
+    """A JSON value in DynamoDB's form; None for null, which is left out.
+
+    Parameters
+    ----------
+    value
+        Decoded with numbers as ``Decimal``.
+
+    Raises
+    ------
+    UnfitError
+        A number that is too long, too large or too small.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return {"BOOL": value}
+    if isinstance(value, Decimal):
+        if len(value.normalize().as_tuple().digits) > DIGITS:
+            raise UnfitError(f"a number of more than {DIGITS} digits")
+        if value and not SMALLEST <= abs(value) <= LARGEST:
+            raise UnfitError(f"a number outside {SMALLEST:E} to {LARGEST:.1E}")
+        return {"N": str(value)}
+    if isinstance(value, str):
+        return {"S": value}
+    if isinstance(value, list):
+        return {"L": [{"NULL": True} if item is None else attribute(item) for item in value]}
+    return {"M": {name: item for name, each in value.items() if (item := attribute(each)) is not None}}
+
+
+def size_of(value: dict[str, Any]) -> int:
+    """Bytes of an attribute's value, as DynamoDB counts them, or a few more.
+
+    "DynamoDB item sizes and formats" of the developer guide: text in UTF-8, a byte for two digits and one or
+    two more, one for a boolean, three and one for each element for lists and maps.
+    """
+    ((kind, content),) = value.items()
+    if kind == "S":
+        return len(content.encode())
+    if kind == "N":
+        return len(content) // 2 + 3
+    if kind == "B":
+        return len(content)
+    if kind == "L":
+        return 3 + sum(1 + size_of(item) for item in content)
+    if kind == "M":
+        return 3 + sum(1 + len(name.encode()) + size_of(item) for name, item in content.items())
+    return 1
+
+
+@dataclass(frozen=True)
+class Form:
+    """How rows become items.
+
+    Attributes
+    ----------
+    binary
+        Fields of the row that hold bytes, which JSON has in base64.
+    floating
+        Fields whose NaN and infinities JSON has as text.
+    keyed
+        Whether rows are results, known by ``_id`` alone.
+    """
+
+    binary: frozenset[str]
+    floating: frozenset[str]
+    keyed: bool
+
+    @classmethod
+    def of(cls, schema: StructType) -> Form:
+        """From the columns of the rows."""
+        return cls(
+            frozenset(f.name for f in schema.fields if isinstance(f.dataType, BinaryType)),
+            frozenset(f.name for f in schema.fields if isinstance(f.dataType, FloatType | DoubleType)),
+            "_source" not in schema.fieldNames(),
+        )
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Attributes of the table's key: partition key, sort key."""
+        return ("_id",) if self.keyed else ("_id", "_source")
+
+    def item(self, text: str) -> tuple[dict[str, Any], int]:
+        """An item out of a row's JSON, and its size in bytes.
+
+        Raises
+        ------
+        UnfitError
+            It cannot be one.
+        """
+        item: dict[str, Any] = {}
+        for name, value in json.loads(text, parse_float=Decimal, parse_int=Decimal).items():
+            if name in self.binary:
+                item[name] = {"B": base64.b64decode(value)}
+            elif name in self.floating and isinstance(value, str):
+                raise UnfitError(f"{name} is {value}: DynamoDB has no such number")
+            elif (formed := attribute(value)) is not None:
+                item[name] = formed
+        for name, longest in zip(self.key, (KEY_BYTES, SORT_BYTES), strict=False):
+            length = len(item.get(name, {}).get("S", "").encode())
+            if not 0 < length <= longest:
+                raise UnfitError(f"{name} has {length} bytes; a key has 1 to {longest}")
+        size = sum(len(name.encode()) + size_of(value) for name, value in item.items())
+        if size > ITEM_BYTES:
+            raise UnfitError(f"an item of {size} bytes; the most is {ITEM_BYTES}")
+        return item, size
+
+
+@dataclass
+class ItemWriter:
+    """Writes the items of one partition."""
+
+    table: str
+    form: Form
+    client: Any
+    backoff: Backoff
+    written: int = 0
+    _buffer: Buffer = field(default_factory=lambda: Buffer(MOST_ITEMS, MOST_BYTES))
+    _keys: set[tuple[str, ...]] = field(default_factory=set)
+
+    def add(self, record: Record) -> Iterable[Refused]:
+        """Take a row; writes the rows before it where a request is full."""
+        try:
+            item, size = self.form.item(record.text)
+        except UnfitError as error:
+            yield record, str(error)
+            return
+        key = tuple(item[name]["S"] for name in self.form.key)
+        # One request must not name an item twice.
+        if self._buffer.full(size) or key in self._keys:
+            yield from self.finish()
+        self._keys.add(key)
+        self._buffer.put(record, item, size)
+
+    def finish(self) -> Iterator[Refused]:
+        """Write what waits."""
+        from botocore.exceptions import ClientError
+
+        taken = self._buffer.take()
+        self._keys.clear()
+        waiting = [item for _, item, _ in taken]
+        try:
+            while waiting:
+                waiting = self._put(waiting)
+            self.written += len(taken)
+        except ClientError as error:
+            if aws.code_of(error) != "ValidationException":
+                raise aws.refuses(f"DynamoDB table {self.table}", error) from error
+            # One item spoils a request of many; each by itself tells which. Those that the table
+            # already took are put again, as they were.
+            for record, item, _ in taken:
+                yield from self._put_alone(record, item)
+
+    def _put(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Write items in one request; give back those that were not processed."""
+        puts = {self.table: [{"PutRequest": {"Item": item}} for item in items]}
+        answer = aws.patiently(lambda: self.client.batch_write_item(RequestItems=puts), self.backoff)
+        left = [put["PutRequest"]["Item"] for put in answer.get("UnprocessedItems", {}).get(self.table, [])]
+        if len(left) < len(items):
+            self.backoff.progress()
+        if left:
+            self.backoff.wait(f"{len(left)} of {len(items)} items were left unprocessed")
+        return left
+
+    def _put_alone(self, record: Record, item: dict[str, Any]) -> Iterator[Refused]:
+        from botocore.exceptions import ClientError
+
+        try:
+            aws.patiently(lambda: self.client.put_item(TableName=self.table, Item=item), self.backoff)
+        except ClientError as error:
+            if aws.code_of(error) != "ValidationException":
+                raise aws.refuses(f"DynamoDB table {self.table}", error) from error
+            yield record, str(error)
+        else:
+            self.backoff.progress()
+            self.written += 1
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """Makes a writer where a partition is."""
+
+    settings: DynamoDbSinkSettings
+    form: Form
+    endpoint: str | None
+
+    def __call__(self) -> ItemWriter:
+        client = aws.client("dynamodb", self.settings.region, self.endpoint)
+        what = f"DynamoDB table {self.settings.table}"
+        return ItemWriter(self.settings.table, self.form, client, Backoff(what))
+
+
+@dataclass(frozen=True)
+class DynamoDbSink:
+    """A DynamoDB table that exists, with ``_id`` (text) as partition key.
+
+    Where rows are records, ``_source`` (text) is the sort key. Empty fields are left out of an
+    item; times are text in ISO 8601.
+
+    Parameters
+    ----------
+    settings
+        The table.
+    endpoint
+        Another endpoint than the region's own.
+    """
+
+    settings: DynamoDbSinkSettings
+    endpoint: str | None = None
+    sends: bool = True
+
+    def prepare(self, spark: SparkSession, schema: StructType) -> None:  # noqa: ARG002 - not needed
+        """Check that the table is there and keyed by identity.
+
+        Raises
+        ------
+        StartError
+            It is not, or cannot be asked.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        name, wanted = self.settings.table, Form.of(schema).key
+        try:
+            client = aws.client("dynamodb", self.settings.region, self.endpoint)
+            found = client.describe_table(TableName=name)["Table"]
+        except (BotoCoreError, ClientError) as error:
+            raise StartError(f"DynamoDB table {name}: {error}") from error
+        kinds = {a["AttributeName"]: a["AttributeType"] for a in found["AttributeDefinitions"]}
+        keys = tuple(k["AttributeName"] for k in sorted(found["KeySchema"], key=lambda k: str(k["KeyType"])))
+        if keys != wanted or any(kinds[k] != "S" for k in keys):
+            have = ", ".join(f"{k} ({kinds[k]})" for k in keys)
+            raise StartError(
+                f"DynamoDB table {name}: its key is {have}; rows of this query are known by "
+                f"{', '.join(f'{k} (S)' for k in wanted)}"
+            )
+
+    def write(self, rows: DataFrame, place: Place | None, refuse: Refuse) -> Written:  # noqa: ARG002 - not needed
+        """Put an item for each row.
+
+        Guarantee: each identity is one item, whatever is killed, retried or replayed and in whichever batches it
+        comes: putting it again puts the same item in its place. A batch that fails half-way has put a part
+        of its items, and puts them again when it comes again. Readers may see a batch grow. The table
+        does not tell new items from known ones, so all that it took count as written. Of two writers of a
+        table the later one counts.
+        """
+        form = Form.of(rows.schema)
+        return sending.send(rows, F.lit(None), _Opening(self.settings, form, self.endpoint), refuse)

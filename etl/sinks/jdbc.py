@@ -1,0 +1,202 @@
+"""PostgreSQL over JDBC: a row for each row, inserted once by identity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql.types import StringType, StructType
+from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
+
+from etl.accounts import Observed
+from etl.errors import StartError, java_error
+from etl.settings_sinks import JdbcSinkSettings
+from etl.sinks.backoff import Backoff
+from etl.sinks.base import Place, Refuse, SinkError, Written, letters_of
+from etl.sinks.postgres import Session, Shape, connect, sql_state
+
+ROWS_PER_STATEMENT = 1000
+SOCKET_SECONDS = 600
+"""Longest that a statement may be silent: a merge of a large batch into a table with many indexes."""
+
+_BUSY_CLASSES = ("08", "40", "53", "55", "57", "28")
+"""Classes of SQLSTATE after which the same may succeed: connection, rolled back, no resources, in use, operator's
+intervention; and 28, for a password that was changed a moment ago (PostgreSQL manual, appendix A)."""
+
+_DATA_CLASSES = ("22", "23")
+"""Classes that speak of a row: a value out of its type's range, a constraint."""
+
+_NO_ROWS_LEFT = "millrace: rows of the staging table are gone"
+
+Login = Callable[[], tuple[str, str]]
+"""User and password, as they are now."""
+
+
+@dataclass(frozen=True)
+class JdbcSink:
+    """A table of PostgreSQL 9.5 or later.
+
+    Rows go into a staging table beside it first, by as many connections as the settings say, and from
+    there into the table in one transaction.
+
+    Parameters
+    ----------
+    settings
+        Database, table, connections.
+    login
+        Asked for user and password before each batch, so that a rotated secret is followed.
+    """
+
+    settings: JdbcSinkSettings
+    login: Login = field(repr=False)
+    sends: bool = False
+
+    def prepare(self, spark: SparkSession, schema: StructType) -> None:
+        """Make the table with the identity as its primary key, or check the one that is there; make staging.
+
+        Raises
+        ------
+        StartError
+            The database cannot be reached, or its table does not fit.
+        """
+        shape = Shape.of(self.settings.table, schema)
+        try:
+            with self._session(spark) as session:
+                shape.ensure(session)
+        except Py4JJavaError as error:
+            raise StartError(f"{self._what}: {error.java_exception.toString()}") from error
+
+    @property
+    def _what(self) -> str:
+        return f"PostgreSQL table {self.settings.table} at {self.settings.url.split('?', 1)[0]}"
+
+    def _session(self, spark: SparkSession) -> Session:
+        user, password = self.login()
+        return connect(spark, self.settings.url, user, password, SOCKET_SECONDS)
+
+    def write(self, rows: DataFrame, place: Place | None, refuse: Refuse) -> Written:  # noqa: ARG002 - not needed
+        """Insert the rows that the table does not hold; a result of many records is put in place of its last.
+
+        Guarantee: exactly once per identity, whatever is killed, retried or replayed, also with several
+        writers at once: the table's own primary key decides. All of a batch becomes visible in one
+        transaction, or none of it. Rows that the table refuses (a constraint, a value outside a column's
+        type) become dead letters, and the others of their batch are written. A server that is away, full or
+        restarting is waited for within limits.
+        """
+        shape = Shape.of(self.settings.table, rows.schema)
+        if shape.replaces:
+            # The source of a batch with state is the state's own commit: it is read once.
+            rows = rows.persist()
+        backoff = Backoff(self._what)
+        try:
+            while True:
+                try:
+                    return self._attempt(rows, shape, refuse)
+                except (Py4JJavaError, CapturedException) as error:
+                    state = sql_state(error)
+                    if state is None or not state.startswith(_BUSY_CLASSES):
+                        raise
+                    backoff.wait(f"{state}: {_message(error)}")
+        finally:
+            if shape.replaces:
+                rows.unpersist()
+
+    def _attempt(self, rows: DataFrame, shape: Shape, refuse: Refuse) -> Written:
+        with self._session(rows.sparkSession) as session:
+            session.run(f"TRUNCATE {shape.staging}")
+        counted = Observed(F.count(F.lit(1)).alias("offered"), F.count("_refused").alias("refused"))
+        marked = counted.on(rows.withColumn("_refused", _unfit(rows)))
+        self._stage(marked.where(F.col("_refused").isNull()).drop("_refused"), shape)
+        figures = counted.values()
+        offered, refused = figures["offered"], figures["refused"]
+        with self._session(rows.sparkSession) as session:
+            written, spoilt = shape.merge(session, least=offered - refused)
+        if refused:
+            refuse(letters_of(rows, _unfit(rows)).where(F.col("_error").isNotNull()))
+        if spoilt:
+            refuse(self._spoilt(rows, shape))
+        return Written(offered, written, refused + spoilt)
+
+    def _stage(self, rows: DataFrame, shape: Shape) -> None:
+        # Spark commits each partition in a transaction of its own; a task that comes again may stage its
+        # rows again, which the merge bears.
+        rows.select(*shape.staged(rows)).write.format("jdbc").mode("append").options(
+            **self._reading(), dbtable=shape.staging, numPartitions=str(self.settings.connections)
+        ).save()
+
+    def _reading(self) -> Mapping[str, str]:
+        user, password = self.login()
+        return {
+            "url": self.settings.url,
+            "driver": "org.postgresql.Driver",
+            "user": user,
+            # Spark leaves values of this name out of plans and event logs (spark.redaction.regex).
+            "password": password,
+            "batchsize": str(ROWS_PER_STATEMENT),
+            "reWriteBatchedInserts": "true",
+            "isolationLevel": "READ_COMMITTED",
+            "socketTimeout": str(SOCKET_SECONDS),
+            "ApplicationName": "millrace",
+        }
+
+    def _spoilt(self, rows: DataFrame, shape: Shape) -> DataFrame:
+        """Rows that the table refused, with what it said."""
+        said = rows.sparkSession.read.format("jdbc").options(**self._reading(), dbtable=shape.refused).load()
+        told = said.groupBy(*shape.identity).agg(F.first("_refused").alias("_refused"))
+        both = rows.join(F.broadcast(told), list(shape.identity))
+        return letters_of(both.select(*rows.columns, "_refused"), F.col("_refused"))
+
+
+def _unfit(rows: DataFrame) -> Any:
+    """Why a row cannot even be staged: PostgreSQL's text knows no NUL."""
+    texts = [f.name for f in rows.schema.fields if isinstance(f.dataType, StringType)]
+    reason = F.lit(None).cast("string")
+    for name in texts:
+        reason = F.when(F.col(f"`{name}`").contains("\x00"), f"{name} holds a NUL character").otherwise(
+            reason
+        )
+    return reason
+
+
+def _message(error: BaseException) -> str:
+    origin = java_error(error)
+    text = str(origin.toString()) if origin is not None else str(error)
+    return text.splitlines()[0][:500]
+
+
+def read_secret(secret: str, region: str, endpoint: str | None) -> tuple[str, str]:
+    """User and password out of a secret of Secrets Manager, in the form that AWS' own rotation keeps.
+
+    Parameters
+    ----------
+    secret
+        Its ARN.
+    region, endpoint
+        Where it is.
+
+    Raises
+    ------
+    SinkError
+        It cannot be read, or holds something else.
+    """
+    import json
+
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from etl.sinks import aws
+
+    try:
+        text = aws.client("secretsmanager", region, endpoint).get_secret_value(SecretId=secret)[
+            "SecretString"
+        ]
+        held = json.loads(text)
+        return str(held["username"]), str(held["password"])
+    except (BotoCoreError, ClientError) as error:
+        raise SinkError(f"secret {secret}: {error}") from error
+    except (ValueError, KeyError, TypeError):
+        # Without its cause, whose text might hold what the secret holds.
+        raise SinkError(f"secret {secret}: not JSON with username and password") from None

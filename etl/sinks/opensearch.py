@@ -1,0 +1,283 @@
+"""OpenSearch: a document for each row, by the bulk API, with the identity as the document's."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import ssl
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql.types import StructType
+
+from etl.errors import StartError
+from etl.settings_sinks import OpenSearchSinkSettings
+from etl.sinks import sending
+from etl.sinks.backoff import Backoff
+from etl.sinks.base import Place, Refuse, SinkError, Written
+from etl.sinks.sending import Buffer, Record, Refused
+
+MOST_DOCUMENTS = 1000
+MOST_BYTES = 5 * 1024 * 1024
+"""Of one request; "Bulk" of OpenSearch's performance guide advises 5 to 15 MiB, and small domains take 10."""
+
+ID_BYTES = 512
+"""Longest id of a document (OpenSearch documentation, "Index document")."""
+
+_SECONDS = 60
+_BUSY = frozenset({408, 429, 500, 502, 503, 504})
+"""Statuses, of a request or of one document in it, after which the same may succeed."""
+
+_TOO_LARGE, _CONFLICT = 413, 409
+
+
+@dataclass
+class Http:
+    """Signed requests to a domain over one connection, which is opened again where it broke.
+
+    Parameters
+    ----------
+    endpoint
+        ``https://host[:port]``; ``http`` for a server on this machine.
+    region
+        Of the domain, for the signature.
+    """
+
+    endpoint: str
+    region: str
+    _connection: http.client.HTTPConnection | None = field(default=None, repr=False)
+    _credentials: Any = field(default=None, repr=False)
+
+    def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+        """Send a request; its status and its answer.
+
+        Raises
+        ------
+        OSError, http.client.HTTPException
+            The connection broke. The next request opens another.
+        """
+        try:
+            connection = self._connection = self._connection or self._open()
+            connection.request(method, path, body=body or None, headers=self._signed(method, path, body))
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except (OSError, http.client.HTTPException):
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _open(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self.endpoint)
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(parts.netloc, timeout=_SECONDS)
+        return http.client.HTTPSConnection(
+            parts.netloc,
+            timeout=_SECONDS,
+            context=ssl.create_default_context(cafile=os.environ.get("SSL_CERT_FILE")),
+        )
+
+    def _signed(self, method: str, path: str, body: bytes) -> Mapping[str, str]:
+        """Headers with a signature by the job's own role (AWS Signature Version 4), made by botocore."""
+        from botocore.auth import SigV4Auth
+        from botocore.awsrequest import AWSRequest
+        from botocore.session import get_session
+
+        if self._credentials is None:
+            self._credentials = get_session().get_credentials()
+            if self._credentials is None:
+                raise SinkError(f"{self.endpoint}: there are no credentials to sign requests with")
+        request = AWSRequest(method, self.endpoint + path, {"Content-Type": "application/x-ndjson"}, body)
+        # Those of a role expire; the provider renews them.
+        frozen = self._credentials.get_frozen_credentials()
+        SigV4Auth(frozen, "es", self.region).add_auth(request)
+        return dict(request.headers.items())
+
+
+def action(identity: str, *, replaces: bool) -> bytes:
+    """The line before a document: ``create``, which leaves a known one as it is, or ``index``."""
+    return json.dumps({"index" if replaces else "create": {"_id": identity}}).encode()
+
+
+@dataclass
+class DocumentWriter:
+    """Writes the documents of one partition.
+
+    Parameters
+    ----------
+    replaces
+        Whether rows are results, of which a later one takes the place of an earlier one.
+    """
+
+    index: str
+    replaces: bool
+    http: Http
+    backoff: Backoff
+    written: int = 0
+    _buffer: Buffer = field(default_factory=lambda: Buffer(MOST_DOCUMENTS, MOST_BYTES))
+
+    def add(self, record: Record) -> Iterable[Refused]:
+        """Take a row; writes the rows before it where a request is full."""
+        # Identities of two sources may be alike: the source is a part of the document's.
+        identity = record.id if record.source is None else f"{record.source}/{record.id}"
+        length = len(identity.encode())
+        if not 0 < length <= ID_BYTES:
+            yield record, f"an id of {length} bytes; a document's has 1 to {ID_BYTES}"
+            return
+        entry = action(identity, replaces=self.replaces) + b"\n" + document(record.text) + b"\n"
+        if self._buffer.full(len(entry)):
+            yield from self.finish()
+        self._buffer.put(record, entry, len(entry))
+
+    def finish(self) -> Iterator[Refused]:
+        """Write what waits, and again what the domain had no room for."""
+        waiting = [(record, entry) for record, entry, _ in self._buffer.take()]
+        while waiting:
+            status, answer = self._ask(b"".join(entry for _, entry in waiting))
+            if status == _TOO_LARGE:
+                if len(waiting) == 1:
+                    yield (
+                        waiting[0][0],
+                        f"a document of {len(waiting[0][1])} bytes is too large for the domain",
+                    )
+                    return
+                # The domain's own limit is lower than ours: by halves.
+                half = len(waiting) // 2
+                for part in (waiting[:half], waiting[half:]):
+                    for record, entry in part:
+                        self._buffer.put(record, entry, len(entry))
+                    yield from self.finish()
+                return
+            results = self._results(status, answer, len(waiting))
+            left: list[tuple[Record, bytes]] = []
+            for (record, entry), result in zip(waiting, results, strict=True):
+                code = result["status"]
+                if code in _BUSY:
+                    left.append((record, entry))
+                elif code == _CONFLICT and not self.replaces:
+                    continue  # it is there: a replay
+                elif code >= 300:
+                    yield record, f"{code}: {json.dumps(result.get('error'))[:1000]}"
+                else:
+                    self.written += 1
+            if len(left) < len(waiting):
+                self.backoff.progress()
+            if left:
+                self.backoff.wait(f"{len(left)} of {len(waiting)} documents: the domain is busy")
+            waiting = left
+
+    def _ask(self, body: bytes) -> tuple[int, bytes]:
+        path = f"/{quote(self.index)}/_bulk"
+        while True:
+            try:
+                status, answer = self.http.ask("POST", path, body)
+            except (OSError, http.client.HTTPException) as error:
+                self.backoff.wait(f"{type(error).__name__}: {error}")
+                continue
+            if status not in _BUSY:
+                return status, answer
+            self.backoff.wait(f"status {status}: {answer[:300].decode(errors='replace')}")
+
+    def _results(self, status: int, answer: bytes, count: int) -> list[dict[str, Any]]:
+        """What the domain says of each document, in their order.
+
+        Raises
+        ------
+        SinkError
+            It refuses the request itself, or answers what no bulk request is answered with.
+        """
+        what = f"OpenSearch index {self.index}"
+        if status != 200:
+            raise SinkError(f"{what}: status {status}: {answer[:500].decode(errors='replace')}")
+        try:
+            results = [next(iter(item.values())) for item in json.loads(answer)["items"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise SinkError(f"{what}: not the answer of a bulk request: {answer[:200]!r}") from error
+        if len(results) != count:
+            raise SinkError(f"{what}: {count} documents were sent and {len(results)} answered")
+        return results
+
+
+RESERVED = "_"
+"""OpenSearch keeps names that begin with it for itself, at the top of a document (``_id``, ``_source``)."""
+
+
+def document(text: str) -> bytes:
+    """A row's JSON as a document: columns of ours without their underscore, below ``millrace``.
+
+    Examples
+    --------
+    >>> document('{"_id":"t/0/1","flight":7}')
+    b'{"flight":7,"millrace":{"id":"t/0/1"}}'
+    """
+    fields = json.loads(text)
+    ours = {name[1:]: fields.pop(name) for name in [*fields] if name.startswith(RESERVED)}
+    return json.dumps({**fields, "millrace": ours}, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """Makes a writer where a partition is."""
+
+    settings: OpenSearchSinkSettings
+    replaces: bool
+
+    def __call__(self) -> DocumentWriter:
+        reached = Http(self.settings.endpoint, self.settings.region)
+        what = f"OpenSearch index {self.settings.index}"
+        return DocumentWriter(self.settings.index, self.replaces, reached, Backoff(what))
+
+
+@dataclass(frozen=True)
+class OpenSearchSink:
+    """An index that exists; its mapping is its owner's.
+
+    Parameters
+    ----------
+    settings
+        Domain and index.
+    """
+
+    settings: OpenSearchSinkSettings
+    sends: bool = True
+
+    def prepare(self, spark: SparkSession, schema: StructType) -> None:  # noqa: ARG002 - not needed
+        """Check that the index is there.
+
+        Raises
+        ------
+        StartError
+            It is not, the domain cannot be reached, or a column has a name of ours.
+        """
+        if "millrace" in schema.fieldNames():
+            raise StartError("OpenSearch: millrace is a field of the sink's own, for identity and times")
+        reached = Http(self.settings.endpoint, self.settings.region)
+        where = f"{self.settings.endpoint}/{self.settings.index}"
+        try:
+            status, _ = reached.ask("HEAD", f"/{quote(self.settings.index)}")
+        except (OSError, http.client.HTTPException, SinkError) as error:
+            raise StartError(f"{where}: {error}") from error
+        finally:
+            reached.close()
+        if status != 200:
+            raise StartError(f"{where}: status {status}; the index must be there, with its mapping")
+
+    def write(self, rows: DataFrame, place: Place | None, refuse: Refuse) -> Written:  # noqa: ARG002 - not needed
+        """Write a document for each row.
+
+        Guarantee: each identity is one document, whatever is killed, retried or replayed. A record that
+        is there is left as it is and counts as a duplicate; a result takes the place of the one with
+        its key. A batch that fails half-way has written a part of its documents, and finds them when it
+        comes again. Documents that the mapping does not fit become dead letters.
+        """
+        replaces = "_source" not in rows.columns
+        return sending.send(rows, F.lit(None), _Opening(self.settings, replaces), refuse)

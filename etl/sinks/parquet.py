@@ -1,0 +1,198 @@
+"""Parquet files: a folder for each batch, and a manifest that says that it is whole."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql.types import StructType
+
+from etl import hadoop
+from etl.accounts import Observed
+from etl.clock import UTC
+from etl.envelope import IDENTITY
+from etl.errors import StartError
+from etl.settings_sinks import ParquetSinkSettings
+from etl.sinks.base import Place, Refuse, SinkError, Written
+from etl.sinks.iceberg import EVERYTHING, Bound, OutsideBoundError, outside
+from etl.sinks.manifest import FOLDER, SCHEMA, Manifest, Manifests, files_in, name_of, remove, write_whole
+
+_SHAPE = "_schema.txt"
+
+
+@dataclass(frozen=True)
+class ParquetSink:
+    """A folder of Parquet files.
+
+    Parameters
+    ----------
+    settings
+        Its path, and into how many files a batch goes at most.
+    """
+
+    settings: ParquetSinkSettings
+    sends: bool = False
+    _horizons: dict[str, datetime | None] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def _manifests(self) -> Manifests:
+        return Manifests(self.settings.path)
+
+    def prepare(self, spark: SparkSession, schema: StructType) -> None:
+        """Note the columns of a new folder, or compare them with those of the one that is there.
+
+        Raises
+        ------
+        StartError
+            It holds rows of another shape, files of somebody else's, or cannot be read.
+        """
+        path = self.settings.path
+        if "_source" not in schema.fieldNames():
+            raise StartError(f"{path}: results of many records need a sink that can replace them")
+        shape = {f.name: f.dataType.simpleString() for f in schema.fields}
+        try:
+            found = hadoop.names(spark, path)
+            if FOLDER not in found:
+                if any(not name.startswith(("_", ".")) for name in found):
+                    raise StartError(
+                        f"{path}: there are files in it that are none of ours; name another folder"
+                    )
+                write_whole(spark, f"{path}/{FOLDER}", _SHAPE, _text(shape))
+            elif (held := hadoop.read_text(spark, f"{path}/{FOLDER}/{_SHAPE}")) != _text(shape):
+                raise StartError(
+                    f"{path}: it holds rows of {held}, not of {_text(shape)}; name another folder"
+                )
+        except (OSError, SinkError) as error:
+            raise StartError(f"{path}: {error}") from error
+
+    def write(self, rows: DataFrame, place: Place | None, refuse: Refuse) -> Written:  # noqa: ARG002 - takes all
+        """Write a batch into a folder of its own, then its manifest.
+
+        Guarantee, to whoever reads the files that the manifests name: exactly once per identity with one writer
+        at a time, whatever is killed, retried or replayed. A batch that comes again uncommitted takes the place of
+        what is in its folder; one that is committed is not written again. Folders bear the id of the
+        checkpoint, so that after a reset, when numbers begin again, nothing is skipped and nothing
+        overwritten; records that an earlier checkpoint wrote are then left out by identity.
+
+        Weaker than a table: Parquet has no transaction. Whoever reads the folder without the manifests sees a
+        batch while it is written, and after a crash a part of one until the query has started again.
+        """
+        spark = rows.sparkSession
+        whose = place or Place("replay", uuid.uuid4().int % 10**12)
+        if place is not None and self._manifests.of(spark, place) is not None:
+            counted = Observed(F.count(F.lit(1)).alias("offered"))
+            counted.on(rows).agg(F.count(F.lit(1))).collect()
+            return Written(counted.values()["offered"], 0)
+        horizon = self._horizon(spark, whose.run) if place else _EVER
+        if horizon is None:
+            return self._write(rows, whose, EVERYTHING)
+        if horizon is not _EVER:
+            # What another checkpoint wrote arrived up to the horizon: mostly the batch is younger, which is
+            # checked while it is written.
+            try:
+                return self._write(
+                    rows, whose, Bound.since("_arrived_at", horizon + timedelta(microseconds=1))
+                )
+            except OutsideBoundError:
+                pass
+        return self._write(rows, whose, EVERYTHING, known=self._known(rows, whose.run))
+
+    def _horizon(self, spark: SparkSession, run: str) -> datetime | None:
+        """Arrival of the youngest row that another checkpoint wrote; None where none did."""
+        if run not in self._horizons:
+            others = self._manifests.others(spark, run)
+            last = None
+            if others:
+                (last,) = _read(spark, others).agg(F.max("last")).collect()[0]
+            self._horizons[run] = None if last is None else _moment(last)
+        return self._horizons[run]
+
+    def _known(self, rows: DataFrame, run: str) -> DataFrame | None:
+        """Identities in files of other checkpoints that may hold a row of the batch; None where no file may."""
+        spark = rows.sparkSession
+        span = rows.select(
+            F.expr("min(unix_micros(_arrived_at))").alias("first"),
+            F.expr("max(unix_micros(_arrived_at))").alias("last"),
+        ).first()
+        others = self._manifests.others(spark, run)
+        if span is None or span["first"] is None or not others:
+            return None
+        within = (F.col("first") <= span["last"]) & (F.col("last") >= span["first"])
+        found = (
+            _read(spark, others).where(within).select("folder", F.explode("files").alias("file")).collect()
+        )
+        files = [f"{self.settings.path}/{r['folder']}/{r['file']}" for r in found]
+        return spark.read.parquet(*files).select(*IDENTITY) if files else None
+
+    def _write(self, rows: DataFrame, place: Place, bound: Bound, known: DataFrame | None = None) -> Written:
+        spark = rows.sparkSession
+        name = name_of(place.run, place.batch)
+        folder = f"{self.settings.path}/{name}"
+        offered = Observed(F.count(F.lit(1)).alias("offered"))
+        new = offered.on(bound.guard(rows))
+        if known is not None:
+            new = new.join(known, list(IDENTITY), "left_anti").select(*rows.columns)
+        # By a shuffle: fewer files by ``coalesce`` would be fewer tasks for the transform, too.
+        new = new.repartition(self.settings.files_per_batch)
+        written = Observed(
+            F.count(F.lit(1)).alias("rows"),
+            F.expr("min(unix_micros(_arrived_at))").alias("first"),
+            F.expr("max(unix_micros(_arrived_at))").alias("last"),
+        )
+        with outside(folder):
+            written.on(new).write.mode("overwrite").parquet(folder)
+        figures = written.values()
+        if not figures["rows"]:
+            remove(spark, folder)  # files without a row
+        self._manifests.commit(
+            spark,
+            Manifest(
+                run=place.run,
+                batch=place.batch,
+                start=place.start,
+                end=place.end,
+                rows=figures["rows"],
+                folder=name,
+                files=tuple(files_in(spark, folder)),
+                first=figures["first"],
+                last=figures["last"],
+            ),
+        )
+        return Written(offered.values()["offered"], figures["rows"])
+
+
+def _text(shape: dict[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in shape.items())
+
+
+def _read(spark: SparkSession, manifests: list[str]) -> DataFrame:
+    return spark.read.schema(SCHEMA).json(manifests)
+
+
+def _moment(micros: int) -> datetime:
+    return datetime.fromtimestamp(micros / 1e6, tz=UTC)
+
+
+_EVER: Any = datetime.max.replace(tzinfo=UTC)
+"""A horizon that no batch lies behind: every file may hold one of its rows."""
+
+
+def committed_files(spark: SparkSession, path: str) -> list[str]:
+    """Files of all committed batches: what a reader reads who wants each record exactly once.
+
+    Parameters
+    ----------
+    spark
+        Whose file systems are used.
+    path
+        Of the sink.
+    """
+    manifests = Manifests(path).others(spark, "")
+    if not manifests:
+        return []
+    found = _read(spark, manifests).select("folder", F.explode("files").alias("file")).collect()
+    return sorted(f"{path}/{r['folder']}/{r['file']}" for r in found)

@@ -1,0 +1,395 @@
+"""PostgreSQL from the driver: types, tables, and the merge of staged rows, in SQL over the JVM's JDBC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from etl.errors import StartError, java_error
+from etl.sinks.base import JSON_OPTIONS, SinkError
+
+_TYPES: dict[type[DataType], str] = {
+    BooleanType: "boolean",
+    ByteType: "smallint",
+    ShortType: "smallint",
+    IntegerType: "integer",
+    LongType: "bigint",
+    FloatType: "real",
+    DoubleType: "double precision",
+    StringType: "text",
+    BinaryType: "bytea",
+    DateType: "date",
+    TimestampType: "timestamp with time zone",
+}
+"""PostgreSQL's type for Spark's; decimals keep digits and scale, what is nested becomes ``jsonb``."""
+
+_NESTED = (ArrayType, MapType, StructType)
+LONGEST_NAME = 63
+"""Bytes of an identifier; PostgreSQL cuts longer ones off in silence."""
+
+_DATA = ("22", "23")
+
+
+def type_of(kind: DataType) -> str:
+    """PostgreSQL's type for one of Spark's.
+
+    Raises
+    ------
+    StartError
+        There is none.
+    """
+    if isinstance(kind, DecimalType):
+        return f"numeric({kind.precision},{kind.scale})"
+    if isinstance(kind, _NESTED):
+        return "jsonb"
+    if type(kind) not in _TYPES:
+        raise StartError(f"PostgreSQL has no column for {kind.simpleString()}: cast it in the transform")
+    return _TYPES[type(kind)]
+
+
+def quoted(name: str) -> str:
+    """An identifier, quoted."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+@dataclass
+class Session:
+    """A connection in one transaction: committed at the end of a ``with``, rolled back after an error."""
+
+    connection: Any
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self.connection.commit()
+            elif not self.connection.isClosed():
+                self.connection.rollback()
+        except Py4JJavaError:
+            # A connection that broke has rolled back by itself; what broke it is told by the error at hand.
+            if kind is None:
+                raise
+        finally:
+            self.connection.close()
+
+    def run(self, sql: str) -> int:
+        """Run a statement; how many rows it changed."""
+        statement = self.connection.createStatement()
+        try:
+            return int(statement.executeUpdate(sql))
+        finally:
+            statement.close()
+
+    def ask(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
+        """Rows of a query, each value as text, a boolean or None."""
+        statement = self.connection.prepareStatement(sql)
+        try:
+            for position, value in enumerate(values, start=1):
+                statement.setString(position, value)
+            result = statement.executeQuery()
+            count = result.getMetaData().getColumnCount()
+            rows = []
+            while result.next():
+                rows.append(tuple(result.getObject(i) for i in range(1, count + 1)))
+            return rows
+        finally:
+            statement.close()
+
+    def savepoint(self) -> Any:
+        """Where the transaction can go back to."""
+        return self.connection.setSavepoint()
+
+    def back_to(self, savepoint: Any) -> None:
+        """Undo what came after."""
+        self.connection.rollback(savepoint)
+
+
+def connect(spark: SparkSession, url: str, user: str, password: str, socket_seconds: int) -> Session:
+    """Open a connection through the driver that Spark knows.
+
+    Parameters
+    ----------
+    spark
+        In whose JVM.
+    url, user, password
+        Of the database.
+    socket_seconds
+        Longest silence of a statement.
+    """
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry.register("org.postgresql.Driver")
+    properties = jvm.java.util.Properties()
+    told = {"user": user, "password": password, "ApplicationName": "millrace", "tcpKeepAlive": "true"}
+    for name, value in (told | {"connectTimeout": "10", "socketTimeout": str(socket_seconds)}).items():
+        properties.setProperty(name, value)
+    connection = jvm.java.sql.DriverManager.getConnection(url, properties)
+    connection.setAutoCommit(False)
+    return Session(connection)
+
+
+def sql_state(error: BaseException) -> str | None:
+    """SQLSTATE of the first database error behind an error of PySpark; None where there is none."""
+    origin = java_error(error)
+    while origin is not None:
+        if hasattr(origin, "getSQLState") and "SQLException" in str(origin.getClass().getName()):
+            state = origin.getSQLState()
+            return None if state is None else str(state)
+        origin = origin.getCause()
+    return None
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A table and the rows that it takes.
+
+    Attributes
+    ----------
+    schema, table
+        Their names in the database.
+    columns
+        Column to PostgreSQL's type, as rows have them.
+    identity
+        The table's key: ``_source`` and ``_id`` of a record, ``_id`` of a result.
+    """
+
+    schema: str
+    table: str
+    columns: dict[str, str]
+    identity: tuple[str, ...]
+
+    @classmethod
+    def of(cls, name: str, rows: StructType) -> Shape:
+        """From ``schema.table`` and the columns of the rows.
+
+        Raises
+        ------
+        StartError
+            A column that PostgreSQL has no type or name for.
+        """
+        schema, table = name.split(".")
+        columns = {field.name: type_of(field.dataType) for field in rows.fields}
+        long = [c for c in columns if len(c.encode()) > LONGEST_NAME or "$" in c]
+        if long:
+            raise StartError(
+                f"PostgreSQL table {name}: a column's name is too long or holds $: {', '.join(long)}"
+            )
+        identity = ("_source", "_id") if "_source" in columns else ("_id",)
+        return cls(schema, table, columns, identity)
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a later row takes the place of an earlier one."""
+        return self.identity == ("_id",)
+
+    def _name(self, suffix: str = "") -> str:
+        return f"{quoted(self.schema)}.{quoted(self.table + suffix)}"
+
+    @property
+    def staging(self) -> str:
+        """The table in which rows of a batch are gathered; emptied before each."""
+        return self._name("_millrace")
+
+    @property
+    def refused(self) -> str:
+        """The table in which the identities of refused rows of the last batch stand."""
+        return self._name("_refused")
+
+    def staged(self, rows: DataFrame) -> list[Column]:
+        """Columns as the staging table has them: what is nested as JSON text, bytes of a number as a short."""
+        found = []
+        for field in rows.schema.fields:
+            column = F.col(f"`{field.name}`")
+            if isinstance(field.dataType, _NESTED):
+                column = F.to_json(column, dict(JSON_OPTIONS))
+            elif isinstance(field.dataType, ByteType):
+                column = column.cast("short")
+            found.append(column.alias(field.name))
+        return found
+
+    def ensure(self, session: Session) -> None:
+        """Make table and staging; check a table that is there.
+
+        Raises
+        ------
+        StartError
+            It lacks a column or a unique key on the identity, has one that nothing fills, or of a type that
+            ours cannot become.
+        """
+        session.run(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.schema)}") if not session.ask(
+            "SELECT 1 FROM pg_namespace WHERE nspname = ?", self.schema
+        ) else None
+        types = self._types(session)
+        if not types:
+            columns = [
+                f"{quoted(name)} {kind}{' NOT NULL' if name in self.identity else ''}"
+                for name, kind in self.columns.items()
+            ]
+            key = ", ".join(map(quoted, self.identity))
+            session.run(f"CREATE TABLE {self._name()} ({', '.join(columns)}, PRIMARY KEY ({key}))")
+        else:
+            self._check(session, types)
+        staged = [f"{quoted(n)} {'text' if k == 'jsonb' else k}" for n, k in self.columns.items()]
+        told = [f"{quoted(n)} text" for n in self.identity]
+        for name, columns in ((self.staging, staged), (self.refused, [*told, '"_refused" text'])):
+            session.run(f"DROP TABLE IF EXISTS {name}")
+            # Not in the server's log of changes: half the writing. A server that crashes empties it, which
+            # the merge sees.
+            session.run(f"CREATE UNLOGGED TABLE {name} ({', '.join(columns)})")
+
+    def _types(self, session: Session) -> dict[str, tuple[str, bool]]:
+        """Columns that the table has: type, and whether a row must give a value; none where there is no table.
+
+        The type is without its length: a cast to ``varchar(4)`` would cut a text off in silence, where the
+        insert refuses it.
+        """
+        rows = session.ask(
+            "SELECT a.attname, quote_ident(tn.nspname) || '.' || quote_ident(t.typname), "
+            "a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' "
+            "FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "JOIN pg_type t ON t.oid = a.atttypid JOIN pg_namespace tn ON tn.oid = t.typnamespace "
+            "WHERE n.nspname = ? AND c.relname = ? AND a.attnum > 0 AND NOT a.attisdropped",
+            self.schema,
+            self.table,
+        )
+        return {str(name): (str(kind), bool(needed)) for name, kind, needed in rows}
+
+    def _check(self, session: Session, types: dict[str, tuple[str, bool]]) -> None:
+        problems = [f"lacks {name} {kind}" for name, kind in self.columns.items() if name not in types]
+        problems += [
+            f"has {name} NOT NULL, which nothing fills"
+            for name, (_, needed) in types.items()
+            if needed and name not in self.columns
+        ]
+        unique = session.ask(
+            "SELECT string_agg(a.attname, ',' ORDER BY a.attname) FROM pg_index i "
+            "JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey) "
+            "WHERE n.nspname = ? AND c.relname = ? AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL "
+            "GROUP BY i.indexrelid",
+            self.schema,
+            self.table,
+        )
+        if (",".join(sorted(self.identity)),) not in unique:
+            problems.append(f"has no unique key of {', '.join(self.identity)}")
+        for name, kind in self.columns.items():
+            if name in types and not self._becomes(session, kind, types[name][0]):
+                problems.append(f"has {name} as {types[name][0]}, which no {kind} becomes")
+        if problems:
+            raise StartError(f"PostgreSQL table {self.schema}.{self.table}: {'; '.join(problems)}")
+
+    @staticmethod
+    def _becomes(session: Session, kind: str, target: str) -> bool:
+        before = session.savepoint()
+        try:
+            session.ask(f"SELECT CAST(CAST(NULL AS {kind}) AS {target})")
+        except Py4JJavaError:
+            session.back_to(before)
+            return False
+        return True
+
+    def merge(self, session: Session, *, least: int) -> tuple[int, int]:
+        """Bring staged rows into the table, in the session's transaction.
+
+        Parameters
+        ----------
+        session
+            Of one transaction.
+        least
+            Rows that must be staged.
+
+        Returns
+        -------
+        tuple
+            Rows that were inserted or replaced, and rows that the table refused, which then stand in
+            :attr:`refused`.
+
+        Raises
+        ------
+        SinkError
+            Staged rows are gone: the server crashed in between.
+        """
+        ((staged,),) = session.ask(f"SELECT count(*) FROM {self.staging}")  # noqa: S608 - quoted
+        if int(staged) < least:
+            raise SinkError(f"PostgreSQL table {self.table}: {least} rows were staged, {staged} are there")
+        before = session.savepoint()
+        try:
+            written, spoilt = session.run(self._merge_all(session)), 0
+        except Py4JJavaError as error:
+            if not (sql_state(error) or "").startswith(_DATA):
+                raise
+            session.back_to(before)
+            written, spoilt = self._merge_each(session)
+        session.run(f"TRUNCATE {self.staging}")
+        return written, spoilt
+
+    def _casts(self, session: Session, row: str) -> str:
+        types = self._types(session)
+        return ", ".join(f"CAST({row}.{quoted(c)} AS {types[c][0]})" for c in self.columns)
+
+    @property
+    def _into(self) -> str:
+        return f"INSERT INTO {self._name()} ({', '.join(map(quoted, self.columns))})"
+
+    @property
+    def _conflict(self) -> str:
+        key = ", ".join(map(quoted, self.identity))
+        if not self.replaces:
+            return f"ON CONFLICT ({key}) DO NOTHING"
+        values = ", ".join(
+            f"{quoted(c)} = EXCLUDED.{quoted(c)}" for c in self.columns if c not in self.identity
+        )
+        return f"ON CONFLICT ({key}) DO UPDATE SET {values}"
+
+    def _merge_all(self, session: Session) -> str:
+        # A task that came again has staged its rows twice; replacing a row twice in one statement is an error.
+        key = ", ".join(f"s.{quoted(c)}" for c in self.identity)
+        once = f"DISTINCT ON ({key}) " if self.replaces else ""
+        return (
+            f"{self._into} SELECT {once}{self._casts(session, 's')} FROM {self.staging} s "  # noqa: S608 - quoted
+            f"{self._conflict}"
+        )
+
+    def _merge_each(self, session: Session) -> tuple[int, int]:
+        """Row by row, each in a subtransaction: slower, and only for a batch in which the table refused one."""
+        session.run(f"TRUNCATE {self.refused}")
+        names = ", ".join(map(quoted, self.identity))
+        values = ", ".join(f"r.{quoted(c)}" for c in self.identity)
+        session.run(
+            "DO $millrace$ DECLARE r record; one bigint; written bigint := 0; "  # noqa: S608 - quoted
+            f"BEGIN FOR r IN SELECT DISTINCT * FROM {self.staging} LOOP BEGIN "
+            f"{self._into} VALUES ({self._casts(session, 'r')}) {self._conflict}; "
+            "GET DIAGNOSTICS one = ROW_COUNT; written := written + one; "
+            "EXCEPTION WHEN data_exception OR integrity_constraint_violation THEN "
+            f"INSERT INTO {self.refused} ({names}, \"_refused\") VALUES ({values}, SQLSTATE || ': ' || SQLERRM); "
+            "END; END LOOP; PERFORM set_config('millrace.written', written::text, true); END $millrace$"
+        )
+        ((written,),) = session.ask("SELECT current_setting('millrace.written')")
+        ((spoilt,),) = session.ask(f"SELECT count(*) FROM {self.refused}")  # noqa: S608 - quoted
+        return int(written), int(spoilt)

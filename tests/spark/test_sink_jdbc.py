@@ -1,0 +1,184 @@
+"""PostgreSQL: a real server; each row once, whatever comes again, breaks or is refused."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+
+import pytest
+from pyspark.sql import SparkSession
+
+from etl.errors import StartError
+from etl.settings_sinks import JdbcSinkSettings
+from etl.sinks import jdbc
+from etl.sinks.backoff import Backoff
+from etl.sinks.base import SinkError, Written
+from etl.sinks.jdbc import JdbcSink
+from tests import postgres
+from tests.postgres import Postgres
+from tests.spark.sinks import Refused, breaking, none_refused, place, results, row, rows
+
+SECRET = "arn:aws:secretsmanager:us-east-1:111122223333:secret:db-AbCdEf"
+LOGIN = ("writer", "writer's own")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    with postgres.running() as running:
+        running.run(
+            "CREATE ROLE writer LOGIN PASSWORD 'writer''s own'; CREATE SCHEMA shop AUTHORIZATION writer"
+        )
+        yield running
+
+
+def sink(server: Postgres, table: str) -> JdbcSink:
+    settings = JdbcSinkSettings("jdbc", server.url, f"shop.{table}", SECRET, "us-east-1", 2)
+    return JdbcSink(settings, lambda: LOGIN)
+
+
+def flights(server: Postgres, table: str) -> list[int]:
+    return [int(n) for (n,) in server.run(f"SELECT flight FROM shop.{table} ORDER BY flight")]
+
+
+def test_types_are_postgres_own_and_a_replay_writes_nothing(spark: SparkSession, server: Postgres) -> None:
+    batch = rows(spark, [row(n) for n in range(1, 5)])
+    one = sink(server, "typed")
+    one.prepare(spark, batch.schema)
+    assert one.write(batch, place(0), none_refused) == Written(4, 4)
+    assert one.write(batch, place(0), none_refused) == Written(4, 0)
+    kinds = dict(
+        server.run(
+            "SELECT column_name, udt_name FROM information_schema.columns WHERE table_name = 'typed' ORDER BY 1"
+        )
+    )
+    assert kinds == {
+        "_id": "text", "_source": "text", "_arrived_at": "timestamptz", "_landed_at": "timestamptz",
+        "carrier": "text", "flight": "int4", "miles": "int8", "delay": "float8", "price": "numeric",
+        "late": "bool", "gate": "int2", "day": "date", "at": "timestamptz", "raw": "bytea", "tags": "jsonb",
+        "seat": "jsonb",
+    }  # fmt: skip
+    found = server.run(
+        "SET timezone = 'UTC'; SELECT carrier, miles, delay, price, late, gate, day, at, raw, tags->>1, "
+        "seat->>'letter' FROM shop.typed WHERE flight = 3"
+    )
+    assert found == [
+        ["ÄA", "1099511627779", "0.75", "3.25", "t", "3", "2026-01-01", "2026-01-01 12:00:03.123456+00",
+         "\\x00ff", "b", "C"]
+    ]  # fmt: skip
+
+
+def test_a_batch_that_breaks_leaves_nothing_and_comes_again(spark: SparkSession, server: Postgres) -> None:
+    batch = rows(spark, [row(n) for n in range(20)], parts=4)
+    one = sink(server, "broken")
+    one.prepare(spark, batch.schema)
+    with pytest.raises(Exception, match="the executor was lost"):
+        one.write(breaking(batch, 19), place(0), none_refused)
+    assert int(server.run("SELECT count(*) FROM shop.broken_millrace")[0][0]) > 0  # some of it was staged
+    assert flights(server, "broken") == []
+    assert one.write(batch, place(0), none_refused) == Written(20, 20)
+    assert flights(server, "broken") == list(range(20))
+
+
+def test_a_reset_checkpoint_neither_skips_nor_doubles(spark: SparkSession, server: Postgres) -> None:
+    one = sink(server, "reset")
+    first = rows(spark, [row(n) for n in range(4)])
+    one.prepare(spark, first.schema)
+    one.write(first, place(0), none_refused)
+    again = sink(server, "reset")
+    again.prepare(spark, first.schema)
+    batch = rows(spark, [row(n) for n in range(2, 7)])
+    assert again.write(batch, place(0, "run-2"), none_refused) == Written(5, 3)
+    assert flights(server, "reset") == list(range(7))
+
+
+def test_rows_that_the_table_refuses_are_letters_and_the_others_are_in(
+    spark: SparkSession, server: Postgres
+) -> None:
+    columns = ", ".join(
+        f"{c} {k}"
+        for c, k in {
+            "_id": "text", "_source": "varchar(40)", "_arrived_at": "timestamptz", "_landed_at": "timestamptz",
+            "carrier": "varchar(4) NOT NULL", "flight": "int CHECK (flight <> 3)", "miles": "int8",
+            "delay": "numeric", "price": "numeric(4,2)", "late": "bool", "gate": "int", "day": "date",
+            "at": "timestamptz", "raw": "bytea", "tags": "jsonb", "seat": "json",
+            "note": "text DEFAULT 'x' NOT NULL",
+        }.items()
+    )  # fmt: skip
+    server.run(f"SET ROLE writer; CREATE TABLE shop.strict ({columns}, UNIQUE (_source, _id))")
+    records = [row(1), row(2, carrier="12345"), row(3), row(4, price=Decimal(1000)), row(5, carrier=None)]
+    batch = rows(spark, [*records, row(6, carrier="a\x00b"), row(7)])
+    one, refused = sink(server, "strict"), Refused()
+    one.prepare(spark, batch.schema)
+    for new in (2, 0):
+        refused.letters.clear()
+        assert one.write(batch, place(0), refused) == Written(7, new, 5)
+        assert {i.rsplit("/", 1)[1]: e.split(":")[0] for i, e in refused.reasons().items()} == {
+            "2": "22001", "3": "23514", "4": "22003", "5": "23502", "6": "carrier holds a NUL character",
+        }  # fmt: skip
+    assert refused.fields("flights-topic/0/3")["seat"] == {"row": 3, "letter": "C"}
+    assert refused.fields("flights-topic/0/6")["carrier"] == "a\x00b"
+    assert flights(server, "strict") == [1, 7]
+
+
+def test_a_later_result_takes_the_place_of_an_earlier_one(spark: SparkSession, server: Postgres) -> None:
+    batch = results(spark, {"AA": 1, "UA": 2})
+    one = sink(server, "totals")
+    one.prepare(spark, batch.schema)
+    assert one.write(batch, place(0), none_refused) == Written(2, 2)
+    assert one.write(results(spark, {"AA": 5}), place(1), none_refused) == Written(1, 1)
+    assert server.run("SELECT carrier, flights FROM shop.totals ORDER BY 1") == [["AA", "5"], ["UA", "2"]]
+
+
+def test_a_table_that_does_not_fit_is_refused_at_the_start(spark: SparkSession, server: Postgres) -> None:
+    server.run(
+        "SET ROLE writer; CREATE TABLE shop.other (_id text, carrier int, flights date, owner text NOT NULL)"
+    )
+    with pytest.raises(StartError) as caught:
+        sink(server, "other").prepare(spark, results(spark, {}).schema)
+    assert str(caught.value) == (
+        "PostgreSQL table shop.other: has owner NOT NULL, which nothing fills; has no unique key of _id; "
+        "has flights as pg_catalog.date, which no integer becomes"
+    )
+    wrong = JdbcSinkSettings("jdbc", server.url, "shop.other", SECRET, "us-east-1", 2)
+    with pytest.raises(StartError, match="password authentication failed"):
+        JdbcSink(wrong, lambda: ("writer", "wrong")).prepare(spark, results(spark, {}).schema)
+
+
+def test_a_server_that_is_full_or_restarts_is_waited_for(
+    spark: SparkSession, server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[str] = []
+    wait = Backoff.wait
+    monkeypatch.setattr(
+        Backoff, "wait", lambda self, reason: (waits.append(reason[:5]), wait(self, reason))[1]
+    )
+    batch = rows(spark, [row(n) for n in range(10)])
+    one = sink(server, "busy")
+    one.prepare(spark, batch.schema)
+    server.run("ALTER ROLE writer CONNECTION LIMIT 0")
+    threading.Timer(0.5, server.run, ["ALTER ROLE writer CONNECTION LIMIT -1"]).start()
+    assert one.write(batch, place(0), none_refused) == Written(10, 10)
+    assert "53300" in waits
+    waits.clear()
+    server.stop()
+    threading.Timer(0.5, server.start).start()
+    assert one.write(batch, place(0), none_refused) == Written(10, 0)
+    assert {"08001"} & set(waits)
+
+
+def test_a_server_that_stays_away_fails_the_batch_loudly(
+    spark: SparkSession, server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jdbc, "Backoff", lambda what: Backoff(what, patience=0.3))
+    batch = rows(spark, [row(1)])
+    one = sink(server, "away")
+    one.prepare(spark, batch.schema)
+    server.run("ALTER ROLE writer CONNECTION LIMIT 0")
+    begun = time.monotonic()
+    with pytest.raises(SinkError, match="nothing could be written for .* too many connections"):
+        one.write(batch, place(0), none_refused)
+    assert time.monotonic() - begun < 10
+    server.run("ALTER ROLE writer CONNECTION LIMIT -1")
+    assert flights(server, "away") == []
