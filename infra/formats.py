@@ -8,7 +8,7 @@ from typing import Any
 from infra.errors import InfrastructureError
 from millrace.config.formats import AvroFormat, JsonFormat, PayloadFormat, TextFormat
 from millrace.config.model import Job
-from millrace.config.queries import StreamQuery
+from millrace.config.queries import SourceQuery
 
 _AVRO_JARS = Path(".millrace/jars/avro")
 
@@ -26,7 +26,8 @@ def format_jars(job: Job, root: Path) -> tuple[Path, ...]:
     InfrastructureError
         They have not been resolved.
     """
-    if not any(isinstance(q, StreamQuery) and isinstance(q.format, AvroFormat) for q in job.queries.values()):
+    asked = [p.format for q in job.queries.values() if isinstance(q, SourceQuery) for p in q.payloads]
+    if not any(isinstance(each, AvroFormat) for each in asked):
         return ()
     jars = tuple(sorted((root / _AVRO_JARS).glob("*.jar")))
     if not jars:

@@ -7,13 +7,25 @@ every job of every environment that the two agree.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from infra.formats import format_settings
 from infra.sinks import sink_settings, written_clusters
 from millrace.config.model import Environment, ExternalCluster, Job, KafkaTopic, KinesisStream
 from millrace.config.names import Names
-from millrace.config.queries import DirectQuery, Enrichment, LandQuery, Query, State, StreamQuery, Watermark
+from millrace.config.queries import (
+    DirectQuery,
+    Enrichment,
+    LandQuery,
+    Payload,
+    Query,
+    RouteQuery,
+    SourceQuery,
+    State,
+    StreamQuery,
+    Watermark,
+)
 from millrace.config.reading import KafkaReading
 from millrace.config.tables import kept_by, readers
 from millrace.sizing.model import JobPlan, QueryPlan
@@ -93,9 +105,10 @@ def _upkeep(environment: Environment, job: str, names: Names) -> dict[str, Any] 
 def sources(environment: Environment, job: Job) -> dict[str, KinesisStream | KafkaTopic]:
     """Return the streams that a job's queries read, by logical name and in the queries' order."""
     return {
-        query.source: environment.streams[query.source]
+        name: environment.streams[name]
         for query in job.queries.values()
-        if isinstance(query, StreamQuery)
+        if isinstance(query, SourceQuery)
+        for name in query.streams
     }
 
 
@@ -129,14 +142,19 @@ def _query(environment: Environment, job: str, query: Query, plan: QueryPlan, na
         "name": plan.name,
         "trigger_seconds": float(plan.trigger_seconds.value),
     }
+    if isinstance(query, SourceQuery):
+        settings["repartition"] = None if plan.repartition is None else plan.repartition.value
+    if isinstance(query, RouteQuery):
+        routes = [
+            {"name": name, "origin": route.topic or names.stream(route.source)}
+            | {"source": _source(environment, job, query, route.source, plan, names), **_payload(route)}
+            for name, route in query.routes.items()
+        ]
+        return settings | {"table": names.table(query.table), "routes": routes}
     if isinstance(query, StreamQuery):
         settings |= {
-            "source": _source(environment, job, query, plan, names),
-            "format": format_settings(query.format),
-            "schema": query.schema_,
-            "decompress_up_to": query.decompress_up_to,
-            "redact": list(query.redact),
-            "repartition": None if plan.repartition is None else plan.repartition.value,
+            "source": _source(environment, job, query, query.source, plan, names),
+            **_payload(query),
         }
     if isinstance(query, LandQuery):
         return settings | {"table": names.table(query.table)}
@@ -149,6 +167,7 @@ def _query(environment: Environment, job: str, query: Query, plan: QueryPlan, na
         return settings | {"dead_letters": names.table(query.dead_letters)}
     return settings | {
         "source_table": names.table(query.source),
+        "route": query.route,
         "dead_letters": None if query.dead_letters is None else names.table(query.dead_letters),
         "state": None if query.state is None else _state(query.state, names),
     }
@@ -163,6 +182,7 @@ def _state(state: State, names: Names) -> dict[str, Any]:
         if state.join is None
         else {
             "source_table": names.table(state.join.source),
+            "route": state.join.route,
             "watermark": _watermark(state.join.watermark),
         },
     }
@@ -173,11 +193,16 @@ def _watermark(mark: Watermark) -> dict[str, Any]:
 
 
 def _source(
-    environment: Environment, job: str, query: StreamQuery, plan: QueryPlan, names: Names
+    environment: Environment,
+    job: str,
+    query: StreamQuery | RouteQuery,
+    name: str,
+    plan: QueryPlan,
+    names: Names,
 ) -> dict[str, Any]:
-    stream = environment.streams[query.source]
+    stream = environment.streams[name]
     shared = {
-        "name": query.source,
+        "name": name,
         "start": query.start,
         "retention_seconds": int(stream.retention.total_seconds()),
     }
@@ -185,7 +210,7 @@ def _source(
         assert plan.records_per_partition is not None, f"{plan.name}: no limit for one shard in the plan"
         return shared | {
             "kind": "kinesis",
-            "stream": names.stream(query.source),
+            "stream": names.stream(name),
             "region": environment.region,
             "records_per_shard": plan.records_per_partition.value,
             "fetch_seconds": max(plan.trigger_seconds.value * _FETCH_SHARE, _SHORTEST_FETCH_SECONDS),
@@ -193,22 +218,44 @@ def _source(
             if isinstance(query, LandQuery) and query.fan_out
             else None,
             "role": stream.read_role,
-            "records_per_batch": None if plan.records_per_batch is None else plan.records_per_batch.value,
+            "records_per_batch": None
+            if plan.records_per_batch is None
+            else _part(environment, query, name, plan.records_per_batch.value),
         }
     assert plan.records_per_batch is not None, f"{plan.name}: no limit for a batch in the plan"
     return shared | {
         "kind": "kafka",
-        "topic": names.stream(query.source),
+        "topic": names.stream(name),
         "connection": stream.cluster,
-        "records_per_batch": plan.records_per_batch.value,
+        "records_per_batch": _part(environment, query, name, plan.records_per_batch.value),
         "reading": _reading(stream, query),
     }
 
 
-def _reading(stream: KafkaTopic, query: StreamQuery) -> dict[str, Any] | None:
-    if stream.pattern is None and query.kafka is None:
+def _part(environment: Environment, query: StreamQuery | RouteQuery, name: str, records: int) -> int:
+    """A stream's part of a batch's records, by what arrives on it at its peak; rounded up."""
+    peaks = {
+        each: environment.streams[each].traffic.records_per_second
+        * environment.streams[each].traffic.peak_factor
+        for each in query.streams
+    }
+    return records if len(peaks) == 1 else math.ceil(records * peaks[name] / sum(peaks.values()))
+
+
+def _payload(asked: Payload) -> dict[str, Any]:
+    return {
+        "format": format_settings(asked.format),
+        "schema": asked.schema_,
+        "decompress_up_to": asked.decompress_up_to,
+        "redact": list(asked.redact),
+    }
+
+
+def _reading(stream: KafkaTopic, query: StreamQuery | RouteQuery) -> dict[str, Any] | None:
+    given = query.kafka if isinstance(query, StreamQuery) else None
+    if stream.pattern is None and given is None:
         return None
-    asked = query.kafka or KafkaReading()
+    asked = given or KafkaReading()
     offsets = asked.start_offsets
     return {
         "pattern": stream.pattern is not None,

@@ -6,7 +6,7 @@ from typing import Any
 
 from millrace.config.model import Environment, Job, KafkaTopic
 from millrace.config.names import Names
-from millrace.config.queries import DeriveQuery, DirectQuery, LandQuery
+from millrace.config.queries import DeriveQuery, DirectQuery, Landing
 from millrace.config.sinks import (
     DeltaSink,
     DynamoDbSink,
@@ -23,7 +23,7 @@ from millrace.sizing.model import QueryPlan
 
 def sinks(job: Job) -> tuple[Sink, ...]:
     """Return the sinks of a job's queries, in the queries' order."""
-    return tuple(query.sink for query in job.queries.values() if not isinstance(query, LandQuery))
+    return tuple(query.sink for query in job.queries.values() if not isinstance(query, Landing))
 
 
 def written_topics(environment: Environment, job: Job) -> dict[str, KafkaTopic]:

@@ -12,7 +12,7 @@ from millrace.config.explain import nearest
 from millrace.config.formats import SCHEMA_SUFFIX, AvroFormat, CsvFormat, ProtobufFormat
 from millrace.config.model import GlueJob, Job
 from millrace.config.problems import MISSING, Finding, Path
-from millrace.config.queries import StreamQuery
+from millrace.config.queries import Payload
 
 _NOT_SPARK_35 = ("4.0", "6.0", "emr-spark-8.0.0")
 """Glue and EMR releases for whose Spark the pinned spark-avro (3.5, Scala 2.12) is not built."""
@@ -23,7 +23,7 @@ _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.S)
 _ONE_TEXT = re.compile(r"\s*(`[^`]+`|\w+)\s*:?\s*string\b(\s+not\s+null)?(\s+comment\s+.*)?\s*", re.I | re.S)
 
 
-def check_format(path: Path, query: StreamQuery, job: Job, root: FilePath) -> Iterator[Finding]:
+def check_format(path: Path, query: Payload, job: Job, root: FilePath) -> Iterator[Finding]:
     """Check a query's schema file and its format.
 
     Parameters
@@ -65,7 +65,7 @@ def check_format(path: Path, query: StreamQuery, job: Job, root: FilePath) -> It
         yield from _avro((*path, "format"), query.format, job, root)
 
 
-def _content(path: Path, query: StreamQuery, schema: FilePath) -> Iterator[Finding]:
+def _content(path: Path, query: Payload, schema: FilePath) -> Iterator[Finding]:
     """The file fits the format; the core, which parses it, is strict."""
     here = (*path, "schema")
     if isinstance(query.format, ProtobufFormat):

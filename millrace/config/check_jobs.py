@@ -10,12 +10,23 @@ from pathlib import Path as FilePath
 
 from millrace.config.check_formats import check_format
 from millrace.config.check_reading import check_reading
+from millrace.config.check_routes import check_read_routes, check_routes
 from millrace.config.check_sinks import check_places, check_sink
 from millrace.config.engines import EMR_DISK_GIB, EMR_MEMORY_GIB, GIB, emr_memory_range, glue_workers
 from millrace.config.explain import nearest
 from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic, KinesisStream
 from millrace.config.problems import MISSING, Finding, Path
-from millrace.config.queries import DeriveQuery, DirectQuery, LandQuery, Query, State, StreamQuery
+from millrace.config.queries import (
+    DeriveQuery,
+    DirectQuery,
+    Landing,
+    LandQuery,
+    Query,
+    Route,
+    RouteQuery,
+    State,
+    StreamQuery,
+)
 from millrace.config.units import format_duration
 
 _MINUTE = timedelta(minutes=1)
@@ -73,7 +84,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
         query.table
         for job in environment.jobs.values()
         for query in job.queries.values()
-        if isinstance(query, LandQuery)
+        if isinstance(query, Landing)
     }
     writers: dict[str, str] = {}
     for name, job in environment.jobs.items():
@@ -85,6 +96,10 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
             query_path = (*path, "queries", query_name)
             yield from _one_writer(query_path, query, writers)
             yield from _not_existing(query_path, query, environment)
+            if isinstance(query, RouteQuery):
+                for route, each in query.routes.items():
+                    yield from _reads((*query_path, "routes", route), each, job, sorted(streams), root)
+                yield from check_routes(query_path, query, environment)
             if isinstance(query, StreamQuery):
                 yield from _reads(query_path, query, job, sorted(streams), root)
                 yield from check_reading(environment, query_path, job, query.source, query)
@@ -92,9 +107,10 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
                 yield from _from_kafka(query_path, query, environment)
             if isinstance(query, DeriveQuery):
                 yield from _source_table(query_path, query, sorted(landing))
+                yield from check_read_routes(query_path, query, environment)
                 if query.state is not None:
                     yield from _state((*query_path, "state"), query, query.state, job, sorted(landing))
-            if not isinstance(query, LandQuery):
+            if not isinstance(query, Landing):
                 yield from _transforms(query_path, query, root)
                 yield from check_sink(query_path, query, job, environment)
 
@@ -206,7 +222,9 @@ def _not_existing(path: Path, query: Query, environment: Environment) -> Iterato
             yield Finding((*path, *key), table, allowed)
 
 
-def _reads(path: Path, query: StreamQuery, job: Job, streams: list[str], root: FilePath) -> Iterator[Finding]:
+def _reads(
+    path: Path, query: StreamQuery | Route, job: Job, streams: list[str], root: FilePath
+) -> Iterator[Finding]:
     if query.source not in streams:
         yield Finding(
             (*path, "source"),
@@ -220,7 +238,7 @@ def _reads(path: Path, query: StreamQuery, job: Job, streams: list[str], root: F
         yield from _redact((*path, "redact"), query, schema)
 
 
-def _redact(path: Path, query: StreamQuery, schema: FilePath) -> Iterator[Finding]:
+def _redact(path: Path, query: StreamQuery | Route, schema: FilePath) -> Iterator[Finding]:
     """Look for the fields among the words of the schema; the core, which parses it, is strict."""
     words = sorted(set(_WORD.findall(schema.read_text(encoding="utf-8", errors="replace"))))
     for position, name in enumerate(query.redact):
@@ -252,7 +270,9 @@ def _source_table(path: Path, query: DeriveQuery, landing: list[str]) -> Iterato
 
 def _state(path: Path, query: DeriveQuery, state: State, job: Job, landing: list[str]) -> Iterator[Finding]:
     join = state.join
-    if join is not None and (join.source not in landing or join.source == query.source):
+    if join is not None and (
+        join.source not in landing or (join.source, join.route) == (query.source, query.route)
+    ):
         others = [each for each in landing if each != query.source]
         yield Finding(
             (*path, "join", "source"),

@@ -8,7 +8,15 @@ from collections.abc import Iterator
 from millrace.config.explain import nearest
 from millrace.config.model import EmrJob, Environment, Job, KafkaTopic, KinesisStream
 from millrace.config.problems import MISSING, Finding, Path
-from millrace.config.queries import DeriveQuery, DirectQuery, LandQuery, Query
+from millrace.config.queries import (
+    DeriveQuery,
+    DirectQuery,
+    Landing,
+    LandQuery,
+    Query,
+    RouteQuery,
+    SourceQuery,
+)
 from millrace.config.sinks import DeltaSink, JdbcSink, KafkaSink, KinesisSink
 
 _LOGIN = re.compile(r"[?&](user|password|sslpassword|username)=", re.IGNORECASE)
@@ -59,7 +67,7 @@ def check_places(environment: Environment) -> Iterator[Finding]:
     writers: dict[str, str] = {}
     for job_name, job in environment.jobs.items():
         for name, query in job.queries.items():
-            if isinstance(query, LandQuery) or query.sink.kind == "iceberg":
+            if isinstance(query, Landing) or query.sink.kind == "iceberg":
                 continue
             key, place = query.sink.place
             path = ("jobs", job_name, "queries", name, "sink", key)
@@ -105,13 +113,14 @@ def _stream(
 
 def _read_by(query: Query, environment: Environment) -> set[str]:
     """Streams whose records reach a query."""
-    if not isinstance(query, DeriveQuery):
-        return {query.source}
+    if isinstance(query, SourceQuery):
+        return {*query.streams}
     join = None if query.state is None else query.state.join
     tables = {query.source, *(() if join is None else (join.source,))}
     return {
-        each.source
+        stream
         for job in environment.jobs.values()
         for each in job.queries.values()
-        if isinstance(each, LandQuery) and each.table in tables
+        if isinstance(each, LandQuery | RouteQuery) and each.table in tables
+        for stream in each.streams
     }

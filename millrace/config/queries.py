@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from datetime import timedelta
 from typing import Annotated, Literal
 
@@ -15,6 +16,9 @@ from millrace.config.units import Duration, Size, Start
 
 TransformName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w]*(\.[A-Za-z_][\w]*)*:[A-Za-z_]\w*$")]
 """``package.module:function``, importable from the repository's root."""
+
+RouteName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+"""Name of a route, which is a column's name."""
 
 
 class Enrichment(Model):
@@ -40,6 +44,9 @@ class Join(Model):
     """A second landing table; the transform then takes the good records of both."""
 
     source: TableName = Field(description="The table of another land query.")
+    route: RouteName | None = Field(
+        default=None, description="Of a table with routes, the one whose records are joined."
+    )
     watermark: Watermark
 
 
@@ -59,10 +66,9 @@ class State(Model):
     join: Join | None = None
 
 
-class StreamQuery(Model):
-    """What queries share that read a stream themselves."""
+class Payload(Model):
+    """How payloads are decoded."""
 
-    source: Slug = Field(description="A stream of this environment.")
     format: PayloadFormat = Field(default=JsonFormat(), description="How a payload is written.")
     schema_: str = Field(
         alias="schema",
@@ -79,6 +85,11 @@ class StreamQuery(Model):
         description="Fields of the schema whose values reach no table: null in good records, cut out of dead "
         "letters.",
     )
+
+
+class SourceQuery(Model):
+    """What queries share that read streams themselves."""
+
     start: Start = Field(
         default="earliest",
         description="Where it begins: earliest, latest, or a moment in ISO 8601 with its zone.",
@@ -89,22 +100,82 @@ class StreamQuery(Model):
     records_per_batch: int | None = Field(
         default=None, ge=1, description="Pins the limit; left out, the plan computes it."
     )
+
+    @property
+    @abstractmethod
+    def streams(self) -> tuple[str, ...]:
+        """Names of the streams that it reads, each once."""
+
+    @property
+    @abstractmethod
+    def payloads(self) -> tuple[Payload, ...]:
+        """How the payloads of its records are decoded."""
+
+
+class StreamQuery(Payload, SourceQuery):
+    """What queries share that read one stream."""
+
+    source: Slug = Field(description="A stream of this environment.")
     kafka: KafkaReading | None = Field(default=None, description="How a Kafka topic is read.")
 
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The one stream."""
+        return (self.source,)
 
-class LandQuery(StreamQuery):
-    """Writes every record, good or bad, to an append-only landing table."""
+    @property
+    def payloads(self) -> tuple[Payload, ...]:
+        """Its own."""
+        return (self,)
 
-    kind: Literal["land"]
+
+class Landing(Model):
+    """What queries share that write an append-only landing table."""
+
     table: TableName
-    fan_out: bool = Field(
-        default=False, description="Kinesis: read through an enhanced fan-out consumer of the query's own."
-    )
 
     @property
     def writes(self) -> dict[tuple[str, ...], TableName]:
         """Tables that it makes and appends to, by where the file names them."""
         return {("table",): self.table}
+
+
+class LandQuery(StreamQuery, Landing):
+    """Writes every record, good or bad, to an append-only landing table."""
+
+    kind: Literal["land"]
+    fan_out: bool = Field(
+        default=False, description="Kinesis: read through an enhanced fan-out consumer of the query's own."
+    )
+
+
+class Route(Payload):
+    """The records of one stream, or of one topic of a pattern."""
+
+    source: Slug = Field(description="A stream of this environment.")
+    topic: str | None = Field(
+        default=None,
+        description="Where the stream is a pattern of topics, the one whose records take this route.",
+    )
+
+
+class RouteQuery(SourceQuery, Landing):
+    """Lands several streams in one table, each record decoded as its route says, in a column of the route's name."""
+
+    kind: Literal["route"]
+    routes: dict[RouteName, Route] = Field(
+        min_length=1, description="By the column of the landing table that holds the decoded fields."
+    )
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Those of its routes, each once."""
+        return tuple(dict.fromkeys(route.source for route in self.routes.values()))
+
+    @property
+    def payloads(self) -> tuple[Payload, ...]:
+        """Those of its routes."""
+        return tuple(self.routes.values())
 
 
 class DirectQuery(StreamQuery):
@@ -129,6 +200,10 @@ class DeriveQuery(Model):
 
     kind: Literal["derive"]
     source: TableName = Field(description="The table of a land query.")
+    route: RouteName | None = Field(
+        default=None,
+        description="Of a table with routes, the one whose records are read, with their fields as columns.",
+    )
     enrich: tuple[Enrichment, ...] = Field(
         default=(), description="Before the transform; after it where the query keeps state."
     )
@@ -157,4 +232,4 @@ def _tables_of(sink: Sink) -> dict[tuple[str, ...], TableName]:
     return {("sink", "table"): sink.table} if isinstance(sink, IcebergSink) else {}
 
 
-Query = Annotated[LandQuery | DirectQuery | DeriveQuery, Field(discriminator="kind")]
+Query = Annotated[LandQuery | RouteQuery | DirectQuery | DeriveQuery, Field(discriminator="kind")]

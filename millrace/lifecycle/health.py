@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from millrace.config.model import KinesisStream
-from millrace.config.queries import StreamQuery
+from millrace.config.queries import SourceQuery
 from millrace.lifecycle.problems import told
 from millrace.lifecycle.verbs import Aws
 from millrace.sizing.metrics import BY_NAME, NAMESPACE
@@ -71,8 +71,9 @@ def look(aws: Aws, job: str, since: float) -> Health:
     triggers = _values(aws, job, "Triggers", "Sum", begin)
     ages = [values[0] for values in _values(aws, job, "RecordAge", "Maximum", recent).values() if values]
     for query in queries.values():
-        if isinstance(query, StreamQuery):
-            ages += _iterator_ages(aws, query.source)
+        if isinstance(query, SourceQuery):
+            for name in query.streams:
+                ages += _iterator_ages(aws, name)
     return Health(
         tuple(name for name in queries if sum(triggers[name]) == 0),
         tuple(_failures(aws, job, since)),

@@ -9,7 +9,8 @@ from typing import Any
 
 from millrace.config.model import Environment
 from millrace.config.names import Names
-from millrace.config.queries import StreamQuery
+from millrace.config.queries import SourceQuery
+from millrace.lifecycle.audit_job import Place
 from millrace.lifecycle.deployed import launch_document
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.localstack import ACCOUNT, LocalStack, answers
@@ -56,7 +57,7 @@ def land_query(environment: Environment, job: str, query: str | None) -> str:
     SandboxError
         There is no such query, or several and none was named.
     """
-    names = [name for name, q in environment.jobs[job].queries.items() if isinstance(q, StreamQuery)]
+    names = [name for name, q in environment.jobs[job].queries.items() if isinstance(q, SourceQuery)]
     if query is None and len(names) == 1:
         return names[0]
     if query not in names:

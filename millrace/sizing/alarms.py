@@ -8,7 +8,7 @@ from typing import Literal
 
 from millrace.config.model import Environment, KafkaTopic, KinesisStream, MskCluster
 from millrace.config.names import Names
-from millrace.config.queries import LandQuery, StreamQuery
+from millrace.config.queries import LandQuery, RouteQuery, SourceQuery
 from millrace.sizing.metrics import BY_NAME, NAMESPACE
 from millrace.sizing.model import Alarm, ClusterPlan, JobPlan, Missing, QueryPlan
 
@@ -157,7 +157,7 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
         of=3,
         why="tasks keep failing and are run again: executors are lost, or a source throttles",
     )
-    if isinstance(names.environment.jobs[job].queries[name], StreamQuery):
+    if isinstance(names.environment.jobs[job].queries[name], SourceQuery):
         yield _ours(
             names,
             job,
@@ -207,6 +207,10 @@ def _ours(
     )
 
 
+def _fan_out(query: LandQuery | RouteQuery) -> bool:
+    return isinstance(query, LandQuery) and query.fan_out
+
+
 def _stream(names: Names, name: str, stream: KinesisStream, jobs: Mapping[str, JobPlan]) -> Iterator[Alarm]:
     if stream.read_role is not None:
         return  # its metrics are in the other account
@@ -214,11 +218,11 @@ def _stream(names: Names, name: str, stream: KinesisStream, jobs: Mapping[str, J
         (job, query): settings
         for job, plan in jobs.items()
         for query in plan.queries
-        if isinstance(settings := names.environment.jobs[job].queries[query], LandQuery)
-        and settings.source == name
+        if isinstance(settings := names.environment.jobs[job].queries[query], LandQuery | RouteQuery)
+        and name in settings.streams
     }
     dimensions = {"StreamName": names.stream(name)}
-    shared = [jobs[job].queries[query] for (job, query), s in readers.items() if not s.fan_out]
+    shared = [jobs[job].queries[query] for (job, query), s in readers.items() if not _fan_out(s)]
     if shared:
         latency = min(query.latency_seconds.value for query in shared)
         yield _kinesis(
@@ -232,7 +236,7 @@ def _stream(names: Names, name: str, stream: KinesisStream, jobs: Mapping[str, J
             f"a reader is more than {latency:g} s behind the newest record",
         )
     for (job, query), settings in readers.items():
-        if settings.fan_out:
+        if _fan_out(settings):
             latency = jobs[job].queries[query].latency_seconds.value
             yield _kinesis(
                 name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from millrace.config.model import Environment
-from millrace.config.queries import DeriveQuery, DirectQuery, LandQuery
+from millrace.config.queries import DeriveQuery, DirectQuery, LandQuery, RouteQuery
 from millrace.sizing.model import QueryPlan
 
 
@@ -42,8 +42,9 @@ def _streams(environment: Environment, query: DeriveQuery | DirectQuery) -> set[
     if isinstance(query, DirectQuery):
         return {query.source}
     return {
-        each.source
+        stream
         for job in environment.jobs.values()
         for each in job.queries.values()
-        if isinstance(each, LandQuery) and each.table == query.source
+        if isinstance(each, LandQuery | RouteQuery) and each.table == query.source
+        for stream in each.streams
     }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from millrace.config.model import Environment, Job
 from millrace.config.problems import MISSING, Finding, Path
-from millrace.config.queries import DeriveQuery, LandQuery, Query, StreamQuery
+from millrace.config.queries import DeriveQuery, Landing, LandQuery, Query, RouteQuery, SourceQuery
 from millrace.config.units import format_duration
 from millrace.sizing.capacity import InfeasibleError, Work, cores_needed
 
@@ -17,8 +18,9 @@ class Hop:
 
     Attributes
     ----------
-    stream
-        The stream whose records it handles, landed by itself or by another query.
+    streams
+        The streams whose records it handles, landed by itself or by another query, each with its share of
+        them at their peaks.
     lands
         Whether it reads the stream itself, to land it or directly.
     work
@@ -38,7 +40,7 @@ class Hop:
 
     job: str
     query: str
-    stream: str
+    streams: Mapping[str, float]
     lands: bool
     work: Work
     needed: float
@@ -51,6 +53,10 @@ class Hop:
     def path(self) -> Path:
         """Where the query stands in the file."""
         return ("jobs", self.job, "queries", self.query)
+
+    def of(self, stream: str) -> Hop:
+        """The part of it that one of its streams asks for."""
+        return replace(self, needed=self.needed * self.streams[stream])
 
 
 def hops(environment: Environment) -> tuple[list[Hop], list[Finding]]:
@@ -78,14 +84,15 @@ def hops(environment: Environment) -> tuple[list[Hop], list[Finding]]:
 
 
 def _hop(environment: Environment, job_name: str, job: Job, query_name: str, query: Query) -> Hop:
-    stream = query.source if isinstance(query, StreamQuery) else _landed_from(environment, query.source)
-    traffic = environment.streams[stream].traffic
-    if isinstance(query, StreamQuery):
+    names = query.streams if isinstance(query, SourceQuery) else _landed_from(environment, query)
+    traffics = {name: environment.streams[name].traffic for name in names}
+    peaks = {name: each.records_per_second * each.peak_factor for name, each in traffics.items()}
+    if isinstance(query, SourceQuery):
         sla, share = _reading_share(environment, job, query)
     else:
         sla, share = _deriving_share(environment, job, query)
     work = Work(
-        rate=traffic.records_per_second * traffic.peak_factor,
+        rate=sum(peaks.values()),
         per_record=1 / job.rate.records_per_second_per_core,
         overhead=job.rate.batch_overhead.total_seconds(),
         sla=sla,
@@ -94,33 +101,37 @@ def _hop(environment: Environment, job_name: str, job: Job, query_name: str, que
     return Hop(
         job=job_name,
         query=query_name,
-        stream=stream,
-        lands=isinstance(query, StreamQuery),
+        streams={name: peak / work.rate for name, peak in peaks.items()},
+        lands=isinstance(query, SourceQuery),
         work=work,
         needed=0.0,
         # Where records depend on each other, what one partition took says nothing about many.
-        assumed="assumed" in (traffic.basis, job.rate.basis)
+        assumed="assumed" in (*(each.basis for each in traffics.values()), job.rate.basis)
         or (isinstance(query, DeriveQuery) and query.state is not None),
         share=share,
-        latency=sla if isinstance(query, StreamQuery) else job.latency.total_seconds(),
+        latency=sla if isinstance(query, SourceQuery) else job.latency.total_seconds(),
         fan_out=isinstance(query, LandQuery) and query.fan_out,
     )
 
 
-def _landing(environment: Environment, table: str) -> tuple[Job, LandQuery]:
+def _landing(environment: Environment, table: str) -> tuple[Job, LandQuery | RouteQuery]:
     return next(
         (job, query)
         for job in environment.jobs.values()
         for query in job.queries.values()
-        if isinstance(query, LandQuery) and query.table == table
+        if isinstance(query, LandQuery | RouteQuery) and query.table == table
     )
 
 
-def _landed_from(environment: Environment, table: str) -> str:
-    return _landing(environment, table)[1].source
+def _landed_from(environment: Environment, query: DeriveQuery) -> tuple[str, ...]:
+    """Streams whose records a derive query takes: those of its table, or that of its route."""
+    landing = _landing(environment, query.source)[1]
+    if isinstance(landing, RouteQuery) and query.route is not None:
+        return (landing.routes[query.route].source,)
+    return landing.streams
 
 
-def _reading_share(environment: Environment, job: Job, query: StreamQuery) -> tuple[float, str]:
+def _reading_share(environment: Environment, job: Job, query: SourceQuery) -> tuple[float, str]:
     """Half of the tightest SLA that waits for this table, or all of the job's own.
 
     A record that is landed and then derived passes two triggers, and the ages add.
@@ -129,7 +140,7 @@ def _reading_share(environment: Environment, job: Job, query: StreamQuery) -> tu
         other.latency.total_seconds()
         for other in environment.jobs.values()
         for each in other.queries.values()
-        if isinstance(query, LandQuery) and isinstance(each, DeriveQuery) and each.source == query.table
+        if isinstance(query, Landing) and isinstance(each, DeriveQuery) and each.source == query.table
     ]
     own = job.latency.total_seconds()
     half = min(readers, default=2 * own) / 2

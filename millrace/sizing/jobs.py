@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from millrace.config.engines import glue_tasks_per_worker
 from millrace.config.model import GlueJob, Job
 from millrace.config.problems import Finding
-from millrace.config.queries import Query, StreamQuery
+from millrace.config.queries import Query, SourceQuery, StreamQuery
 from millrace.sizing.capacity import Spread, batch_range, fit, per_partition, spread, whole_cores
 from millrace.sizing.cost import job_cost
 from millrace.sizing.hops import Hop
@@ -25,6 +25,16 @@ class Source:
     partitions: int
     steady: bool
     kinesis: bool
+
+
+def _source(hop: Hop, sources: Mapping[str, Source]) -> Source:
+    """What a query finds on all its streams together."""
+    each = [sources[name] for name in hop.streams]
+    return Source(
+        sum(source.partitions for source in each),
+        steady=all(source.steady for source in each),
+        kinesis=any(source.kinesis for source in each),
+    )
 
 
 def shares(cores: int, hops: Sequence[Hop]) -> list[int] | None:
@@ -109,7 +119,7 @@ def plan_job(
     problems += _executors(name, job, executor_figure.value)
     queries = {}
     for hop, spread_ in zip(hops, spreads, strict=True):
-        query, wrong = _query(hop, job.queries[hop.query], spread_, sources[hop.stream])
+        query, wrong = _query(hop, job.queries[hop.query], spread_, _source(hop, sources))
         problems += wrong
         queries[hop.query] = query
     if problems:
@@ -158,12 +168,12 @@ def _spreads(
 ) -> tuple[list[Spread], list[Finding]]:
     overhead = limits()["spark.repartition.overhead"]
     if job.cores is None:
-        return [_spread(hop, sources[hop.stream], overhead) for hop in hops], []
-    fewest = sum(_spread(hop, sources[hop.stream], overhead).cores for hop in hops)
+        return [_spread(hop, _source(hop, sources), overhead) for hop in hops], []
+    fewest = sum(_spread(hop, _source(hop, sources), overhead).cores for hop in hops)
     given = shares(job.cores, hops)
     found = []
     for hop, cores in zip(hops, given or [], strict=False):
-        partitions = sources[hop.stream].partitions if hop.lands else cores
+        partitions = _source(hop, sources).partitions if hop.lands else cores
         spread_ = fit(partitions, cores, hop.needed, overhead)
         if spread_ is not None:
             found.append(spread_)
@@ -189,7 +199,7 @@ def _query(hop: Hop, query: Query, spread_: Spread, source: Source) -> tuple[Que
         why = f"waiting and working share this hop's {hop.share}"
         trigger = Figure(span.trigger, "s", why, assumed=hop.assumed)
     batch = shard = None
-    if isinstance(query, StreamQuery):
+    if isinstance(query, SourceQuery):
         batch, problems = _limit(hop, query, span.above, span.most)
         if source.kinesis:
             value = per_partition(batch.value, source.partitions, span.above)
@@ -214,16 +224,17 @@ def _query(hop: Hop, query: Query, spread_: Spread, source: Source) -> tuple[Que
     return QueryPlan(hop.query, trigger, latency, batch, shard, repartition), problems
 
 
-def _least(hop: Hop, query: StreamQuery, most: Figure[int]) -> list[Finding]:
+def _least(hop: Hop, query: SourceQuery, most: Figure[int]) -> list[Finding]:
     """A batch that waits for more records than it may take would wait for ever, or for its longest delay."""
-    least = None if query.kafka is None else query.kafka.min_records_per_batch
+    reading = query.kafka if isinstance(query, StreamQuery) else None
+    least = None if reading is None else reading.min_records_per_batch
     if least is None or least <= most.value:
         return []
     allowed = f"at most {most.value}, the most that the plan lets a batch take: {most.why}"
     return [Finding((*hop.path, "kafka", "min_records_per_batch"), str(least), allowed)]
 
 
-def _limit(hop: Hop, query: StreamQuery, above: float, most: float) -> tuple[Figure[int], list[Finding]]:
+def _limit(hop: Hop, query: SourceQuery, above: float, most: float) -> tuple[Figure[int], list[Finding]]:
     pinned = query.records_per_batch
     longest = f"{hop.work.longest_batch:g} s"
     if pinned is None:

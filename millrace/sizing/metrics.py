@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from millrace.config.model import Environment, KafkaTopic
-from millrace.config.queries import DeriveQuery, Query, StreamQuery
+from millrace.config.queries import DeriveQuery, Query, SourceQuery
 
 NAMESPACE = "Millrace"
 """CloudWatch namespace of all metrics of ours."""
@@ -138,9 +138,11 @@ def _reports(metric: Metric, environment: Environment, query: Query) -> bool:
     if metric.of == "query":
         return True
     if metric.of == "source":
-        return isinstance(query, StreamQuery)
+        return isinstance(query, SourceQuery)
     if metric.of == "kafka":
-        return isinstance(query, StreamQuery) and isinstance(environment.streams[query.source], KafkaTopic)
+        return isinstance(query, SourceQuery) and all(
+            isinstance(environment.streams[name], KafkaTopic) for name in query.streams
+        )
     if metric.of == "state":
         return isinstance(query, DeriveQuery) and query.state is not None
     return False  # of a job as a whole

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from millrace.config.model import EmrJob, Environment, KinesisStream, MskCluster
-from millrace.config.queries import StreamQuery
+from millrace.config.queries import SourceQuery
 from millrace.sizing.cost import GB, HOURS, SECONDS, item
 from millrace.sizing.model import CostItem, Figure, NetworkPlan
 from millrace.sizing.tables import PriceTable
@@ -98,10 +98,11 @@ def _named(way: _Way) -> str:
 def _volume(environment: Environment) -> tuple[float, bool]:
     """Return the GB a month that jobs read from Kinesis, and whether that is a guess; S3 passes its gateway."""
     streams = [
-        environment.streams[query.source]
+        environment.streams[name]
         for job in environment.jobs.values()
         for query in job.queries.values()
-        if isinstance(query, StreamQuery)
+        if isinstance(query, SourceQuery)
+        for name in query.streams
     ]
     read = [stream.traffic for stream in streams if isinstance(stream, KinesisStream)]
     gigabytes = sum(t.records_per_second * t.record_size for t in read) * SECONDS / GB

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import MappingProxyType
 
 from millrace.config.model import Environment, KinesisStream, MskCluster
@@ -69,7 +70,7 @@ def plan(environment: Environment) -> Plan:
 
 
 def _readers(demands: list[Hop], stream: str) -> list[Hop]:
-    return [hop for hop in demands if hop.stream == stream and hop.lands]
+    return [hop.of(stream) for hop in demands if stream in hop.streams and hop.lands]
 
 
 def _streams(
@@ -111,7 +112,10 @@ def _pinned_cores(environment: Environment, demands: list[Hop], readers: list[Ho
         return None
     own = [hop for hop in demands if hop.job == main.job]
     given = shares(cores, own)
-    return given[own.index(main)] if given else whole_cores(main.needed)
+    if given is None:
+        return whole_cores(main.needed)
+    (place,) = [number for number, hop in enumerate(own) if hop.query == main.query]
+    return max(1, math.ceil(given[place] * main.needed / own[place].needed))
 
 
 def _clusters(
@@ -154,7 +158,7 @@ def _warnings(environment: Environment, demands: list[Hop]) -> tuple[str, ...]:
     found = [
         f"streams.{name}: no job reads it"
         for name in environment.streams
-        if not any(hop.stream == name for hop in demands)
+        if not any(name in hop.streams for hop in demands)
     ]
     return tuple(found)
 

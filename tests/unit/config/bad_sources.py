@@ -1,5 +1,7 @@
 """Mistakes in how Kafka topics are read; rows as those of ``test_bad_configuration.py``."""
 
+from tests.unit.config.conftest import GOOD
+
 ORDERS_TOPIC = "    topic: orders\n"
 ORDERS = "jobs.orders.queries.land-orders"
 ORDERS_TABLE = "        table: orders_landed\n"
@@ -12,13 +14,34 @@ def reading(text: str) -> str:
     return f"        kafka: {{{text}}} #!\n" + ORDERS_TABLE
 
 
-def between(reads: str, *, stream: str = FOUR) -> tuple[str, str]:
+def between(reads: str, *, stream: str = FOUR, at: str = ORDERS_TABLE) -> tuple[str, str]:
     """The whole of the file between the topic and the query: one place, two changes."""
-    from tests.unit.config.conftest import GOOD
-
-    old = GOOD[GOOD.index(ORDERS_TOPIC) : GOOD.index(ORDERS_TABLE) + len(ORDERS_TABLE)]
-    new = old.replace(ORDERS_TOPIC, stream).replace(ORDERS_TABLE, reads)
+    old = GOOD[GOOD.index(ORDERS_TOPIC) : GOOD.index(at) + len(at)]
+    new = old.replace(ORDERS_TOPIC, stream).replace(at, reads + (at if at == LAND_ORDERS else ""))
     return old, new
+
+
+ROUTES = """\
+      land-both:
+        kind: route
+        table: both_landed
+        routes:
+          clicks: {source: clicks, schema: pipelines/shop/schemas/click.ddl}
+          orders: {source: orders, schema: pipelines/shop/schemas/click.ddl}
+"""
+LAND_ORDERS = "      land-orders:\n"
+BOTH = "jobs.orders.queries.land-both"
+
+
+def routed(old: str, new: str) -> tuple[str, str]:
+    """A query with routes, one place of which is changed."""
+    assert ROUTES.count(old) == 1
+    return LAND_ORDERS, ROUTES.replace(old, new) + LAND_ORDERS
+
+
+def derived(text: str) -> tuple[str, str]:
+    query = "      derive-both:\n        kind: derive\n        sink: {kind: iceberg, table: derived}\n"
+    return LAND_ORDERS, ROUTES + query + text + LAND_ORDERS
 
 
 def pattern(text: str) -> str:
@@ -105,5 +128,52 @@ ROWS = {
     ),
     "a negative offset": (
         *between(reading("partitions: [0], start_offsets: {0: 5, 1: -5}")), f"{ORDERS}.kafka.start_offsets.1", "-5", "0", None,
+    ),
+    "a route of a stream that nobody declared": (
+        *routed("source: clicks,", "source: click, #!\n           "), f"{BOTH}.routes.clicks.source", "click",
+        "a declared stream: clicks, orders", "did you mean clicks?",
+    ),
+    "a route with a schema that is not there": (
+        *routed("clicks: {source: clicks, schema: pipelines/shop/schemas/click.ddl}",
+                "clicks: {source: clicks, schema: pipelines/shop/schemas/clik.ddl} #!"),
+        f"{BOTH}.routes.clicks.schema", "pipelines/shop/schemas/clik.ddl", "a file that exists",
+        "did you mean pipelines/shop/schemas/click.ddl?",
+    ),
+    "two routes of one stream": (
+        *routed("orders: {source: orders,", "orders: {source: clicks, #!\n           "), f"{BOTH}.routes.orders.source",
+        "clicks", "records that no other route takes; clicks takes these", None,
+    ),
+    "a topic of one stream": (
+        *routed("{source: orders,", "{source: orders, topic: orders, #!\n           "), f"{BOTH}.routes.orders.topic",
+        "orders", "nothing: orders is one stream", None,
+    ),
+    "a route that is no column": (
+        *routed("orders: {source: orders,", "Orders: {source: orders, #!\n           "), f"{BOTH}.routes.Orders",
+        "the name Orders", "^[a-z]", None,
+    ),
+    "no route": (
+        *routed(ROUTES[ROUTES.index("        routes:"):], "        routes: {} #!\n"), f"{BOTH}.routes",
+        "an empty mapping", "1", None,
+    ),
+    "a route of which nobody knows the topic": (
+        *between(ROUTES.replace("      land-both", "      land-more").replace("          clicks: {source: clicks, schema: "
+                 "pipelines/shop/schemas/click.ddl}\n", "").replace("{source: orders,", "{source: orders, #!\n           "),
+                 stream="    pattern: shop-.*\n    existing: true\n    partitions: 4\n", at=LAND_ORDERS),
+        "jobs.orders.queries.land-more.routes.orders.topic", "(missing)", "one topic of the pattern shop-.*", None,
+    ),
+    "a route of a topic beside the pattern": (
+        *between(ROUTES.replace("      land-both", "      land-more").replace("          clicks: {source: clicks, schema: "
+                 "pipelines/shop/schemas/click.ddl}\n", "").replace(
+                     "{source: orders,", "{source: orders, topic: web-a, #!\n           "),
+                 stream="    pattern: shop-.*\n    existing: true\n    partitions: 4\n", at=LAND_ORDERS),
+        "jobs.orders.queries.land-more.routes.orders.topic", "web-a", "a topic that the pattern shop-.* matches", None,
+    ),
+    "a route that the table does not have": (
+        *derived("        source: both_landed\n        route: click #!\n"), "jobs.orders.queries.derive-both.route",
+        "click", "a route of both_landed: clicks, orders", "did you mean clicks?",
+    ),
+    "a route of a table without routes": (
+        *derived("        source: orders_landed\n        route: orders #!\n"), "jobs.orders.queries.derive-both.route",
+        "orders", "nothing: orders_landed is a table without routes", None,
     ),
 }  # fmt: skip

@@ -1,0 +1,91 @@
+"""Checks of routes: what takes which, and who reads what was routed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from millrace.config.explain import nearest
+from millrace.config.model import Environment, KafkaTopic
+from millrace.config.problems import MISSING, Finding, Path
+from millrace.config.queries import DeriveQuery, Route, RouteQuery
+
+
+def check_routes(path: Path, query: RouteQuery, environment: Environment) -> Iterator[Finding]:
+    """Check that each record can take one route at most.
+
+    Parameters
+    ----------
+    path
+        Of the query.
+    query
+        The query.
+    environment
+        Its valid parts.
+    """
+    taken: dict[tuple[str, str | None], str] = {}
+    for name, route in query.routes.items():
+        here = (*path, "routes", name)
+        stream = environment.streams.get(route.source)
+        pattern = stream.pattern if isinstance(stream, KafkaTopic) else None
+        if stream is not None:
+            yield from _topic(here, route, pattern)
+        first = taken.setdefault((route.source, route.topic), name)
+        if first != name:
+            yield Finding(
+                (*here, "source" if route.topic is None else "topic"),
+                route.topic or route.source,
+                f"records that no other route takes; {first} takes these",
+            )
+
+
+def _topic(path: Path, route: Route, pattern: str | None) -> Iterator[Finding]:
+    if pattern is None:
+        if route.topic is not None:
+            yield Finding(
+                (*path, "topic"),
+                route.topic,
+                f"nothing: {route.source} is one stream, and no pattern of topics",
+            )
+        return
+    if route.topic is None:
+        yield Finding((*path, "topic"), MISSING, f"one topic of the pattern {pattern}")
+        return
+    try:
+        fits = re.fullmatch(pattern, route.topic) is not None
+    except re.error:
+        return  # told where the pattern stands
+    if not fits:
+        yield Finding((*path, "topic"), route.topic, f"a topic that the pattern {pattern} matches")
+
+
+def check_read_routes(path: Path, query: DeriveQuery, environment: Environment) -> Iterator[Finding]:
+    """Check that the routes which a derive query reads are there.
+
+    Parameters
+    ----------
+    path
+        Of the query.
+    query
+        The query.
+    environment
+        Its valid parts.
+    """
+    tables = {
+        each.table: each
+        for job in environment.jobs.values()
+        for each in job.queries.values()
+        if isinstance(each, RouteQuery)
+    }
+    join = None if query.state is None else query.state.join
+    asked = [(path, query.source, query.route)]
+    asked += [] if join is None else [((*path, "state", "join"), join.source, join.route)]
+    for here, table, route in asked:
+        routed = tables.get(table)
+        if route is not None and routed is None:
+            yield Finding((*here, "route"), route, f"nothing: {table} is a table without routes")
+        elif route is not None and routed is not None and route not in routed.routes:
+            known = list(routed.routes)
+            yield Finding(
+                (*here, "route"), route, f"a route of {table}: {', '.join(known)}", nearest(route, known)
+            )

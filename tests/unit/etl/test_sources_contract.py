@@ -1,0 +1,150 @@
+"""What ``infra`` writes of sources and routes is what ``etl`` reads; environments of a few lines, without a synth."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etl.settings import DeriveSettings, JobSettings, KafkaSource, KinesisSource, RoutedSettings, parse
+from infra.settings import job_settings
+from infra.source_permissions import SourcePermissions
+from millrace.config import Environment, Names, load
+from millrace.sizing import Plan, plan
+
+ENVIRONMENT = """\
+project: airport
+account: "111122223333"
+kafka:
+  main: {kind: msk}
+streams:
+  baggage:
+    kind: kinesis
+    traffic: {records_per_second: 300, peak_factor: 2, record_size: 350B, basis: measured}
+  bookings:
+    kind: kafka
+    cluster: main
+    partitions: 4
+    traffic: {records_per_second: 200, record_size: 800B, basis: measured}
+  web:
+    kind: kafka
+    cluster: main
+    pattern: web\\..*
+    existing: true
+    partitions: 6
+    traffic: {records_per_second: 400, record_size: 300B, basis: measured}
+jobs:
+  ground:
+    engine: glue
+    latency: 2m
+    rate: {records_per_second_per_core: 5000, basis: measured}
+    queries:
+      land-ground: # three sources, one table, each with its own schema
+        kind: route
+        table: ground_landed
+        routes:
+          bags: {source: baggage, schema: pipelines/airport/schemas/any.ddl}
+          bookings: {source: bookings, schema: pipelines/airport/schemas/any.ddl, decompress_up_to: 1MiB}
+          clicks: {source: web, topic: web.clicks, schema: pipelines/airport/schemas/any.ddl, redact: [id]}
+          searches: {source: web, topic: web.searches, schema: pipelines/airport/schemas/any.ddl}
+      bags:
+        kind: derive
+        source: ground_landed
+        route: bags
+        sink: {kind: iceberg, table: bags}
+      everything:
+        kind: derive
+        source: ground_landed
+        sink: {kind: iceberg, table: everything}
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    root = tmp_path_factory.mktemp("airport")
+    schemas = root / "pipelines" / "airport" / "schemas"
+    schemas.mkdir(parents=True)
+    (schemas / "any.ddl").write_text("id STRING\n")
+    (root / "environments").mkdir()
+    (root / "environments" / "airport.yaml").write_text(ENVIRONMENT)
+    return load("airport", root=Path(root))
+
+
+@pytest.fixture(scope="module")
+def planned(environment: Environment) -> Plan:
+    return plan(environment)
+
+
+@pytest.fixture(scope="module")
+def names(environment: Environment) -> Names:
+    return Names(environment, "111122223333")
+
+
+@pytest.fixture(scope="module")
+def written(environment: Environment, planned: Plan, names: Names) -> dict[str, Any]:
+    return job_settings(environment, planned.jobs["ground"], names)
+
+
+@pytest.fixture(scope="module")
+def read(written: dict[str, Any]) -> JobSettings:
+    return parse(written)
+
+
+def plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+def test_routes_survive_the_core_unchanged(written: dict[str, Any], read: JobSettings) -> None:
+    assert plain(read) == written
+
+
+def test_a_record_is_told_by_its_topic_or_stream(read: JobSettings) -> None:
+    query = read.queries[0]
+    assert isinstance(query, RoutedSettings)
+    assert {route.name: (route.source.name, route.origin) for route in query.routes} == {
+        "bags": ("baggage", "airport-airport-baggage"),
+        "bookings": ("bookings", "bookings"),
+        "clicks": ("web", "web.clicks"),
+        "searches": ("web", "web.searches"),
+    }
+    assert [type(source) for source in query.sources] == [KinesisSource, KafkaSource, KafkaSource]
+    derived = [each.route for each in read.queries if isinstance(each, DeriveSettings)]
+    assert derived == ["bags", None]
+
+
+def test_a_batch_is_shared_out_by_what_arrives(read: JobSettings, planned: Plan) -> None:
+    query, limit = read.queries[0], planned.jobs["ground"].queries["land-ground"].records_per_batch
+    assert isinstance(query, RoutedSettings)
+    assert limit is not None
+    parts = {source.name: source.records_per_batch for source in query.sources}
+    assert parts["baggage"] is not None
+    assert sum(part or 0 for part in parts.values()) - limit.value in range(3)  # each rounded up
+    assert [round((parts[n] or 0) / limit.value, 3) for n in ("baggage", "bookings", "web")] == [
+        0.5,
+        0.167,
+        0.333,
+    ]
+
+
+def test_the_plan_counts_all_that_a_query_reads(planned: Plan) -> None:
+    assert "1,200 records/s at peak" in planned.jobs["ground"].cores.why
+    # The stream gets shards for its own half of the work, not for all of it.
+    shards = planned.streams["baggage"].partitions
+    assert shards is not None
+    assert shards.value <= planned.jobs["ground"].cores.value
+
+
+def test_the_role_reads_the_topics_of_a_pattern_and_no_others(names: Names, planned: Plan) -> None:
+    grants = {grant.sid: grant for grant in SourcePermissions(names, planned.jobs["ground"]).grants()}
+    topics = [str(resource).rsplit("/", 1)[1] for resource in grants["ReadTopics"].resources]
+    assert topics == ["bookings", "web.*"]
+    assert "ReadStreams" in grants
