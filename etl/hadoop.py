@@ -62,6 +62,25 @@ def read_bytes(spark: SparkSession, url: str) -> bytes:
         raise _as_python(url, error) from error
 
 
+def write_text(spark: SparkSession, url: str, text: str) -> None:
+    """Write a small file as UTF-8, over one that is there.
+
+    Raises
+    ------
+    OSError
+        It could not be written.
+    """
+    try:
+        path, files = _at(spark, url)
+        stream = files.create(path, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+    except Py4JJavaError as error:
+        raise _as_python(url, error) from error
+
+
 def names(spark: SparkSession, url: str) -> list[str]:
     """List what is in a folder, by name; nothing where there is no such folder.
 

@@ -6,25 +6,15 @@ derives from the table makes no records of it. The bytes leave S3 with the table
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
-from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl import accounts
 from etl.accounts import Reporter
-from etl.errors import describe
 from etl.tables import Table
-
-FIRST = timedelta(minutes=10)
-"""From a job's start: a start has a backlog to see to."""
-
-EVERY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -44,6 +34,12 @@ class Retention:
     tables: tuple[Table, ...]
     keep: timedelta
     report: Reporter
+    every: timedelta = timedelta(days=1)
+
+    @property
+    def name(self) -> str:
+        """See :class:`etl.chores.Chore`."""
+        return "expire dead letters"
 
     def __call__(self, spark: SparkSession) -> None:
         """Delete what is too old now; a table without any is not written."""
@@ -64,40 +60,3 @@ class Retention:
                 arrived_before=accounts.text(before),
                 **accounts.times(begun, accounts.now()),
             )
-
-
-@dataclass
-class Daily:
-    """Runs something a while after a job's start and then each day, beside its queries.
-
-    What fails is reported and tried again the next day: it is no reason for a stream to end.
-    """
-
-    spark: SparkSession
-    chores: Sequence[Retention]
-    report: Reporter
-    first: timedelta = FIRST
-    every: timedelta = EVERY
-    _stop: threading.Event = field(default_factory=threading.Event, repr=False)
-
-    def start(self) -> None:
-        """Begin, in a daemon thread."""
-        if self.chores:
-            threading.Thread(target=self._run, name="daily", daemon=True).start()
-
-    def stop(self) -> None:
-        """End after what is at hand; returns at once."""
-        self._stop.set()
-
-    def _run(self) -> None:
-        wait = self.first
-        while not self._stop.wait(wait.total_seconds()):
-            for chore in self.chores:
-                try:
-                    chore(self.spark)
-                except (Py4JError, CapturedException) as error:
-                    if not self._stop.is_set():
-                        self.report.emit(
-                            "not_expired", error=describe(error), error_class=type(error).__name__
-                        )
-            wait = self.every

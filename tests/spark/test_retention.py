@@ -11,7 +11,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from etl import accounts
-from etl.retention import Daily, Retention
+from etl.chores import Chores
+from etl.retention import Retention
 from etl.tables import Table
 from tests.spark.batches import EPOCH, Events, added_records, frame, good, kafka_rows, lander
 from tests.spark.test_derive import Pipeline
@@ -52,16 +53,16 @@ def test_it_runs_beside_the_queries_and_a_failure_ends_nothing(spark: SparkSessi
 
     nowhere = Retention((table("nowhere"),), timedelta(days=1), events.reporter)
     there = Last((landing,), timedelta(days=1), events.reporter)
-    daily = Daily(spark, (nowhere, there), events.reporter, first=timedelta(milliseconds=10))
-    daily.start()
+    chores = Chores(spark, (nowhere, there), events.reporter, first=timedelta(milliseconds=10))
+    chores.start()
     assert ran.wait(60)
-    daily.stop()
+    chores.stop()
     time.sleep(0.1)
-    assert [e["event"] for e in events.all()] == ["not_expired", "expired"]
+    assert [e["event"] for e in events.all()] == ["chore_failed", "expired"]
     assert spark.table(str(landing)).count() == 0
 
 
 def test_nothing_runs_where_letters_are_kept(spark: SparkSession) -> None:
     before = threading.active_count()
-    Daily(spark, (), Events().reporter).start()
+    Chores(spark, (), Events().reporter).start()
     assert threading.active_count() == before

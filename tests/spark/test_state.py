@@ -92,6 +92,7 @@ class Pipeline:
                 "checkpoints": str(self.folder),
                 "batch_retries": 0,
                 "dead_letters_kept_seconds": None,
+                "upkeep": None,
                 "connections": {},
                 "queries": [query],
             }

@@ -40,6 +40,7 @@ SETTINGS: dict[str, Any] = {
     "checkpoints": "s3://bucket/flights",
     "batch_retries": 3,
     "dead_letters_kept_seconds": None,
+    "upkeep": None,
     "connections": {
         "main": {"kind": "msk", "cluster": "c", "bootstrap_servers": None, "authentication": "iam"}
     },

@@ -1,0 +1,324 @@
+"""What keeps a table quick and small over months, while streams write to it and read from it.
+
+Three chores, by Iceberg's own procedures. *Compaction* makes large files out of the small ones
+that batches leave; it makes no records, so a stream that derives from the table passes over it.
+*Expiry* forgets the table's past states, but none that a derive query has yet to read: their
+checkpoints say where they are. *Orphan removal* deletes files that no state names, which a writer
+that was killed left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from etl import accounts, hadoop
+from etl.accounts import Reporter
+from etl.checkpoint import Checkpoint
+from etl.clock import UTC
+from etl.tables import Table
+
+MOST_SNAPSHOTS = 5_000
+"""However young: each is an entry of about a kilobyte in the metadata that every commit writes anew."""
+
+FEWEST_SNAPSHOTS = 20
+"""However old: a direct query finds its last commit among them (:class:`etl.direct.Director`)."""
+
+_GROUP_FILES = 2
+"""Files of the wanted size that are written at once: so many cores the stream lacks meanwhile."""
+
+
+def call(spark: SparkSession, table: Table, procedure: str, **arguments: str) -> Mapping[str, Any]:
+    """Run one of Iceberg's procedures on a table.
+
+    Parameters
+    ----------
+    spark
+        With Iceberg's extensions.
+    table
+        Its name is checked (:meth:`etl.tables.Table.of`).
+    procedure
+        Its name.
+    **arguments
+        SQL, of our own making.
+
+    Returns
+    -------
+    Mapping
+        The first row that it gives; empty where it gives none.
+    """
+    given = "".join(f", {name} => {value}" for name, value in arguments.items())
+    statement = f"CALL {table.catalog}.system.{procedure}(table => '{table.database}.{table.name}'{given})"
+    rows: DataFrame = spark.sql(statement)
+    first = rows.first()
+    return {} if first is None else first.asDict()
+
+
+def _moment(at: datetime) -> str:
+    """A moment as SQL, whatever the session's zone."""
+    return f"TIMESTAMP '{at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}+00:00'"
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """Makes files of a wanted size out of small ones.
+
+    Parameters
+    ----------
+    table
+        Its commits are made on top of what others commit meanwhile. Where another one
+        rewrites the same files (results that are replaced by key), the loser tries again:
+        the stream its batch, this the next day.
+    file_size
+        Bytes.
+    report
+        Told what was rewritten.
+    """
+
+    table: Table
+    file_size: int
+    report: Reporter
+    every: timedelta = timedelta(days=1)
+
+    @property
+    def name(self) -> str:
+        """See :class:`etl.chores.Chore`."""
+        return f"compact {self.table}"
+
+    def __call__(self, spark: SparkSession) -> None:
+        """Rewrite small files; a table without any is not written."""
+        if not self.table.exists(spark):
+            return
+        begun = accounts.now()
+        options = {
+            "target-file-size-bytes": str(self.file_size),
+            # One group after the other, each committed by itself: what a failure costs is one group.
+            "max-file-group-size-bytes": str(_GROUP_FILES * self.file_size),
+            "max-concurrent-file-group-rewrites": "1",
+            "partial-progress.enabled": "true",
+        }
+        pairs = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
+        found = call(spark, self.table, "rewrite_data_files", options=f"map({pairs})")
+        if found.get("rewritten_data_files_count") or found.get("failed_data_files_count"):
+            self.report.emit(
+                "compacted",
+                table=str(self.table),
+                files_before=found["rewritten_data_files_count"],
+                files_after=found["added_data_files_count"],
+                files_failed=found["failed_data_files_count"],
+                bytes=found["rewritten_bytes_count"],
+                **accounts.times(begun, accounts.now()),
+            )
+
+
+@dataclass(frozen=True)
+class Expiry:
+    """Forgets a table's past states, and deletes the files that only they name.
+
+    A derive query that is behind is never cut off: the state that it has read last, by its
+    checkpoint, and all later ones stay. One that has planned a batch and committed none
+    holds everything. One that has never run holds nothing: it begins with all files of the table's
+    present state (:func:`begin_with_everything`).
+
+    Parameters
+    ----------
+    table
+        Of any query.
+    keep
+        Age from which on a past state goes.
+    readers
+        Checkpoints of the queries that derive from the table, in whatever job.
+    report
+        Told what went, and which reader holds what.
+    """
+
+    table: Table
+    keep: timedelta
+    readers: tuple[str, ...]
+    report: Reporter
+    every: timedelta = timedelta(hours=1)
+
+    @property
+    def name(self) -> str:
+        """See :class:`etl.chores.Chore`."""
+        return f"expire {self.table}"
+
+    def __call__(self, spark: SparkSession) -> None:
+        """Expire what is old enough and no reader needs."""
+        if not self.table.exists(spark):
+            return
+        begun = accounts.now()
+        before = self._wanted(spark, begun)
+        if before is None:
+            return
+        held = {reader: self._needed(spark, reader) for reader in self.readers}
+        behind = {reader: at for reader, at in held.items() if at is not None and at < before}
+        for reader, at in behind.items():
+            self.report.emit(
+                "expiry_held",
+                table=str(self.table),
+                reader=reader,
+                since=accounts.text(at),
+                at=accounts.text(begun),
+            )
+        before = min([before, *behind.values()])
+        found = call(
+            spark,
+            self.table,
+            "expire_snapshots",
+            older_than=_moment(before),
+            retain_last=str(FEWEST_SNAPSHOTS),
+            stream_results="true",
+        )
+        files = sum(int(n or 0) for key, n in found.items() if key.startswith("deleted_"))
+        if files:
+            self.report.emit(
+                "snapshots_expired",
+                table=str(self.table),
+                older_than=accounts.text(before),
+                files=files,
+                **accounts.times(begun, accounts.now()),
+            )
+
+    def _wanted(self, spark: SparkSession, now: datetime) -> datetime | None:
+        """Before when states may go if nobody reads them; None where there is none to go."""
+        committed = [
+            row["committed_at"]
+            for row in spark.sql(
+                f"SELECT committed_at FROM {self.table}.snapshots "  # noqa: S608 - a checked name
+                f"ORDER BY committed_at DESC LIMIT {MOST_SNAPSHOTS + 1}"
+            ).collect()
+        ]
+        if len(committed) <= FEWEST_SNAPSHOTS:
+            return None
+        limit = now - self.keep
+        if len(committed) > MOST_SNAPSHOTS:
+            limit = max(limit, committed[MOST_SNAPSHOTS - 1].astimezone(UTC))
+        return limit
+
+    def _needed(self, spark: SparkSession, reader: str) -> datetime | None:
+        """When the state was committed that a reader has read last; the epoch where that is not known."""
+        checkpoint = Checkpoint(reader)
+        if not checkpoint.begun(spark):
+            return None
+        positions = checkpoint.positions(spark)
+        metadata = self.table.metadata(spark)
+        if positions is None:
+            return datetime.fromtimestamp(0, tz=UTC)
+        found = [
+            snapshot.timestampMillis()
+            for offset in positions
+            if isinstance(offset, dict)
+            and (snapshot := metadata.snapshot(int(offset.get("snapshot_id", -1)))) is not None
+        ]
+        # A join's other table has states of its own, whose ids do not meet.
+        if not found:
+            return datetime.fromtimestamp(0, tz=UTC)
+        return datetime.fromtimestamp(min(found) / 1000, tz=UTC)
+
+
+@dataclass(frozen=True)
+class Orphans:
+    """Deletes files below a table's location that none of its states names.
+
+    Parameters
+    ----------
+    table
+        Of any query.
+    older_than
+        Age of a file from which on nobody can still be about to commit it.
+    report
+        Told how many went.
+    """
+
+    table: Table
+    older_than: timedelta
+    report: Reporter
+    every: timedelta = timedelta(days=1)
+
+    @property
+    def name(self) -> str:
+        """See :class:`etl.chores.Chore`."""
+        return f"remove orphans of {self.table}"
+
+    def __call__(self, spark: SparkSession) -> None:
+        """Delete them."""
+        if not self.table.exists(spark):
+            return
+        begun = accounts.now()
+        rows = spark.sql(
+            f"CALL {self.table.catalog}.system.remove_orphan_files("
+            f"table => '{self.table.database}.{self.table.name}', older_than => {_moment(begun - self.older_than)})"
+        )
+        files = rows.count()
+        if files:
+            self.report.emit(
+                "orphans_removed", table=str(self.table), files=files, **accounts.times(begun, accounts.now())
+            )
+
+
+def begin_with_everything(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) -> tuple[str, ...]:
+    """Make a derive query's first start read all that its tables hold, though their history was expired.
+
+    Iceberg begins a stream at the oldest state that it knows, with the files that *this state
+    added*: of a table whose first states are forgotten it leaves out what they had added, in
+    silence. It looks for the beginning in the checkpoint first, so the beginning is written
+    there: all files of the present state.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    rows
+        The stream, before ``foreachBatch``.
+    checkpoint
+        The query's; one that has begun is left as it is.
+
+    Returns
+    -------
+    tuple of str
+        The tables whose history was expired.
+    """
+    if checkpoint.begun(spark):
+        return ()
+    jvm: Any = spark._jvm
+    from_present = []
+    for number, table in enumerate(_streamed(rows)):
+        metadata = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
+        present = metadata.currentSnapshot()
+        if present is None:
+            continue
+        oldest = jvm.org.apache.iceberg.util.SnapshotUtil.oldestAncestor(metadata)
+        whole = oldest.parentId() is None
+        beginning = {
+            "version": 1,
+            # The oldest state is where Iceberg would begin too. Said here, one that is forgotten before the first
+            # batch is an error, and not another beginning.
+            "snapshot_id": (oldest if whole else present).snapshotId(),
+            "position": 0,
+            "scan_all_files": not whole,
+        }
+        text = json.dumps(beginning, separators=(",", ":"))
+        hadoop.write_text(spark, f"{checkpoint.location}/sources/{number}/offsets/0", text)
+        if not whole:
+            from_present.append(table)
+    return tuple(from_present)
+
+
+def _streamed(rows: DataFrame) -> list[str]:
+    """Full names of the tables that a plan streams from, in the order in which Spark numbers its sources."""
+    leaves = rows._jdf.queryExecution().analyzed().collectLeaves()
+    names: list[str] = []
+    for number in range(leaves.size()):
+        leaf = leaves.apply(number)
+        if leaf.getClass().getSimpleName() == "StreamingRelationV2":
+            name = re.sub(r"[^A-Za-z0-9_.]", "", str(leaf.table().name()))
+            if name not in names:
+                names.append(name)
+    return names

@@ -1,0 +1,253 @@
+"""Compaction, expiry and orphan removal: nothing lost, nobody who is behind cut off, also while streams run."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.utils import StreamingQueryException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
+
+from etl import derive, upkeep
+from etl.checkpoint import Checkpoint
+from etl.chores import Chores
+from etl.tables import Table
+from etl.upkeep import Compaction, Expiry, Orphans, begin_with_everything
+from tests.spark.batches import Events, frame, good, kafka_rows
+from tests.spark.test_derive import Pipeline
+
+Names = Callable[[str], Table]
+
+NOW = timedelta(0)
+"""Keeps nothing that need not be kept."""
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of a few commits have something to forget."""
+    monkeypatch.setattr(upkeep, "FEWEST_SNAPSHOTS", 1)
+
+
+def files(spark: SparkSession, table: Table) -> int:
+    return spark.table(f"{table}.files").count()
+
+
+def snapshots(spark: SparkSession, table: Table) -> int:
+    return spark.table(f"{table}.snapshots").count()
+
+
+def compact(spark: SparkSession, table: Table, events: Events | None = None) -> None:
+    Compaction(table, 64 * 1024**2, (events or Events()).reporter)(spark)
+
+
+def expire(spark: SparkSession, pipe: Pipeline, *readers: Path, keep: timedelta = NOW) -> Events:
+    events = Events()
+    Expiry(pipe.landing, keep, tuple(map(str, readers)), events.reporter)(spark)
+    return events
+
+
+def land(pipe: Pipeline, first: int, batches: int, rows: int = 2) -> None:
+    for number in range(first, first + batches):
+        offsets = range(number * rows, (number + 1) * rows)
+        pipe.land(frame(pipe.spark, kafka_rows(0, offsets[0], [good(n) for n in offsets])), number)
+
+
+def flights(pipe: Pipeline) -> list[int]:
+    return sorted(row["flight"] for row in pipe.written().collect())
+
+
+def wanted(rows: int) -> list[int]:
+    return [n for n in range(rows) if n % 3]
+
+
+def test_a_reader_that_is_behind_reads_on_through_compaction_and_expiry(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    pipe = Pipeline(spark, table, tmp_path / "reader")
+    land(pipe, 0, 3)
+    pipe.derive()
+    land(pipe, 3, 6)  # has yet to be read
+    events = Events()
+    compact(spark, pipe.landing, events)
+    told = events.last()
+    assert (told["event"], told["files_before"], told["files_after"]) == (
+        "compacted",
+        18,
+        1,
+    )  # a file for each of two tasks
+    assert files(spark, pipe.landing) == 1
+    before = snapshots(spark, pipe.landing)
+    (held,) = [e for e in expire(spark, pipe, pipe.checkpoint).all() if e["event"] == "expiry_held"]
+    assert held["reader"] == str(pipe.checkpoint)
+    # The state that it read last and all seven since (six batches, one compaction) are there.
+    assert (before, snapshots(spark, pipe.landing)) == (10, 8)
+    pipe.derive()
+    assert flights(pipe) == wanted(18)
+    assert sum(account[3] for account in pipe.accounts()) == len(wanted(18))
+    # What it has read last stays, and is the last append; with the next one all before goes, and the small files.
+    land(pipe, 9, 1)
+    pipe.derive()
+    told = expire(spark, pipe, pipe.checkpoint).last()
+    assert (told["event"], snapshots(spark, pipe.landing)) == ("snapshots_expired", 1)
+    assert told["files"] >= 18
+    assert spark.table(f"{pipe.landing}.all_data_files").count() == 3
+    assert flights(pipe) == wanted(20)
+
+
+def test_a_reader_whose_position_is_not_known_holds_everything(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    pipe = Pipeline(spark, table, tmp_path / "reader")
+    land(pipe, 0, 3)
+
+    def failing(*_: Any) -> None:
+        raise RuntimeError("killed before its first commit")
+
+    with pytest.raises(Exception, match="killed before"):
+        pipe.derive(failing)
+    events = expire(spark, pipe, pipe.checkpoint)
+    assert ([e["event"] for e in events.all()], snapshots(spark, pipe.landing)) == (["expiry_held"], 3)
+    pipe.derive()
+    assert flights(pipe) == wanted(6)
+
+
+def test_what_is_young_stays(spark: SparkSession, table: Names, tmp_path: Path) -> None:
+    pipe = Pipeline(spark, table, tmp_path / "reader")
+    land(pipe, 0, 3)
+    expire(spark, pipe, keep=timedelta(hours=1))
+    assert snapshots(spark, pipe.landing) == 3
+
+
+def test_too_many_go_however_young(
+    spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "MOST_SNAPSHOTS", 3)
+    pipe = Pipeline(spark, table, tmp_path / "reader")
+    land(pipe, 0, 5)
+    expire(spark, pipe, keep=timedelta(hours=1))
+    assert snapshots(spark, pipe.landing) == 3
+
+
+def test_a_new_reader_of_an_expired_table_reads_all_of_it(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    pipe = Pipeline(spark, table, tmp_path / "reader")
+    land(pipe, 0, 4)
+    expire(spark, pipe)
+    land(pipe, 4, 1)
+    rows = derive.read(spark, pipe.landing)
+    # What Iceberg does by itself: it begins with what the oldest state that it knows has added.
+    pipe.derive(lambda *_: None, tmp_path / "control")
+    control: list[int] = []
+    query = (
+        rows.writeStream.option("checkpointLocation", str(tmp_path / "alone"))
+        .foreachBatch(lambda batch, _: control.extend(r["flight"] for r in batch.collect()))
+        .start()
+    )
+    query.processAllAvailable()
+    query.stop()
+    assert sorted(control) == [6, 7, 8, 9], "Iceberg begins elsewhere now: is the beginning still needed?"
+    assert begin_with_everything(spark, rows, Checkpoint(str(pipe.checkpoint))) == (str(pipe.landing),)
+    pipe.derive()
+    assert flights(pipe) == wanted(10)
+    # A query that has begun keeps its place.
+    assert begin_with_everything(spark, rows, Checkpoint(str(pipe.checkpoint))) == ()
+    land(pipe, 5, 1)
+    pipe.derive()
+    assert flights(pipe) == wanted(12)
+    assert sum(account[3] for account in pipe.accounts()) == len(wanted(12))
+
+
+def test_a_table_with_its_whole_history_is_begun_as_ever(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    pipe = Pipeline(spark, table, tmp_path / "reader")
+    land(pipe, 0, 2)
+    rows = derive.read(spark, pipe.landing)
+    assert begin_with_everything(spark, rows, Checkpoint(str(pipe.checkpoint))) == ()
+    pipe.derive()
+    assert flights(pipe) == wanted(4)
+
+
+def test_a_beginning_that_is_forgotten_before_the_first_batch_is_an_error(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    pipe = Pipeline(spark, table, tmp_path / "reader")
+    land(pipe, 0, 2)
+    begin_with_everything(spark, derive.read(spark, pipe.landing), Checkpoint(str(pipe.checkpoint)))
+    expire(spark, pipe)
+    with pytest.raises(StreamingQueryException, match=r"(?i)snapshot"):
+        pipe.derive()
+    assert flights(pipe) == []
+
+
+def test_orphans_of_some_age_go_and_nothing_else(
+    spark: SparkSession, table: Names, warehouse: Path, tmp_path: Path
+) -> None:
+    pipe = Pipeline(spark, table, tmp_path / "reader")
+    land(pipe, 0, 2)
+    folder = warehouse / "tests" / pipe.landing.name / "data"
+    orphan, young = folder / "killed-writer.parquet", folder / "writer-at-work.parquet"
+    for file in (orphan, young):
+        file.write_bytes(b"rows that nobody committed")
+    old = time.time() - 2 * 86400
+    os.utime(orphan, (old, old))
+    events = Events()
+    Orphans(pipe.landing, timedelta(days=1), events.reporter)(spark)
+    assert (events.last()["event"], events.last()["files"]) == ("orphans_removed", 1)
+    assert (orphan.exists(), young.exists()) == (False, True)
+    assert spark.table(str(pipe.landing)).count() == 4
+
+
+def test_all_three_beside_a_stream_that_lands_and_one_that_derives(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    pipe = Pipeline(spark, table, tmp_path / "reader")
+    land(pipe, 0, 1)
+    kept = Events()
+    done = threading.Event()
+
+    class Round(Orphans):
+        def __call__(self, spark: SparkSession) -> None:
+            super().__call__(spark)
+            done.set()
+
+    again = timedelta(milliseconds=1)
+    chores = Chores(
+        spark,
+        (
+            Compaction(pipe.landing, 64 * 1024**2, kept.reporter, again),
+            Expiry(pipe.landing, NOW, (str(pipe.checkpoint),), kept.reporter, again),
+            Compaction(pipe.sink, 64 * 1024**2, kept.reporter, again),
+            Round(pipe.landing, timedelta(days=1), kept.reporter, again),
+        ),
+        kept.reporter,
+        first=NOW,
+    )
+    begin_with_everything(spark, derive.read(spark, pipe.landing), Checkpoint(str(pipe.checkpoint)))
+    pipe.derive()
+    chores.start()
+    rounds = 0
+    try:
+        for number in range(1, 13):
+            land(pipe, number, 1)
+            if number % 3 == 0:
+                pipe.derive()
+            rounds += done.is_set()
+            done.clear()
+        assert done.wait(60)
+    finally:
+        chores.stop()
+    pipe.derive()
+    assert flights(pipe) == wanted(26)
+    assert sum(account[3] for account in pipe.accounts()) == len(wanted(26))
+    told = {e["event"] for e in kept.all()}
+    assert {"compacted", "snapshots_expired"} <= told
+    assert "chore_failed" not in told, [e for e in kept.all() if e["event"] == "chore_failed"]
+    assert rounds
