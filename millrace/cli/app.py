@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli import deploy, history, lifecycle, notebook, plan, replay, sandbox
+from millrace.cli import audit, deploy, history, lifecycle, notebook, plan, replay, sandbox, traffic
 from millrace.cli.console import show_problems
 from millrace.config import ConfigurationError
 
@@ -50,6 +50,8 @@ history.register(app)
 notebook.register(app)
 sandbox.register(app)
 replay.register(app)
+traffic.register(app)
+audit.register(app)
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from pyarrow import csv
 from millrace.sandbox.toolchain import package
 
 Dirt = Literal["broken", "retyped", "empty"]
+"""How a record was spoiled."""
 
 REFERENCE_TABLES = ("airlines", "airports", "planes", "weather")
 

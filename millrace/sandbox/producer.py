@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from threading import Event as Flag
 from typing import Any, Protocol
@@ -91,9 +91,17 @@ class KinesisProducer:
 
 
 class KafkaProducer:
-    """Sends to a Kafka topic, idempotently; an identity is ``topic/partition/offset``."""
+    """Sends to a Kafka topic, idempotently; an identity is ``topic/partition/offset``.
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    Parameters
+    ----------
+    bootstrap, topic
+        Where records go.
+    settings
+        More of librdkafka's, such as authentication.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, *, settings: Mapping[str, Any] | None = None) -> None:
         self.ledger = Ledger()
         self._topic = topic
         self._errors: list[KafkaError] = []
@@ -104,6 +112,7 @@ class KafkaProducer:
                 "linger.ms": 20,
                 "log_level": 3,
                 "compression.type": "lz4",
+                **(settings or {}),
             }
         )
 

@@ -1,0 +1,260 @@
+"""Plausible values: out of a schema's types and names, or out of a sample."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+Values = dict[str, Any]
+
+NULL_SHARE = 0.05
+"""Of a field that may be null."""
+
+_WORDS = ("amber", "birch", "cobalt", "delta", "ember", "fjord", "garnet", "harbor", "indigo", "juniper")
+_RANGES = {
+    "year": (2020, 2029),
+    "month": (1, 12),
+    "day": (1, 28),
+    "hour": (0, 23),
+    "minute": (0, 59),
+    "second": (0, 59),
+    "age": (18, 90),
+    "quantity": (1, 10),
+    "count": (1, 10),
+}
+"""Whole numbers that a name tells."""
+
+_LARGEST = {ByteType: 127, ShortType: 10_000, IntegerType: 1_000_000, LongType: 1_000_000_000}
+
+
+class SampleError(ValueError):
+    """A file of samples that cannot be taken; says the line."""
+
+
+@dataclass(frozen=True)
+class Generator:
+    """Makes records of a schema; the same seed makes the same ones, but for their times.
+
+    Parameters
+    ----------
+    schema
+        Of the records.
+    choose
+        Where chance comes from.
+    distinct
+        How many values a text field takes.
+    """
+
+    schema: StructType
+    choose: random.Random
+    distinct: int = 1000
+
+    def record(self, number: int, now: datetime) -> Values:
+        """Make a record.
+
+        Parameters
+        ----------
+        number
+            Its place in the stream; what is called an id counts on.
+        now
+            Its time.
+        """
+        return {
+            f.name: None
+            if f.nullable and self.choose.random() < NULL_SHARE
+            else self._value(f.name, f.dataType, number, now)
+            for f in self.schema.fields
+        }
+
+    def _value(self, name: str, kind: DataType, number: int, now: datetime) -> Any:
+        choose, lowered = self.choose, name.lower()
+        if isinstance(kind, StringType):
+            return self._text(lowered, number)
+        if isinstance(kind, BooleanType):
+            return choose.random() < 0.5
+        if isinstance(kind, ByteType | ShortType | IntegerType | LongType):
+            if lowered in _RANGES:
+                return choose.randint(*_RANGES[lowered])
+            most = _LARGEST[type(kind)]
+            return number % most if _is_id(lowered) else round(choose.triangular(0, most, most / 100))
+        if isinstance(kind, DoubleType | FloatType):
+            limits = {"lat": 90, "latitude": 90, "lon": 180, "lng": 180, "longitude": 180}.get(lowered)
+            return round(choose.uniform(-limits, limits) if limits else choose.lognormvariate(3, 1), 3)
+        if isinstance(kind, DecimalType):
+            unscaled = choose.randrange(10 ** min(kind.precision, 9))
+            return Decimal(unscaled).scaleb(-kind.scale)
+        if isinstance(kind, TimestampType | TimestampNTZType):
+            return now
+        if isinstance(kind, DateType):
+            return now.date()
+        if isinstance(kind, BinaryType):
+            return choose.randbytes(8)
+        if isinstance(kind, ArrayType):
+            count = choose.randrange(4)
+            return [self._value(name, kind.elementType, number, now) for _ in range(count)]
+        if isinstance(kind, MapType):
+            keys = choose.sample(_WORDS, choose.randrange(3))
+            return {key: self._value(name, kind.valueType, number, now) for key in keys}
+        assert isinstance(kind, StructType), kind
+        return Generator(kind, choose, self.distinct).record(number, now)
+
+    def _text(self, name: str, number: int) -> str:
+        choose = self.choose
+        if name in ("uuid", "guid"):
+            return f"{choose.getrandbits(128):032x}"
+        if _is_id(name):
+            return f"{name.removesuffix('_id').removesuffix('id') or 'r'}-{number}"
+        if "email" in name or "mail" in name:
+            return f"{choose.choice(_WORDS)}{choose.randrange(self.distinct)}@example.com"
+        if name in ("ip", "ip_address"):
+            return ".".join(str(choose.randrange(1, 255)) for _ in range(4))
+        if "url" in name:
+            return f"https://example.com/{choose.choice(_WORDS)}/{choose.randrange(self.distinct)}"
+        if "country" in name:
+            return choose.choice(("DE", "FR", "IN", "JP", "US"))
+        if "currency" in name:
+            return choose.choice(("EUR", "GBP", "INR", "JPY", "USD"))
+        if name in ("carrier", "origin", "dest", "code"):
+            return "".join(choose.choices(string.ascii_uppercase[:8], k=3))
+        return f"{choose.choice(_WORDS)}-{choose.randrange(self.distinct)}"
+
+
+def _is_id(name: str) -> bool:
+    return name in ("id", "n", "seq", "sequence", "offset") or name.endswith("_id")
+
+
+def from_file(path: Path, schema: StructType) -> list[Values]:
+    """Read records: JSON lines, or CSV with a header.
+
+    Parameters
+    ----------
+    path
+        ``.csv``, anything else is JSON lines.
+    schema
+        Types of the fields; one that a record lacks is null, others are left out.
+
+    Raises
+    ------
+    SampleError
+        A line that is no record of the schema, or no line at all.
+    """
+    records = list(_csv(path, schema) if path.suffix == ".csv" else _json_lines(path, schema))
+    if not records:
+        raise SampleError(f"{path}: no record in it")
+    return records
+
+
+def _csv(path: Path, schema: StructType) -> Iterator[Values]:
+    with path.open(newline="", encoding="utf-8") as file:
+        for number, row in enumerate(csv.DictReader(file), start=2):
+            yield _typed(row, schema, f"{path}: line {number}", texts=True)
+
+
+def _json_lines(path: Path, schema: StructType) -> Iterator[Values]:
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}: line {number}"
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise SampleError(f"{where}: not JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise SampleError(f"{where}: no JSON object")
+        yield _typed(row, schema, where, texts=False)
+
+
+def _typed(row: Mapping[str, Any], schema: StructType, where: str, *, texts: bool) -> Values:
+    typed: Values = {}
+    for field in schema.fields:
+        value = row.get(field.name)
+        if value is None or (texts and value in ("", "NA") and field.nullable):
+            if not field.nullable:
+                raise SampleError(f"{where}: no value for {field.name}")
+            typed[field.name] = None
+            continue
+        try:
+            typed[field.name] = _of(field.dataType, value)
+        except (TypeError, ValueError, KeyError, InvalidOperation) as error:
+            kind = field.dataType.simpleString()
+            raise SampleError(f"{where}: {field.name}: {value!r} is no {kind}") from error
+    return typed
+
+
+def _of(kind: DataType, value: Any) -> Any:
+    if isinstance(kind, ByteType | ShortType | IntegerType | LongType):
+        return int(value)
+    if isinstance(kind, DoubleType | FloatType):
+        return float(value)
+    if isinstance(kind, DecimalType):
+        return Decimal(str(value))
+    if isinstance(kind, BooleanType):
+        return value if isinstance(value, bool) else {"true": True, "false": False}[value.lower()]
+    if isinstance(kind, TimestampType | TimestampNTZType):
+        moment = datetime.fromisoformat(str(value))
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if isinstance(kind, DateType):
+        return date.fromisoformat(value)
+    if isinstance(kind, BinaryType):
+        return str(value).encode()
+    if isinstance(kind, ArrayType):
+        return [_of(kind.elementType, each) for each in value]
+    if isinstance(kind, MapType):
+        return {key: _of(kind.valueType, each) for key, each in value.items()}
+    if isinstance(kind, StructType):
+        return _typed(value, kind, "", texts=False)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Draws from records that were seen: each field's values in the shares that the sample has.
+
+    Records are drawn whole, so that fields which belong together stay together.
+    """
+
+    records: Sequence[Values]
+    schema: StructType
+    choose: random.Random
+
+    def record(self, number: int, now: datetime) -> Values:
+        """Draw one; its times are moved to ``now``."""
+        del number
+        drawn = dict(self.choose.choice(self.records))
+        times = [
+            f.name for f in self.schema.fields if isinstance(f.dataType, TimestampType | TimestampNTZType)
+        ]
+        known = [drawn[name] for name in times if drawn[name] is not None]
+        ahead = now - max(known) if known else timedelta()
+        for name in times:
+            if drawn[name] is not None:
+                drawn[name] += ahead
+        return drawn

@@ -1,0 +1,156 @@
+"""Every format lands, opens compressed messages, is redacted and replayed, as JSON is."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import gzip
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from pyspark.sql import SparkSession
+
+from etl.decode import Decoder, parse_schema
+from etl.decompress import Opening
+from etl.errors import StartError
+from etl.formats import avro, build, protobuf
+from etl.formats.delimited import CsvDecoder
+from etl.formats.text import TextDecoder
+from etl.launch import ReplayRequest
+from etl.redact import WITHHELD, Redacting
+from etl.replay import Replayer
+from etl.settings import AvroFormat, CsvFormat, ProtobufFormat
+from etl.tables import Table
+from tests import orders
+from tests.spark.batches import Events, frame, kafka_rows, lander
+from tests.spark.test_formats import AVSC, OLDER, PLAIN, decode
+
+# PySpark 3.5 compares versions of pandas in a way that Python calls old.
+pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes:DeprecationWarning")
+
+Names = Callable[[str], Table]
+
+DDL = "carrier STRING, flight INT NOT NULL"
+FLIGHT = b"\x02\x04AA\x02\x02\0\0"
+"""AA 1, in Avro."""
+
+
+def decoders(spark: SparkSession) -> dict[str, tuple[Decoder, bytes, bytes]]:
+    """Each with a payload that is good and one that is not."""
+    of_avro = avro.decoder(spark, PLAIN, json.dumps(AVSC), "flight.avsc")
+    of_csv = CsvDecoder(parse_schema(spark, DDL, "test.ddl"), CsvFormat("csv", ",", '"', ""))
+    of_protobuf = protobuf.decoder(orders.DESCRIPTOR, orders.NAME, "order.desc")
+    of_text = TextDecoder(parse_schema(spark, "carrier STRING", "test.ddl"))
+    return {
+        "csv": (of_csv, b"AA,1", b"{email=kim7731,1,2"),
+        "text": (of_text, b"AA", b"\xff{kim7731"),
+        "avro": (of_avro, FLIGHT, b"{kim7731"),
+        "protobuf": (of_protobuf, orders.FULL, b"{kim7731"),
+    }
+
+
+def test_compressed_ones_are_opened_and_fields_redacted(spark: SparkSession) -> None:
+    for name, (inner, good, bad) in decoders(spark).items():
+        field = inner.schema.fieldNames()[0]
+        decoder = Redacting(Opening(inner, 1 << 20, arrow=False), (field,), readable=False)
+        rows = decode(spark, decoder, [good, gzip.compress(good), bad, gzip.compress(good)[:-3], None])
+        assert [r["_stage"] for r in rows] == [None, None, "decode", "decompress", "decode"], name
+        # Nothing says where in such bytes the field would be.
+        assert all(r["_bytes"] is None and r[field] is None for r in rows)
+        assert all(r["_error"].endswith(WITHHELD) for r in rows[2:4])
+
+
+def test_landed_and_replayed(spark: SparkSession, table: Names, tmp_path: Path) -> None:
+    decoder, good, bad = decoders(spark)["avro"]
+    landing, events = table("landing"), Events()
+    ddl = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in decoder.schema)
+    write = dataclasses.replace(lander(spark, landing, events, ddl=ddl), decoder=decoder)
+    write(frame(spark, kafka_rows(0, 0, [good, bad, None])), 0)
+    assert events.accounts() == (3, 0, 3, 1, 2)
+    corrected = tmp_path / "corrected.jsonl"
+    line = {"id": "flights-topic/0/1", "payload_base64": base64.b64encode(good).decode()}
+    corrected.write_text(json.dumps(line))
+    replay = Replayer("land", "flights", landing, decoder, events.reporter)
+    assert replay(spark, ReplayRequest("land", (), str(corrected))) == 0
+    assert (events.last()["good"], events.last()["landed"]) == (1, 1)
+    [row] = spark.table(str(landing)).where("_id = 'flights-topic/0/1#replay'").collect()
+    assert (row["carrier"], row["flight"], row["_error"]) == ("AA", 1, None)
+
+
+class Registry(BaseHTTPRequestHandler):
+    """Answers as Confluent's registry does for one subject of two versions."""
+
+    answers: ClassVar[dict[str, Any]] = {
+        "/subjects/flights-value/versions": [1, 2],
+        "/subjects/flights-value/versions/1": {"id": 7, "schema": json.dumps(OLDER)},
+        "/subjects/flights-value/versions/2": {"id": 8, "schema": json.dumps(AVSC)},
+        "/subjects/orders-value/versions": [1],
+        "/subjects/orders-value/versions/1": {"id": 9, "schema": '{"type":"record","name":"Flight","fields":'
+                                              '[{"name":"carrier","type":"int"}]}'},
+    }  # fmt: skip
+
+    def do_GET(self) -> None:
+        answer: Any = self.answers.get(self.path)
+        self.send_response(404 if answer is None else 200)
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
+        pass
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Registry)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def from_registry(spark: SparkSession, url: str, subject: str) -> avro.AvroDecoder:
+    settings = AvroFormat("avro", "confluent", None, url, subject)
+    return avro.decoder(spark, settings, json.dumps(AVSC), "flight.avsc")
+
+
+def test_a_registry_is_read_when_the_query_starts(spark: SparkSession, registry: str) -> None:
+    decoder = from_registry(spark, f"{registry}/", "flights-value")
+    rows = spark.createDataFrame([(bytearray(b"\0\0\0\0\x07\x02\x04AA\x02\x0a"),)], "payload BINARY")
+    [row] = decoder.decode(rows).collect()
+    assert (row["carrier"], row["flight"], row["delay"], row["_error"]) == ("AA", 5, None, None)
+
+
+def test_a_registry_that_does_not_answer_or_fit_stops_the_start(spark: SparkSession, registry: str) -> None:
+    with pytest.raises(StartError, match="404"):
+        from_registry(spark, registry, "none")
+    with pytest.raises(
+        StartError, match=r"writer 9: its data cannot be read with this schema: .*lacking writer type: INT"
+    ):
+        from_registry(spark, registry, "orders-value")
+    with pytest.raises(StartError, match=r"registry http://127\.0\.0\.1:1/"):
+        from_registry(spark, "http://127.0.0.1:1", "flights-value")
+
+
+def test_decoders_are_built_from_files(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "o.desc").write_bytes(orders.DESCRIPTOR)
+    (tmp_path / "f.avsc").write_text(json.dumps(AVSC))
+    (tmp_path / "t.ddl").write_text("line STRING")
+    made = [
+        build.decoder(spark, ProtobufFormat("protobuf", orders.NAME), str(tmp_path / "o.desc")),
+        build.decoder(spark, PLAIN, str(tmp_path / "f.avsc")),
+        build.decoder(spark, "text", str(tmp_path / "t.ddl")),
+        build.decoder(spark, CsvFormat("csv", ",", '"', ""), str(tmp_path / "t.ddl")),
+        build.decoder(spark, "json", str(tmp_path / "t.ddl")),
+    ]
+    assert [len(d.schema) for d in made] == [17, 4, 1, 1, 1]
+    with pytest.raises(StartError, match="not UTF-8"):
+        build.decoder(spark, "json", str(tmp_path / "o.desc"))
+    with pytest.raises(StartError, match="no such file in the archive"):
+        build.decoder(spark, "json", "nowhere/x.ddl")

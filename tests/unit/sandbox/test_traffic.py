@@ -1,0 +1,241 @@
+"""Traffic: the rate is kept, chance is repeatable, and the ledger's words are what the records are."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event as Stop
+from typing import Any
+
+import pytest
+
+from millrace.config.formats import CsvFormat, JsonFormat
+from millrace.sandbox import ddl
+from millrace.sandbox.flights import Event
+from millrace.sandbox.ledger import Ledger
+from millrace.sandbox.process import SandboxError
+from millrace.sandbox.traffic import Feed, InOrder, Shape, TokenBucket, default_key, send
+from millrace.sandbox.traffic_payloads import Payloads, payloads
+from millrace.sandbox.traffic_values import Generator, Sample, SampleError, from_file
+
+DDL = (
+    "id BIGINT NOT NULL, city STRING NOT NULL, at TIMESTAMP NOT NULL, price DECIMAL(9,2), tags ARRAY<STRING>"
+)
+CHANCE = random.Random(0)  # noqa: S311 - repeatable on purpose
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Payloads:
+    (tmp_path / "t.ddl").write_text(DDL)
+    return payloads(JsonFormat(), tmp_path / "t.ddl")
+
+
+def feed(written: Payloads, *, seed: int = 1, **shape: Any) -> Feed:
+    choose = random.Random(seed)  # noqa: S311 - repeatable on purpose
+    source = Generator(written.schema, choose)
+    return Feed(source, written, Shape(per_second=100, **shape), choose, lambda: NOW)
+
+
+class Clock:
+    """Time that passes only while somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def passed(bucket: TokenBucket, clock: Clock, seconds: float) -> Counter[int]:
+    """How many the bucket let through in each second."""
+    found: Counter[int] = Counter()
+    while True:
+        bucket.take()
+        if clock.now >= seconds:
+            return found
+        found[int(clock.now)] += 1
+
+
+@pytest.mark.parametrize("rate", [0.5, 7, 250, 4000])
+def test_the_rate_is_kept(rate: float) -> None:
+    clock = Clock()
+    found = passed(TokenBucket(lambda _: rate, clock, clock.wait), clock, 20)
+    assert abs(sum(found.values()) - 20 * rate) <= 1 + rate * 0.01
+
+
+def test_bursts_come_when_they_should() -> None:
+    clock, shape = Clock(), Shape(per_second=100, burst_factor=5, burst_every=10, burst_seconds=2)
+    found = passed(TokenBucket(shape.rate, clock, clock.wait), clock, 20)
+    for second in range(20):
+        wanted = 500 if second % 10 < 2 else 100
+        assert abs(found[second] - wanted) <= 30, (second, found[second])
+
+
+def test_after_a_stall_a_second_is_made_good_and_no_more() -> None:
+    clock = Clock()
+    bucket = TokenBucket(lambda _: 100, clock, clock.wait)
+    bucket.take()
+    clock.now = 60.0
+    assert passed(bucket, clock, 61)[60] <= 201
+
+
+def test_a_seed_makes_the_same_records(written: Payloads) -> None:
+    shape = {"dirty": 0.2, "late": 0.2, "duplicates": 0.2, "hot": 0.1}
+    first = list(feed(written, **shape).events(most=300))
+    assert first == list(feed(written, **shape).events(most=300))
+    assert first != list(feed(written, seed=2, **shape).events(most=300))
+
+
+def test_shares_are_what_was_asked_for(written: Payloads) -> None:
+    made = feed(written, dirty=0.1, late=0.2, duplicates=0.05, hot=0.3)
+    events = list(made.events(most=5000))
+    assert abs(sum(e.dirt is not None for e in events) / 5000 - 0.1) < 0.02
+    assert abs(made.late / 5000 - 0.2) < 0.03
+    assert abs(made.duplicated / 5000 - 0.05) < 0.02
+    assert abs(sum(e.key == b"hot" for e in events) / 5000 - 0.3) < 0.03
+    twice = Counter(e.payload for e in events if e.dirt is None)
+    assert sum(n - 1 for n in twice.values()) == made.duplicated
+    assert {e.dirt for e in events} == {None, "broken", "retyped", "empty"}
+
+
+def test_late_records_lie_back(written: Payloads) -> None:
+    for lateness, low, high in (("exponential", 25, 35), ("uniform", 12, 18)):
+        events = feed(written, late=1.0, late_seconds=30, lateness=lateness).events(most=2000)
+        delays = [(NOW - datetime.fromisoformat(json.loads(e.payload)["at"])).total_seconds() for e in events]
+        assert low < sum(delays) / len(delays) < high
+        assert (max(delays) <= 30) is (lateness == "uniform")
+
+
+def test_keys(written: Payloads) -> None:
+    assert default_key(written) == "city"
+    by_field = feed(written, key="city").events(most=50)
+    assert all(e.key.decode() == json.loads(e.payload)["city"] for e in by_field)
+    assert len({e.key for e in feed(written, keys=3).events(most=200)}) == 3
+
+
+def test_what_does_not_fit_the_schema_is_refused(written: Payloads, tmp_path: Path) -> None:
+    with pytest.raises(SandboxError, match="no field town for the key; the schema has id, city"):
+        feed(written, key="town")
+    with pytest.raises(SandboxError, match="no timestamp city; the schema has at"):
+        feed(written, time="city")
+    (tmp_path / "n.ddl").write_text("n INT")
+    with pytest.raises(SandboxError, match="late records need a timestamp"):
+        feed(payloads(JsonFormat(), tmp_path / "n.ddl"), late=0.1)
+    (tmp_path / "x.ddl").write_text("n NUMBER")
+    with pytest.raises(
+        SandboxError, match=r"x\.ddl: no values can be made of this schema: unknown type number"
+    ):
+        payloads(JsonFormat(), tmp_path / "x.ddl")
+
+
+def test_a_file_is_sent_in_order_and_from_the_beginning_again(written: Payloads, tmp_path: Path) -> None:
+    rows = [
+        {"id": n, "city": f"c{n}", "at": "2026-01-01T00:00:00Z", "price": 1.5, "tags": ["a"]}
+        for n in range(3)
+    ]
+    (tmp_path / "s.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    held = from_file(tmp_path / "s.jsonl", written.schema)
+    made = Feed(InOrder(held), written, Shape(per_second=1), CHANCE)
+    payload = [json.loads(e.payload) for e in made.events(most=4)]
+    assert [p["id"] for p in payload] == [0, 1, 2, 0]
+    assert payload[0] | {"at": ""} == rows[0] | {"at": ""}
+    (tmp_path / "s.csv").write_text("city,id,at,price,tags\nRome,7,2026-01-01,2.50,\n")
+    [row] = from_file(tmp_path / "s.csv", ddl.parse(DDL))
+    assert (row["id"], row["city"], row["tags"]) == (7, "Rome", None)
+    assert row["at"] == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_a_sample_keeps_records_together_and_moves_their_times() -> None:
+    schema = ddl.parse("city STRING, at TIMESTAMP, sent TIMESTAMP")
+    sample = Sample(
+        [{"city": "Rome", "at": NOW - timedelta(days=9), "sent": NOW - timedelta(days=8)}],
+        schema,
+        CHANCE,
+    )
+    assert sample.record(5, NOW) == {"city": "Rome", "at": NOW - timedelta(days=1), "sent": NOW}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "line 1: not JSON"),
+        ("[]", "line 1: no JSON object"),
+        ('{"id":1}', "line 1: no value for city"),
+        ('{"id":"x","city":"a","at":"2026-01-01"}', "line 1: id: 'x' is no bigint"),
+        ("\n", "no record in it"),
+    ],
+)
+def test_a_sample_that_does_not_fit_names_its_line(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "s.jsonl").write_text(text)
+    with pytest.raises(SampleError, match=message):
+        from_file(tmp_path / "s.jsonl", ddl.parse(DDL))
+
+
+class Taker:
+    """A producer whose broker acknowledges at once."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+
+    def send(self, events: Iterable[Event], *, sent: Any) -> None:
+        for number, event in enumerate(events):
+            self.ledger.add(f"t/0/{number}", event.payload, event.dirt)
+            sent(1)
+
+
+def test_sending_ends_after_so_many_so_long_or_when_told(written: Payloads) -> None:
+    made = feed(written, dirty=0.5)
+    counted: list[int] = []
+    found = send(made, Taker(), most=20, seconds=None, stop=Stop(), sent=counted.append)
+    assert (found.records, sum(counted)) == (20, 20)
+    assert 60 < found.per_second < 140
+    assert found.dirty > 0
+    assert send(
+        made, Taker(), most=None, seconds=0.3, stop=Stop(), sent=counted.append
+    ).records == pytest.approx(30, abs=8)
+    stop = Stop()
+    stop.set()
+    assert send(made, Taker(), most=None, seconds=None, stop=stop, sent=counted.append).records == 0
+
+
+def test_csv_of_a_feed_has_all_columns(tmp_path: Path) -> None:
+    (tmp_path / "t.ddl").write_text("id BIGINT NOT NULL, city STRING, at TIMESTAMP, paid BOOLEAN")
+    written = payloads(CsvFormat(kind="csv", delimiter=";"), tmp_path / "t.ddl")
+    assert all(e.payload.count(b";") == 3 for e in feed(written).events(most=20))
+
+
+DDLS = [
+    "a INT",
+    "a STRING NOT NULL, b DECIMAL(9,2), c TIMESTAMP",
+    "a ARRAY<STRUCT<x: INT NOT NULL, y: MAP<STRING, DOUBLE>>>, `odd name` BINARY",
+]
+
+
+@pytest.mark.parametrize("text", DDLS)
+def test_ddl_is_read_and_written(text: str) -> None:
+    schema = ddl.parse(text)
+    assert ddl.parse(ddl.write(schema)) == schema
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "a NUMBER", "a INT b INT", "a ARRAY<INT", "a INT,, b INT", "a DECIMAL(99,1)"]
+)
+def test_what_is_no_ddl_is_refused(text: str) -> None:
+    with pytest.raises(ddl.DdlError):
+        ddl.parse(text)
+
+
+def test_comments_and_the_example_schemas_are_read() -> None:
+    assert ddl.parse("a INT COMMENT 'x, y', -- no\n b INT /* no */").simpleString() == "struct<a:int,b:int>"
+    root = Path(__file__).parents[3]
+    files = sorted((root / "pipelines").rglob("*.ddl"))
+    assert files
+    assert all(ddl.parse(file.read_text()).fields for file in files)
