@@ -25,6 +25,7 @@ from millrace.sandbox import kinesalite, localstack
 from millrace.sandbox.process import RUN
 from tests.faults.kafka import KafkaStage
 from tests.faults.rounds import ROUNDS
+from tests.faults.routed import RoutedStage
 from tests.faults.stage import LocalStackKinesis, Server, Stage, StalledError
 
 HOME = RUN / "faults"
@@ -66,7 +67,7 @@ def play(name: str, *, seed: int, records: int, kinesis: Server, home: Path, bar
     round_ = ROUNDS[name]
     choose = random.Random(zlib.crc32(f"{name} {seed}".encode()))  # noqa: S311 - repeatable on purpose
     stream = f"{name.replace('_', '-')}-{seed}"
-    kind = KafkaStage if round_.kafka else Stage
+    kind = RoutedStage if round_.several else KafkaStage if round_.kafka else Stage
     settings = dict(round_.settings)
     stage = kind(
         kinesis,

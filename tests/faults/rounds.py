@@ -27,6 +27,8 @@ class Round:
         Python that the entry script begins with.
     kafka
         Whether it reads a topic of a real broker, and not a stream.
+    several
+        Whether it reads topics of a real broker and a stream, routed and beside each other.
     """
 
     story: Story
@@ -37,6 +39,7 @@ class Round:
     prelude: str = ""
     ddl: str = DDL
     kafka: bool = False
+    several: bool = False
 
 
 PASSES_OVER = "import etl.engines.sandbox\netl.engines.sandbox.PASSES_OVER_CLOSED_SHARDS = True\n"
@@ -75,5 +78,6 @@ ROUNDS: Mapping[str, Round] = {
     ),
     "bad_input": Round(stories.bad_input, ddl=bad.DDL),
     "bad_input_kafka": Round(stories.bad_input, ddl=bad.DDL, kafka=True),
+    "several_sources": Round(stories.killed_while_splitting, several=True),
     "trimmed": Round(stories.trimmed, refused="LossError"),
 }

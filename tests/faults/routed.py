@@ -1,0 +1,166 @@
+"""A stage of several sources: topics, a pattern of topics and a stream, in one query and beside each other.
+
+One job has a routed query on all of them, land queries of their own on the stream and on a topic, and a
+derive query on one route. Every table is held against the same ledger.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.exceptions import NoSuchTableError
+
+from millrace.sandbox import jars, kafka
+from millrace.sandbox.flights import Event
+from millrace.sandbox.ledger import Account, Ledger, compare
+from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
+from tests.faults.feed import Feed
+from tests.faults.stage import Stage, StalledError
+
+AIR, SEA, CLICKS, NEW = "air", "sea", "web.clicks", "web.new"
+PARTITIONS = 2
+CHUNK = 100
+
+
+@dataclass
+class Spread:
+    """Hands records to all sources in turn; what goes to the topic that no route names is spoiled by that.
+
+    Parameters
+    ----------
+    producers
+        By topic, and one for the stream; they share the ledger.
+    """
+
+    producers: dict[str, Producer]
+    ledger: Ledger
+
+    def __post_init__(self) -> None:
+        for producer in self.producers.values():
+            producer.ledger = self.ledger
+        self._turn = cycle(self.producers)
+
+    def send(self, events: Iterable[Event], *, sent: Callable[[int], None]) -> None:
+        remaining = iter(events)
+        while chunk := list(islice(remaining, CHUNK)):
+            name = next(self._turn)
+            if name == NEW:
+                chunk = [dataclasses.replace(event, dirt=event.dirt or "broken") for event in chunk]
+            self.producers[name].send(chunk, sent=sent)
+
+
+@dataclass
+class RoutedStage(Stage):
+    """Starts a broker of its own beside the stream, and stops it at the end."""
+
+    def create_stream(self, shards: int) -> None:
+        super().create_stream(shards)
+        self._running = kafka.running()
+        self._broker = self._running.__enter__()
+        self._producers = producers = dict[str, Producer]()
+        for topic in (AIR, SEA, CLICKS, NEW):
+            self._broker.create_topic(topic, PARTITIONS)
+            producers[topic] = KafkaProducer(self._broker.bootstrap, topic)
+        producers[self.stream] = KinesisProducer(self.client, self.stream)
+        # A fork of the feed's: its producer is all of these.
+        self.feed = Feed(Spread(producers, Ledger()), self.choose)  # type: ignore[arg-type]  # one of several
+
+    def _topic(self, name: str, topic: str, *, pattern: bool = False) -> dict[str, Any]:
+        reading: dict[str, Any] = {"partitions": None, "partition_count": None, "min_records_per_batch": None}
+        reading |= {"max_delay_seconds": None, "start_offsets": None, "headers": True, "pattern": True}
+        source: dict[str, Any] = {"kind": "kafka", "name": name, "topic": topic, "connection": "main"}
+        source |= {"start": "earliest", "records_per_batch": 5_000, "retention_seconds": 86_400}
+        return source | {"reading": reading if pattern else None}
+
+    def _job_settings(self, schema: Path) -> dict[str, Any]:
+        job = super()._job_settings(schema)
+        [land] = job["queries"]
+        web = self._topic("web", r"web\..*", pattern=True)
+        routes = {
+            "air": (AIR, self._topic("air", AIR)),
+            "sea": (SEA, self._topic("sea", SEA)),
+            "clicks": (CLICKS, web),
+            "shop": (self.stream, land["source"]),
+        }
+        payload = {key: land[key] for key in ("format", "schema", "decompress_up_to", "redact")}
+        shared = {key: land[key] for key in ("trigger_seconds", "repartition", "table")}
+        written = [{"name": n, "origin": o, "source": s, **payload} for n, (o, s) in routes.items()]
+        derived = {"kind": "derive", "name": "derive-air", "source_table": land["table"], "route": "air"}
+        derived |= {"enrich": [], "transform": None, "state": None, "dead_letters": None}
+        derived |= {"sink": {"kind": "iceberg", "table": "faults.air_derived"}}
+        derived |= {"trigger_seconds": self.trigger_seconds}
+        job["queries"] = [
+            {"kind": "route", "name": "land-all", "routes": written, **shared},
+            land | {"name": "land-shop", "table": "faults.shop"},
+            land | {"name": "land-air", "table": "faults.air", "source": self._topic("air", AIR)},
+            derived,
+        ]
+        return job
+
+    def _connections(self) -> dict[str, Any]:
+        main = {"kind": "external", "cluster": None, "authentication": "none"}
+        return {"main": main | {"bootstrap_servers": self._broker.bootstrap}}
+
+    def _jars(self) -> list[Path]:
+        return [*super()._jars(), *jars.files("kafka-client")]
+
+    def of(self, *origins: str) -> Ledger:
+        """What was sent to some of the topics and the stream."""
+        every = self.feed.producer.ledger
+        kept = [n for n, name in enumerate(every.ids) if name.split("/")[0] in origins]
+        columns = (every.ids, every.hashes, every.dirt, every.payloads)
+        return Ledger(*([column[n] for n in kept] for column in columns))  # type: ignore[arg-type]  # in their order
+
+    def _rows(self, table: str, *columns: str) -> pa.Table:
+        return self.catalog.load_table(f"faults.{table}").scan(selected_fields=columns).to_arrow()
+
+    def accounts(self) -> Iterator[tuple[str, Account]]:
+        """Every table against its part of the ledger."""
+        for table, origins in (("shop", (self.stream,)), ("air", (AIR,))):
+            rows = self._rows(table, "_id", "_hash", "_error", "_bytes")
+            yield table, compare(self.of(*origins), rows, rows.filter(pc.is_null(rows["_error"]))["_id"])
+        rows = self._rows("landed", "_id", "_hash", "_error", "_bytes", "_route")
+        air = self.of(AIR)
+        mine = rows.filter(pc.equal(rows["_route"], "air"))
+        yield "route air", compare(air, mine, self._rows("air_derived", "_id")["_id"])
+
+    def until_complete(self) -> None:
+        """Wait for all tables: the queries are independent, and each has its own pace."""
+        super().until_complete()
+        wanted = {"shop": len(self.of(self.stream)), "air": len(self.of(AIR))}
+        wanted["air_derived"] = len(self.of(AIR)) - self.of(AIR).dirty
+        for table, count in wanted.items():
+            self.until(lambda t=table, c=count: self._count(t) >= c, 120, f"{count} rows in {table}")  # type: ignore[misc]  # of this turn
+
+    def _count(self, table: str) -> int:
+        try:
+            snapshot = self.catalog.load_table(f"faults.{table}").current_snapshot()
+        except NoSuchTableError:
+            return 0
+        return (
+            0 if snapshot is None or snapshot.summary is None else int(snapshot.summary["total-records"] or 0)
+        )
+
+    def account(self) -> Account:
+        """Of the routed table; the others are counted in where they are not exact."""
+        whole = super().account()
+        for name, found in self.accounts():
+            if not found.exact or found.produced == 0:
+                raise StalledError(f"{name} does not have its {found.produced} records once: {found}")
+        stages = self._rows("landed", "_id", "_stage")
+        unknown = stages.filter(pc.equal(stages["_stage"], "route"))["_id"].to_pylist()
+        if sorted(unknown) != sorted(self.of(NEW).ids):
+            raise StalledError(f"{len(unknown)} letters without a route, {len(self.of(NEW))} were sent")
+        return whole
+
+    def close(self) -> None:
+        super().close()
+        self._producers.clear()  # while the broker is there to say goodbye to
+        self._running.__exit__(None, None, None)
