@@ -49,6 +49,23 @@ def kept_spark(environment: Environment) -> SandboxSpark:
     return SandboxSpark(stack=stack, kafka=record["kafka"])
 
 
+def place(environment: Environment) -> Place | None:
+    """Where an environment that was left running is; None where it was not."""
+    try:
+        spark = kept_spark(environment)
+    except SandboxError:
+        return None
+    names = Names(environment, environment.account or ACCOUNT)
+    warehouse = f"s3://{names.bucket('lake')}/warehouse"
+    return Place(
+        names,
+        spark.stack.client,
+        lambda: spark.catalog(warehouse),
+        lambda _: {"bootstrap.servers": spark.kafka},
+        counts=False,
+    )
+
+
 def land_query(environment: Environment, job: str, query: str | None) -> str:
     """Name the land query whose dead letters are meant.
 

@@ -1,0 +1,157 @@
+"""``millrace audit``: what a source took in against what landed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.lifecycle import AsJson, JobName, aws_told, check_job
+from millrace.cli.plan import EnvironmentName
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from millrace.lifecycle.audit import Audit
+
+Hours = Annotated[
+    int, typer.Option(min=1, max=24 * 365, help="How far back to look, in whole hours before now.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command(rich_help_panel="Repair")(audit)
+
+
+def audit(
+    env: EnvironmentName,
+    job: JobName,
+    query: Annotated[
+        list[str] | None,
+        typer.Option(help="A land query of the job; left out, all of them. May be repeated."),
+    ] = None,
+    hours: Hours = 24,
+    read: Annotated[
+        bool,
+        typer.Option(
+            "--read",
+            help="Kinesis: read the stream again and name each record that is missing; takes read throughput.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask the source what it took in, compare it with what landed, hour by hour, and name the hole.
+
+    A connector that loses a record says nothing. Kafka numbers its records: every number that the
+    table lacks is looked up in the topic. Kinesis counts by the minute (CloudWatch); --read
+    compares record by record. Exit status 1 where something is missing.
+
+    [bold]Examples[/bold]
+
+      millrace audit flights --env prod
+
+      millrace audit departures --env prod --hours 3 --read
+    """
+    from rich.console import Console
+
+    from millrace.config import Finding, load
+    from millrace.config.names import Names
+    from millrace.config.queries import LandQuery
+    from millrace.lifecycle.audit_job import audit as compare
+    from millrace.lifecycle.audit_job import on_aws
+    from millrace.lifecycle.verbs import connect
+    from millrace.sandbox import kept
+
+    environment = load(env)
+    check_job(environment, job)
+    known = [n for n, q in environment.jobs[job].queries.items() if isinstance(q, LandQuery)]
+    wrong = [name for name in query or () if name not in known]
+    if wrong or not known:
+        allowed = f"one of {', '.join(known)}" if known else "a job with a land query"
+        raise environment.places.error(
+            [Finding(("jobs", job, "queries"), value=name, allowed=allowed) for name in wrong or [job]]
+        )
+    end = datetime.now(UTC)
+    found: list[Audit] = []
+    with aws_told("audit"):
+        place = kept.place(environment) or on_aws(connect(Names(environment, environment.account or "")))
+        with Console(stderr=True).status(f"audit {job}") as spinner:
+            for name in query or known:
+                spinner.update(f"{name}: comparing source and table")
+
+                def progress(records: int, name: str = name) -> None:
+                    spinner.update(f"{name}: {records:,} records read")
+
+                found.append(
+                    compare(place, job, name, end - timedelta(hours=hours), end, read=read, progress=progress)
+                )
+    if as_json:
+        typer.echo(json.dumps([_json(each) for each in found], indent=2))
+    else:
+        _show(found)
+    raise typer.Exit(1 if any(each.missing for each in found) else 0)
+
+
+def _json(found: Audit) -> dict[str, Any]:
+    document = dataclasses.asdict(found) | {"missing": found.missing, "untold": found.untold}
+    for part in (*document["hours"], *document["holes"]):
+        for key, value in part.items():
+            if isinstance(value, datetime):
+                part[key] = value.isoformat().replace("+00:00", "Z")
+    return document
+
+
+def _show(audits: list[Audit]) -> None:
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    for found in audits:
+        console.print(_hours(found))
+        for hole in found.holes:
+            when = "" if hole.since is None or hole.until is None else f", {_span(hole.since, hole.until)}"
+            said = {
+                "lost": "[red]lost[/red]",
+                "gone": "[yellow]not in the table, and the source has forgotten them[/yellow]",
+                "nothing": "[dim]no record there (compaction, or a transaction's mark)[/dim]",
+            }[hole.verdict]
+            places = hole.first if hole.first == hole.last else f"{hole.first} to {hole.last}"
+            console.print(f"  {hole.shard}: {places}: {hole.records:,} records{when}: {said}")
+        console.print(_sentence(found))
+
+
+def _span(since: datetime, until: datetime) -> str:
+    return f"{since:%Y-%m-%d %H:%M:%S} to {until:%H:%M:%S} UTC"
+
+
+def _hours(found: Audit) -> Table:
+    from rich.table import Table
+
+    table = Table(
+        title=f"{found.query}: {found.stream} against {found.table} ({found.method})", title_justify="left"
+    )
+    table.add_column("hour (UTC)")
+    for name in ("came in", "landed", "missing", "waiting"):
+        table.add_column(name, justify="right")
+    for hour in found.hours:
+        if hour.came or hour.landed or hour.missing or hour.waiting:
+            style = "red" if hour.missing else None
+            counts = [
+                "?" if n is None else f"{n:,}" for n in (hour.came, hour.landed, hour.missing, hour.waiting)
+            ]
+            table.add_row(f"{hour.start:%Y-%m-%d %H:%M}", *counts, style=style)
+    return table
+
+
+def _sentence(found: Audit) -> str:
+    came = sum(hour.came or 0 for hour in found.hours)
+    if found.missing:
+        return f"[red]{found.query}: {found.missing:,} of {came:,} records are missing[/red]"
+    waiting = sum(hour.waiting for hour in found.hours)
+    more = f", {waiting:,} are waiting to be read" if waiting else ""
+    untold = f", of {found.untold:,} places nobody can tell any more" if found.untold else ""
+    return f"[green]{found.query}: of {came:,} records none is missing[/green]{more}{untold}"

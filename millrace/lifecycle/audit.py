@@ -1,0 +1,253 @@
+"""Whether what a source took in is what landed, hour by hour, told by the source's own counters.
+
+A connector that loses a record tells nobody: no error, no dead letter, and the accounts of every
+batch balance. So the source is asked. Kafka numbers its records: what is missing has
+a number, and the topic is read there before anything is called lost. Kinesis counts
+them by the minute (CloudWatch, ``IncomingRecords``), or its shards are read once more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
+from typing import Literal
+
+HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
+
+_AROUND = 5
+"""Minutes before and after the hours: by then two clocks agree on what came."""
+
+Verdict = Literal["lost", "gone", "nothing"]
+"""``lost``: the source has it, the table does not. ``gone``: the source has forgotten it, nobody can tell.
+``nothing``: there is no such record (compaction, a transaction's marker, an aborted transaction)."""
+
+
+@dataclass(frozen=True)
+class Hole:
+    """Places in a row, of a partition or shard, that the table lacks.
+
+    Attributes
+    ----------
+    shard
+        Kafka partition or Kinesis shard.
+    first, last
+        Offsets or sequence numbers.
+    records
+        How many.
+    since, until
+        When the source took them in, UTC; None where it cannot tell.
+    """
+
+    shard: str
+    first: str
+    last: str
+    records: int
+    verdict: Verdict
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Hour:
+    """What came in and what landed.
+
+    Attributes
+    ----------
+    start
+        UTC.
+    came
+        Records that the source counts; None where it has forgotten them.
+    landed
+        Of these, in the table.
+    missing
+        Neither landed nor waiting.
+    waiting
+        Younger than what the query has read: its backlog.
+    """
+
+    start: datetime
+    came: int | None
+    landed: int
+    missing: int
+    waiting: int = 0
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was found for one land query.
+
+    Attributes
+    ----------
+    method
+        ``offsets`` (Kafka), ``counters`` (CloudWatch) or ``records`` (the shards were read).
+    """
+
+    query: str
+    stream: str
+    table: str
+    method: Literal["offsets", "counters", "records"]
+    hours: tuple[Hour, ...]
+    holes: tuple[Hole, ...] = ()
+
+    @property
+    def missing(self) -> int:
+        """Records that the source took in and the table lacks."""
+        return sum(hour.missing for hour in self.hours)
+
+    @property
+    def untold(self) -> int:
+        """Places that the table lacks and the source has forgotten."""
+        return sum(hole.records for hole in self.holes if hole.verdict == "gone")
+
+
+def hours_of(begin: datetime, end: datetime) -> tuple[datetime, ...]:
+    """Starts of the whole hours of a window, UTC.
+
+    Parameters
+    ----------
+    begin
+        Rounded down to the hour.
+    end
+        Not in the window; rounded up.
+    """
+    start = begin.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    found = []
+    while start < end:
+        found.append(start)
+        start += HOUR
+    return tuple(found)
+
+
+def gaps(landed: Iterable[int], first: int, end: int) -> list[tuple[int, int]]:
+    """Ranges of offsets that are not there.
+
+    Parameters
+    ----------
+    landed
+        Offsets, in any order, each any number of times; those outside the range do not count.
+    first, end
+        The range that should be there; ``end`` is not part of it.
+
+    Returns
+    -------
+    list of (first, last)
+        Both are part of the range.
+    """
+    found, expected = [], first
+    for offset in sorted({o for o in landed if first <= o < end}):
+        if offset > expected:
+            found.append((expected, offset - 1))
+        expected = offset + 1
+    if expected < end:
+        found.append((expected, end - 1))
+    return found
+
+
+def by_counters(
+    hours: Sequence[datetime], came: Mapping[datetime, int], landed: Mapping[datetime, int]
+) -> tuple[Hour, ...]:
+    """Compare counts by the minute, whose clocks may differ by one.
+
+    A record that is lost is never made up for, while one that two clocks put into different minutes
+    is, in the next. So sums since the beginning are compared: what had been lost by the end of an hour
+    is the least that the difference ever is from then on, over what it was before the window.
+
+    Parameters
+    ----------
+    hours
+        Starts of the hours in a row, UTC.
+    came
+        Records that came in, by start of the minute; also of the five minutes before and after the hours.
+    landed
+        Records in the table by the minute of their arrival, likewise.
+
+    Returns
+    -------
+    tuple of Hour
+        One for each hour.
+    """
+    if not hours:
+        return ()
+    begin, end = hours[0] - _AROUND * MINUTE, hours[-1] + HOUR + _AROUND * MINUTE
+    ends: list[datetime] = []
+    behind: list[int] = []
+    difference, minute = 0, begin
+    while minute < end:
+        difference += came.get(minute, 0) - landed.get(minute, 0)
+        minute += MINUTE
+        ends.append(minute)
+        behind.append(difference)
+    base = max(b for at, b in zip(ends, behind, strict=True) if at <= hours[0])
+    # From the last to the first: the least from each minute on.
+    least = list(accumulate(reversed(behind), min))[::-1]
+    lost = {at: max(0, n - base) for at, n in zip(ends, least, strict=True)}
+    return tuple(
+        Hour(start, _sum(came, start), _sum(landed, start), missing=lost[start + HOUR] - lost[start])
+        for start in hours
+    )
+
+
+def _sum(counts: Mapping[datetime, int], start: datetime) -> int:
+    return sum(counts.get(start + n * MINUTE, 0) for n in range(60))
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A record as its shard has it: sequence number, and when it came, UTC."""
+
+    sequence: str
+    at: datetime
+
+
+def by_records(
+    hours: Sequence[datetime], shards: Mapping[str, Sequence[Arrival]], landed: frozenset[str]
+) -> tuple[tuple[Hour, ...], tuple[Hole, ...]]:
+    """Compare shards, record by record, with a table.
+
+    What is younger in its shard than all that landed of it is waiting, as shards are read in order;
+    what is between is missing.
+
+    Parameters
+    ----------
+    hours
+        Starts of the hours in a row, UTC.
+    shards
+        All records of each shard since the beginning of the window, in the shard's order.
+    landed
+        Sequence numbers in the table.
+    """
+    came, there, missing, waiting = (
+        Counter[datetime](),
+        Counter[datetime](),
+        Counter[datetime](),
+        Counter[datetime](),
+    )
+    holes: list[Hole] = []
+    for shard, arrivals in shards.items():
+        newest = max((n for n, a in enumerate(arrivals) if a.sequence in landed), default=-1)
+        run: list[Arrival] = []
+        for number, arrival in enumerate(arrivals):
+            hour = arrival.at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+            came[hour] += 1
+            if arrival.sequence in landed:
+                there[hour] += 1
+                holes += _hole(shard, run)
+                run = []
+            elif number > newest:
+                waiting[hour] += 1
+            else:
+                missing[hour] += 1
+                run.append(arrival)
+        holes += _hole(shard, run)
+    found = tuple(Hour(start, came[start], there[start], missing[start], waiting[start]) for start in hours)
+    return found, tuple(holes)
+
+
+def _hole(shard: str, run: Sequence[Arrival]) -> list[Hole]:
+    if not run:
+        return []
+    return [Hole(shard, run[0].sequence, run[-1].sequence, len(run), "lost", run[0].at, run[-1].at)]

@@ -1,0 +1,212 @@
+"""What a Kafka topic took in, and what of it a landing table lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from millrace.lifecycle.audit import HOUR, Hole, Hour, gaps
+from millrace.lifecycle.audit_table import Landed
+from millrace.lifecycle.kafka_client import Settings
+from millrace.lifecycle.problems import AwsError
+
+_SECONDS = 30.0
+"""Longest that one question to the brokers may take."""
+
+_FIRST_OFFSET = 0
+
+Boundaries = Mapping[int, Sequence[int]]
+"""By partition: the first offset at or after each boundary of the hours; the last one is the window's end."""
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic, as a consumer without a group sees it: nothing is committed.
+
+    Parameters
+    ----------
+    name
+        The topic's.
+    settings
+        Of librdkafka: brokers and authentication.
+    """
+
+    name: str
+    settings: Settings
+
+    def _consumer(self) -> Consumer:
+        return Consumer(
+            {
+                **self.settings,
+                "group.id": "millrace-audit",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
+                "isolation.level": "read_uncommitted",
+            }
+        )
+
+    def boundaries(self, moments: Sequence[datetime], only: Iterable[int] | None) -> dict[int, list[int]]:
+        """First offset at or after each moment, by partition; the partition's end where there is none later.
+
+        Raises
+        ------
+        AwsError
+            The brokers do not answer, or do not have the topic.
+        """
+        consumer = self._consumer()
+        try:
+            partitions = self._partitions(consumer)
+            chosen = sorted(partitions if only is None else partitions & set(only))
+            found: dict[int, list[int]] = {partition: [] for partition in chosen}
+            ends = {
+                p: consumer.get_watermark_offsets(TopicPartition(self.name, p), timeout=_SECONDS)[1]
+                for p in chosen
+            }
+            for moment in moments:
+                asked = [TopicPartition(self.name, p, int(moment.timestamp() * 1000)) for p in chosen]
+                for answer in consumer.offsets_for_times(asked, timeout=_SECONDS):
+                    end = ends[answer.partition]
+                    # Moments go up, and a record's time need not: an earlier boundary is never passed again.
+                    offset = end if answer.offset < 0 else min(answer.offset, end)
+                    found[answer.partition].append(max([offset, *found[answer.partition][-1:]]))
+            return found
+        except KafkaException as error:
+            raise _told(self.name, error) from error
+        finally:
+            consumer.close()
+
+    def _partitions(self, consumer: Consumer) -> set[int]:
+        known = consumer.list_topics(self.name, timeout=_SECONDS).topics[self.name]
+        if known.error is not None:
+            raise KafkaException(known.error)
+        return set(known.partitions)
+
+    def judged(self, hole: Hole) -> list[Hole]:
+        """Look what the topic has in a range of offsets that the table lacks.
+
+        Parameters
+        ----------
+        hole
+            Of one partition.
+
+        Returns
+        -------
+        list of Hole
+            The range, in parts of one verdict each.
+        """
+        partition, first, last = int(hole.shard), int(hole.first), int(hole.last)
+        consumer = self._consumer()
+        try:
+            earliest, _ = consumer.get_watermark_offsets(
+                TopicPartition(self.name, partition), timeout=_SECONDS
+            )
+            found: list[Hole] = []
+            if first < earliest:
+                gone = min(last, earliest - 1)
+                found.append(_part(hole, first, gone, "gone"))
+                first = gone + 1
+            if first <= last:
+                found += self._looked_up(consumer, hole, first, last)
+            return found
+        except KafkaException as error:
+            raise _told(self.name, error) from error
+        finally:
+            consumer.close()
+
+    def _looked_up(self, consumer: Consumer, hole: Hole, first: int, last: int) -> list[Hole]:
+        consumer.assign([TopicPartition(self.name, int(hole.shard), first)])
+        there: list[tuple[int, datetime]] = []
+        while not there or there[-1][0] < last:
+            message = consumer.poll(_SECONDS)
+            if message is None:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            problem = message.error()
+            if problem is not None and problem.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(problem)
+            offset = message.offset()
+            if problem is not None or offset is None or offset > last:
+                break
+            there.append((offset, datetime.fromtimestamp(message.timestamp()[1] / 1000, tz=UTC)))
+        times = dict(there)
+        lacking = [_part(hole, a, b, "nothing") for a, b in gaps(times, first, last + 1)]
+        # What is between those is there, in rows.
+        rows = gaps((o for n in lacking for o in range(int(n.first), int(n.last) + 1)), first, last + 1)
+        lost = [replace(_part(hole, a, b, "lost"), since=times[a], until=times[b]) for a, b in rows]
+        return sorted([*lacking, *lost], key=lambda part: int(part.first))
+
+
+def _part(hole: Hole, first: int, last: int, verdict: str) -> Hole:
+    return replace(hole, first=str(first), last=str(last), records=last - first + 1, verdict=verdict)  # type: ignore[arg-type]  # one of Verdict
+
+
+def _told(topic: str, error: KafkaException) -> AwsError:
+    return AwsError(
+        f"topic {topic}: {error.args[0].str()}; the brokers must be reachable from here, and this audit asks them"
+    )
+
+
+def compare(
+    topic: Topic,
+    landed: Landed,
+    hours: Sequence[datetime],
+    *,
+    only: Iterable[int] | None,
+    read: Mapping[int, int],
+    whole: bool,
+) -> tuple[tuple[Hour, ...], tuple[Hole, ...]]:
+    """Compare a topic's offsets with those in a table.
+
+    Parameters
+    ----------
+    topic
+        The source.
+    landed
+        The table.
+    hours
+        Starts of the hours in a row, UTC.
+    only
+        Partitions that the query reads; None for all.
+    read
+        By partition: the offset that the query reads next, from its checkpoint. What comes after is
+        waiting. A partition that is not there was never read, and all of it waits.
+    whole
+        Whether the query began with the earliest record; if not, what is before the first offset that it landed
+        was never its own.
+
+    Raises
+    ------
+    AwsError
+        The brokers do not answer.
+    """
+    boundaries = topic.boundaries([*hours, hours[-1] + HOUR], only)
+    there = landed.offsets(hours[0], hours[-1] + HOUR)
+    holes: list[Hole] = []
+    rows: dict[datetime, list[int]] = {start: [0, 0, 0, 0] for start in hours}
+    for partition, bounds in boundaries.items():
+        known = there.get((topic.name, partition), set())
+        begin, end = bounds[0], min(bounds[-1], max(bounds[0], read.get(partition, _FIRST_OFFSET)))
+        if not whole:
+            begin = max(begin, min(known, default=end))
+        lost: list[Hole] = []
+        for first, last in gaps(known, begin, end):
+            # Records whose own time is far from when they came are in the table all the same.
+            elsewhere = landed.between(topic.name, partition, first, last)
+            known |= elsewhere
+            for a, b in gaps(elsewhere, first, last + 1):
+                lost += topic.judged(Hole(str(partition), str(a), str(b), b - a + 1, "lost"))
+        holes += lost
+        for start, low, high in zip(hours, bounds, bounds[1:], strict=False):
+            row = rows[start]
+            row[0] += high - low
+            row[1] += sum(1 for offset in known if low <= offset < high)
+            row[2] += sum(_overlap(hole, low, high) for hole in lost if hole.verdict == "lost")
+            row[3] += max(0, high - max(low, end))
+    return tuple(Hour(start, *rows[start]) for start in hours), tuple(holes)
+
+
+def _overlap(hole: Hole, low: int, high: int) -> int:
+    return max(0, min(int(hole.last) + 1, high) - max(int(hole.first), low))

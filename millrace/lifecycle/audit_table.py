@@ -1,0 +1,119 @@
+"""What a landing table holds, read without Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow.compute as pc
+from pyiceberg import expressions
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from millrace.lifecycle.deployed import NotDeployedError
+
+where: Any = expressions  # whose constructors are not what pydantic's plugin for mypy takes them for
+
+_REPLAYED = "#replay"
+"""In the identity of a dead letter that was replayed (``docs/adr/0203-replay.md``): its source sent it once."""
+
+_DIGITS = 20
+"""Of an offset in ``_position``."""
+
+_APART = timedelta(hours=1)
+"""How far a Kafka record's own time may be from when it came, before its place is looked up by itself."""
+
+
+@dataclass(frozen=True)
+class Landed:
+    """Records of one stream in a landing table.
+
+    Parameters
+    ----------
+    table
+        Read as it is when each question is asked.
+    source
+        The stream's logical name.
+    """
+
+    table: Table
+    source: str
+
+    @classmethod
+    def open(cls, catalog: Catalog, name: str, source: str) -> Landed:
+        """Find a table.
+
+        Raises
+        ------
+        NotDeployedError
+            The catalog does not have it: nothing was landed yet.
+        """
+        try:
+            return cls(catalog.load_table(name), source)
+        except NoSuchTableError:
+            raise NotDeployedError(f"there is no table {name}: nothing was landed yet") from None
+
+    def offsets(self, begin: datetime, end: datetime) -> dict[tuple[str, int], set[int]]:
+        """Offsets of Kafka records by topic and partition, of a window and an hour around it."""
+        found: dict[tuple[str, int], set[int]] = {}
+        for batch in self._scan(_window(begin - _APART, end + _APART), "_id"):
+            for identity in batch["_id"].to_pylist():
+                if _REPLAYED not in identity:
+                    topic, partition, offset = identity.rsplit("/", 2)
+                    found.setdefault((topic, int(partition)), set()).add(int(offset))
+        return found
+
+    def between(self, topic: str, partition: int, first: int, last: int) -> set[int]:
+        """Offsets of a partition in a range, whatever time their records say."""
+        place = where.And(
+            where.GreaterThanOrEqual("_position", str(first).zfill(_DIGITS)),
+            where.LessThanOrEqual("_position", str(last).zfill(_DIGITS)),
+        )
+        start = f"{topic}/{partition}/"
+        return {
+            int(identity.rsplit("/", 1)[1])
+            for batch in self._scan(place, "_id")
+            for identity in batch["_id"].to_pylist()
+            if identity.startswith(start) and _REPLAYED not in identity
+        }
+
+    def sequences(self, begin: datetime) -> frozenset[str]:
+        """Sequence numbers of Kinesis records that came since a moment."""
+        return frozenset(
+            identity.split("/")[1]
+            for batch in self._scan(where.GreaterThanOrEqual("_arrived_at", begin.isoformat()), "_id")
+            for identity in batch["_id"].to_pylist()
+        )
+
+    def minutes(self, begin: datetime, end: datetime) -> Counter[datetime]:
+        """Kinesis records by the minute of their arrival, UTC; one of a producer library's aggregates is one."""
+        counts: Counter[datetime] = Counter()
+        several: dict[str, datetime] = {}
+        for batch in self._scan(_window(begin, end), "_id", "_arrived_at"):
+            minutes = pc.floor_temporal(batch["_arrived_at"], unit="minute").to_pylist()
+            for identity, minute in zip(batch["_id"].to_pylist(), minutes, strict=True):
+                at = minute.astimezone(UTC)
+                if identity.count("/") > 1:
+                    several[identity.split("/")[1]] = at
+                elif _REPLAYED not in identity:
+                    counts[at] += 1
+        counts.update(several.values())
+        return counts
+
+    def _scan(self, rows: expressions.BooleanExpression, *columns: str) -> Iterator[Any]:
+        condition = where.And(where.EqualTo("_source", self.source), rows)
+        yield from (
+            self.table.refresh().scan(row_filter=condition, selected_fields=columns).to_arrow_batch_reader()
+        )
+
+
+def _window(begin: datetime, end: datetime) -> expressions.BooleanExpression:
+    window: expressions.BooleanExpression = where.And(
+        where.GreaterThanOrEqual("_arrived_at", begin.isoformat()),
+        where.LessThan("_arrived_at", end.isoformat()),
+    )
+    return window

@@ -1,0 +1,164 @@
+"""What an audit calls a hole: never two clocks that differ, never a backlog, always a record that is not there."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import boto3
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.catalog.sql import SqlCatalog
+
+from millrace.lifecycle.audit import HOUR, MINUTE, Arrival, by_counters, by_records, gaps, hours_of
+from millrace.lifecycle.audit_kinesis import compare_counts
+from millrace.lifecycle.audit_table import Landed
+from millrace.lifecycle.deployed import NotDeployedError
+
+NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+BEGIN = NOW - 4 * HOUR
+HOURS = hours_of(BEGIN, NOW)
+
+COLUMNS = pa.schema(
+    [
+        ("_id", pa.string()),
+        ("_source", pa.string()),
+        ("_position", pa.string()),
+        ("_arrived_at", pa.timestamp("us", "UTC")),
+    ]
+)
+Row = tuple[str, str, datetime]
+"""Identity, position, arrival."""
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> SqlCatalog:
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("db")
+    return catalog
+
+
+def landed(catalog: SqlCatalog, rows: Sequence[Row], source: str = "clicks") -> Landed:
+    table = catalog.create_table("db.landed", schema=COLUMNS)
+    table.append(
+        pa.Table.from_pylist(
+            [{"_id": i, "_source": source, "_position": p, "_arrived_at": at} for i, p, at in rows], COLUMNS
+        )
+    )
+    return Landed.open(catalog, "db.landed", "clicks")
+
+
+@given(st.sets(st.integers(0, 60)), st.integers(0, 60), st.integers(0, 60))
+def test_gaps_and_what_is_there_make_up_the_range(there: set[int], first: int, end: int) -> None:
+    found = gaps(there, first, end)
+    lacking = {o for a, b in found for o in range(a, b + 1)}
+    assert lacking == set(range(first, end)) - there
+    assert all(b + 1 < c for (_, b), (c, _) in itertools.pairwise(found)), "not in one piece"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 239), st.integers(-1, 1)), max_size=200),
+    st.lists(st.integers(0, 239), max_size=50),
+)
+def test_what_is_lost_is_found_and_two_clocks_are_no_loss(
+    records: list[tuple[int, int]], lost: list[int]
+) -> None:
+    came = Counter(BEGIN + minute * MINUTE for minute, _ in records)
+    there = Counter(BEGIN + (minute + off) * MINUTE for minute, off in records)
+    came.update(BEGIN + minute * MINUTE for minute in lost)
+    found = by_counters(HOURS, came, there)
+    assert sum(hour.missing for hour in found) == len(lost)
+    assert min(hour.missing for hour in found) >= 0
+
+
+def test_a_loss_is_told_in_its_hour() -> None:
+    every = Counter({BEGIN + n * MINUTE: 10 for n in range(240)})
+    there = every.copy()
+    there[BEGIN + 90 * MINUTE] = 3
+    assert [(h.came, h.landed, h.missing) for h in by_counters(HOURS, every, there)] == [
+        (600, 600, 0),
+        (600, 593, 7),
+        (600, 600, 0),
+        (600, 600, 0),
+    ]
+
+
+def test_records_that_are_younger_than_all_that_landed_wait() -> None:
+    shard = [Arrival(str(n), BEGIN + n * MINUTE) for n in range(100)]
+    other = [Arrival(f"9{n}", BEGIN + n * MINUTE) for n in range(3)]
+    there = frozenset(a.sequence for a in shard[:80] if a.sequence not in {"10", "11", "70"})
+    hours, holes = by_records(HOURS, {"shard-0": shard, "shard-1": other}, there)
+    assert [(h.came, h.landed, h.missing, h.waiting) for h in hours[:2]] == [(63, 58, 2, 3), (40, 19, 1, 20)]
+    assert [(h.shard, h.first, h.last, h.records, h.verdict) for h in holes] == [
+        ("shard-0", "10", "11", 2, "lost"),
+        ("shard-0", "70", "70", 1, "lost"),
+    ]
+    assert holes[0].since == BEGIN + 10 * MINUTE
+
+
+def kinesis_rows(minutes: Sequence[int]) -> list[Row]:
+    return [
+        (f"clicks/{n}", str(n), BEGIN + minute * MINUTE + timedelta(seconds=5))
+        for n, minute in enumerate(minutes)
+    ]
+
+
+def test_cloudwatchs_counts_against_a_table(catalog: SqlCatalog, moto: str) -> None:
+    client = boto3.client(
+        "cloudwatch",
+        endpoint_url=moto,
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+    )
+    client.put_metric_data(
+        Namespace="AWS/Kinesis",
+        MetricData=[
+            {
+                "MetricName": "IncomingRecords",
+                "Dimensions": [{"Name": "StreamName", "Value": "shop-clicks"}],
+                "Timestamp": BEGIN + minute * MINUTE,
+                "Value": 2,
+            }
+            for minute in range(200)
+        ],
+    )
+    # Minute 70 lost both; an aggregate's two records are one to Kinesis; a replayed letter is no record
+    # of the source's; what came after minute 150 was not read yet.
+    minutes = [m for m in range(150) if m != 70 for _ in range(2)]
+    rows = kinesis_rows(minutes)
+    rows[0:1] = [("clicks/0/1", "0", BEGIN), ("clicks/0/2", "0", BEGIN)]
+    rows.append(("clicks/5#replay", "5", BEGIN + 2 * MINUTE))
+    table = landed(catalog, rows)
+    found = compare_counts(client, table, HOURS[:3], query="q", stream="shop-clicks", table="db.landed")
+    assert [(h.came, h.landed, h.missing, h.waiting) for h in found.hours] == [
+        (120, 120, 0, 0),
+        (120, 118, 2, 0),
+        (120, 60, 0, 60),
+    ]
+    assert found.missing == 2
+
+
+def test_rows_of_another_stream_do_not_count(catalog: SqlCatalog) -> None:
+    table = landed(catalog, kinesis_rows([1, 2]), source="elsewhere")
+    assert table.sequences(BEGIN) == frozenset()
+    assert not table.minutes(BEGIN, NOW)
+
+
+def test_a_kafka_record_is_found_whatever_time_it_says(catalog: SqlCatalog) -> None:
+    rows: list[Row] = [(f"t/0/{n}", str(n).zfill(20), BEGIN) for n in range(3)]
+    rows += [("t/0/3", "3".zfill(20), BEGIN - timedelta(days=400)), ("t/1/4", "4".zfill(20), BEGIN)]
+    rows.append(("t/0/4#replay", "4".zfill(20), BEGIN))
+    table = landed(catalog, rows)
+    assert table.offsets(BEGIN, NOW) == {("t", 0): {0, 1, 2}, ("t", 1): {4}}
+    assert table.between("t", 0, 3, 4) == {3}
+
+
+def test_a_table_that_is_not_there_is_told(catalog: SqlCatalog) -> None:
+    with pytest.raises(NotDeployedError, match=r"no table db\.nowhere"):
+        Landed.open(catalog, "db.nowhere", "clicks")
