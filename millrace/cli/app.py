@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli import audit, deploy, history, lifecycle, notebook, plan, replay, sandbox, traffic
+from millrace.cli import audit, deploy, history, lifecycle, notebook, plan, replay, sandbox, schema, split, traffic
 from millrace.cli.console import show_problems
 from millrace.config import ConfigurationError
 
@@ -44,6 +44,8 @@ def _root(
 
 
 plan.register(app)
+schema.register(app)
+split.register(app)
 deploy.register(app)
 lifecycle.register(app)
 history.register(app)

@@ -1,4 +1,4 @@
-"""The verbs that decide and change nothing: ``plan``, ``validate``, ``schema``."""
+"""The verbs that decide and change nothing: ``plan``, ``validate``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from millrace.config import find_root, load
+from millrace.config import load
 
 EnvironmentName = Annotated[
     str,
@@ -26,7 +26,6 @@ def register(app: typer.Typer) -> None:
     """Add the verbs to the command line."""
     app.command("plan", rich_help_panel="Decide")(plan_command)
     app.command("validate", rich_help_panel="Decide")(validate_command)
-    app.command("schema", rich_help_panel="Decide")(schema_command)
 
 
 def plan_command(
@@ -79,29 +78,3 @@ def validate_command(env: EnvironmentName) -> None:
     typer.echo(
         f"{environment.name} is valid: {streams} stream{'s' * (streams != 1)}, {jobs} job{'s' * (jobs != 1)}"
     )
-
-
-def schema_command(
-    write: Annotated[
-        bool, typer.Option("--write", help="Write it to environments/schema.json instead of printing it.")
-    ] = False,
-) -> None:
-    """Print the JSON Schema with which editors complete and check environment files.
-
-    [bold]Examples[/bold]
-
-      millrace schema --write
-
-    Then put this first into a file of environments/, for the YAML language server:
-
-      # yaml-language-server: $schema=schema.json
-    """
-    from millrace.config.schema import SCHEMA_FILE, schema_text
-
-    if not write:
-        typer.echo(schema_text(), nl=False)
-        return
-    file = find_root() / SCHEMA_FILE
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(schema_text(), encoding="utf-8")
-    typer.echo(f"wrote {SCHEMA_FILE}")

@@ -122,7 +122,7 @@ def traffic(
         raise typer.BadParameter("either --from or --sample")
     if aws and (kafka or kinesis):
         raise typer.BadParameter("--aws goes without --kafka and --kinesis")
-    environment = _load(env, stream)
+    environment = load_with(env, stream)
     try:
         feed, in_file = _feed(
             environment,
@@ -175,7 +175,8 @@ def _burst(text: str | None) -> tuple[float, float, float]:
     return found
 
 
-def _load(env: str, stream: str) -> Environment:
+def load_with(env: str, stream: str) -> Environment:
+    """Load an environment that has a stream of this name."""
     from millrace.config import Finding, load
     from millrace.config.explain import nearest
 
@@ -251,16 +252,7 @@ def _target(
 
     if not aws:
         return traffic_targets.in_sandbox(environment, stream, kafka=kafka, kinesis=kinesis)
-    return traffic_targets.on_aws(environment, stream, _aws_client(environment.region))
-
-
-def _aws_client(region: str) -> Callable[[str], Any]:
-    import boto3
-
-    def client(service: str) -> Any:
-        return boto3.client(service, region_name=region)  # type: ignore[call-overload]
-
-    return client
+    return traffic_targets.on_aws(environment, stream, traffic_targets.aws_client(environment.region))
 
 
 def _confirm(

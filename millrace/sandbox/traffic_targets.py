@@ -12,6 +12,7 @@ import boto3
 from millrace.config.model import Environment, KafkaTopic, KinesisStream
 from millrace.config.names import Names
 from millrace.lifecycle import kafka_client
+from millrace.sandbox import samples
 from millrace.sandbox.kept import kept_spark
 from millrace.sandbox.localstack import ACCOUNT
 from millrace.sandbox.process import SandboxError
@@ -69,14 +70,7 @@ def in_sandbox(environment: Environment, name: str, *, kafka: str | None, kinesi
             f"stream {own} on {stack.endpoint}",
             lambda batch: KinesisProducer(stack.client("kinesis"), own, batch=batch),
         )
-    _check_local(urlparse(kinesis).hostname or "")
-    client = boto3.client(
-        "kinesis",
-        endpoint_url=kinesis,
-        region_name=environment.region,
-        aws_access_key_id="test",
-        aws_secret_access_key="test",  # noqa: S106 - servers of the sandbox take any
-    )
+    client = _kinesis(environment, kinesis)
     return Target(f"stream {own} on {kinesis}", lambda batch: KinesisProducer(client, own, batch=batch))
 
 
@@ -155,3 +149,63 @@ def _check_local(*hosts: str) -> None:
     other = [host for host in hosts if host.strip("[]") not in _LOCAL]
     if other:
         raise SandboxError(f"{other[0]} is another machine: traffic leaves this one with --aws only")
+
+
+def sampled(
+    environment: Environment, name: str, count: int, *, kafka: str | None, kinesis: str | None, aws: bool
+) -> list[bytes]:
+    """Read records of a stream that are there.
+
+    Parameters
+    ----------
+    environment, name, kafka, kinesis
+        As for :func:`in_sandbox`.
+    count
+        How many at most.
+    aws
+        Of the deployed stream in place of the sandbox's.
+
+    Raises
+    ------
+    SandboxError
+        It cannot be read.
+    """
+    stream = environment.streams[name]
+    if aws:
+        client = aws_client(environment.region)
+        account = environment.account or client("sts").get_caller_identity()["Account"]
+        names = Names(environment, account)
+        if isinstance(stream, KinesisStream):
+            return samples.of_stream(client("kinesis"), physical(names, name), count)
+        return samples.of_topic(
+            kafka_client.settings(names, stream.cluster, client), physical(names, name), count
+        )
+    names = Names(environment, environment.account or ACCOUNT)
+    if isinstance(stream, KafkaTopic):
+        bootstrap = kafka or kept_spark(environment).kafka
+        _check_local(*(server.rpartition(":")[0] for server in bootstrap.split(",")))
+        return samples.of_topic({"bootstrap.servers": bootstrap}, physical(names, name), count)
+    client_here = (
+        _kinesis(environment, kinesis) if kinesis else kept_spark(environment).stack.client("kinesis")
+    )
+    return samples.of_stream(client_here, physical(names, name), count)
+
+
+def aws_client(region: str) -> Callable[[str], Any]:
+    """What makes clients of AWS, with the caller's own credentials."""
+
+    def client(service: str) -> Any:
+        return boto3.client(service, region_name=region)  # type: ignore[call-overload]
+
+    return client
+
+
+def _kinesis(environment: Environment, endpoint: str) -> Any:
+    _check_local(urlparse(endpoint).hostname or "")
+    return boto3.client(
+        "kinesis",
+        endpoint_url=endpoint,
+        region_name=environment.region,
+        aws_access_key_id="test",
+        aws_secret_access_key="test",  # noqa: S106 - servers of the sandbox take any
+    )

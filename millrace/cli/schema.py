@@ -1,0 +1,267 @@
+"""``millrace schema``: that of environment files, and with ``infer`` that of a stream's records."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from millrace.config.model import Environment
+    from millrace.sandbox.infer import Inferred
+
+schema_app = typer.Typer(
+    help="The schema of environment files; with [bold]infer[/bold] that of records.",
+    invoke_without_command=True,
+)
+
+Format = Literal["json", "csv", "avro"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs to the command line."""
+    app.add_typer(schema_app, name="schema", rich_help_panel="Decide")
+
+
+@schema_app.callback()
+def schema(
+    context: typer.Context,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write it to environments/schema.json instead of printing it.")
+    ] = False,
+) -> None:
+    """Print the JSON Schema with which editors complete and check environment files.
+
+    [bold]Examples[/bold]
+
+      millrace schema --write
+
+      millrace schema infer --file orders.jsonl --out pipelines/shop/schemas/order.ddl
+
+    Then put this first into a file of environments/, for the YAML language server:
+
+      # yaml-language-server: $schema=schema.json
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from millrace.config import find_root
+    from millrace.config.schema import SCHEMA_FILE, schema_text
+
+    if not write:
+        typer.echo(schema_text(), nl=False)
+        return
+    file = find_root() / SCHEMA_FILE
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(schema_text(), encoding="utf-8")
+    typer.echo(f"wrote {SCHEMA_FILE}")
+
+
+@schema_app.command()
+def infer(
+    stream: Annotated[
+        str | None,
+        typer.Argument(metavar="[STREAM]", help="A stream whose records are looked at.", show_default=False),
+    ] = None,
+    env: Annotated[
+        str | None, typer.Option("--env", "-e", metavar="ENV", help="The stream's environment.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="JSON lines, CSV, or an Avro file, in its place."),
+    ] = None,
+    sample: Annotated[int, typer.Option(min=1, help="Records to look at, at most.")] = 1000,
+    form: Annotated[
+        Format | None, typer.Option("--format", help="Left out: by the file's name; json for a stream.")
+    ] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Of CSV; left out, guessed.")] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help="Names of CSV's columns; left out, a file's first line."),
+    ] = None,
+    null: Annotated[
+        str, typer.Option(help="Text of CSV that stands for no value, beside an empty column.")
+    ] = "",
+    required: Annotated[
+        bool, typer.Option(help="NOT NULL for fields that no record of the sample lacks.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Schema file to write: .ddl, or .avsc.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    kafka: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="A broker on this machine.")] = None,
+    kinesis: Annotated[str | None, typer.Option(metavar="URL", help="A Kinesis on this machine.")] = None,
+    aws: Annotated[bool, typer.Option("--aws", help="Read the deployed stream, not the sandbox's.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="All that was found as one JSON object.")] = False,
+) -> None:
+    """Infer a schema from records, show what it rests on, and write the schema file.
+
+    Nothing is consumed: no offset is committed, no record leaves the stream. Compressed messages are
+    opened. A sample shows what there is, not what may come: look at the table before you trust it.
+
+    [bold]Examples[/bold]
+
+      millrace schema infer flights --env local --sample 500
+
+      millrace schema infer --file orders.csv --out pipelines/shop/schemas/order.ddl
+    """
+    from millrace.lifecycle.deployed import NotDeployedError
+    from millrace.lifecycle.problems import AwsError
+    from millrace.sandbox.avro_schemas import AvroSchemaError
+    from millrace.sandbox.infer import InferenceError, text_of
+    from millrace.sandbox.process import SandboxError
+
+    if (stream is None) == (file is None):
+        raise typer.BadParameter("either STREAM with --env, or --file")
+    if stream is not None and env is None:
+        raise typer.BadParameter(f"--env: the environment of {stream}")
+    _check_out(out, force=force)
+    form = form or _format_of(file)
+    try:
+        if form == "avro":
+            text, found = _avro(file, out)
+        else:
+            payloads, names, delimiter = _sampled(
+                stream, env, file, sample, form, delimiter, columns, kafka=kafka, kinesis=kinesis, aws=aws
+            )
+            found = _inferred(payloads, form, names, delimiter, null, required=required)
+            text = text_of(found)
+    except (SandboxError, NotDeployedError, AwsError, InferenceError, AvroSchemaError) as error:
+        sys.stderr.write(f"millrace schema infer: {error}\n")
+        raise typer.Exit(1) from None
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps({**_as_json(found), "schema": text, "out": None if out is None else str(out)}))
+        return
+    _show(found)
+    typer.echo(f"\n{text}" if out is None else f"\nwrote {out}", nl=out is not None)
+
+
+def _check_out(out: Path | None, *, force: bool) -> None:
+    if out is None:
+        return
+    if out.suffix not in (".ddl", ".avsc"):
+        raise typer.BadParameter(f"--out {out}: a .ddl file, or .avsc for Avro")
+    if out.exists() and not force:
+        raise typer.BadParameter(f"--out {out} is there already: say --force to write over it")
+
+
+def _format_of(file: Path | None) -> Format:
+    suffixes: dict[str, Format] = {".csv": "csv", ".tsv": "csv", ".avro": "avro"}
+    return "json" if file is None else suffixes.get(file.suffix, "json")
+
+
+def _avro(file: Path | None, out: Path | None) -> tuple[str, Inferred]:
+    from millrace.sandbox.infer import from_avro, text_of
+
+    if file is None:
+        raise typer.BadParameter(
+            "--format avro: a datum does not tell its schema; give an Avro file with --file"
+        )
+    text, found = from_avro(file.read_bytes())
+    return (text_of(found) if out is not None and out.suffix == ".ddl" else text), found
+
+
+def _sampled(
+    stream: str | None,
+    env: str | None,
+    file: Path | None,
+    count: int,
+    form: Format,
+    delimiter: str | None,
+    columns: str | None,
+    *,
+    kafka: str | None,
+    kinesis: str | None,
+    aws: bool,
+) -> tuple[list[bytes], list[str] | None, str]:
+    """Payloads, names of the columns and what divides them."""
+    from millrace.sandbox import samples, traffic_targets
+
+    names = columns.split(",") if columns else None
+    if file is None:
+        assert stream is not None, "neither stream nor file"
+        environment = _load(env, stream)
+        payloads = samples.opened(
+            traffic_targets.sampled(environment, stream, count, kafka=kafka, kinesis=kinesis, aws=aws)
+        )
+        return payloads, names, delimiter or samples.delimiter_of(b"\n".join(payloads[:20]))
+    headed = form == "csv" and names is None
+    payloads = samples.of_lines(file, count + headed)
+    delimiter = delimiter or samples.delimiter_of(b"\n".join(payloads[:20]))
+    if headed:
+        return payloads[1:], samples.header(file, delimiter), delimiter
+    return payloads, names, delimiter
+
+
+def _load(env: str | None, stream: str) -> Environment:
+    from millrace.cli.traffic import load_with
+
+    assert env is not None, "no environment"
+    return load_with(env, stream)
+
+
+def _inferred(
+    payloads: list[bytes], form: Format, names: list[str] | None, delimiter: str, null: str, *, required: bool
+) -> Inferred:
+    from millrace.sandbox.infer import from_csv, from_json
+
+    if form == "csv":
+        return from_csv(payloads, names, delimiter=delimiter, null=null, required=required)
+    return from_json(payloads, required=required)
+
+
+def _as_json(found: Inferred) -> dict[str, Any]:
+    from millrace.sandbox.ddl import kind_text
+
+    return {
+        "records": found.records,
+        "unreadable": found.unreadable,
+        "reason": found.reason,
+        "fields": [
+            {
+                "name": f.name,
+                "type": kind_text(f.kind),
+                "null_share": round(f.absent / found.records, 4) if found.records else None,
+                "examples": f.examples,
+                "conflicts": f.conflicts,
+            }
+            for f in found.fields
+        ],
+    }
+
+
+def _show(found: Inferred) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from millrace.cli.console import is_terminal, show
+    from millrace.sandbox.ddl import kind_text
+
+    table = Table(box=None if not is_terminal(sys.stdout) else Table().box, pad_edge=False)
+    for name, justify in (
+        ("field", "left"),
+        ("type", "left"),
+        ("null", "right"),
+        ("examples", "left"),
+        ("look at", "left"),
+    ):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]  # of the five words that rich knows
+    for f in found.fields:
+        share = f"{f.absent / found.records:.0%}" if found.records else ""
+        table.add_row(
+            Text(f.name, style="bold"),
+            kind_text(f.kind),
+            share,
+            Text(", ".join(f.examples), style="dim"),
+            Text("; ".join(f.conflicts), style="yellow"),
+        )
+    lines: list[Any] = [table]
+    if found.records:
+        unreadable = f"; {found.unreadable} could not be read: {found.reason}" if found.unreadable else ""
+        lines.append(Text(f"{found.records} records{unreadable}"))
+    show(*lines)

@@ -1,0 +1,388 @@
+"""A schema out of a sample of records: the narrowest type that takes all values that were seen."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from millrace.sandbox import ddl
+from millrace.sandbox.avro_schemas import AvroSchema
+
+EXAMPLES = 3
+_LONGEST_EXAMPLE = 24
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_WHOLE = re.compile(r"-?(0|[1-9]\d{0,37})")
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+_NUMBERS: tuple[DataType, ...] = (IntegerType(), LongType(), DecimalType(38, 0), DoubleType())
+"""Each takes what those before it take, the last with rounding."""
+
+_AVRO_MAGIC = b"Obj\x01"
+
+
+class InferenceError(ValueError):
+    """Nothing can be said of a sample."""
+
+
+@dataclass
+class FieldReport:
+    """What a sample says of a field.
+
+    Attributes
+    ----------
+    kind
+        The type that takes all its values.
+    absent
+        Records without a value.
+    conflicts
+        Why a narrower type would not do, or the field is left out; empty where nothing is odd.
+    """
+
+    name: str
+    kind: DataType
+    absent: int = 0
+    examples: list[str] = field(default_factory=list)
+    conflicts: list[str] = field(default_factory=list)
+    usable: bool = True
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """A schema, and what it rests on.
+
+    Attributes
+    ----------
+    records
+        Of the sample that could be read.
+    unreadable
+        Records that could not, with the reason of the first.
+    """
+
+    schema: StructType
+    fields: tuple[FieldReport, ...]
+    records: int
+    unreadable: int = 0
+    reason: str | None = None
+
+
+def kind_of(value: Any) -> DataType:
+    """The narrowest type of a JSON value; a text that is written as a time is one.
+
+    Examples
+    --------
+    >>> kind_of([1, 2.5]).simpleString()
+    'array<double>'
+    """
+    if value is None:
+        return NullType()
+    if isinstance(value, bool):
+        return BooleanType()
+    if isinstance(value, int):
+        return next(
+            (k for k, bits in ((_NUMBERS[0], 31), (_NUMBERS[1], 63)) if -(1 << bits) <= value < 1 << bits),
+            _wide(value),
+        )
+    if isinstance(value, float):
+        return DoubleType()
+    if isinstance(value, str):
+        return _kind_of_text(value)
+    if isinstance(value, list):
+        kind: DataType = NullType()
+        for each in value:
+            kind, _ = merged(kind, kind_of(each))
+        return ArrayType(kind)
+    return StructType([StructField(name, kind_of(each)) for name, each in value.items()])
+
+
+def _wide(value: int) -> DataType:
+    return DecimalType(38, 0) if abs(value) < 10**38 else DoubleType()
+
+
+def _kind_of_text(text: str) -> DataType:
+    for pattern, parse, kind in (
+        (_MOMENT, datetime.fromisoformat, TimestampType()),
+        (_DAY, date.fromisoformat, DateType()),
+    ):
+        if pattern.fullmatch(text):
+            try:
+                parse(text)
+            except ValueError:
+                return StringType()
+            return kind
+    return StringType()
+
+
+def kind_of_cell(text: str) -> DataType:
+    """The narrowest type of a column of CSV; digits behind a zero are a code, not a number."""
+    if text == "":
+        return NullType()
+    if text.lower() in ("true", "false"):
+        return BooleanType()
+    if _WHOLE.fullmatch(text):
+        return kind_of(int(text))
+    return DoubleType() if _NUMBER.fullmatch(text) else _kind_of_text(text)
+
+
+def merged(one: DataType, other: DataType) -> tuple[DataType, str | None]:
+    """The type that takes the values of two, and what is odd about it."""
+    if one == other or isinstance(other, NullType):
+        return one, None
+    if isinstance(one, NullType):
+        return other, None
+    if one in _NUMBERS and other in _NUMBERS:
+        return _NUMBERS[max(_NUMBERS.index(one), _NUMBERS.index(other))], None
+    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
+        kind, odd = merged(one.elementType, other.elementType)
+        return ArrayType(kind), odd
+    if isinstance(one, StructType) and isinstance(other, StructType):
+        return _merged_structs(one, other)
+    times = (TimestampType, DateType)
+    if isinstance(one, times) and isinstance(other, times):
+        return TimestampType(), None
+    if isinstance(one, (*times, StringType)) and isinstance(other, (*times, StringType)):
+        return StringType(), None
+    return StringType(), f"{one.simpleString()} and {other.simpleString()}"
+
+
+def _merged_structs(one: StructType, other: StructType) -> tuple[DataType, str | None]:
+    kinds = {f.name: f.dataType for f in one.fields}
+    odd = None
+    for f in other.fields:
+        kinds[f.name], found = merged(kinds.get(f.name, NullType()), f.dataType)
+        odd = odd or (f"{f.name}: {found}" if found else None)
+    return StructType([StructField(name, kind) for name, kind in kinds.items()]), odd
+
+
+def from_json(payloads: Iterable[bytes], *, required: bool = False) -> Inferred:
+    """Infer from JSON objects.
+
+    Parameters
+    ----------
+    payloads
+        One object each.
+    required
+        Whether a field that no record lacks is ``NOT NULL``.
+
+    Raises
+    ------
+    InferenceError
+        None of them is an object.
+    """
+    rows: list[dict[str, Any]] = []
+    refused: list[str] = []
+    for payload in payloads:
+        try:
+            row = json.loads(payload)
+        except (ValueError, RecursionError) as error:
+            refused.append(f"not JSON: {error}")
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+        else:
+            refused.append("not a JSON object")
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    kinds = {name: [kind_of(value) for value in values] for name, values in columns.items()}
+    return _inferred(columns, kinds, len(rows), refused, required=required)
+
+
+def from_csv(
+    payloads: Iterable[bytes],
+    names: Sequence[str] | None,
+    *,
+    delimiter: str,
+    quote: str = '"',
+    null: str = "",
+    required: bool = False,
+) -> Inferred:
+    """Infer from records without a header.
+
+    Parameters
+    ----------
+    payloads
+        One record each.
+    names
+        Of the columns; None calls them ``c1``, ``c2`` and so on.
+    delimiter, quote, null
+        How they are written; a column that is empty or ``null`` has no value.
+    required
+        As for :func:`from_json`.
+
+    Raises
+    ------
+    InferenceError
+        None of them has as many columns as the first, or as there are names.
+    """
+    rows: list[list[str]] = []
+    refused: list[str] = []
+    for payload in payloads:
+        try:
+            found = list(
+                csv.reader(io.StringIO(payload.decode()), delimiter=delimiter, quotechar=quote, strict=True)
+            )
+        except (UnicodeDecodeError, csv.Error) as error:
+            refused.append(str(error))
+            continue
+        names = names or ([f"c{n}" for n in range(1, len(found[0]) + 1)] if found else None)
+        if len(found) == 1 and names and len(found[0]) == len(names):
+            rows.append(found[0])
+        else:
+            refused.append(f"not one record of {len(names or ())} columns")
+    columns = {
+        name: [None if row[place] in ("", null) else row[place] for row in rows]
+        for place, name in enumerate(names or ())
+    }
+    kinds = {name: [kind_of_cell(value or "") for value in values] for name, values in columns.items()}
+    return _inferred(columns, kinds, len(rows), refused, required=required)
+
+
+def _inferred(
+    columns: dict[str, list[Any]],
+    kinds: dict[str, list[DataType]],
+    records: int,
+    refused: list[str],
+    *,
+    required: bool,
+) -> Inferred:
+    if not records:
+        raise InferenceError(
+            f"no record of the sample can be read: {refused[0]}" if refused else "the sample is empty"
+        )
+    reports: list[FieldReport] = []
+    lowered: set[str] = set()
+    for name, values in columns.items():
+        kind: DataType = NullType()
+        report = FieldReport(name, kind, sum(value is None for value in values))
+        for each in kinds[name]:
+            kind, odd = merged(kind, each)
+            if odd and odd not in report.conflicts:
+                report.conflicts.append(odd)
+        if isinstance(kind, NullType):
+            report.conflicts.append("no value seen")
+        report.kind = _settled(kind)
+        report.examples = _examples(values)
+        if name.startswith("_") or name.lower() in lowered:
+            why = "begins with _" if name.startswith("_") else "differs from another in case only"
+            report.conflicts.append(f"left out: its name {why}")
+            report.usable = False
+        lowered.add(name.lower())
+        reports.append(report)
+    fields = [StructField(r.name, r.kind, not required or r.absent > 0) for r in reports if r.usable]
+    if not fields:
+        raise InferenceError("no field of the sample can be a column")
+    return Inferred(
+        StructType(fields), tuple(reports), records, len(refused), refused[0] if refused else None
+    )
+
+
+def _settled(kind: DataType) -> DataType:
+    """A type without the unknown: what was only ever null is a text."""
+    if isinstance(kind, NullType):
+        return StringType()
+    if isinstance(kind, ArrayType):
+        return ArrayType(_settled(kind.elementType))
+    if isinstance(kind, StructType):
+        # A struct of nothing is no column's type; its JSON is.
+        return (
+            StructType([StructField(f.name, _settled(f.dataType)) for f in kind.fields])
+            if kind.fields
+            else StringType()
+        )
+    return kind
+
+
+def _examples(values: Sequence[Any]) -> list[str]:
+    shown = (
+        json.dumps(v, ensure_ascii=False) if not isinstance(v, str) else v for v in values if v is not None
+    )
+    cut = (s if len(s) <= _LONGEST_EXAMPLE else s[: _LONGEST_EXAMPLE - 1] + "…" for s in shown)
+    found: dict[str, None] = {}
+    for text in cut:
+        found[text] = None
+        if len(found) == EXAMPLES:
+            break
+    return list(found)
+
+
+def from_avro(data: bytes) -> tuple[str, Inferred]:
+    """Take the schema that an Avro file carries.
+
+    Parameters
+    ----------
+    data
+        An object container file, or its beginning.
+
+    Returns
+    -------
+    tuple
+        The schema, JSON, and its fields; nothing of the records is read.
+
+    Raises
+    ------
+    InferenceError
+        No such file.
+    """
+    if not data.startswith(_AVRO_MAGIC):
+        raise InferenceError("no Avro file: it does not begin with Obj and 1")
+    try:
+        text = _metadata(data)["avro.schema"].decode()
+    except (IndexError, KeyError, UnicodeDecodeError) as error:
+        raise InferenceError(f"an Avro file without a schema: {error}") from error
+    schema = AvroSchema(text).struct
+    reports = tuple(FieldReport(f.name, f.dataType) for f in schema.fields)
+    return json.dumps(json.loads(text), indent=2) + "\n", Inferred(schema, reports, 0)
+
+
+def _metadata(data: bytes) -> dict[str, bytes]:
+    """The map behind the magic: blocks of pairs (Avro specification, "Object container files")."""
+    at = len(_AVRO_MAGIC)
+    found: dict[str, bytes] = {}
+    while True:
+        count, at = _long(data, at)
+        if count == 0:
+            return found
+        if count < 0:
+            _, at = _long(data, at)
+        for _ in range(abs(count)):
+            size, at = _long(data, at)
+            name, at = data[at : at + size].decode(), at + size
+            size, at = _long(data, at)
+            found[name], at = data[at : at + size], at + size
+
+
+def _long(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+
+
+def text_of(inferred: Inferred) -> str:
+    """The schema file: DDL."""
+    return ddl.write(inferred.schema)

@@ -1,0 +1,141 @@
+"""Records to look at: the last of a Kafka topic, those that a Kinesis stream still has, or a file's."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from etl.decompress import DecompressError, decompress
+from millrace.sandbox.process import SandboxError
+
+_LARGEST = 64 << 20
+_WAIT_SECONDS = 10.0
+_EMPTY_ANSWERS = 20
+"""In a row, of a shard: then nothing more comes of it soon."""
+
+
+def of_topic(settings: Mapping[str, Any], topic: str, count: int) -> list[bytes]:
+    """Read the last records of a topic, as many from each partition; no group's offsets are touched.
+
+    Parameters
+    ----------
+    settings
+        Of librdkafka, with the brokers.
+    topic
+        Its own name.
+    count
+        How many at most.
+
+    Raises
+    ------
+    SandboxError
+        No such topic, or a broker that does not answer.
+    """
+    own = {"group.id": "millrace-sample", "enable.auto.commit": False, "log_level": 0}
+    consumer = Consumer({**settings, **own})
+    try:
+        known = consumer.list_topics(topic, timeout=_WAIT_SECONDS).topics[topic]
+        if known.error is not None:
+            raise SandboxError(f"topic {topic}: {known.error.str()}")
+        each = -(-count // len(known.partitions))
+        wanted = 0
+        starts = []
+        for partition in known.partitions:
+            low, high = consumer.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=_WAIT_SECONDS
+            )
+            starts.append(TopicPartition(topic, partition, max(low, high - each)))
+            wanted += min(each, high - low)
+        consumer.assign(starts)
+        found: list[bytes] = []
+        while len(found) < min(wanted, count):
+            messages = consumer.consume(min(500, count - len(found)), timeout=_WAIT_SECONDS)
+            if not messages:
+                break  # compaction leaves gaps between offsets
+            values = (m.value() for m in messages if m.error() is None)
+            found += [value for value in values if value is not None]
+        return found
+    except KafkaException as error:
+        raise SandboxError(f"topic {topic}: {error.args[0].str()}") from error
+    finally:
+        consumer.close()
+
+
+def of_stream(client: Any, stream: str, count: int) -> list[bytes]:
+    """Read records of a Kinesis stream, as many from each shard, from the oldest on.
+
+    Parameters
+    ----------
+    client
+        A boto3 client of Kinesis.
+    stream
+        Its own name.
+    count
+        How many at most.
+
+    Raises
+    ------
+    SandboxError
+        No such stream.
+    """
+    try:
+        shards = client.list_shards(StreamName=stream)["Shards"]
+    except client.exceptions.ResourceNotFoundException as error:
+        raise SandboxError(f"stream {stream}: there is none of this name") from error
+    each = -(-count // len(shards))
+    found: list[bytes] = []
+    for shard in shards:
+        of_shard: list[bytes] = []
+        iterator = client.get_shard_iterator(
+            StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+        empty = 0
+        while iterator and len(of_shard) < each and empty < _EMPTY_ANSWERS:
+            answer = client.get_records(ShardIterator=iterator, Limit=min(each, 1000))
+            of_shard += [record["Data"] for record in answer["Records"]]
+            empty = 0 if answer["Records"] else empty + 1
+            if not answer["Records"] and not answer.get("MillisBehindLatest"):
+                break
+            iterator = answer.get("NextShardIterator")
+        found += of_shard[:each]
+    return found[:count]
+
+
+def opened(payloads: list[bytes]) -> list[bytes]:
+    """Open what is compressed; what cannot be opened stays as it is, and counts as unreadable later."""
+
+    def one(payload: bytes) -> bytes:
+        try:
+            return decompress(payload, _LARGEST)
+        except DecompressError:
+            return payload
+
+    return [one(payload) for payload in payloads]
+
+
+def of_lines(path: Path, count: int) -> list[bytes]:
+    """Read the first lines of a file that are not empty, a record each."""
+    found: list[bytes] = []
+    with path.open("rb") as file:
+        for line in file:
+            if line.strip() and len(found) < count:
+                found.append(line.rstrip(b"\r\n"))
+    return found
+
+
+def header(path: Path, delimiter: str) -> list[str]:
+    """Read the first record of a CSV file as names."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return next(csv.reader(file, delimiter=delimiter), [])
+
+
+def delimiter_of(sample: bytes) -> str:
+    """Guess what divides columns; a comma where nothing tells."""
+    try:
+        return csv.Sniffer().sniff(sample.decode(errors="replace"), ",;\t|").delimiter
+    except csv.Error:
+        return ","

@@ -1,0 +1,96 @@
+"""What ``millrace traffic`` calls good is decoded, and what it calls spoiled is not: for each format."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from etl import settings
+from etl.formats import build
+from infra.formats import format_settings
+from millrace.config.formats import (
+    AvroFormat,
+    CsvFormat,
+    JsonFormat,
+    PayloadFormat,
+    ProtobufFormat,
+    TextFormat,
+)
+from millrace.sandbox.traffic import Feed, Shape
+from millrace.sandbox.traffic_payloads import payloads
+from millrace.sandbox.traffic_values import Generator
+from tests import orders
+from tests.spark.test_formats import decode
+
+DDL = """
+id BIGINT NOT NULL, city STRING NOT NULL, price DECIMAL(9,2), paid BOOLEAN NOT NULL, at TIMESTAMP, day DATE,
+share DOUBLE, n SMALLINT
+"""
+NESTED = ", tags ARRAY<STRING>, customer STRUCT<name: STRING, age: INT>, stock MAP<STRING, INT>, weight FLOAT"
+AVSC: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "city", "type": ["null", "string"]},
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "SENT"]}},
+        {"name": "last", "type": ["null", "State"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "tags", "type": {"type": "array", "items": ["string", "null"]}},
+        {"name": "stock", "type": {"type": "map", "values": "int"}},
+        {"name": "hash", "type": {"type": "fixed", "name": "Hash", "size": 4}},
+        {"name": "weight", "type": "float"},
+        {"name": "share", "type": "double"},
+        {"name": "paid", "type": "boolean"},
+        {
+            "name": "customer",
+            "type": [
+                "null",
+                {"type": "record", "name": "Who", "fields": [{"name": "name", "type": "string"}]},
+            ],
+        },
+    ],
+}
+FORMATS: dict[str, tuple[str, bytes, PayloadFormat]] = {
+    "json": ("o.ddl", (DDL + NESTED).encode(), JsonFormat()),
+    "csv": ("o.ddl", DDL.encode(), CsvFormat(kind="csv", delimiter=";", null="NA")),
+    "text": ("o.ddl", b"line STRING", TextFormat(kind="text")),
+    "avro": ("o.avsc", json.dumps(AVSC).encode(), AvroFormat(kind="avro")),
+    "protobuf": ("o.desc", orders.DESCRIPTOR, ProtobufFormat(kind="protobuf", message=orders.NAME)),
+}
+NOW = datetime(2026, 5, 4, 3, 2, 1, 500_000, UTC)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_ledger_says_what_the_decoder_finds(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    file, schema, form = FORMATS[name]
+    (tmp_path / file).write_bytes(schema)
+    written = payloads(form, tmp_path / file)
+    choose = random.Random(7)  # noqa: S311 - repeatable on purpose
+    feed = Feed(
+        Generator(written.schema, choose), written, Shape(per_second=1, dirty=0.3), choose, lambda: NOW
+    )
+    events = list(feed.events(most=200))
+    assert {e.dirt is None for e in events} == {True, False}
+    read = settings._read(settings.Format, format_settings(form), "format")
+    decoder = build.decoder(spark, read, str(tmp_path / file))
+    rows = decode(spark, decoder, [e.payload for e in events])
+    wrong = [(e, r) for e, r in zip(events, rows, strict=True) if (e.dirt is None) != (r["_error"] is None)]
+    assert wrong == []
+    # And the values are those that were made, not nulls.
+    again = Generator(written.schema, random.Random(3))  # noqa: S311 - repeatable on purpose
+    values = [again.record(n, NOW) for n in range(5)]
+    for made, row in zip(values, decode(spark, decoder, [written.encode(v) for v in values]), strict=True):
+        assert row["_error"] is None
+        for field in ("id", "city", "title", "line", "paid"):
+            if field in decoder.schema.fieldNames() and made[field] is not None:
+                assert row[field] == made[field]

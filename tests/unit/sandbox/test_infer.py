@@ -1,0 +1,197 @@
+"""A schema out of a sample: the narrowest types, and what does not fit is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from millrace.cli import app
+from millrace.sandbox import ddl
+from millrace.sandbox.infer import InferenceError, from_avro, from_csv, from_json, merged
+from millrace.sandbox.traffic_values import from_file
+
+KINDS = {
+    "INT": ([1, -5], "INT"),
+    "BIGINT": ([1, 1 << 31], "BIGINT"),
+    "beyond 64 bits": ([1, 1 << 63], "DECIMAL(38,0)"),
+    "beyond 38 digits": ([10**38], "DOUBLE"),
+    "whole and fraction": ([1, 2.5], "DOUBLE"),
+    "flag": ([True, None], "BOOLEAN"),
+    "moment": (["2026-01-01T10:00:00Z", "2026-01-01 10:00:00.123+02:00"], "TIMESTAMP"),
+    "day and moment": (["2026-01-01", "2026-01-01T10:00:00Z"], "TIMESTAMP"),
+    "day": (["2026-01-01"], "DATE"),
+    "no day": (["2026-02-30"], "STRING"),
+    "moment and text": (["2026-01-01T10:00:00Z", "soon"], "STRING"),
+    "array": ([[1], [2.5, None], []], "ARRAY<DOUBLE>"),
+    "array of nothing": ([[], [None]], "ARRAY<STRING>"),
+    "object": ([{"a": 1}, {"b": "x"}], "STRUCT<a: INT, b: STRING>"),
+    "object of nothing": ([{}], "STRING"),
+    "array of objects": ([[{"a": 1}, {"a": None, "b": True}]], "ARRAY<STRUCT<a: INT, b: BOOLEAN>>"),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_narrowest_type_that_takes_all(name: str) -> None:
+    values, kind = KINDS[name]
+    found = from_json([json.dumps({"x": v}).encode() for v in values])
+    assert ddl.kind_text(found.schema["x"].dataType) == kind
+    assert found.fields[0].conflicts == []
+
+
+def test_what_is_odd_is_said() -> None:
+    rows = [{"a": 1, "b": None, "_c": 1, "A": 2, "d": {"x": 1}}, {"a": "one", "d": {"x": "y"}}]
+    found = from_json([*(json.dumps(r).encode() for r in rows), b"{", b"[]", b"[" * 100_000])
+    assert found.schema.simpleString() == "struct<a:string,b:string,d:struct<x:string>>"
+    assert {f.name: f.conflicts for f in found.fields} == {
+        "a": ["int and string"],
+        "b": ["no value seen"],
+        "_c": ["left out: its name begins with _"],
+        "A": ["left out: its name differs from another in case only"],
+        "d": ["x: int and string"],
+    }
+    assert [f.absent for f in found.fields] == [0, 2, 1, 1, 0]
+    assert (found.records, found.unreadable) == (2, 3)
+    assert "not JSON" in (found.reason or "")
+
+
+def test_required_fields_are_those_that_no_record_lacks() -> None:
+    payloads = [b'{"a":1,"b":1}', b'{"a":2,"b":null}']
+    assert [f.nullable for f in from_json(payloads).schema] == [True, True]
+    assert [f.nullable for f in from_json(payloads, required=True).schema] == [False, True]
+
+
+def test_csv() -> None:
+    payloads = [b'1,007,2.5,"a,b",true,2026-01-01', b"2,008,NA,,FALSE,", b"3,x", b"\xff,,,,,", b'"1,2']
+    found = from_csv(payloads, None, delimiter=",", null="NA")
+    assert [ddl.kind_text(f.dataType) for f in found.schema] == [
+        "INT",
+        "STRING",
+        "DOUBLE",
+        "STRING",
+        "BOOLEAN",
+        "DATE",
+    ]
+    assert found.schema.fieldNames() == ["c1", "c2", "c3", "c4", "c5", "c6"]
+    assert (found.records, found.unreadable) == (2, 3)
+    assert from_csv([b"1;x"], ["n", "t"], delimiter=";").schema.simpleString() == "struct<n:int,t:string>"
+
+
+def test_a_sample_of_nothing_is_refused() -> None:
+    with pytest.raises(InferenceError, match="the sample is empty"):
+        from_json([])
+    with pytest.raises(InferenceError, match="no record of the sample can be read: not a JSON object"):
+        from_json([b"[]"])
+    with pytest.raises(InferenceError, match="no field of the sample can be a column"):
+        from_json([b'{"_a":1}'])
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text("abc", min_size=1, max_size=2), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@hypothesis.given(
+    st.lists(st.dictionaries(st.sampled_from("xyz"), json_values, min_size=1), min_size=1, max_size=5)
+)
+def test_any_objects_give_a_schema_that_can_be_written_and_read(rows: list[dict[str, object]]) -> None:
+    payloads = [json.dumps(row).encode() for row in rows]
+    found = from_json(payloads)
+    assert ddl.parse(ddl.write(found.schema)) == found.schema
+    # In another order the same types come out.
+    again = from_json(payloads[::-1]).schema
+    assert sorted(f.name for f in again) == sorted(f.name for f in found.schema)
+    for name in found.schema.fieldNames():
+        one, other = found.schema[name].dataType, again[name].dataType
+        assert merged(one, other)[0].typeName() == one.typeName() == other.typeName()
+
+
+def container(schema: str) -> bytes:
+    """The beginning of an Avro file with one block of metadata."""
+
+    def block(text: str) -> bytes:
+        size = len(text.encode()) << 1
+        return bytes([*([size & 0x7F | 0x80, size >> 7] if size > 0x7F else [size])]) + text.encode()
+
+    return (
+        b"Obj\x01\x04"
+        + block("avro.schema")
+        + block(schema)
+        + block("avro.codec")
+        + block("null")
+        + b"\0"
+        + bytes(16)
+    )
+
+
+AVSC = (
+    '{"type":"record","name":"R","fields":[{"name":"a","type":["null","long"]},{"name":"b","type":"string"}]}'
+)
+
+
+def test_an_avro_file_carries_its_schema() -> None:
+    text, found = from_avro(container(AVSC))
+    assert json.loads(text) == json.loads(AVSC)
+    assert ddl.write(found.schema) == "a BIGINT,\nb STRING NOT NULL\n"
+    for data in (b"PAR1", container(AVSC)[:30]):
+        with pytest.raises(InferenceError):
+            from_avro(data)
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["schema", "infer", *arguments])
+    return done.exit_code, done.output
+
+
+def test_the_command_writes_the_file_once(tmp_path: Path) -> None:
+    sample, out = tmp_path / "orders.jsonl", tmp_path / "pipelines" / "order.ddl"
+    sample.write_text('{"id":1,"city":"Rome"}\n{"id":2}\n')
+    status, shown = run("--file", str(sample), "--out", str(out))
+    assert status == 0
+    assert "city" in shown
+    assert "50%" in shown
+    assert out.read_text() == "id INT,\ncity STRING\n"
+    assert from_file(sample, ddl.parse(out.read_text()))[1] == {"id": 2, "city": None}
+    status, shown = run("--file", str(sample), "--out", str(out))
+    assert status == 2
+    assert "--force" in shown
+    sample.write_text('{"id":1.5}\n')
+    status, shown = run("--file", str(sample), "--out", str(out), "--force", "--json", "--required")
+    assert (status, json.loads(shown)["fields"][0]["type"]) == (0, "DOUBLE")
+    assert out.read_text() == "id DOUBLE NOT NULL\n"
+
+
+def test_the_command_reads_csv_with_a_header_and_avro(tmp_path: Path) -> None:
+    (tmp_path / "o.csv").write_text("id;city\n1;Rome\n2;\n")
+    status, shown = run("--file", str(tmp_path / "o.csv"), "--json")
+    assert (status, json.loads(shown)["schema"]) == (0, "id INT,\ncity STRING\n")
+    (tmp_path / "o.avro").write_bytes(container(AVSC))
+    status, _ = run("--file", str(tmp_path / "o.avro"), "--out", str(tmp_path / "o.avsc"))
+    assert (status, json.loads((tmp_path / "o.avsc").read_text())) == (0, json.loads(AVSC))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "either STREAM with --env, or --file"),
+        (("orders",), "--env"),
+        (("--file", __file__, "--out", "x.txt"), ".ddl file"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(arguments: tuple[str, ...], message: str) -> None:
+    status, shown = run(*arguments)
+    assert status == 2
+    assert message in shown.replace("\n", " ")
