@@ -25,6 +25,10 @@ class LossError(Exception):
     """Records of a source are gone unread, or may be: names the source and the positions."""
 
 
+class UnansweredError(Exception):
+    """Whoever was asked about a source did not answer."""
+
+
 class AccountsError(Exception):
     """The accounts of a batch did not arrive or do not balance; its data are committed or not, as a whole."""
 

@@ -33,7 +33,7 @@ from etl.sinks.iceberg import IcebergSink
 from etl.sinks.iceberg_keyed import KeyedIcebergSink
 from etl.sinks.letters import Letters
 from etl.sources.kinesis_guard import KinesisGuard
-from etl.sources.opening import open_stream, open_topic
+from etl.sources.opening import open_stream, open_topic, watched
 from etl.state import Stateful, Upserter, time_of
 from etl.supervise import Query
 from etl.tables import Table
@@ -161,15 +161,19 @@ def _land(
     guard: KinesisGuard | None = None
     reopen: Callable[[], DataFrame] | None = None
     splits = False
+    check: Callable[[], None] | None = None
     if isinstance(source, KafkaSource):
         rows = open_topic(spark, job, query.name, source, binds, query.repartition)
+        check = watched(spark, job, query.name, source, binds)
     else:
         guard, reopen = open_stream(spark, job, source, checkpoint, table, binds.get("kinesis.endpoint"))
         rows = reopen()
         splits = engines.module(job.engine).SPLITS_AGGREGATES
     tables.ensure(spark, table, land.table_schema(rows.schema["_headers"], schema))
     handler = land.Lander(query, decoder, IcebergSink(table), checkpoint, report, guard, splits)
-    return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds, reopen)
+    return Query(
+        query.name, rows, handler, checkpoint.location, query.trigger_seconds, reopen, check=check
+    )
 
 
 def _direct(

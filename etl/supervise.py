@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.accounts import Reporter
-from etl.errors import LossError, ReopenError, StartError, describe
+from etl.errors import LossError, ReopenError, StartError, UnansweredError, describe
 from etl.metrics import ages
 from etl.metrics.feed import SparkFeed
 from etl.metrics.monitor import Monitor
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_SECONDS = 0.2
+
+CHECK_SECONDS = 60.0
+"""How long a partition that nobody reads may go unnoticed."""
 
 HOOK_PRIORITY = 100
 """Before Spark's own shutdown hook, which stops the context (Hadoop's for file systems has 10, Spark's 40)."""
@@ -47,6 +50,9 @@ class Query:
     reopen
         Opens the source again, with limits for what it is then, when the handler asks for that by
         :class:`etl.errors.ReopenError`.
+    check
+        Looks at the source now and then, also while no batch comes; raises :class:`etl.errors.LossError` where
+        records would be left unread, and :class:`etl.errors.UnansweredError` where it cannot tell.
     """
 
     name: str
@@ -56,6 +62,7 @@ class Query:
     trigger_seconds: float
     reopen: Callable[[], DataFrame] | None = None
     output_mode: Literal["append", "update"] = "append"
+    check: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,7 @@ class _Running:
     failed_batch: int | None = None
     attempts: int = 0
     again_at: float | None = None
+    checked_at: float = field(default_factory=time.monotonic)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         # A batch that has begun is finished; the next one is left to the next start.
@@ -131,12 +139,15 @@ class Supervisor:
         What measures the queries; none measures nothing. It is closed when they have ended.
     retries
         Of a query that fails, while the others go on.
+    check_seconds
+        Time between two looks at a source.
     """
 
     spark: SparkSession
     report: Reporter
     monitor: Monitor | None = None
     retries: Retries = Retries()
+    check_seconds: float = CHECK_SECONDS
     _stopping: threading.Event = field(default_factory=threading.Event)
     _done: threading.Event = field(default_factory=threading.Event)
 
@@ -217,8 +228,26 @@ class Supervisor:
                         failed = self._fail(one)
                 elif self._stopping.is_set() and not one.query.status["isTriggerActive"]:
                     one.query.stop()
+                else:
+                    self._check(one)
             time.sleep(POLL_SECONDS)
         return failed
+
+    def _check(self, one: _Running) -> None:
+        """Look at the source of a query that runs; what it would leave unread ends the query."""
+        assert one.spec is not None
+        assert one.query is not None
+        if one.spec.check is None or time.monotonic() < one.checked_at + self.check_seconds:
+            return
+        one.checked_at = time.monotonic()
+        try:
+            one.spec.check()
+        except UnansweredError as error:
+            self.report.emit("unchecked", query=one.name, error=str(error))
+        except LossError as error:
+            one.query.stop()
+            # Behind it: the batch at hand was cut short, and has said so.
+            one.error = error
 
     def _will_retry(self, one: _Running) -> bool:
         """Set the time of the next attempt, if there is to be one, and report it."""

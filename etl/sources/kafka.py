@@ -90,6 +90,23 @@ def bootstrap_servers(connection: Connection, *, client: Any = None) -> str:
     return str(brokers)
 
 
+def connecting(connection: Connection) -> dict[str, str]:
+    """Options of Spark's Kafka source and sink that say where the cluster is and how it is entered.
+
+    Parameters
+    ----------
+    connection
+        After :func:`bind`.
+
+    Raises
+    ------
+    StartError
+        As of :func:`bootstrap_servers`.
+    """
+    servers = bootstrap_servers(connection)
+    return {"kafka.bootstrap.servers": servers, **_AUTHENTICATION[connection.authentication]}
+
+
 def _msk_client() -> Any:
     # Both engines ship boto3; the core itself needs it for this one question only.
     try:

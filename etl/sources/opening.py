@@ -10,7 +10,8 @@ from etl import engines
 from etl.checkpoint import Checkpoint
 from etl.errors import StartError
 from etl.settings import Connection, JobSettings, KafkaSource, KinesisSource
-from etl.sources import kafka, kinesis
+from etl.sources import kafka, kafka_partitions, kinesis
+from etl.sources.kafka_partitions import Watch
 from etl.sources.kinesis_guard import KinesisGuard
 from etl.tables import Table
 
@@ -96,3 +97,21 @@ def connected(job: JobSettings, name: str, source: KafkaSource, binds: Mapping[s
     if source.connection not in job.connections:
         raise StartError(f"query {name}: there is no connection {source.connection}")
     return kafka.bind(source.connection, job.connections[source.connection], binds)
+
+
+def watched(
+    spark: SparkSession, job: JobSettings, name: str, source: KafkaSource, binds: Mapping[str, str]
+) -> Watch | None:
+    """Make the watch of a topic that several jobs share out, which has looked once; None for one read whole.
+
+    Parameters as of :func:`open_topic`.
+
+    Raises
+    ------
+    StartError
+        The topic has partitions that no list knows, or the brokers do not say.
+    """
+    watch = kafka_partitions.watch(spark, source, connected(job, name, source, binds))
+    if watch is not None:
+        watch.at_start()
+    return watch

@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli import audit, deploy, history, lifecycle, notebook, plan, replay, sandbox, schema, split, traffic
+from millrace.cli import (
+    audit,
+    deploy,
+    history,
+    lifecycle,
+    notebook,
+    plan,
+    replay,
+    sandbox,
+    schema,
+    split,
+    traffic,
+)
 from millrace.cli.console import show_problems
 from millrace.config import ConfigurationError
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path as FilePath
 
 from millrace.config.check_formats import check_format
+from millrace.config.check_lists import check_lists, shares
 from millrace.config.check_reading import check_reading
 from millrace.config.check_routes import check_read_routes, check_routes
 from millrace.config.check_sinks import check_places, check_sink
@@ -86,6 +87,8 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
         for query in job.queries.values()
         if isinstance(query, Landing)
     }
+    # Queries that share the partitions of one topic out append to one table: their records are never the same.
+    shared_out = _shared_out(environment)
     writers: dict[str, str] = {}
     for name, job in environment.jobs.items():
         path = ("jobs", name)
@@ -94,7 +97,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
         yield from _sources(environment, path, job)
         for query_name, query in job.queries.items():
             query_path = (*path, "queries", query_name)
-            yield from _one_writer(query_path, query, writers)
+            yield from _one_writer(query_path, query, writers, shared_out)
             yield from _not_existing(query_path, query, environment)
             if isinstance(query, RouteQuery):
                 for route, each in query.routes.items():
@@ -116,6 +119,17 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
 
     yield from check_places(environment)
     yield from _consumers(environment)
+    yield from check_lists(environment)
+
+
+def _shared_out(environment: Environment) -> set[str]:
+    """Tables whose writers are all parts of one shared topic."""
+    writers: dict[str, int] = {}
+    for job in environment.jobs.values():
+        for query in job.queries.values():
+            for table in query.writes.values():
+                writers[table] = writers.get(table, 0) + 1
+    return {table for (_, table), group in shares(environment).items() if len(group) == writers[table]}
 
 
 def _glue(path: Path, job: GlueJob) -> Iterator[Finding]:
@@ -205,12 +219,14 @@ def _spark(path: Path, job: Job) -> Iterator[Finding]:
             )
 
 
-def _one_writer(path: Path, query: Query, writers: dict[str, str]) -> Iterator[Finding]:
+def _one_writer(
+    path: Path, query: Query, writers: dict[str, str], shared_out: Iterable[str]
+) -> Iterator[Finding]:
     here = f"jobs.{path[1]}.queries.{path[3]}"
     for key, table in query.writes.items():
         place = f"{here}.{'.'.join(key)}"
         first = writers.setdefault(table, place)
-        if first != place:
+        if first != place and table not in shared_out:
             allowed = f"a table that nothing else writes; {first} names this one"
             yield Finding((*path, *key), table, allowed)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from millrace.config.check_lists import shares
 from millrace.config.model import Environment, Job
 from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.queries import DeriveQuery, Landing, LandQuery, Query, RouteQuery, SourceQuery
@@ -36,6 +37,10 @@ class Hop:
         Seconds from a record's arrival to its commit here that the SLA allows.
     fan_out
         Whether it reads through a fan-out consumer of its own.
+    part
+        Share of its stream that it reads: less than 1 where several queries share a topic out.
+    partitions
+        Those that it reads of such a topic; None where it reads all.
     """
 
     job: str
@@ -48,6 +53,8 @@ class Hop:
     share: str
     latency: float
     fan_out: bool
+    part: float = 1.0
+    partitions: int | None = None
 
     @property
     def path(self) -> Path:
@@ -91,6 +98,8 @@ def _hop(environment: Environment, job_name: str, job: Job, query_name: str, que
         sla, share = _reading_share(environment, job, query)
     else:
         sla, share = _deriving_share(environment, job, query)
+    part, partitions = _part(environment, query)
+    peaks = {name: peak * part for name, peak in peaks.items()}
     work = Work(
         rate=sum(peaks.values()),
         per_record=1 / job.rate.records_per_second_per_core,
@@ -111,7 +120,17 @@ def _hop(environment: Environment, job_name: str, job: Job, query_name: str, que
         share=share,
         latency=sla if isinstance(query, SourceQuery) else job.latency.total_seconds(),
         fan_out=isinstance(query, LandQuery) and query.fan_out,
+        part=part,
+        partitions=partitions,
     )
+
+
+def _part(environment: Environment, query: Query) -> tuple[float, int | None]:
+    """What a query reads of a topic that is shared out: as much as each of the others, as lists are balanced."""
+    listed = query.kafka.partitions if isinstance(query, LandQuery) and query.kafka is not None else None
+    if listed is None or not isinstance(query, LandQuery):
+        return 1.0, None
+    return 1 / len(shares(environment)[query.source, query.table]), len(listed)
 
 
 def _landing(environment: Environment, table: str) -> tuple[Job, LandQuery | RouteQuery]:

@@ -31,7 +31,7 @@ def _source(hop: Hop, sources: Mapping[str, Source]) -> Source:
     """What a query finds on all its streams together."""
     each = [sources[name] for name in hop.streams]
     return Source(
-        sum(source.partitions for source in each),
+        sum(source.partitions for source in each) if hop.partitions is None else hop.partitions,
         steady=all(source.steady for source in each),
         kinesis=any(source.kinesis for source in each),
     )

@@ -123,7 +123,8 @@ def _clusters(
 ) -> tuple[dict[str, ClusterPlan], list[Finding]]:
     found, problems = {}, []
     counts = {name: each.expected_partitions.value for name, each in streams.items()}
-    readers = {name: len(_readers(demands, name)) for name in streams}
+    # Those that share a topic out read it once, together.
+    readers = {name: round(sum(hop.part for hop in _readers(demands, name))) for name in streams}
     for name, cluster in environment.kafka.items():
         if not isinstance(cluster, MskCluster) or cluster.existing is not None:
             continue

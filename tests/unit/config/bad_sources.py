@@ -21,6 +21,14 @@ def between(reads: str, *, stream: str = FOUR, at: str = ORDERS_TABLE) -> tuple[
     return old, new
 
 
+SECOND = """\
+        schema: pipelines/shop/schemas/click.ddl
+      land-rest:
+        kind: land
+        source: orders
+        kafka: {{partitions: [{}]}} #!
+        table: orders_landed
+"""
 ROUTES = """\
       land-both:
         kind: route
@@ -87,7 +95,7 @@ ROWS = {
         *between(reading("partitions: []")), f"{ORDERS}.kafka.partitions", "an empty list", "1", None,
     ),
     "a negative partition": (
-        *between(reading("partitions: [0, -1]")), f"{ORDERS}.kafka.partitions[1]", "-1", "0", None,
+        *between(reading("partitions: [0, 1, 2, 3, -1]")), f"{ORDERS}.kafka.partitions[4]", "-1", "0", None,
     ),
     "partitions of nobody knows how many": (
         ORDERS_TABLE, "        kafka: {partitions: [0]}\n" + ORDERS_TABLE, "streams.orders.partitions", "(missing)",
@@ -126,8 +134,19 @@ ROWS = {
         *between("        start: latest #!\n" + reading("start_offsets: {0: 5, 1: 5, 2: 5, 3: 5}").replace(" #!", "")),
         f"{ORDERS}.start", "latest", "nothing beside kafka.start_offsets", None,
     ),
-    "a negative offset": (
-        *between(reading("partitions: [0], start_offsets: {0: 5, 1: -5}")), f"{ORDERS}.kafka.start_offsets.1", "-5", "0", None,
+    "a partition that nobody reads": (
+        *between(reading("partitions: [0, 3, 1]")), f"{ORDERS}.kafka.partitions", "0, 3, 1",
+        "nobody lands 2 in orders_landed", "millrace split writes the lists for all jobs together",
+    ),
+    "a partition that two jobs read": (
+        *between(reading("partitions: [0, 1, 2]").replace(" #!", "") + SECOND.format("2, 3")),
+        "jobs.orders.queries.land-rest.kafka.partitions[0]", "2",
+        "a partition that no other query lands in orders_landed; jobs.orders.queries.land-orders does", None,
+    ),
+    "one table of two that share nothing": (
+        *between(ORDERS_TABLE + SECOND.format("0, 1, 2, 3").replace(" #!", "").replace("orders_landed", "orders_landed #!")),
+        "jobs.orders.queries.land-rest.table", "orders_landed",
+        "a table that nothing else writes; jobs.orders.queries.land-orders.table names this one", None,
     ),
     "a route of a stream that nobody declared": (
         *routed("source: clicks,", "source: click, #!\n           "), f"{BOTH}.routes.clicks.source", "click",

@@ -1,0 +1,123 @@
+"""Watches topics that several jobs share out: a partition that is in no list would be read by nobody, in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from etl.errors import LossError, StartError, UnansweredError, describe
+from etl.settings import Connection, KafkaSource
+from etl.sources import kafka
+
+SECONDS = 20
+"""Longest that the brokers may take to answer."""
+
+
+def count(spark: SparkSession, topic: str, connection: Connection) -> int:
+    """Ask the brokers for the number of partitions of a topic, by Kafka's own client in the JVM.
+
+    Parameters
+    ----------
+    spark
+        Whose class path has the client.
+    topic
+        The topic's own name.
+    connection
+        After :func:`etl.sources.kafka.bind`.
+
+    Raises
+    ------
+    UnansweredError
+        They do not answer, or do not have the topic.
+    """
+    jvm: Any = spark._jvm
+    properties = jvm.java.util.HashMap()
+    for name, value in kafka.connecting(connection).items():
+        properties.put(name.removeprefix("kafka."), value)
+    properties.put("request.timeout.ms", str(SECONDS * 500))
+    properties.put("default.api.timeout.ms", str(SECONDS * 1000))
+    asked = jvm.java.util.ArrayList()
+    asked.add(topic)
+    admin = None
+    try:
+        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+        seconds = jvm.java.util.concurrent.TimeUnit.SECONDS
+        found = admin.describeTopics(asked).allTopicNames().get(SECONDS, seconds)
+        return int(found.get(topic).partitions().size())
+    except Py4JJavaError as error:
+        raise UnansweredError(describe(error)) from error
+    finally:
+        if admin is not None:
+            admin.close()
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Compares a topic with what the lists of all jobs know of it.
+
+    Parameters
+    ----------
+    source
+        With ``reading.partitions`` and ``reading.partition_count``.
+    ask
+        Gives the number of partitions, or raises :class:`UnansweredError`.
+    """
+
+    source: KafkaSource
+    ask: Callable[[], int]
+
+    def __call__(self) -> None:
+        """Look once.
+
+        Raises
+        ------
+        LossError
+            The topic has partitions that no list knows.
+        UnansweredError
+            Nobody knows now.
+        """
+        reading = self.source.reading
+        assert reading is not None, f"{self.source.name}: read whole"
+        assert reading.partition_count is not None, f"{self.source.name}: lists of nobody knows how many"
+        found, known = self.ask(), reading.partition_count
+        if found > known:
+            new = ", ".join(map(str, range(known, found)))
+            raise LossError(
+                f"topic {self.source.topic} has {found} partitions, and the lists of the jobs that share it out know "
+                f"{known}: nobody reads {new}. `millrace split JOB --env ENV --jobs N` makes new lists, and jobs "
+                f"with start: earliest read {new} from the beginning; what the others have landed stays landed once"
+            )
+
+    def at_start(self) -> None:
+        """Look before the first record is read.
+
+        Raises
+        ------
+        StartError
+            As of :meth:`__call__`, and where nobody knows.
+        """
+        try:
+            self()
+        except (LossError, UnansweredError) as error:
+            raise StartError(f"stream {self.source.name}: {error}") from error
+
+
+def watch(spark: SparkSession, source: KafkaSource, connection: Connection) -> Watch | None:
+    """Make the watch of a topic; None where the source is read whole.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    source
+        What is read.
+    connection
+        After :func:`etl.sources.kafka.bind`.
+    """
+    if source.reading is None or source.reading.partitions is None:
+        return None
+    return Watch(source, lambda: count(spark, source.topic, connection))

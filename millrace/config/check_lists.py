@@ -1,0 +1,88 @@
+"""Checks of topics that several jobs share out: no partition twice, and none missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from millrace.config.model import Environment, KafkaTopic
+from millrace.config.problems import Finding, Path
+from millrace.config.queries import LandQuery, StreamQuery
+
+
+@dataclass(frozen=True)
+class Share:
+    """One query's part of a topic.
+
+    Attributes
+    ----------
+    path
+        Of the query.
+    partitions
+        That it reads.
+    """
+
+    path: Path
+    partitions: tuple[int, ...]
+
+    @property
+    def query(self) -> str:
+        """The query as a file names it."""
+        return ".".join(map(str, self.path))
+
+
+def shares(environment: Environment) -> dict[tuple[str, str], list[Share]]:
+    """Queries that read partitions by name, by stream and landing table.
+
+    Parameters
+    ----------
+    environment
+        Its valid parts.
+    """
+    found: dict[tuple[str, str], list[Share]] = {}
+    for job_name, job in environment.jobs.items():
+        for name, query in job.queries.items():
+            if (
+                isinstance(query, LandQuery)
+                and query.kafka is not None
+                and query.kafka.partitions is not None
+            ):
+                share = Share(("jobs", job_name, "queries", name), query.kafka.partitions)
+                found.setdefault((query.source, query.table), []).append(share)
+    return found
+
+
+def check_lists(environment: Environment) -> Iterator[Finding]:
+    """Check every topic that is shared out; lists that are wrong by themselves are told of elsewhere."""
+    for job_name, job in environment.jobs.items():
+        for name, query in job.queries.items():
+            listed = isinstance(query, StreamQuery) and query.kafka is not None and query.kafka.partitions
+            if listed and not isinstance(query, LandQuery):
+                path = ("jobs", job_name, "queries", name, "kafka", "partitions")
+                yield Finding(path, "given", "nothing: land queries alone share a topic out")
+    for (source, table), group in shares(environment).items():
+        stream = environment.streams.get(source)
+        if not isinstance(stream, KafkaTopic) or stream.partitions is None or stream.pattern is not None:
+            continue
+        readers: dict[int, Share] = {}
+        wrong = False
+        for share in group:
+            own = [p for p in share.partitions if p < stream.partitions]
+            wrong = wrong or len(own) < len(share.partitions) or len(set(own)) < len(own)
+            for position, partition in enumerate(share.partitions):
+                first = readers.setdefault(partition, share)
+                if first is not share:
+                    yield Finding(
+                        (*share.path, "kafka", "partitions", position),
+                        str(partition),
+                        f"a partition that no other query lands in {table}; {first.query} does",
+                    )
+        missing = sorted(set(range(stream.partitions)) - readers.keys())
+        if missing and not wrong:
+            last = group[-1]
+            yield Finding(
+                (*last.path, "kafka", "partitions"),
+                ", ".join(map(str, last.partitions)),
+                f"lists that leave out no partition of {source}: nobody lands {', '.join(map(str, missing))} in {table}",
+                "millrace split writes the lists for all jobs together",
+            )

@@ -1,0 +1,139 @@
+"""Splits a topic over several jobs by lists of partitions, balanced on what each partition took in."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from millrace.lifecycle.audit_kafka import Topic
+
+
+def measure(topic: Topic, begin: datetime, end: datetime) -> dict[int, int]:
+    """Count what each partition of a live topic took in.
+
+    Parameters
+    ----------
+    topic
+        With the brokers' settings.
+    begin, end
+        The window, in the records' own time; a part of it that the topic no longer keeps counts nothing.
+
+    Returns
+    -------
+    dict
+        Partition to the number of offsets between the first records at or after both ends; every partition of
+        the topic is in it. Markers of transactions count as records, and compacted ones still do.
+
+    Raises
+    ------
+    millrace.lifecycle.problems.AwsError
+        The brokers do not answer, or do not have the topic.
+    """
+    offsets = topic.boundaries([begin, end], None)
+    return {partition: last - first for partition, (first, last) in sorted(offsets.items())}
+
+
+def balance(records: Mapping[int, int], jobs: int) -> tuple[tuple[int, ...], ...]:
+    """Share partitions out so that the busiest job has little more to do than the others.
+
+    The longest processing time first: the busiest partition that is left goes to the job with the least so
+    far, of equal ones to that with the fewest partitions. The busiest job then has at most
+    ``4/3 - 1/(3·jobs)`` times what the best lists would give it (R. L. Graham, "Bounds on
+    Multiprocessing Timing Anomalies", SIAM J. Appl. Math. 17, 1969).
+
+    Parameters
+    ----------
+    records
+        By partition.
+    jobs
+        At least 1, and no more than partitions.
+
+    Returns
+    -------
+    tuple of tuple of int
+        A sorted list for each job, none of them empty.
+
+    Raises
+    ------
+    ValueError
+        More jobs than partitions, or no job.
+
+    Examples
+    --------
+    >>> balance({0: 70, 1: 40, 2: 30, 3: 0}, 2)
+    ((0, 3), (1, 2))
+    """
+    if not 1 <= jobs <= len(records):
+        raise ValueError(f"{jobs} jobs: 1 to {len(records)}, as the topic has so many partitions")
+    lists: list[list[int]] = [[] for _ in range(jobs)]
+    heap = [(0, 0, job) for job in range(jobs)]
+    for partition in sorted(records, key=lambda p: (-records[p], p)):
+        load, count, job = heapq.heappop(heap)
+        lists[job].append(partition)
+        heapq.heappush(heap, (load + records[partition], count + 1, job))
+    found = tuple(tuple(sorted(each)) for each in lists)
+    covered = sorted(partition for each in found for partition in each)
+    assert covered == sorted(records), f"{found} are not the partitions {sorted(records)}, each once"
+    return found
+
+
+@dataclass(frozen=True)
+class Split:
+    """A topic, shared out.
+
+    Attributes
+    ----------
+    job, query
+        Whose land query is split.
+    stream, topic
+        What it reads.
+    begin, end
+        When was measured.
+    records
+        By partition.
+    lists
+        Of partitions, by job.
+    """
+
+    job: str
+    query: str
+    stream: str
+    topic: str
+    begin: datetime
+    end: datetime
+    records: Mapping[int, int]
+    lists: tuple[tuple[int, ...], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The jobs' names."""
+        return tuple(f"{self.job}-{number}" for number in range(1, len(self.lists) + 1))
+
+    def load(self, partitions: Sequence[int]) -> int:
+        """Records of a list."""
+        return sum(self.records[partition] for partition in partitions)
+
+    def entries(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        """Write the jobs as an environment file has them.
+
+        Parameters
+        ----------
+        job
+            The job as the file has it. Its other queries stay with the first of the new jobs.
+
+        Returns
+        -------
+        dict
+            For the place of the job under ``jobs``.
+        """
+        found: dict[str, Any] = {}
+        for number, (name, partitions) in enumerate(zip(self.names, self.lists, strict=True)):
+            query = dict(job["queries"][self.query])
+            query["kafka"] = {**(query.get("kafka") or {}), "partitions": list(partitions)}
+            own = {self.query: query}
+            others = {key: value for key, value in job["queries"].items() if key != self.query}
+            found[name] = {**job, "queries": own | others if number == 0 else own}
+        return found

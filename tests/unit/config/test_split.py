@@ -1,0 +1,82 @@
+"""Lists of partitions: each partition once, the busiest job little busier than it must be."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+from millrace.config import ConfigurationError, load
+from millrace.lifecycle.split import Split, balance
+from tests.unit.config.conftest import GOOD
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+traffic = st.lists(st.integers(0, 10**9), min_size=1, max_size=200).map(
+    lambda counts: dict(enumerate(counts))
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(records=traffic, data=st.data())
+def test_every_partition_is_in_one_list(records: dict[int, int], data: st.DataObject) -> None:
+    jobs = data.draw(st.integers(1, len(records)))
+    lists = balance(records, jobs)
+    assert len(lists) == jobs
+    assert all(lists)
+    assert sorted(p for each in lists for p in each) == sorted(records)
+    assert all(list(each) == sorted(each) for each in lists)
+
+
+@settings(max_examples=60, deadline=None)
+@given(counts=st.lists(st.integers(0, 50), min_size=2, max_size=7), jobs=st.integers(1, 3))
+def test_the_busiest_job_is_within_grahams_bound(counts: list[int], jobs: int) -> None:
+    jobs = min(jobs, len(counts))
+    loads = [sum(counts[p] for p in each) for each in balance(dict(enumerate(counts)), jobs)]
+    best = min(
+        max(sum(c for c, owner in zip(counts, owners, strict=True) if owner == job) for job in range(jobs))
+        for owners in product(range(jobs), repeat=len(counts))
+    )
+    assert max(loads) <= best * (4 / 3 - 1 / (3 * jobs)) + 1e-9
+
+
+def test_more_jobs_than_partitions_are_refused() -> None:
+    for jobs in (0, 4):
+        with pytest.raises(ValueError, match=f"{jobs} jobs: 1 to 3"):
+            balance({0: 1, 1: 1, 2: 1}, jobs)
+
+
+def written(project: Path, split: Split, name: str) -> Path:
+    """The environment with the jobs of a split in the place of the one that is split."""
+    yaml = YAML(typ="safe")
+    document = yaml.load(GOOD)
+    document["streams"]["orders"]["partitions"] = len(split.records)
+    job = document["jobs"].pop("orders")
+    document["jobs"] |= split.entries(job)
+    path = project / "environments" / f"{name}.yaml"
+    with path.open("w") as file:
+        yaml.dump(document, file)
+    return path
+
+
+def test_what_is_written_is_loaded_and_checked(project: Path) -> None:
+    records = {0: 900, 1: 10, 2: 500, 3: 480}
+    split = Split("orders", "land-orders", "orders", "orders", NOW, NOW, records, balance(records, 2))
+    assert split.lists == ((0, 1), (2, 3))
+    written(project, split, "two")
+    environment = load("two", root=project)
+    assert set(environment.jobs) == {"clicks", "orders-1", "orders-2"}
+    found = [environment.jobs[name].queries["land-orders"].kafka for name in split.names]
+    assert [each.partitions for each in found if each is not None] == [(0, 1), (2, 3)]
+
+
+def test_lists_that_were_changed_by_hand_are_refused(project: Path) -> None:
+    records = dict.fromkeys(range(4), 1)
+    for lists, wrong in ((((0, 1), (2,)), "nobody lands 3"), (((0, 1, 2), (2, 3)), "no other query lands")):
+        written(project, Split("orders", "land-orders", "orders", "orders", NOW, NOW, records, lists), "odd")
+        with pytest.raises(ConfigurationError, match=wrong):
+            load("odd", root=project)

@@ -1,0 +1,39 @@
+"""A topic that grew beyond the lists of the jobs that share it out is never read in part, in silence."""
+
+from __future__ import annotations
+
+import pytest
+
+from etl.errors import LossError, StartError, UnansweredError
+from etl.settings import KafkaReading, KafkaSource
+from etl.sources.kafka_partitions import Watch
+
+READING = KafkaReading(partitions=(0, 2), partition_count=4)
+SOURCE = KafkaSource("kafka", "orders", "shop.orders", "main", "earliest", 100, 3600, READING)
+
+
+def refuses() -> int:
+    raise UnansweredError("TimeoutException: no broker")
+
+
+@pytest.mark.parametrize("found", [4, 3])
+def test_a_topic_that_the_lists_know_is_read(found: int) -> None:
+    watch = Watch(SOURCE, lambda: found)
+    watch()
+    watch.at_start()
+
+
+def test_new_partitions_are_named() -> None:
+    watch = Watch(SOURCE, lambda: 6)
+    with pytest.raises(LossError, match=r"shop.orders has 6 partitions, .* know 4: nobody reads 4, 5"):
+        watch()
+    with pytest.raises(StartError, match=r"stream orders: topic shop\.orders has 6"):
+        watch.at_start()
+
+
+def test_nobody_who_knows_stops_a_start_and_not_a_run() -> None:
+    watch = Watch(SOURCE, refuses)
+    with pytest.raises(UnansweredError):
+        watch()
+    with pytest.raises(StartError, match="no broker"):
+        watch.at_start()
