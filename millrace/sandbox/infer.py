@@ -164,7 +164,7 @@ def merged(one: DataType, other: DataType) -> tuple[DataType, str | None]:
         return TimestampType(), None
     if isinstance(one, (*times, StringType)) and isinstance(other, (*times, StringType)):
         return StringType(), None
-    return StringType(), f"{one.simpleString()} and {other.simpleString()}"
+    return StringType(), " and ".join(sorted((one.simpleString(), other.simpleString())))
 
 
 def _merged_structs(one: StructType, other: StructType) -> tuple[DataType, str | None]:
