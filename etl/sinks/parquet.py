@@ -99,7 +99,7 @@ class ParquetSink:
                 )
             except OutsideBoundError:
                 pass
-        return self._write(rows, whose, EVERYTHING, known=self._known(rows, whose.run))
+        return self._write(rows, whose, EVERYTHING, known=self._known(rows, whose.run if place else ""))
 
     def _horizon(self, spark: SparkSession, run: str) -> datetime | None:
         """Arrival of the youngest row that another checkpoint wrote; None where none did."""
@@ -131,7 +131,8 @@ class ParquetSink:
     def _write(self, rows: DataFrame, place: Place, bound: Bound, known: DataFrame | None = None) -> Written:
         spark = rows.sparkSession
         name = name_of(place.run, place.batch)
-        folder = f"{self.settings.path}/{name}"
+        # As a partition by batch, so that readers find the files below the path.
+        folder = f"{self.settings.path}/batch={name}"
         offered = Observed(F.count(F.lit(1)).alias("offered"))
         new = offered.on(bound.guard(rows))
         if known is not None:
@@ -156,7 +157,7 @@ class ParquetSink:
                 start=place.start,
                 end=place.end,
                 rows=figures["rows"],
-                folder=name,
+                folder=f"batch={name}",
                 files=tuple(files_in(spark, folder)),
                 first=figures["first"],
                 last=figures["last"],

@@ -52,6 +52,9 @@ def spark(warehouse: Path) -> Iterator[SparkSession]:
             "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
         )
         .config("spark.ui.enabled", "false")
+        # What Python workers sign requests to local servers with.
+        .config("spark.executorEnv.AWS_ACCESS_KEY_ID", "test")
+        .config("spark.executorEnv.AWS_SECRET_ACCESS_KEY", "test")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
         .config("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")

@@ -39,7 +39,7 @@ def sink(server: Postgres, table: str) -> JdbcSink:
 
 
 def flights(server: Postgres, table: str) -> list[int]:
-    return [int(n) for (n,) in server.run(f"SELECT flight FROM shop.{table} ORDER BY flight")]
+    return [int(n) for (n,) in server.run(f"SELECT flight FROM shop.{table} ORDER BY flight")]  # noqa: S608
 
 
 def test_types_are_postgres_own_and_a_replay_writes_nothing(spark: SparkSession, server: Postgres) -> None:
@@ -177,7 +177,7 @@ def test_a_server_that_stays_away_fails_the_batch_loudly(
     one.prepare(spark, batch.schema)
     server.run("ALTER ROLE writer CONNECTION LIMIT 0")
     begun = time.monotonic()
-    with pytest.raises(SinkError, match="nothing could be written for .* too many connections"):
+    with pytest.raises(SinkError, match=r"nothing could be written for .* too many connections"):
         one.write(batch, place(0), none_refused)
     assert time.monotonic() - begun < 10
     server.run("ALTER ROLE writer CONNECTION LIMIT -1")

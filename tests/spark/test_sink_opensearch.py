@@ -1,0 +1,204 @@
+"""OpenSearch: a contract test against the documented bulk API, in a small server of this test's own.
+
+No OpenSearch server is to be had here. What the server below answers is what the documentation of OpenSearch
+("Bulk", "Index document", error responses) says of statuses and items.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from etl.errors import StartError
+from etl.settings_sinks import OpenSearchSinkSettings
+from etl.sinks.backoff import Backoff
+from etl.sinks.base import SinkError, Written
+from etl.sinks.opensearch import DocumentWriter, Http, OpenSearchSink
+from etl.sinks.sending import Record
+from tests.spark.sinks import Refused, breaking, none_refused, place, results, row, rows
+
+
+@dataclass
+class Domain:
+    """An index ``flights`` that takes documents with a number for ``flight``, and is busy at times."""
+
+    endpoint: str
+    documents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    asked: Counter[str] = field(default_factory=Counter)
+    refuse: int = 0
+    """Requests that are answered with 429 from now on."""
+    busy: set[str] = field(default_factory=set)
+    """Documents that are answered with 429 once."""
+    most_bytes: int = 100 * 1024 * 1024
+
+    def answer(self, lines: list[bytes]) -> list[dict[str, Any]]:
+        return [self.put(json.loads(a), json.loads(d)) for a, d in zip(lines[::2], lines[1::2], strict=True)]
+
+    def put(self, action: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+        ((verb, names),) = action.items()
+        identity = names["_id"]
+        assert not [name for name in document if name.startswith("_")], "a reserved field"
+        result: dict[str, Any] = {"_index": "flights", "_id": identity}
+        if identity in self.busy:
+            self.busy.discard(identity)
+            error = {"type": "es_rejected_execution_exception", "reason": "rejected execution"}
+            return {verb: {**result, "status": 429, "error": error}}
+        if not isinstance(document.get("flight", document.get("flights")), int):
+            error = {"type": "mapper_parsing_exception", "reason": "failed to parse field [flight]"}
+            return {verb: {**result, "status": 400, "error": error}}
+        if verb == "create" and identity in self.documents:
+            error = {"type": "version_conflict_engine_exception", "reason": "document already exists"}
+            return {verb: {**result, "status": 409, "error": error}}
+        known = identity in self.documents
+        self.documents[identity] = document
+        return {
+            verb: {**result, "status": 200 if known else 201, "result": "updated" if known else "created"}
+        }
+
+
+@pytest.fixture(scope="module")
+def domain() -> Iterator[Domain]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_HEAD(self) -> None:
+            self.reply(200 if self.path == "/flights" else 404, b"")
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            assert self.path == "/flights/_bulk"
+            assert self.headers["Content-Type"] == "application/x-ndjson"
+            assert self.headers["Authorization"].startswith("AWS4-HMAC-SHA256 Credential=test/")
+            assert "/us-east-1/es/aws4_request" in self.headers["Authorization"]
+            assert body.endswith(b"\n")
+            if domain.refuse:
+                domain.refuse -= 1
+                domain.asked["refused"] += 1
+                self.reply(429, b"429 Too Many Requests")
+            elif len(body) > domain.most_bytes:
+                domain.asked["too large"] += 1
+                self.reply(413, b'{"Message":"Request size exceeded"}')
+            else:
+                domain.asked["taken"] += 1
+                items = domain.answer(body.splitlines())
+                self.reply(200, json.dumps({"took": 1, "errors": True, "items": items}).encode())
+
+        def reply(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    domain = Domain(f"http://127.0.0.1:{server.server_port}")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        yield domain
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture(autouse=True)
+def empty(domain: Domain) -> None:
+    domain.documents.clear()
+    domain.asked.clear()
+
+
+def sink(domain: Domain, index: str = "flights") -> OpenSearchSink:
+    return OpenSearchSink(OpenSearchSinkSettings("opensearch", domain.endpoint, index, "us-east-1"))
+
+
+def writer(domain: Domain, patience: float = 5.0) -> DocumentWriter:
+    backoff = Backoff("OpenSearch index flights", first=0.01, patience=patience)
+    return DocumentWriter("flights", False, Http(domain.endpoint, "us-east-1"), backoff)
+
+
+def record(number: int, flight: str | None = None) -> Record:
+    text = f'{{"_id":"t/0/{number}","flight":{flight or number}}}'
+    return Record(f"t/0/{number}", "flights", None, None, None, text)
+
+
+def test_documents_are_known_by_identity_through_breaks_and_replays(
+    spark: SparkSession, domain: Domain
+) -> None:
+    one, batch = sink(domain), rows(spark, [row(n) for n in range(1200)])
+    one.prepare(spark, batch.schema)
+    with pytest.raises(Exception, match="the executor was lost"):
+        one.write(breaking(batch, 1199), place(0), none_refused)
+    done = one.write(batch, place(0), none_refused)
+    assert (done.offered, done.refused, len(domain.documents)) == (1200, 0, 1200)
+    assert one.write(batch, place(0, "run-2"), none_refused) == Written(1200, 0)
+    document = domain.documents["flights/flights-topic/0/3"]
+    assert (document["flight"], document["seat"], document["millrace"]["id"]) == (
+        3, {"row": 3, "letter": "C"}, "flights-topic/0/3",
+    )  # fmt: skip
+
+
+def test_what_the_mapping_refuses_is_a_letter(spark: SparkSession, domain: Domain) -> None:
+    refused = Refused()
+    batch = rows(spark, [row(1), row(2, flight=None), row(3, _id="x" * 600), row(4)])
+    assert sink(domain).write(batch, place(0), refused) == Written(4, 2, 2)
+    assert len(domain.documents) == 2
+    reasons = refused.reasons()
+    assert reasons["flights-topic/0/2"].startswith('400: {"type": "mapper_parsing_exception"')
+    assert reasons["x" * 600] == "an id of 608 bytes; a document's has 1 to 512"
+
+
+def test_results_replace_each_other(spark: SparkSession, domain: Domain) -> None:
+    one = sink(domain)
+    assert one.write(results(spark, {"AA": 1, "UA": 2}), place(0), none_refused) == Written(2, 2)
+    assert one.write(results(spark, {"AA": 5}), place(1), none_refused) == Written(1, 1)
+    assert sorted(d["flights"] for d in domain.documents.values()) == [2, 5]
+
+
+def test_a_busy_domain_is_asked_again_for_what_it_did_not_take(domain: Domain) -> None:
+    one = writer(domain)
+    domain.refuse, domain.busy = 2, {"flights/t/0/1", "flights/t/0/3"}
+    refused = [each for n in range(5) for each in one.add(record(n, "null" if n == 4 else None))]
+    refused += list(one.finish())
+    assert [(r.id, why[:3]) for r, why in refused] == [("t/0/4", "400")]
+    assert (one.written, len(domain.documents)) == (4, 4)
+    assert domain.asked == {"refused": 2, "taken": 2}
+
+
+def test_a_domain_with_small_requests_gets_smaller_ones(
+    domain: Domain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(domain, "most_bytes", 300)
+    one = writer(domain)
+    refused = [each for n in range(8) for each in one.add(record(n, "1" * 400 if n == 5 else None))]
+    refused += list(one.finish())
+    assert [(r.id, "too large" in why) for r, why in refused] == [("t/0/5", True)]
+    assert (one.written, len(domain.documents)) == (7, 7)
+
+
+def test_a_domain_that_stays_busy_or_is_not_there_is_an_error(spark: SparkSession, domain: Domain) -> None:
+    domain.refuse = 10**6
+    one = writer(domain, patience=0.2)
+    list(one.add(record(1)))
+    with pytest.raises(SinkError, match=r"nothing could be written for .*429"):
+        list(one.finish())
+    domain.refuse = 0
+    away = DocumentWriter(
+        "flights", False, Http("http://127.0.0.1:9", "us-east-1"), Backoff("x", patience=0.2)
+    )
+    list(away.add(record(1)))
+    with pytest.raises(SinkError, match="ConnectionRefusedError"):
+        list(away.finish())
+    with pytest.raises(StartError, match="status 404; the index must be there"):
+        sink(domain, "nowhere").prepare(spark, rows(spark, []).schema)

@@ -1,0 +1,107 @@
+"""Parquet: a batch is in its folder once, whatever comes again; who reads by the manifests sees nothing else."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from etl.errors import StartError
+from etl.settings_sinks import ParquetSinkSettings
+from etl.sinks import manifest
+from etl.sinks.base import Place, SinkError, Written
+from etl.sinks.parquet import ParquetSink, committed_files
+from tests.spark.sinks import NOON, breaking, none_refused, place, results, row, rows
+
+
+def sink(path: Path, files: int = 1) -> ParquetSink:
+    return ParquetSink(ParquetSinkSettings("parquet", str(path), files))
+
+
+def flights(spark: SparkSession, path: Path) -> list[int]:
+    """What a reader of the manifests reads."""
+    files = committed_files(spark, str(path))
+    return sorted(r["flight"] for r in spark.read.parquet(*files).collect()) if files else []
+
+
+def folder(spark: SparkSession, path: Path) -> list[int]:
+    """What a reader reads who knows of no manifests."""
+    return sorted(r["flight"] for r in spark.read.parquet(str(path)).collect())
+
+
+def test_a_batch_is_one_file_and_a_replay_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    one, batch = sink(tmp_path), rows(spark, [row(n) for n in range(6)], parts=2)
+    one.prepare(spark, batch.schema)
+    assert one.write(batch, place(0), none_refused) == Written(6, 6)
+    assert sink(tmp_path).write(batch, place(0), none_refused) == Written(6, 0)
+    assert one.write(rows(spark, []), place(1), none_refused) == Written(0, 0)
+    assert flights(spark, tmp_path) == folder(spark, tmp_path) == list(range(6))
+    assert len(list(tmp_path.rglob("*.parquet"))) == 1
+    one.prepare(spark, batch.schema)
+    with pytest.raises(StartError, match="it holds rows of _id string"):
+        one.prepare(spark, batch.drop("seat").schema)
+
+
+def test_killed_in_the_write_or_before_the_manifest_the_batch_takes_its_own_place(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, batch = sink(tmp_path, files=2), rows(spark, [row(n) for n in range(20)], parts=4)
+    one.prepare(spark, batch.schema)
+    with pytest.raises(Exception, match="the executor was lost"):
+        one.write(breaking(batch, 19), place(0), none_refused)
+    assert flights(spark, tmp_path) == []
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(manifest.Manifests, "commit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            one.write(batch, place(0), none_refused)
+    assert flights(spark, tmp_path) == []
+    assert folder(spark, tmp_path) == list(range(20))  # the weaker promise: seen before it is committed
+    assert sink(tmp_path, files=2).write(batch, place(0), none_refused) == Written(20, 20)
+    assert flights(spark, tmp_path) == folder(spark, tmp_path) == list(range(20))
+
+
+def test_a_reset_checkpoint_neither_skips_nor_overwrites_nor_doubles(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    one = sink(tmp_path)
+    one.prepare(spark, rows(spark, []).schema)
+    one.write(rows(spark, [row(1), row(2)]), place(0), none_refused)
+    one.write(rows(spark, [row(3)]), place(1), none_refused)
+    again = sink(tmp_path)
+    # Numbers begin again, and the batch reaches over what is there; one record came with an old time.
+    late = row(5, _arrived_at=NOON - timedelta(days=1))
+    assert again.write(
+        rows(spark, [row(2), row(3), row(4), late]), place(0, "run-2"), none_refused
+    ) == Written(4, 2)
+    assert again.write(rows(spark, [row(6)]), place(1, "run-2"), none_refused) == Written(1, 1)
+    assert flights(spark, tmp_path) == [1, 2, 3, 4, 5, 6]
+    # A replay of dead letters is of no batch.
+    for new in (1, 0):
+        assert again.write(rows(spark, [row(7)]), None, none_refused) == Written(1, new)
+
+
+def test_one_number_with_other_offsets_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    one, batch = sink(tmp_path), rows(spark, [row(1)])
+    one.prepare(spark, batch.schema)
+    one.write(batch, place(0), none_refused)
+    other = Place("run-1", 0, "{}", '{"0":9}')
+    with pytest.raises(
+        SinkError,
+        match=re.escape('batch 0 of checkpoint run-1 was committed with offsets {"0":0} to {"0":1}'),
+    ):
+        one.write(batch, other, none_refused)
+
+
+def test_a_folder_of_somebody_else_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "part-0.parquet").write_bytes(b"theirs")
+    with pytest.raises(StartError, match="files in it that are none of ours"):
+        sink(tmp_path).prepare(spark, rows(spark, []).schema)
+    with pytest.raises(StartError, match="a sink that can replace them"):
+        sink(tmp_path / "other").prepare(spark, results(spark, {}).schema)

@@ -1,0 +1,235 @@
+"""DynamoDB on moto's server and Kinesis on kinesalite: each row there, replayed, broken and throttled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from etl.errors import StartError
+from etl.settings_sinks import DynamoDbSinkSettings, KinesisSinkSettings
+from etl.sinks import aws
+from etl.sinks.backoff import Backoff
+from etl.sinks.base import SinkError, Written
+from etl.sinks.dynamodb import DynamoDbSink, Form, ItemWriter
+from etl.sinks.kinesis import KinesisSink
+from etl.sinks.sending import Record
+from millrace.sandbox import kinesalite
+from millrace.sandbox.kinesalite import Kinesalite
+from tests.spark import faulty
+from tests.spark.sinks import Refused, breaking, none_refused, place, results, row, rows
+
+REGION = "us-east-1"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def credentials() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in kinesalite.CREDENTIALS.items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def dynamodb() -> Iterator[str]:
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    _, port = server.get_host_and_port()
+    yield f"http://127.0.0.1:{port}"
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def kinesis() -> Iterator[Kinesalite]:
+    with kinesalite.running(name="sinks") as running:
+        yield running
+
+
+def make_table(endpoint: str, name: str, *keys: str) -> Any:
+    client = boto3.client("dynamodb", endpoint_url=endpoint, region_name=REGION)
+    client.create_table(
+        TableName=name,
+        AttributeDefinitions=[{"AttributeName": k, "AttributeType": "S"} for k in keys],
+        KeySchema=[
+            {"AttributeName": k, "KeyType": kind} for k, kind in zip(keys, ("HASH", "RANGE"), strict=False)
+        ],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    client.close()
+    return boto3.resource("dynamodb", endpoint_url=endpoint, region_name=REGION).Table(name)
+
+
+def table_sink(endpoint: str, name: str) -> DynamoDbSink:
+    return DynamoDbSink(DynamoDbSinkSettings("dynamodb", name, REGION), endpoint)
+
+
+def test_items_are_typed_and_a_replay_puts_the_same_ones(spark: SparkSession, dynamodb: str) -> None:
+    table = make_table(dynamodb, "typed", "_id", "_source")
+    one = table_sink(dynamodb, "typed")
+    batch = rows(spark, [row(n, carrier=None if n == 1 else "ÄA") for n in range(60)])
+    one.prepare(spark, batch.schema)
+    with pytest.raises(Exception, match="the executor was lost"):
+        one.write(breaking(batch, 59), place(0), none_refused)
+    for _ in range(2):
+        assert one.write(batch, place(0), none_refused) == Written(60, 60)
+    items = {item["flight"]: item for item in table.scan()["Items"]}
+    assert sorted(items) == list(range(60))
+    assert "carrier" not in items[1]
+    assert (items[3]["price"], items[3]["late"], items[3]["seat"]) == (
+        Decimal("3.25"), True, {"row": 3, "letter": "C"},
+    )  # fmt: skip
+    assert (bytes(items[3]["raw"]), items[3]["tags"], items[3]["at"]) == (
+        b"\x00\xff", ["a", "b"], "2026-01-01T12:00:03.123456Z",
+    )  # fmt: skip
+
+
+def test_a_reset_checkpoint_neither_skips_nor_doubles_items(spark: SparkSession, dynamodb: str) -> None:
+    table = make_table(dynamodb, "reset", "_id", "_source")
+    one = table_sink(dynamodb, "reset")
+    one.write(rows(spark, [row(1), row(2)]), place(0), none_refused)
+    one.write(rows(spark, [row(2), row(3)]), place(0, "run-2"), none_refused)
+    assert sorted(i["flight"] for i in table.scan()["Items"]) == [1, 2, 3]
+
+
+def test_items_that_cannot_be_are_letters(spark: SparkSession, dynamodb: str) -> None:
+    table = make_table(dynamodb, "strict", "_id", "_source")
+    one, refused = table_sink(dynamodb, "strict"), Refused()
+    batch = [row(1), row(2, carrier="x" * 410_000), row(3, delay=float("nan")), row(4, _id=""), row(5)]
+    assert one.write(rows(spark, [*batch, row(6, delay=1e200)]), place(0), refused) == Written(6, 2, 4)
+    assert sorted(i["flight"] for i in table.scan()["Items"]) == [1, 5]
+    reasons = refused.reasons()
+    assert "an item of 410" in reasons["flights-topic/0/2"]
+    assert reasons["flights-topic/0/3"] == "delay is NaN: DynamoDB has no such number"
+    assert reasons[""] == "_id has 0 bytes; a key has 1 to 2048"
+    assert "a number outside" in reasons["flights-topic/0/6"]
+
+
+def test_results_are_known_by_their_key(spark: SparkSession, dynamodb: str) -> None:
+    table = make_table(dynamodb, "totals", "_id")
+    one = table_sink(dynamodb, "totals")
+    one.prepare(spark, results(spark, {}).schema)
+    one.write(results(spark, {"AA": 1, "UA": 2}), place(0), none_refused)
+    one.write(results(spark, {"AA": 5}), place(1), none_refused)
+    assert {i["carrier"]: i["flights"] for i in table.scan()["Items"]} == {"AA": 5, "UA": 2}
+    with pytest.raises(
+        StartError, match=r"its key is _id \(S\); rows of this query are known by _id \(S\), _source"
+    ):
+        one.prepare(spark, rows(spark, []).schema)
+    with pytest.raises(StartError, match=r"DynamoDB table nowhere: .*ResourceNotFound"):
+        table_sink(dynamodb, "nowhere").prepare(spark, results(spark, {}).schema)
+
+
+def test_a_table_that_went_away_fails_the_batch(spark: SparkSession, dynamodb: str) -> None:
+    with pytest.raises(Exception, match=r"DynamoDB table gone: .*ResourceNotFound") as caught:
+        table_sink(dynamodb, "gone").write(rows(spark, [row(1)]), place(0), none_refused)
+    assert SinkError.__name__ in str(caught.value)
+
+
+def stream_sink(kinesis: Kinesalite, stream: str, key: str | None = None, most: int = 100_000) -> KinesisSink:
+    return KinesisSink(KinesisSinkSettings("kinesis", stream, REGION, key, most), kinesis.endpoint)
+
+
+def make_stream(kinesis: Kinesalite, name: str, shards: int) -> None:
+    client = kinesis.client()
+    client.create_stream(StreamName=name, ShardCount=shards)
+    client.get_waiter("stream_exists").wait(StreamName=name, WaiterConfig={"Delay": 1})
+
+
+def records(kinesis: Kinesalite, stream: str) -> list[dict[str, Any]]:
+    client, found = kinesis.client(), []
+    for shard in client.list_shards(StreamName=stream)["Shards"]:
+        iterator = client.get_shard_iterator(
+            StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+        while True:
+            answer = client.get_records(ShardIterator=iterator, Limit=10_000)
+            found += [{"key": r["PartitionKey"], **json.loads(r["Data"])} for r in answer["Records"]]
+            iterator = answer["NextShardIterator"]
+            if not answer["Records"]:
+                break
+    return found
+
+
+def test_records_hold_their_identity_and_nothing_is_lost(spark: SparkSession, kinesis: Kinesalite) -> None:
+    make_stream(kinesis, "again", 2)
+    one = stream_sink(kinesis, "again", key="gate")
+    batch = rows(spark, [row(n) for n in range(700)])
+    one.prepare(spark, batch.schema)
+    with pytest.raises(Exception, match="the executor was lost"):
+        one.write(breaking(batch, 699), place(0), none_refused)
+    assert one.write(batch, place(0), none_refused) == Written(700, 700)
+    found = records(kinesis, "again")
+    assert len(found) > 700  # the limit that the docstring states
+    assert {(r["_source"], r["_id"]) for r in found} == {
+        ("flights", f"flights-topic/0/{n}") for n in range(700)
+    }
+    assert {r["key"] for r in found if r["flight"] == 7} == {"7"}
+
+
+def test_records_that_cannot_be_are_letters(spark: SparkSession, kinesis: Kinesalite) -> None:
+    make_stream(kinesis, "strict", 1)
+    one, refused = stream_sink(kinesis, "strict", key="carrier", most=2000), Refused()
+    batch = [
+        row(1),
+        row(2, carrier="x" * 300),
+        row(3, carrier=""),
+        row(4, tags=["y" * 2000]),
+        row(5, carrier=None),
+    ]
+    assert one.write(rows(spark, batch), place(0), refused) == Written(5, 2, 3)
+    assert sorted((r["flight"], r["key"]) for r in records(kinesis, "strict")) == [
+        (1, "ÄA"), (5, "flights-topic/0/5"),
+    ]  # fmt: skip
+    assert {why.split(" ")[1] + " " + why.split(" ")[2] for why in refused.reasons().values()} == {
+        "partition key", "record of",
+    }  # fmt: skip
+
+
+def test_a_stream_that_is_not_there_stops_the_start(spark: SparkSession, kinesis: Kinesalite) -> None:
+    schema = rows(spark, []).schema
+    with pytest.raises(StartError, match=r"Kinesis stream nowhere: .*ResourceNotFound"):
+        stream_sink(kinesis, "nowhere").prepare(spark, schema)
+    with pytest.raises(StartError, match="rows have no column colour"):
+        stream_sink(kinesis, "again", key="colour").prepare(spark, schema)
+
+
+def test_throttled_items_and_records_are_put_until_they_are_in(
+    spark: SparkSession, dynamodb: str, kinesis: Kinesalite
+) -> None:
+    batch = rows(spark, [row(n) for n in range(500)])
+    table = make_table(dynamodb, "busy", "_id", "_source")
+    with faulty.before(dynamodb) as faults:
+        assert table_sink(faults.endpoint, "busy").write(batch, place(0), none_refused) == Written(500, 500)
+        assert {"part", "refused", "failed", "cut", "passed"} <= faults.done.keys()
+    assert sorted(i["flight"] for i in table.scan()["Items"]) == list(range(500))
+    make_stream(kinesis, "busy", 1)
+    with faulty.before(kinesis.endpoint) as faults:
+        settings = KinesisSinkSettings("kinesis", "busy", REGION, None, 100_000)
+        one = KinesisSink(settings, faults.endpoint)
+        for number in range(4):
+            part = rows(spark, [row(n) for n in range(number * 50, number * 50 + 50)], parts=4)
+            assert one.write(part, place(number), none_refused) == Written(50, 50)
+        assert faults.done["part"]
+    assert {r["flight"] for r in records(kinesis, "busy")} == set(range(200))
+
+
+def test_a_server_that_stays_busy_fails_the_batch_loudly(dynamodb: str) -> None:
+    """In one partition's writer, as tasks have it: with less patience than a job has."""
+    form = Form.of(StructType().add("_id", "string"))
+    record = Record('{"carrier":"AA"}', None, None, None, None, '{"_id":"x"}')
+    with faulty.before(dynamodb) as faults:
+        faults.share = 1.0
+        client = aws.client("dynamodb", REGION, faults.endpoint)
+        writer = ItemWriter("busy", form, client, Backoff("DynamoDB table busy", first=0.01, patience=0.2))
+        assert list(writer.add(record)) == []
+        with pytest.raises(SinkError, match=r"DynamoDB table busy: nothing could be written for .*slow down"):
+            list(writer.finish())
+        client.close()
+        assert faults.done["refused"] > 3
