@@ -52,9 +52,13 @@ def kept_spark(environment: Environment) -> SandboxSpark:
 def place(environment: Environment) -> Place | None:
     """Where an environment that was left running is; None where it was not."""
     try:
-        spark = kept_spark(environment)
+        return place_in(kept_spark(environment), environment)
     except SandboxError:
         return None
+
+
+def place_in(spark: SandboxSpark, environment: Environment) -> Place:
+    """Where an environment is that a sandbox runs; no CloudWatch counts its streams."""
     names = Names(environment, environment.account or ACCOUNT)
     warehouse = f"s3://{names.bucket('lake')}/warehouse"
     return Place(

@@ -1,0 +1,129 @@
+"""An audit of the deployed jobs finds nothing; one of a table that lacks records names each of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from pyiceberg.exceptions import NoSuchTableError
+from typer.testing import CliRunner
+
+from millrace.cli.app import app
+from millrace.lifecycle.audit import HOUR, hours_of
+from millrace.lifecycle.audit_job import audit
+from millrace.lifecycle.audit_kafka import Topic, compare
+from millrace.lifecycle.audit_table import Landed
+from millrace.lifecycle.problems import AwsError
+from millrace.sandbox import kept
+from millrace.sandbox.deployment import Sandbox
+
+TOPIC = "audited"
+ROWS = pa.schema(
+    [
+        ("_id", pa.string()),
+        ("_source", pa.string()),
+        ("_position", pa.string()),
+        ("_arrived_at", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("job", "query", "method"),
+    [("flights", "land-flights", "offsets"), ("departures", "land-departures", "records")],
+)
+def test_what_the_drill_landed_is_what_came(sandbox, outcomes, job, query, method):
+    place = kept.place_in(sandbox.spark, sandbox.environment)
+    end = datetime.now(UTC)
+    # The events' own times are those of the flights, in 2013; when they came is another matter.
+    found = audit(place, job, query, end - 2 * HOUR, end)
+    assert (found.method, found.missing, found.holes) == (method, 0, ())
+    assert sum(hour.came or 0 for hour in found.hours) == outcomes[job].account.produced
+    assert sum(hour.landed for hour in found.hours) == outcomes[job].account.produced
+
+
+def test_the_command_says_so_and_ends_well(sandbox, outcomes):
+    kept.keep(sandbox)
+    try:
+        ended = CliRunner().invoke(app, ["audit", "flights", "--env", "local", "--hours", "2", "--json"])
+        told = CliRunner().invoke(app, ["audit", "flights", "--env", "local", "--hours", "2"])
+    finally:
+        kept._RECORD.unlink()
+    assert ended.exit_code == told.exit_code == 0, ended.output
+    (found,) = json.loads(ended.stdout)
+    produced = outcomes["flights"].account.produced
+    assert (found["missing"], sum(hour["landed"] for hour in found["hours"])) == (0, produced)
+    assert f"of {produced:,} records none is missing" in told.stdout
+
+
+@pytest.fixture(scope="module")
+def holed(sandbox: Sandbox) -> Iterator[Landed]:
+    """A topic of 20 records, two markers of a transaction and 5 more, and a table that lacks some of them."""
+    sandbox.kafka.create_topic(TOPIC, 1)
+    servers = {"bootstrap.servers": sandbox.kafka.bootstrap}
+    plain = Producer(servers)
+    for number in range(20):  # offsets 0 to 19
+        plain.produce(TOPIC, f"{number}".encode(), partition=0)
+    assert plain.flush(30) == 0
+    for number in (20, 22):  # and the markers 21 and 23
+        careful = Producer({**servers, "transactional.id": f"audited-{number}"})
+        careful.init_transactions(30)
+        careful.begin_transaction()
+        careful.produce(TOPIC, b"in a transaction", partition=0)
+        careful.commit_transaction(30)
+    for number in range(24, 29):
+        plain.produce(TOPIC, f"{number}".encode(), partition=0)
+    assert plain.flush(30) == 0
+    # What the broker forgets before anybody looked.
+    admin = sandbox.kafka.admin()  # its futures die with it
+    forgotten = admin.delete_records([TopicPartition(TOPIC, 0, 3)])
+    for future in forgotten.values():
+        future.result()
+    catalog = sandbox.spark.catalog(sandbox.warehouse)
+    name = f"{sandbox.names.database}.audited"
+    with suppress(NoSuchTableError):
+        catalog.drop_table(name)
+    now = datetime.now(UTC)
+    lacking = {0, 1, 7, 8, 15, 21, 23, 27, 28}
+    rows = [
+        {"_id": f"{TOPIC}/0/{o}", "_source": TOPIC, "_position": str(o).zfill(20), "_arrived_at": now}
+        for o in range(29)
+        if o not in lacking
+    ]
+    # Landed, though its producer's clock was never set.
+    rows[-1]["_arrived_at"] = datetime.fromtimestamp(0, UTC)
+    catalog.create_table(name, schema=ROWS).append(pa.Table.from_pylist(rows, ROWS))
+    yield Landed.open(catalog, name, TOPIC)
+    catalog.drop_table(name)
+
+
+def test_what_is_missing_is_named(sandbox, holed):
+    now = datetime.now(UTC)
+    topic = Topic(TOPIC, {"bootstrap.servers": sandbox.kafka.bootstrap})
+    hours, holes = compare(
+        topic, holed, hours_of(now - timedelta(hours=1), now), only=None, read={0: 27}, whole=True
+    )
+    assert [(h.first, h.last, h.verdict) for h in holes] == [
+        ("0", "1", "gone"),
+        ("7", "8", "lost"),
+        ("15", "15", "lost"),
+        ("21", "21", "nothing"),
+        ("23", "23", "nothing"),
+    ]
+    assert sum(hour.missing for hour in hours) == 3
+    assert sum(hour.waiting for hour in hours) == 2  # 27 and 28 were not read yet
+    (lost, _) = (hole for hole in holes if hole.verdict == "lost")
+    assert lost.since is not None
+    assert now - timedelta(minutes=10) < lost.since < now
+
+
+def test_a_topic_that_is_not_there_is_told(sandbox, holed):
+    now = datetime.now(UTC)
+    nowhere = Topic("nowhere", {"bootstrap.servers": sandbox.kafka.bootstrap})
+    with pytest.raises(AwsError, match="topic nowhere"):
+        compare(nowhere, holed, hours_of(now - HOUR, now), only=None, read={}, whole=True)
