@@ -110,6 +110,11 @@ def build(environment: Environment, job: str, binds: dict[str, str]) -> dict[str
     ]
     for query in settings["queries"]:
         cells.append(_markdown(f"## Query `{query['name']}`"))
+        if "routes" in query:
+            for route in query["routes"]:
+                cells.append(_markdown(f"### Route `{route['name']}`"))
+                cells += _land_cells(_of_route(query, route), settings, environment, binds)
+            continue
         cells += (
             _land_cells(query, settings, environment, binds)
             if "source" in query
@@ -169,6 +174,18 @@ def _session_conf(environment: Environment, job: str, names: Names) -> str:
             if key.startswith(kept) and not any(character.isspace() for character in value)
         }
     return glue_conf(settings)
+
+
+def _of_route(query: dict[str, Any], route: dict[str, Any]) -> dict[str, Any]:
+    """A query on the one topic or stream whose records take a route."""
+    source = dict(route["source"])
+    if source["kind"] == "kafka":
+        source |= {"topic": route["origin"], "reading": None}
+    return route | {
+        "name": f"{query['name']}-{route['name']}",
+        "source": source,
+        "repartition": query["repartition"],
+    }
 
 
 def _land_cells(

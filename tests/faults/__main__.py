@@ -24,8 +24,9 @@ from rich.table import Table
 from millrace.sandbox import kinesalite, localstack
 from millrace.sandbox.process import RUN
 from tests.faults.kafka import KafkaStage
-from tests.faults.rounds import ROUNDS
+from tests.faults.rounds import ROUNDS, Round
 from tests.faults.routed import RoutedStage
+from tests.faults.split import SplitStage
 from tests.faults.stage import LocalStackKinesis, Server, Stage, StalledError
 
 HOME = RUN / "faults"
@@ -59,6 +60,11 @@ class Outcome:
     met: bool
 
 
+def _stage(round_: Round) -> type[Stage]:
+    kinds = ((round_.several, RoutedStage), (round_.split, SplitStage), (round_.kafka, KafkaStage))
+    return next((kind for wanted, kind in kinds if wanted), Stage)
+
+
 BARE = "import tests.faults.bare  # noqa: F401\n"
 
 
@@ -67,7 +73,7 @@ def play(name: str, *, seed: int, records: int, kinesis: Server, home: Path, bar
     round_ = ROUNDS[name]
     choose = random.Random(zlib.crc32(f"{name} {seed}".encode()))  # noqa: S311 - repeatable on purpose
     stream = f"{name.replace('_', '-')}-{seed}"
-    kind = RoutedStage if round_.several else KafkaStage if round_.kafka else Stage
+    kind = _stage(round_)
     settings = dict(round_.settings)
     stage = kind(
         kinesis,

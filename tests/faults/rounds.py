@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.faults import bad, stories
 from tests.faults.feed import DDL
+from tests.faults.split import split_topic
 from tests.faults.stage import Stage
 
 Story = Callable[[Stage, int], None]
@@ -27,6 +28,8 @@ class Round:
         Python that the entry script begins with.
     kafka
         Whether it reads a topic of a real broker, and not a stream.
+    split
+        Whether it reads a topic that is shared out over two jobs.
     several
         Whether it reads topics of a real broker and a stream, routed and beside each other.
     """
@@ -40,6 +43,7 @@ class Round:
     ddl: str = DDL
     kafka: bool = False
     several: bool = False
+    split: bool = False
 
 
 PASSES_OVER = "import etl.engines.sandbox\netl.engines.sandbox.PASSES_OVER_CLOSED_SHARDS = True\n"
@@ -79,5 +83,6 @@ ROUNDS: Mapping[str, Round] = {
     "bad_input": Round(stories.bad_input, ddl=bad.DDL),
     "bad_input_kafka": Round(stories.bad_input, ddl=bad.DDL, kafka=True),
     "several_sources": Round(stories.killed_while_splitting, several=True),
+    "split_topic": Round(split_topic, split=True),
     "trimmed": Round(stories.trimmed, refused="LossError"),
 }

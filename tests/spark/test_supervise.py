@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from etl.errors import MOST_LINES, LossError, describe
+from etl.errors import MOST_LINES, LossError, UnansweredError, describe
 from etl.supervise import Query, Retries, Supervisor
 from tests.spark.batches import Events
 
@@ -176,3 +176,24 @@ def test_a_requested_stop_lets_the_batch_end_and_is_no_failure(spark: SparkSessi
     assert [e["event"] for e in events.all()] == ["started"]
     # The batch that was let end is committed: the next start goes on after it.
     assert (tmp_path / "slow" / "commits" / "0").exists()
+
+
+def test_a_query_whose_source_nobody_reads_whole_is_stopped_for_good(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Also while no batch comes; and one that cannot be asked is told of, and asked again."""
+    events, answers = Events(), [UnansweredError("no broker"), None, LossError("nobody reads 4")]
+
+    def check() -> None:
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+
+    idle = spark.readStream.format("rate").option("rowsPerSecond", 0).load()
+    query = Query("shared", idle, lambda _b, _i: None, str(tmp_path / "shared"), 0.1, check=check)
+    supervisor = Supervisor(spark, events.reporter, retries=Retries(3), check_seconds=0.3)
+    assert supervisor.run([query]) == 1
+    assert not answers
+    told = [(e["event"], e["error"]) for e in events.all() if "error" in e]
+    assert told == [("unchecked", "no broker"), ("failed", "nobody reads 4")]
+    assert not spark.streams.active

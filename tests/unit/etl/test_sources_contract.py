@@ -1,4 +1,4 @@
-"""What ``infra`` writes of sources and routes is what ``etl`` reads; environments of a few lines, without a synth."""
+"""What ``infra`` writes of routes is what ``etl`` reads, for the environment of ``docs/sources.md``; without a synth."""
 
 from __future__ import annotations
 
@@ -12,54 +12,12 @@ import pytest
 from etl.settings import DeriveSettings, JobSettings, KafkaSource, KinesisSource, RoutedSettings, parse
 from infra.settings import job_settings
 from infra.source_permissions import SourcePermissions
+from millrace.cli.notebook import build
 from millrace.config import Environment, Names, load
 from millrace.sizing import Plan, plan
 
-ENVIRONMENT = """\
-project: airport
-account: "111122223333"
-kafka:
-  main: {kind: msk}
-streams:
-  baggage:
-    kind: kinesis
-    traffic: {records_per_second: 300, peak_factor: 2, record_size: 350B, basis: measured}
-  bookings:
-    kind: kafka
-    cluster: main
-    partitions: 4
-    traffic: {records_per_second: 200, record_size: 800B, basis: measured}
-  web:
-    kind: kafka
-    cluster: main
-    pattern: web\\..*
-    existing: true
-    partitions: 6
-    traffic: {records_per_second: 400, record_size: 300B, basis: measured}
-jobs:
-  ground:
-    engine: glue
-    latency: 2m
-    rate: {records_per_second_per_core: 5000, basis: measured}
-    queries:
-      land-ground: # three sources, one table, each with its own schema
-        kind: route
-        table: ground_landed
-        routes:
-          bags: {source: baggage, schema: pipelines/airport/schemas/any.ddl}
-          bookings: {source: bookings, schema: pipelines/airport/schemas/any.ddl, decompress_up_to: 1MiB}
-          clicks: {source: web, topic: web.clicks, schema: pipelines/airport/schemas/any.ddl, redact: [id]}
-          searches: {source: web, topic: web.searches, schema: pipelines/airport/schemas/any.ddl}
-      bags:
-        kind: derive
-        source: ground_landed
-        route: bags
-        sink: {kind: iceberg, table: bags}
-      everything:
-        kind: derive
-        source: ground_landed
-        sink: {kind: iceberg, table: everything}
-"""
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "sources.md").read_text()
+ENVIRONMENT = DOCUMENT.partition("## Route")[2].partition("```yaml\n")[2].partition("```")[0]
 
 
 @pytest.fixture(scope="module")
@@ -148,3 +106,12 @@ def test_the_role_reads_the_topics_of_a_pattern_and_no_others(names: Names, plan
     topics = [str(resource).rsplit("/", 1)[1] for resource in grants["ReadTopics"].resources]
     assert topics == ["bookings", "web.*"]
     assert "ReadStreams" in grants
+
+
+def test_a_notebook_samples_each_route(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(environment.places.root)
+    cells = ["".join(cell["source"]) for cell in build(environment, "ground", {})["cells"]]
+    assert [c for c in cells if c.startswith("### Route")] == [
+        f"### Route `{name}`" for name in ("bags", "bookings", "clicks", "searches")
+    ]
+    assert sum("'subscribe': 'web.searches'" in cell for cell in cells) == 1

@@ -1,0 +1,209 @@
+"""A topic with a busy partition, shared out over two jobs by ``millrace split``, that grows while they run."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # forgotten in its stubs
+from ruamel.yaml import YAML
+
+from millrace.sandbox import kafka
+from millrace.sandbox.flights import Event
+from millrace.sandbox.process import Process
+from millrace.sandbox.producer import KafkaProducer
+from millrace.sandbox.toolchain import ROOT
+from tests.faults.feed import Feed
+from tests.faults.kafka import KafkaStage
+from tests.faults.stage import StalledError
+
+JOBS, PARTITIONS, GROWN = 2, 4, 6
+HOT = 0.5
+"""Share of the records that has one key, and so one partition."""
+
+ENVIRONMENT = """\
+project: faults
+account: "111122223333"
+kafka:
+  main: {{kind: external, bootstrap_servers: "{bootstrap}", authentication: none}}
+streams:
+  events:
+    kind: kafka
+    cluster: main
+    topic: {topic}
+    partitions: {partitions}
+    existing: true
+    traffic: {{records_per_second: 1000, record_size: 100B}}
+jobs:
+  events:
+    engine: emr
+    rate: {{records_per_second_per_core: 5000}}
+    queries:
+      land: {{kind: land, source: events, table: landed, schema: pipelines/faults/schemas/event.ddl}}
+"""
+
+
+class Skewed(KafkaProducer):
+    """Gives every other record the same key."""
+
+    def send(self, events: Iterable[Event], *, sent: Callable[[int], None]) -> None:
+        super().send(self._skewed(events), sent=sent)
+
+    def _skewed(self, events: Iterable[Event]) -> Iterator[Event]:
+        for number, event in enumerate(events):
+            yield dataclasses.replace(event, key=b"hot") if number * HOT % 1 == 0 else event
+
+
+@dataclass
+class SplitStage(KafkaStage):
+    """Runs as many jobs as there are lists, into one table."""
+
+    lists: list[list[int]] = field(default_factory=list)
+    parts: list[Process] = field(default_factory=list)
+    generation: int = 0
+
+    def create_stream(self, shards: int) -> None:  # noqa: ARG002 - a topic has partitions
+        self._running = kafka.running()
+        self._broker = self._running.__enter__()
+        self._broker.create_topic(self.stream, PARTITIONS)
+        self._whole_home, self._partitions = self.home, PARTITIONS
+        self.feed = Feed(Skewed(self._broker.bootstrap, self.stream), self.choose)  # type: ignore[arg-type]  # alike
+
+    def grow(self) -> None:
+        """Add partitions; records with new keys go there from now on."""
+        admin = self._broker.admin()  # its futures die with it
+        (added,) = admin.create_partitions([NewPartitions(self.stream, GROWN)]).values()
+        added.result()
+        ledger = self.feed.producer.ledger
+        # A client learns of new partitions within minutes, a new one at once.
+        self.feed.producer = Skewed(self._broker.bootstrap, self.stream)  # type: ignore[assignment]  # alike
+        self.feed.producer.ledger = ledger
+        self._partitions = GROWN
+
+    def share_out(self) -> None:
+        """Take the lists that the command prints, after the environment that they make was found good."""
+        project = self._whole_home / "project"
+        schemas = project / "pipelines" / "faults" / "schemas"
+        schemas.mkdir(parents=True, exist_ok=True)
+        (schemas / "event.ddl").write_text(self.ddl)
+        (project / "environments").mkdir(exist_ok=True)
+        file = project / "environments" / "faults.yaml"
+        written = ENVIRONMENT.format(
+            bootstrap=self._broker.bootstrap, topic=self.stream, partitions=PARTITIONS
+        )
+        file.write_text(written)
+        printed = self._millrace(project, "split", "events", "--env", "faults", "--jobs", str(JOBS))
+        yaml = YAML(typ="safe")
+        # Several documents' worth of keys, as a person would paste them.
+        document, new = yaml.load(written), yaml.load(printed.split("jobs:\n", 1)[1])
+        pinned = yaml.load(printed.split("jobs:\n", 1)[0]) or {}
+        document["streams"]["events"] |= pinned.get("streams", {}).get("events", {})
+        document["jobs"] = new
+        text = io.StringIO()
+        yaml.dump(document, text)
+        file.write_text(text.getvalue())
+        self._millrace(project, "validate", "--env", "faults")
+        self.lists = [job["queries"]["land"]["kafka"]["partitions"] for job in new.values()]
+        self.generation += 1
+
+    def _millrace(self, project: Path, *arguments: str) -> str:
+        command = [sys.executable, "-c", "from millrace.cli import main; main()", *arguments]
+        environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "COLUMNS": "160"}
+        done = subprocess.run(
+            command, cwd=project, env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise StalledError(f"millrace {' '.join(arguments)}: {done.stderr}")
+        sys.stdout.write(done.stderr)
+        return done.stdout
+
+    def start_all(self) -> None:
+        """Start a job for each list."""
+        self.parts = [self.start_part(number) for number in range(len(self.lists))]
+
+    def start_part(self, number: int) -> Process:
+        """Start one job, on the checkpoint that it has with these lists."""
+        self._number = number
+        self.home = self._whole_home / f"part-{number}"
+        self.home.mkdir(exist_ok=True)
+        try:
+            return self.start()
+        finally:
+            self.home = self._whole_home
+
+    def _source(self) -> dict[str, Any]:
+        reading = {"pattern": False, "partitions": self.lists[self._number], "headers": True}
+        reading |= {"partition_count": sum(map(len, self.lists)), "start_offsets": None}
+        reading |= {"min_records_per_batch": None, "max_delay_seconds": None}
+        return super()._source() | {"reading": reading}
+
+    def _job_settings(self, schema: Path) -> dict[str, Any]:
+        job = super()._job_settings(schema)
+        return job | {"checkpoints": f"{self._whole_home}/checkpoints/{self.generation}-{self._number}"}
+
+    def _spark_settings(self) -> dict[str, str]:
+        part, self.home = self.home, self._whole_home  # one catalog for all
+        try:
+            return super()._spark_settings() | {"spark.driver.memory": "1g"}
+        finally:
+            self.home = part
+
+    def until(self, reached: Callable[[], bool], seconds: float, what: str) -> None:
+        for part in self.parts:
+            if not part.alive:
+                raise StalledError(f"a job ended by itself before {what}:\n{part.tail(25)}")
+        super().until(reached, seconds, what)
+
+    def refused(self) -> list[str]:
+        """What the jobs said when they failed."""
+        return [e["error"] for e in self.reported() if e.get("error_class") == "LossError"]
+
+
+def split_topic(stage: Any, records: int) -> None:
+    """Two jobs, one killed; then the topic grows, both stop and say why, and new lists go on."""
+    quarter = records // 4
+    stage.feed.backlog(quarter)
+    stage.share_out()
+    stage.start_all()
+    stage.until_landed(quarter // 2)
+    stage.parts[0].kill()
+    stage.feed.backlog(quarter)
+    stage.parts[0] = stage.start_part(0)
+    stage.until_complete()
+    stage.grow()
+    stage.feed.backlog(quarter)
+    jobs, stage.parts = stage.parts, []
+    for job in jobs:
+        _until_ended(job)
+    new = [
+        error
+        for error in stage.refused()
+        if f"has {GROWN} partitions" in error and "nobody reads 4, 5" in error
+    ]
+    if len(new) != JOBS:
+        raise StalledError(f"{len(new)} of {JOBS} jobs named the partitions that nobody reads")
+    again = stage.start_part(0)
+    _until_ended(again)
+    if again.popen.returncode != 2 or "nobody reads 4, 5" not in again.tail(25):
+        raise StalledError(
+            f"a job with old lists ended with status {again.popen.returncode}:\n{again.tail(25)}"
+        )
+    stage.share_out()
+    stage.start_all()
+    stage.feed.backlog(records - stage.feed.sent)
+    stage.until_complete()
+
+
+def _until_ended(job: Process) -> None:
+    deadline = time.monotonic() + 180
+    while job.alive:
+        if time.monotonic() > deadline:
+            raise StalledError(f"a job goes on beside partitions that nobody reads:\n{job.tail(25)}")
+        time.sleep(0.2)
