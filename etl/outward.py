@@ -82,20 +82,26 @@ def _text(offset: Any) -> str:
 
 
 class _Read:
-    """Counts what a batch holds, on the way to a sink of either kind."""
+    """Counts what a batch holds, on the way to a sink of either kind; of several attempts, in the last."""
 
     def __init__(self, sink: Sink, *figures: Column) -> None:
-        self._plan = PlanCounted(figures) if sink.sends else None
-        self._observed = Observed(*figures)
+        self._sends, self._figures = sink.sends, figures
+        self._plan: PlanCounted | None = None
+        self._observed: Observed | None = None
 
     def on(self, rows: DataFrame) -> DataFrame:
-        return self._plan.on(rows) if self._plan else self._observed.on(rows)
+        if self._sends:
+            self._plan = PlanCounted(self._figures)
+            return self._plan.on(rows)
+        self._observed = Observed(*self._figures)
+        return self._observed.on(rows)
 
     def values(self, done: Written) -> Mapping[str, Any]:
-        if self._plan is None:
-            return self._observed.values()
-        assert done.ran is not None, "a sink that sends tells which frame it sent"
-        return self._plan.values(done.ran)
+        if self._plan is not None:
+            assert done.ran is not None, "a sink that sends tells which frame it sent"
+            return self._plan.values(done.ran)
+        assert self._observed is not None, "nothing was counted"
+        return self._observed.values()
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,11 @@ class Outward:
         begun = accounts.now()
         read = _Read(self.sink, F.count(F.lit(1)).alias("read"))
         place = place_of(batch.sparkSession, self.checkpoint, batch_id)
-        done = self.sink.write(self.compose(read.on(batch)), place, self.refuse)
+
+        def offered() -> DataFrame:
+            return self.compose(read.on(batch))
+
+        done = self.sink.write(offered(), place, self.refuse, offered)
         balance = SinkAccounts(read.values(done)["read"], None, done)
         self.report.emit(
             "batch",
@@ -183,12 +193,15 @@ class OutwardDirect:
             F.count("_error").alias("bad"),
             F.expr("min(unix_micros(_arrived_at))").alias("oldest"),
         )
-        good = read.on(self._decoded(batch)).where("_error IS NULL").drop(*DEAD_LETTER)
+
+        def offered() -> DataFrame:
+            good = read.on(self._decoded(batch)).where("_error IS NULL").drop(*DEAD_LETTER)
+            return self.compose(good)
 
         def refuse(letters: DataFrame) -> None:
             self.letters.append(self._as_landed(batch, letters), bound)
 
-        done = self.sink.write(self.compose(good), place, refuse)
+        done = self.sink.write(offered(), place, refuse, offered)
         figures = read.values(done)
         if figures["bad"]:
             # A second read of the same offsets, by batches that have dead letters only.

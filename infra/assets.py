@@ -17,10 +17,13 @@ from infra.errors import InfrastructureError
 from infra.formats import format_jars
 from infra.launch import AssetUrls
 from infra.settings import kafka_clusters
+from infra.sinks import sinks, written_clusters
 from millrace.config.model import EmrJob, Environment, Job
+from millrace.config.sinks import JdbcSink
 
 _PACKAGES = ("etl", "pipelines")
 _KAFKA_JARS = Path(".millrace/jars/kafka-client")
+_POSTGRESQL_JARS = Path(".millrace/jars/postgresql")
 _SCALA_213_RELEASES = ("emr-spark-8.0.0",)
 """EMR releases built with Scala 2.13, which cannot load the jars of :data:`_KAFKA_JARS` (Scala 2.12)."""
 
@@ -83,7 +86,7 @@ def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, 
 
     Glue ships Spark's Kafka source, MSK's IAM library and, with ``--datalake-formats``,
     Iceberg; EMR Serverless ships Iceberg and the Kinesis source but nothing for Kafka. Neither has
-    Spark's Avro functions on its class path.
+    Spark's Avro functions on its class path. Glue has PostgreSQL's JDBC driver, EMR Serverless none.
 
     Raises
     ------
@@ -91,22 +94,37 @@ def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, 
         They have not been resolved, or do not fit the job's release.
     """
     return tuple(
-        sorted((*_kafka_jars(environment, job, root), *format_jars(job, root)), key=lambda p: p.name)
+        sorted(
+            (*_kafka_jars(environment, job, root), *_database_jars(job, root), *format_jars(job, root)),
+            key=lambda p: p.name,
+        )
     )
 
 
 def _kafka_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, ...]:
-    if not isinstance(job, EmrJob) or not kafka_clusters(environment, job):
+    clusters = (*kafka_clusters(environment, job), *written_clusters(environment, job))
+    if not isinstance(job, EmrJob) or not clusters:
         return ()
     if job.version in _SCALA_213_RELEASES:
         raise InfrastructureError(
             f"{job.version} runs Scala 2.13, and the Kafka jars of this version are built for Scala 2.12: "
-            "jobs that read Kafka take release emr-7.13.0"
+            "jobs that read or write Kafka take release emr-7.13.0"
         )
     jars = tuple(sorted((root / _KAFKA_JARS).glob("*.jar")))
     if not jars:
         raise InfrastructureError(
             f"no Kafka jars in {_KAFKA_JARS}, which EMR Serverless lacks and a job needs: run `make jars`"
+        )
+    return jars
+
+
+def _database_jars(job: Job, root: Path) -> tuple[Path, ...]:
+    if not isinstance(job, EmrJob) or not any(isinstance(sink, JdbcSink) for sink in sinks(job)):
+        return ()
+    jars = tuple(sorted((root / _POSTGRESQL_JARS).glob("*.jar")))
+    if not jars:
+        raise InfrastructureError(
+            f"no JDBC driver in {_POSTGRESQL_JARS}, which EMR Serverless lacks and a job needs: run `make jars`"
         )
     return jars
 

@@ -50,6 +50,10 @@ Refuse = Callable[[DataFrame], None]
 """Keeps refused rows, in the shape of :data:`LETTER`, for good; called before a batch counts as written."""
 
 
+Again = Callable[[], DataFrame]
+"""The rows of a batch with counters of their own: those of an attempt that failed hold a part of it."""
+
+
 class SinkError(Exception):
     """A sink's server refuses to work, or did for longer than the core waits; the batch is not committed."""
 
@@ -112,8 +116,22 @@ class Sink(Protocol):
             It is not there, has another shape, or may not be written.
         """
 
-    def write(self, rows: DataFrame, place: Place | None, refuse: Refuse) -> Written:
-        """Write a batch; None in place of its number for rows of no batch, such as a replay's."""
+    def write(
+        self, rows: DataFrame, place: Place | None, refuse: Refuse, again: Again | None = None
+    ) -> Written:
+        """Write a batch.
+
+        Parameters
+        ----------
+        rows
+            Of the batch.
+        place
+            Which one it is; None for rows of no batch, such as a replay's.
+        refuse
+            Keeps rows that the sink cannot take.
+        again
+            Gives the rows once more, for a second attempt in the same call; None where they are counted nowhere.
+        """
 
 
 def text_of(rows: DataFrame) -> Column:

@@ -16,7 +16,7 @@ from etl.clock import UTC
 from etl.envelope import IDENTITY
 from etl.errors import StartError, describe
 from etl.settings_sinks import DeltaSinkSettings
-from etl.sinks.base import Place, Refuse, Written
+from etl.sinks.base import Again, Place, Refuse, Written
 from etl.sinks.iceberg import EVERYTHING, Bound, OutsideBoundError, outside
 from etl.tables import nullable_columns
 
@@ -67,7 +67,13 @@ class DeltaSink:
     def _table(self, spark: SparkSession) -> DataFrame:
         return spark.read.format("delta").load(self.settings.path)
 
-    def write(self, rows: DataFrame, place: Place | None, refuse: Refuse) -> Written:  # noqa: ARG002 - takes all
+    def write(
+        self,
+        rows: DataFrame,
+        place: Place | None,
+        refuse: Refuse,  # noqa: ARG002 - it takes every row
+        again: Again | None = None,
+    ) -> Written:
         """Append those rows that the table does not hold, in one transaction.
 
         Guarantee: exactly once per identity with one writer at a time, whatever is killed, retried or replayed,
@@ -82,18 +88,18 @@ class DeltaSink:
             held.last = None if last is None else datetime.fromtimestamp(last / 1e6, tz=UTC)
         # Known again only when the batch is in: should it fail half-way, the table tells what it holds.
         held.known = False
-        done = self._write_new(rows, held.last)
+        done = self._write_new(rows, held.last, again)
         held.known = place is not None
         return done
 
-    def _write_new(self, rows: DataFrame, last: datetime | None) -> Written:
+    def _write_new(self, rows: DataFrame, last: datetime | None, again: Again | None) -> Written:
         if last is None:
             return self._append(rows, EVERYTHING)
         try:
             return self._append(rows, Bound.since("_arrived_at", last + timedelta(microseconds=1)))
         except OutsideBoundError:
             known = self._table(rows.sparkSession).where(F.col("_arrived_at") <= F.lit(last))
-            return self._append(rows, EVERYTHING, known.select(*IDENTITY))
+            return self._append(again() if again is not None else rows, EVERYTHING, known.select(*IDENTITY))
 
     def _append(self, rows: DataFrame, bound: Bound, known: DataFrame | None = None) -> Written:
         offered, written = (Observed(F.count(F.lit(1)).alias("rows")) for _ in range(2))

@@ -17,7 +17,7 @@ from etl.errors import StartError
 from etl.settings_sinks import DynamoDbSinkSettings
 from etl.sinks import aws, sending
 from etl.sinks.backoff import Backoff
-from etl.sinks.base import Place, Refuse, Written
+from etl.sinks.base import Again, Place, Refuse, Written
 from etl.sinks.sending import Buffer, Record, Refused
 
 MOST_ITEMS = 25
@@ -275,7 +275,13 @@ class DynamoDbSink:
                 f"{', '.join(f'{k} (S)' for k in wanted)}"
             )
 
-    def write(self, rows: DataFrame, place: Place | None, refuse: Refuse) -> Written:  # noqa: ARG002 - not needed
+    def write(
+        self,
+        rows: DataFrame,
+        place: Place | None,  # noqa: ARG002 - identity tells batches apart
+        refuse: Refuse,
+        again: Again | None = None,  # noqa: ARG002 - one attempt
+    ) -> Written:
         """Put an item for each row.
 
         Guarantee: each identity is one item, whatever is killed, retried or replayed and in whichever batches it

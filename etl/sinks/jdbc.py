@@ -16,7 +16,7 @@ from etl.accounts import Observed
 from etl.errors import StartError, java_error
 from etl.settings_sinks import JdbcSinkSettings
 from etl.sinks.backoff import Backoff
-from etl.sinks.base import Place, Refuse, SinkError, Written, letters_of
+from etl.sinks.base import Again, Place, Refuse, SinkError, Written, letters_of
 from etl.sinks.postgres import Session, Shape, connect, sql_state
 
 ROWS_PER_STATEMENT = 1000
@@ -78,7 +78,13 @@ class JdbcSink:
         user, password = self.login()
         return connect(spark, self.settings.url, user, password, SOCKET_SECONDS)
 
-    def write(self, rows: DataFrame, place: Place | None, refuse: Refuse) -> Written:  # noqa: ARG002 - not needed
+    def write(
+        self,
+        rows: DataFrame,
+        place: Place | None,  # noqa: ARG002 - identity tells batches apart
+        refuse: Refuse,
+        again: Again | None = None,
+    ) -> Written:
         """Insert the rows that the table does not hold; a result of many records is put in place of its last.
 
         Guarantee: exactly once per identity, whatever is killed, retried or replayed, also with several
@@ -101,6 +107,8 @@ class JdbcSink:
                     if state is None or not state.startswith(_BUSY_CLASSES):
                         raise
                     backoff.wait(f"{state}: {_message(error)}")
+                    if again is not None and not shape.replaces:
+                        rows = again()
         finally:
             if shape.replaces:
                 rows.unpersist()

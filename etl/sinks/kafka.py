@@ -16,7 +16,7 @@ from etl.accounts import Observed
 from etl.errors import StartError
 from etl.settings import Connection
 from etl.settings_sinks import KafkaSinkSettings
-from etl.sinks.base import Place, Refuse, Written, letters_of, text_of
+from etl.sinks.base import Again, Place, Refuse, Written, letters_of, text_of
 from etl.sources import kafka
 
 ID_HEADER, SOURCE_HEADER = "millrace-id", "millrace-source"
@@ -126,7 +126,13 @@ class KafkaSink:
         size = _bytes_of(self._key, text_of(rows), F.col("_id"), *sources)
         return letters_of(rows, self._reason(size)).where(F.col("_error").isNotNull())
 
-    def write(self, rows: DataFrame, place: Place | None, refuse: Refuse) -> Written:  # noqa: ARG002 - not needed
+    def write(
+        self,
+        rows: DataFrame,
+        place: Place | None,  # noqa: ARG002 - identity tells batches apart
+        refuse: Refuse,
+        again: Again | None = None,  # noqa: ARG002 - one attempt
+    ) -> Written:
         """Write a message for each row.
 
         Guarantee: at least once. A topic takes no message back: a batch or a task that comes again writes

@@ -14,7 +14,7 @@ from etl.errors import StartError
 from etl.settings_sinks import KinesisSinkSettings
 from etl.sinks import aws, sending
 from etl.sinks.backoff import Backoff
-from etl.sinks.base import Place, Refuse, Written
+from etl.sinks.base import Again, Place, Refuse, Written
 from etl.sinks.sending import Buffer, Record, Refused
 
 MOST_RECORDS = 500
@@ -127,7 +127,13 @@ class KinesisSink:
         except (BotoCoreError, ClientError) as error:
             raise StartError(f"Kinesis stream {self.settings.stream}: {error}") from error
 
-    def write(self, rows: DataFrame, place: Place | None, refuse: Refuse) -> Written:  # noqa: ARG002 - not needed
+    def write(
+        self,
+        rows: DataFrame,
+        place: Place | None,  # noqa: ARG002 - identity tells batches apart
+        refuse: Refuse,
+        again: Again | None = None,  # noqa: ARG002 - one attempt
+    ) -> Written:
         """Put a record for each row.
 
         Guarantee: at least once. A stream takes no record back and knows no transaction: a batch or a task

@@ -19,7 +19,7 @@ from etl.errors import StartError
 from etl.settings_sinks import OpenSearchSinkSettings
 from etl.sinks import sending
 from etl.sinks.backoff import Backoff
-from etl.sinks.base import Place, Refuse, SinkError, Written
+from etl.sinks.base import Again, Place, Refuse, SinkError, Written
 from etl.sinks.sending import Buffer, Record, Refused
 
 MOST_DOCUMENTS = 1000
@@ -271,7 +271,13 @@ class OpenSearchSink:
         if status != 200:
             raise StartError(f"{where}: status {status}; the index must be there, with its mapping")
 
-    def write(self, rows: DataFrame, place: Place | None, refuse: Refuse) -> Written:  # noqa: ARG002 - not needed
+    def write(
+        self,
+        rows: DataFrame,
+        place: Place | None,  # noqa: ARG002 - identity tells batches apart
+        refuse: Refuse,
+        again: Again | None = None,  # noqa: ARG002 - one attempt
+    ) -> Written:
         """Write a document for each row.
 
         Guarantee: each identity is one document, whatever is killed, retried or replayed. A record that

@@ -17,7 +17,7 @@ from etl.clock import UTC
 from etl.envelope import IDENTITY
 from etl.errors import StartError
 from etl.settings_sinks import ParquetSinkSettings
-from etl.sinks.base import Place, Refuse, SinkError, Written
+from etl.sinks.base import Again, Place, Refuse, SinkError, Written
 from etl.sinks.iceberg import EVERYTHING, Bound, OutsideBoundError, outside
 from etl.sinks.manifest import FOLDER, SCHEMA, Manifest, Manifests, files_in, name_of, remove, write_whole
 
@@ -69,7 +69,13 @@ class ParquetSink:
         except (OSError, SinkError) as error:
             raise StartError(f"{path}: {error}") from error
 
-    def write(self, rows: DataFrame, place: Place | None, refuse: Refuse) -> Written:  # noqa: ARG002 - takes all
+    def write(
+        self,
+        rows: DataFrame,
+        place: Place | None,
+        refuse: Refuse,  # noqa: ARG002 - it takes every row
+        again: Again | None = None,
+    ) -> Written:
         """Write a batch into a folder of its own, then its manifest.
 
         Guarantee, to whoever reads the files that the manifests name: exactly once per identity with one writer
@@ -98,7 +104,7 @@ class ParquetSink:
                     rows, whose, Bound.since("_arrived_at", horizon + timedelta(microseconds=1))
                 )
             except OutsideBoundError:
-                pass
+                rows = again() if again is not None else rows
         return self._write(rows, whose, EVERYTHING, known=self._known(rows, whose.run if place else ""))
 
     def _horizon(self, spark: SparkSession, run: str) -> datetime | None:

@@ -18,7 +18,9 @@ from infra.stacks.base import EnvironmentStack
 from millrace.config.base import arn_parts
 from millrace.config.model import Environment, ExternalCluster, KinesisStream
 from millrace.config.names import Names
+from millrace.config.sinks import DynamoDbSink, JdbcSink
 from millrace.sizing.model import NetworkPlan
+from millrace.sizing.network import sinks
 
 HTTPS = 443
 MSK_IAM_PORT = 9098
@@ -40,6 +42,7 @@ _ENDPOINT_IDS = {
     "glue": "Glue",
     "kinesis-streams": "Kinesis",
     "kafka": "Kafka",
+    "secretsmanager": "SecretsManager",
     "aps-workspaces": "Prometheus",
     "ecr.api": "EcrApi",
     "ecr.dkr": "EcrDocker",
@@ -100,6 +103,8 @@ class NetworkStack(EnvironmentStack):
         self.endpoints: ec2.SecurityGroup | None = None
         if network.vpc is None:
             self._gateway_to_s3()
+            if any(isinstance(sink, DynamoDbSink) for sink in sinks(self.names.environment)):
+                self._gateway_to_dynamodb()
             if plan.egress.value == "endpoints":
                 self.endpoints = self._endpoints(plan)
         CfnOutput(self, "VpcId", value=self.vpc.vpc_id)
@@ -186,6 +191,8 @@ class NetworkStack(EnvironmentStack):
         group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "AWS services")
         for port in kafka_ports(self.names.environment):
             group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(port), "Kafka brokers")
+        for port in database_ports(self.names.environment):
+            group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(port), "Databases")
         return group
 
     def _gateway_to_s3(self) -> None:
@@ -223,6 +230,12 @@ class NetworkStack(EnvironmentStack):
                     own,
                 )
             )
+
+    def _gateway_to_dynamodb(self) -> None:
+        gateway = self.vpc.add_gateway_endpoint("DynamoDb", service=ec2.GatewayVpcEndpointAwsService.DYNAMODB)
+        gateway.add_to_policy(
+            _statement("OwnAccount", ["dynamodb:*"], ["*"], {"aws:PrincipalAccount": self.account})
+        )
 
     def _endpoints(self, plan: NetworkPlan) -> ec2.SecurityGroup:
         group = ec2.SecurityGroup(
@@ -271,6 +284,11 @@ def reading_accounts(environment: Environment) -> set[str]:
         for stream in environment.streams.values()
         if isinstance(stream, KinesisStream) and stream.read_role is not None
     }
+
+
+def database_ports(environment: Environment) -> tuple[int, ...]:
+    """Return the ports on which the databases listen that jobs write to."""
+    return tuple(sorted({sink.port for sink in sinks(environment) if isinstance(sink, JdbcSink)}))
 
 
 def kafka_ports(environment: Environment) -> tuple[int, ...]:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from millrace.config.model import EmrJob, Environment, KinesisStream, MskCluster
-from millrace.config.queries import SourceQuery
+from millrace.config.queries import DeriveQuery, DirectQuery, SourceQuery
+from millrace.config.sinks import JdbcSink, Sink
 from millrace.sizing.cost import GB, HOURS, SECONDS, item
 from millrace.sizing.model import CostItem, Figure, NetworkPlan
 from millrace.sizing.tables import PriceTable
@@ -28,7 +29,7 @@ class _Way:
 def services(environment: Environment) -> tuple[str, ...]:
     """Return the AWS services that run in the VPC call, by the names of their endpoints.
 
-    S3 is not among them: its gateway endpoint costs nothing and is always made. What
+    S3 and DynamoDB are not among them: their gateway endpoints cost nothing. What
     no job calls has no endpoint, as each costs by the hour and zone.
 
     Parameters
@@ -45,9 +46,21 @@ def services(environment: Environment) -> tuple[str, ...]:
         isinstance(job, EmrJob) for job in environment.jobs.values()
     ):
         found.append("aps-workspaces")
+    if any(isinstance(sink, JdbcSink) for sink in sinks(environment)):
+        found.append("secretsmanager")
     if environment.history is not None:
         found += ["ecr.api", "ecr.dkr"]
     return tuple(found)
+
+
+def sinks(environment: Environment) -> tuple[Sink, ...]:
+    """Return the sinks of all queries, in the file's order."""
+    return tuple(
+        query.sink
+        for job in environment.jobs.values()
+        for query in job.queries.values()
+        if isinstance(query, DeriveQuery | DirectQuery)
+    )
 
 
 def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkPlan, tuple[CostItem, ...]]:

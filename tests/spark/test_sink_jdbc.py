@@ -9,7 +9,9 @@ from decimal import Decimal
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
+from etl.accounts import Observed
 from etl.errors import StartError
 from etl.settings_sinks import JdbcSinkSettings
 from etl.sinks import jdbc
@@ -127,7 +129,9 @@ def test_a_later_result_takes_the_place_of_an_earlier_one(spark: SparkSession, s
     one = sink(server, "totals")
     one.prepare(spark, batch.schema)
     assert one.write(batch, place(0), none_refused) == Written(2, 2)
-    assert one.write(results(spark, {"AA": 5}), place(1), none_refused) == Written(1, 1)
+    counted = Observed(F.count(F.lit(1)).alias("read"))
+    assert one.write(counted.on(results(spark, {"AA": 5})), place(1), none_refused) == Written(1, 1)
+    assert counted.values(timeout=30) == {"read": 1}  # although the batch is held
     assert server.run("SELECT carrier, flights FROM shop.totals ORDER BY 1") == [["AA", "5"], ["UA", "2"]]
 
 

@@ -1,0 +1,238 @@
+"""Derive and direct queries into sinks beside the lake, from the settings on: accounts, dead letters, replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from etl import land, run, tables
+from etl.checkpoint import Checkpoint
+from etl.decode import JsonDecoder, parse_schema
+from etl.derive import Composition
+from etl.envelope import CARRIED
+from etl.errors import StartError
+from etl.launch import ReplayRequest
+from etl.outward import OutwardDirect, OutwardReplay, SinkAccounts
+from etl.replay import Replayer
+from etl.settings import DirectSettings, JobSettings, parse
+from etl.settings_sinks import DynamoDbSinkSettings, ParquetSinkSettings
+from etl.sinks.base import Sink, Written
+from etl.sinks.dynamodb import DynamoDbSink
+from etl.sinks.iceberg import IcebergSink
+from etl.sinks.parquet import ParquetSink, committed_files
+from etl.tables import Table
+from tests.spark.batches import DDL, ENVELOPE, KAFKA, Events, frame, good, kafka_rows, lander, log_offsets
+
+Names = Callable[[str], Table]
+REGION = "us-east-1"
+
+
+@pytest.fixture(scope="module")
+def dynamodb() -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+        server.start()
+        _, port = server.get_host_and_port()
+        yield f"http://127.0.0.1:{port}"
+        server.stop()
+
+
+@pytest.fixture
+def items(dynamodb: str) -> Any:
+    """A table keyed by identity."""
+    resource = boto3.resource("dynamodb", endpoint_url=dynamodb, region_name=REGION)
+    keys = {"_id": "HASH", "_source": "RANGE"}
+    made = resource.create_table(
+        TableName="flights",
+        AttributeDefinitions=[{"AttributeName": k, "AttributeType": "S"} for k in keys],
+        KeySchema=[{"AttributeName": k, "KeyType": kind} for k, kind in keys.items()],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    yield made
+    made.delete()
+
+
+def unfit(rows: DataFrame) -> DataFrame:
+    """Leaves out every third flight; flight 4 becomes an item that is too large, flight 7 has two rows."""
+    note = F.when(F.col("flight") == 4, F.repeat(F.lit("x"), 410_000))
+    copies = F.when(F.col("flight") == 7, F.array(F.lit("/0"), F.lit("/1"))).otherwise(F.array(F.lit("")))
+    made = rows.where("flight % 3 <> 0").withColumn("copy", F.explode(copies))
+    return made.select(F.concat("_id", "copy").alias("_id"), *CARRIED[1:], "flight", note.alias("note"))
+
+
+def settings(landing: Table, checkpoints: Path, sink: Mapping[str, Any], letters: str | None) -> JobSettings:
+    derive = {
+        "kind": "derive",
+        "name": "derive-flights",
+        "source_table": f"{landing.database}.{landing.name}",
+        "enrich": [],
+        "transform": "tests.spark.test_outward:unfit",
+        "sink": dict(sink),
+        "trigger_seconds": 0.0,
+        "state": None,
+        "dead_letters": letters,
+        "route": None,
+    }
+    return parse(
+        {
+            "version": 1, "environment": "dev", "job": "flights", "engine": "sandbox", "catalog": "lake",
+            "checkpoints": str(checkpoints), "batch_retries": 0, "dead_letters_kept_seconds": None,
+            "upkeep": None, "connections": {}, "queries": [derive],
+        }
+    )  # fmt: skip
+
+
+def derive(spark: SparkSession, job: JobSettings, binds: Mapping[str, str], events: Events) -> None:
+    """Run the job's query over what is there, then end."""
+    (query,) = run.build(spark, job, binds, events.reporter)
+    running = (
+        query.rows.writeStream.option("checkpointLocation", query.checkpoint)
+        .foreachBatch(query.handle)
+        .start()
+    )
+    try:
+        running.processAllAvailable()
+    finally:
+        running.stop()
+
+
+def accounts(events: Events) -> list[tuple[int, ...]]:
+    """read, duplicates, filtered, written, refused of each batch."""
+    keys = ("read", "duplicates", "filtered", "written", "refused")
+    return [tuple(e[k] for k in keys) for e in events.all() if e["event"] == "batch"]
+
+
+def test_a_derive_query_into_a_service_keeps_what_it_refuses(
+    spark: SparkSession, table: Names, tmp_path: Path, dynamodb: str, items: Any
+) -> None:
+    landing, letters, events = table("landing"), table("letters"), Events()
+    lander(spark, landing, Events())(
+        frame(spark, kafka_rows(0, 0, [*(good(n) for n in range(9)), b"bad"])), 0
+    )
+    sink = {"kind": "dynamodb", "table": "flights", "region": REGION}
+    job = settings(landing, tmp_path / "one", sink, f"{letters.database}.{letters.name}")
+    derive(spark, job, {"dynamodb.endpoint": dynamodb}, events)
+    assert accounts(events) == [(9, 0, 2, 6, 1)]
+    assert sorted(int(i["flight"]) for i in items.scan()["Items"]) == [1, 2, 5, 7, 7, 8]
+    # On a new checkpoint everything comes again, and is there once.
+    again = settings(landing, tmp_path / "two", sink, f"{letters.database}.{letters.name}")
+    derive(spark, again, {"dynamodb.endpoint": dynamodb}, events)
+    assert len(items.scan()["Items"]) == 6
+    (letter,) = spark.table(str(letters)).collect()
+    assert (letter["_id"], letter["_source"], letter["_stage"]) == ("flights-topic/0/4", "flights", "sink")
+    assert letter["_error"].startswith("an item of 410")
+    assert len(letter["_bytes"]) > 410_000
+
+
+def test_a_derive_query_into_files(spark: SparkSession, table: Names, tmp_path: Path) -> None:
+    landing, events, files = table("landing"), Events(), tmp_path / "files"
+    land_ = lander(spark, landing, Events())
+    land_(frame(spark, kafka_rows(0, 0, [good(n) for n in range(9)])), 0)
+    sink = {"kind": "parquet", "path": str(files), "files_per_batch": 1}
+    derive(spark, settings(landing, tmp_path / "one", sink, None), {}, events)
+    land_(frame(spark, kafka_rows(0, 9, [good(10)])), 1)
+    derive(spark, settings(landing, tmp_path / "one", sink, None), {}, events)
+    derive(spark, settings(landing, tmp_path / "two", sink, None), {}, events)
+    assert accounts(events)[:2] == [(9, 0, 2, 7, 0), (1, 0, 0, 1, 0)]
+    assert sum(written for *_, written, _ in accounts(events)[2:]) == 0
+    written = spark.read.parquet(*committed_files(spark, str(files)))
+    assert sorted(r["flight"] for r in written.collect()) == [1, 2, 4, 5, 7, 7, 8, 10]
+    kafka = {"kind": "kafka", "topic": "t", "connection": "main", "key": None, "max_record_bytes": 1}
+    unconnected = settings(landing, tmp_path / "one", kafka, None)
+    with pytest.raises(StartError, match="there is no connection main"):
+        run.build(spark, unconnected, {}, events.reporter)
+
+
+class Direct:
+    """A direct query on one partition into a sink, and what it printed."""
+
+    def __init__(self, spark: SparkSession, table: Names, checkpoint: Path, sink: Sink) -> None:
+        self.spark, self.checkpoint, self.events, self.sink = spark, checkpoint, Events(), sink
+        self.letters = table("letters")
+        self.decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
+        headers = spark.createDataFrame([], ENVELOPE).schema["_headers"]
+        tables.ensure(spark, self.letters, land.table_schema(headers, self.decoder.schema))
+        self.compose = Composition((), unfit, "unfit")
+        sink.prepare(spark, self.compose.schema(spark, self.letters))
+        checkpoint.mkdir()
+        (checkpoint / "metadata").write_text(f'{{"id":"{checkpoint.name}"}}')
+
+    def batch(self, number: int, first: int, payloads: list[bytes | None]) -> None:
+        settings = DirectSettings(
+            "direct", "direct-flights", KAFKA, "json", "test.ddl", None, (), (), None,
+            DynamoDbSinkSettings("dynamodb", "flights", REGION), "letters", 1.0, None,
+        )  # fmt: skip
+        direct = OutwardDirect(
+            settings,
+            self.decoder,
+            self.compose,
+            self.sink,
+            IcebergSink(self.letters),
+            Checkpoint(str(self.checkpoint)),
+            self.events.reporter,
+        )
+        log_offsets(self.checkpoint, number, {KAFKA.topic: {"0": first + len(payloads)}})
+        direct(frame(self.spark, kafka_rows(0, first, payloads)), number)
+
+    def accounts(self) -> tuple[int, ...]:
+        """read, bad, good, duplicates, filtered, written, refused of the last batch."""
+        keys = ("read", "bad", "good", "duplicates", "filtered", "written", "refused")
+        return tuple(self.events.last()[k] for k in keys)
+
+
+def test_a_direct_query_keeps_the_bytes_of_what_the_sink_refuses_and_replays_them(
+    spark: SparkSession, table: Names, tmp_path: Path, dynamodb: str, items: Any
+) -> None:
+    sink = DynamoDbSink(DynamoDbSinkSettings("dynamodb", "flights", REGION), dynamodb)
+    direct = Direct(spark, table, tmp_path / "one", sink)
+    for _ in range(2):
+        direct.batch(0, 0, [*(good(n) for n in range(5)), b"bad"])
+        assert direct.accounts() == (6, 1, 5, 0, 2, 2, 1)
+    held = {r["_id"]: r for r in spark.table(str(direct.letters)).collect()}
+    assert len(held) == spark.table(str(direct.letters)).count() == 2
+    letter = held["flights-topic/0/4"]
+    assert (bytes(letter["_bytes"]), letter["_stage"], letter["_shard"]) == (good(4), "sink", "0")
+    fixed = tmp_path / "fixed.jsonl"
+    fixed.write_text('{"id":"flights-topic/0/4","payload":"{\\"carrier\\":\\"AA\\",\\"flight\\":14}"}\n')
+    onward = OutwardReplay(direct.compose, sink)
+    replayer = Replayer(
+        "direct", ("flights",), direct.letters, direct.decoder, direct.events.reporter, onward
+    )
+    for _ in range(2):
+        assert replayer(spark, ReplayRequest("direct", (), str(fixed))) == 0
+    assert sorted(int(i["flight"]) for i in items.scan()["Items"]) == [1, 2, 14]
+
+
+def test_a_direct_query_into_files_that_comes_again_on_a_new_checkpoint(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    files = tmp_path / "files"
+    sink = ParquetSink(ParquetSinkSettings("parquet", str(files), 1))
+    direct = Direct(spark, table, tmp_path / "one", sink)
+    direct.batch(0, 0, [good(1), b"bad"])
+    direct.batch(0, 0, [good(1), b"bad"])
+    assert direct.accounts() == (2, 1, 1, 1, 0, 0, 0)
+    again = Direct(spark, table, tmp_path / "two", ParquetSink(sink.settings))
+    again.batch(0, 0, [good(1), b"bad", good(2)])
+    assert again.accounts() == (3, 1, 2, 1, 0, 1, 0)
+    written = spark.read.parquet(*committed_files(spark, str(files)))
+    assert sorted(r["flight"] for r in written.collect()) == [1, 2]
+
+
+def test_accounts_balance_or_say_so() -> None:
+    assert SinkAccounts(5, None, Written(4, 2, 1)).fields() == {
+        "read": 5, "duplicates": 1, "filtered": 1, "written": 2, "refused": 1,
+    }  # fmt: skip
+    with pytest.raises(Exception, match="do not balance"):
+        SinkAccounts(5, 6, Written(0, 0))
+    with pytest.raises(Exception, match="do not balance"):
+        SinkAccounts(5, None, Written(4, 4, 1))
