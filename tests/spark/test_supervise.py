@@ -189,7 +189,8 @@ def test_a_query_whose_source_nobody_reads_whole_is_stopped_for_good(
         if answer is not None:
             raise answer
 
-    idle = spark.readStream.format("rate").option("rowsPerSecond", 0).load()
+    (tmp_path / "empty").mkdir()
+    idle = spark.readStream.format("text").load(str(tmp_path / "empty"))
     query = Query("shared", idle, lambda _b, _i: None, str(tmp_path / "shared"), 0.1, check=check)
     supervisor = Supervisor(spark, events.reporter, retries=Retries(3), check_seconds=0.3)
     assert supervisor.run([query]) == 1
