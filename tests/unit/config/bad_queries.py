@@ -25,6 +25,23 @@ STATE = """\
           {}
 """
 
+LETTERS = "        dead_letters: clicks_refused\n"
+JDBC = """\
+        sink:
+          kind: jdbc
+          url: {}
+          table: clicks
+          secret: arn:aws:secretsmanager:us-east-1:111122223333:secret:db-AbCdEf
+"""
+PARQUET = """\
+      {}:
+        kind: derive
+        source: clicks_landed
+        sink:
+          kind: parquet
+          table: counted{}
+"""
+
 ROWS = {
     "a join with its own table": (
         SINK, SINK + STATE.format("join: {source: clicks_landed, watermark: {time: t, delay: 1m}} #!"),
@@ -56,6 +73,53 @@ ROWS = {
     "a direct query without a table for dead letters": (
         ORDERS_QUERY, DIRECT.replace("        dead_letters: {}\n", "").format("orders", "orders_good") + ORDERS_QUERY,
         "jobs.orders.queries.direct.dead_letters", "(missing)", "required", None,
+    ),
+    "a sink that may refuse rows, and no table for them": (
+        SINK, "        sink: {kind: dynamodb, table: counted}\n",
+        f"{DERIVE}.dead_letters", "(missing)", "a table for the rows that the dynamodb sink refuses", None,
+    ),
+    "a table for rows that no sink refuses": (
+        SINK, SINK + "        dead_letters: clicks_refused #!\n",
+        f"{DERIVE}.dead_letters", "clicks_refused", "nothing with the iceberg sink, which takes every row", None,
+    ),
+    "an unknown sink": (
+        SINK, "        sink:\n          kind: postgres #!\n          table: x\n", f"{DERIVE}.sink.kind", "postgres",
+        "jdbc", None,
+    ),
+    "a password in a URL": (
+        SINK, JDBC.format("jdbc:postgresql://db/shop?user=me&sslmode=require #!") + LETTERS,
+        f"{DERIVE}.sink.url", "jdbc:postgresql://db/shop?user=me&sslmode=require", "a URL without user and password",
+        None,
+    ),
+    "a database that is none of ours": (
+        SINK, JDBC.format("jdbc:mysql://db/shop #!") + LETTERS, f"{DERIVE}.sink.url", "jdbc:mysql://db/shop",
+        "jdbc:postgresql://", None,
+    ),
+    "a topic that nobody declared": (
+        SINK, "        sink:\n          kind: kafka\n          topic: order #!\n" + LETTERS, f"{DERIVE}.sink.topic",
+        "order", "a Kafka topic of this environment: orders", "did you mean orders?",
+    ),
+    "a stream of the other kind": (
+        SINK, "        sink:\n          kind: kinesis\n          stream: orders #!\n" + LETTERS,
+        f"{DERIVE}.sink.stream", "orders", "a Kinesis stream of this environment: clicks", None,
+    ),
+    "a query that feeds itself": (
+        SINK, "        sink:\n          kind: kinesis\n          stream: clicks #!\n" + LETTERS,
+        f"{DERIVE}.sink.stream", "clicks", "another stream than the one that the query reads", None,
+    ),
+    "results into files": (
+        SINK, "        sink:\n          kind: parquet #!\n          table: counted\n" + STATE.format("key: [page]"),
+        f"{DERIVE}.sink.kind", "parquet", "a sink in which a later result replaces an earlier one", None,
+    ),
+    "one place for two queries": (
+        ORDERS_QUERY,
+        PARQUET.format("first", "") + PARQUET.format("second", " #!") + ORDERS_QUERY,
+        "jobs.orders.queries.second.sink.table", "counted",
+        "what no other query writes; jobs.orders.queries.first.sink.table names it, too", None,
+    ),
+    "files of no size": (
+        SINK, "        sink: {kind: parquet, table: counted, file_size: 128} #!\n", f"{DERIVE}.sink.file_size", "128",
+        "write a number with its unit", None,
     ),
     "a redacted field that is not there": (
         LAND_SCHEMA, LAND_SCHEMA + "        redact: [page, pages] #!\n", f"{LAND}.redact[1]", "pages",
