@@ -18,8 +18,21 @@ _SECONDS = 30.0
 
 _FIRST_OFFSET = 0
 
-Boundaries = Mapping[int, Sequence[int]]
-"""By partition: the first offset at or after each boundary of the hours; the last one is the window's end."""
+
+@dataclass(frozen=True)
+class Bounds:
+    """Offsets of a partition at the boundaries of hours.
+
+    Attributes
+    ----------
+    earliest
+        The first that it still has.
+    offsets
+        The first at or after each moment; the last one is the window's end.
+    """
+
+    earliest: int
+    offsets: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,7 @@ class Topic:
             }
         )
 
-    def boundaries(self, moments: Sequence[datetime], only: Iterable[int] | None) -> dict[int, list[int]]:
+    def boundaries(self, moments: Sequence[datetime], only: Iterable[int] | None) -> dict[int, Bounds]:
         """First offset at or after each moment, by partition; the partition's end where there is none later.
 
         Raises
@@ -62,18 +75,18 @@ class Topic:
             partitions = self._partitions(consumer)
             chosen = sorted(partitions if only is None else partitions & set(only))
             found: dict[int, list[int]] = {partition: [] for partition in chosen}
-            ends = {
-                p: consumer.get_watermark_offsets(TopicPartition(self.name, p), timeout=_SECONDS)[1]
+            kept = {
+                p: consumer.get_watermark_offsets(TopicPartition(self.name, p), timeout=_SECONDS)
                 for p in chosen
             }
             for moment in moments:
                 asked = [TopicPartition(self.name, p, int(moment.timestamp() * 1000)) for p in chosen]
                 for answer in consumer.offsets_for_times(asked, timeout=_SECONDS):
-                    end = ends[answer.partition]
+                    end = kept[answer.partition][1]
                     # Moments go up, and a record's time need not: an earlier boundary is never passed again.
                     offset = end if answer.offset < 0 else min(answer.offset, end)
                     found[answer.partition].append(max([offset, *found[answer.partition][-1:]]))
-            return found
+            return {p: Bounds(kept[p][0], tuple(offsets)) for p, offsets in found.items()}
         except KafkaException as error:
             raise _told(self.name, error) from error
         finally:
@@ -186,11 +199,16 @@ def compare(
     there = landed.offsets(hours[0], hours[-1] + HOUR)
     holes: list[Hole] = []
     rows: dict[datetime, list[int]] = {start: [0, 0, 0, 0] for start in hours}
-    for partition, bounds in boundaries.items():
+    for partition, kept in boundaries.items():
+        bounds = kept.offsets
         known = there.get((topic.name, partition), set())
         begin, end = bounds[0], min(bounds[-1], max(bounds[0], read.get(partition, _FIRST_OFFSET)))
+        oldest = min(known, default=end)
+        if begin <= kept.earliest:
+            # Of what the topic has forgotten, the table alone knows when it came.
+            begin = min(begin, oldest)
         if not whole:
-            begin = max(begin, min(known, default=end))
+            begin = max(begin, oldest)
         lost: list[Hole] = []
         for first, last in gaps(known, begin, end):
             # Records whose own time is far from when they came are in the table all the same.
