@@ -57,7 +57,9 @@ def attribute(value: Any) -> dict[str, Any] | None:
     if isinstance(value, bool):
         return {"BOOL": value}
     if isinstance(value, Decimal):
-        if len(value.normalize().as_tuple().digits) > DIGITS:
+        # Not normalize(), which rounds to the 28 digits of Python's own context.
+        digits = "".join(map(str, value.as_tuple().digits))
+        if len(digits.strip("0")) > DIGITS:
             raise UnfitError(f"a number of more than {DIGITS} digits")
         if value and not SMALLEST <= abs(value) <= LARGEST:
             raise UnfitError(f"a number outside {SMALLEST:E} to {LARGEST:.1E}")

@@ -1,0 +1,141 @@
+"""Parts of sinks that need no Spark: waits, items and their size, documents, what a manifest says."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import StructType
+
+from etl.errors import StartError
+from etl.sinks.backoff import Backoff
+from etl.sinks.base import SinkError
+from etl.sinks.dynamodb import Form, UnfitError, attribute, size_of
+from etl.sinks.opensearch import action, document
+from etl.sinks.postgres import LONGEST_NAME, Shape
+
+
+class Clock:
+    """A time that only waits move."""
+
+    def __init__(self) -> None:
+        self.now, self.waits = 0.0, list[float]()
+
+    def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+
+
+def patience(clock: Clock, **settings: float) -> Backoff:
+    return Backoff("the server", sleep=clock.sleep, clock=lambda: clock.now, **settings)
+
+
+def test_waits_grow_to_a_bound_and_end_loudly() -> None:
+    clock = Clock()
+    backoff = patience(clock, first=1.0, longest=8.0, patience=60.0)
+    with pytest.raises(
+        SinkError, match=r"the server: nothing could be written for 6\d s, in \d+ tries: busy"
+    ):
+        while True:
+            backoff.wait("busy")
+    assert all(bound / 2 <= wait <= bound for wait, bound in zip(clock.waits, (1, 2, 4, 8, 8), strict=False))
+    assert max(clock.waits) <= 8.0
+    assert 60 <= clock.now <= 68
+
+
+def test_what_is_written_between_waits_gives_new_patience() -> None:
+    clock = Clock()
+    backoff = patience(clock, first=1.0, longest=8.0, patience=20.0)
+    for _ in range(50):
+        backoff.wait("busy")
+        backoff.progress()
+    assert clock.now > 20
+    assert max(clock.waits) <= 1.0
+
+
+ITEM = Form(frozenset({"raw"}), frozenset({"delay"}), keyed=True)
+
+
+def item(**fields: Any) -> tuple[dict[str, Any], int]:
+    return ITEM.item(json.dumps({"_id": "k", **fields}))
+
+
+def test_items_have_dynamodbs_own_types() -> None:
+    made, size = item(flight=7, late=True, raw="AP8=", tags=["a", None, 1.5], seat={"row": 3, "letter": None})
+    assert made == {
+        "_id": {"S": "k"}, "flight": {"N": "7"}, "late": {"BOOL": True}, "raw": {"B": b"\x00\xff"},
+        "tags": {"L": [{"S": "a"}, {"NULL": True}, {"N": "1.5"}]}, "seat": {"M": {"row": {"N": "3"}}},
+    }  # fmt: skip
+    assert size == sum(len(name) + size_of(value) for name, value in made.items())
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"delay": "NaN"}, "delay is NaN"),
+        ({"flight": 10**40 + 1}, "more than 38 digits"),
+        ({"nested": {"n": [10**40 + 1]}}, "more than 38 digits"),
+        ({"delay": 1e130}, "a number outside"),
+        ({"delay": 1e-140}, "a number outside"),
+        ({"_id": ""}, "_id has 0 bytes"),
+        ({"_id": 7}, "_id has 0 bytes"),
+        ({"_id": "ä" * 1025}, "_id has 2050 bytes"),
+        ({"text": "x" * 410_000}, "an item of 410"),
+        ({"many": list(range(110_000))}, "an item of"),
+    ],
+)
+def test_what_is_no_item_says_why(fields: dict[str, Any], why: str) -> None:
+    with pytest.raises(UnfitError, match=why):
+        item(**fields)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(min_size=1), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.text(min_size=1), JSON, max_size=5))
+def test_any_row_is_an_item_or_a_letter(fields: dict[str, Any]) -> None:
+    text = json.dumps({**fields, "_id": "k"})
+    try:
+        made, size = Form(frozenset(), frozenset(), keyed=True).item(text)
+    except UnfitError:
+        return
+    assert size >= sum(len(name.encode(errors="surrogatepass")) for name in made)
+    assert attribute(None) is None
+
+
+@given(st.dictionaries(st.text(min_size=1), JSON, max_size=5))
+def test_no_document_has_a_reserved_name_and_none_loses_a_field(fields: dict[str, Any]) -> None:
+    fields.pop("millrace", None)
+    made = json.loads(document(json.dumps({**fields, "_id": "t/0/1"})))
+    ours = made.pop("millrace")
+    assert not [name for name in made if name.startswith("_")]
+    assert {**made, **{f"_{name}": value for name, value in ours.items()}} == {**fields, "_id": "t/0/1"}
+
+
+def test_actions_leave_records_and_replace_results() -> None:
+    assert json.loads(action("a", replaces=False)) == {"create": {"_id": "a"}}
+    assert json.loads(action('"', replaces=True)) == {"index": {"_id": '"'}}
+
+
+def test_numbers_keep_their_digits() -> None:
+    assert attribute(Decimal("0.10")) == {"N": "0.10"}
+    assert attribute(Decimal(0)) == {"N": "0"}
+
+
+def test_columns_that_a_database_has_no_place_for_stop_the_start() -> None:
+    with pytest.raises(StartError, match=r"a column's name is too long or holds \$: "):
+        Shape.of("shop.t", StructType().add("x" * (LONGEST_NAME + 1), "string").add("_id", "string"))
+    with pytest.raises(StartError, match="PostgreSQL has no column for void"):
+        Shape.of("shop.t", StructType().add("x", "void").add("_id", "string"))
+    shape = Shape.of("shop.t", StructType().add('a"b', "decimal(9,2)").add("_id", "string"))
+    assert shape.columns == {'a"b': "numeric(9,2)", "_id": "text"}
+    assert shape.staging == '"shop"."t_millrace"'
+    assert shape.replaces
