@@ -18,9 +18,8 @@ from pyspark.sql import SparkSession
 from etl.decode import Decoder, parse_schema
 from etl.decompress import Opening
 from etl.errors import StartError
-from etl.formats import avro, build, protobuf
+from etl.formats import avro, build
 from etl.formats.delimited import CsvDecoder
-from etl.formats.text import TextDecoder
 from etl.launch import ReplayRequest
 from etl.redact import WITHHELD, Redacting
 from etl.replay import Replayer
@@ -41,16 +40,12 @@ FLIGHT = b"\x02\x04AA\x02\x02\0\0"
 
 
 def decoders(spark: SparkSession) -> dict[str, tuple[Decoder, bytes, bytes]]:
-    """Each with a payload that is good and one that is not."""
+    """Of a text and of a binary format, each with a payload that is good and one that is not."""
     of_avro = avro.decoder(spark, PLAIN, json.dumps(AVSC), "flight.avsc")
     of_csv = CsvDecoder(parse_schema(spark, DDL, "test.ddl"), CsvFormat("csv", ",", '"', ""))
-    of_protobuf = protobuf.decoder(orders.DESCRIPTOR, orders.NAME, "order.desc")
-    of_text = TextDecoder(parse_schema(spark, "carrier STRING", "test.ddl"))
     return {
         "csv": (of_csv, b"AA,1", b"{email=kim7731,1,2"),
-        "text": (of_text, b"AA", b"\xff{kim7731"),
         "avro": (of_avro, FLIGHT, b"{kim7731"),
-        "protobuf": (of_protobuf, orders.FULL, b"{kim7731"),
     }
 
 

@@ -13,7 +13,7 @@ from infra.settings import job_settings
 from millrace.config import Environment, Names, load
 from millrace.config import formats as asked
 from millrace.sizing import plan
-from tests.template.conftest import ROOT, Synthesise
+from tests.template.conftest import ROOT, Synthesis
 from tests.template.test_contract import plain
 
 FORMATS = {
@@ -50,11 +50,11 @@ def test_a_format_survives_the_core_unchanged(name: str) -> None:
     assert plain(settings) == written
 
 
-def test_avros_jar_travels_with_the_job(synthesise: Synthesise) -> None:
-    found = synthesise(with_format(FORMATS["avro"][0]))
-    [jar] = found.documents["clicks"]["jars"]
-    assert (found.folder / f"asset.{jar.rsplit('/', 1)[1]}").stat().st_size > 100_000
-    assert found.the("AWS::Glue::Job", "job-clicks")["DefaultArguments"]["--extra-jars"] == jar
+def test_avros_jar_travels_with_the_job(prod: Synthesis) -> None:
+    [jar] = prod.documents["ground"]["jars"]
+    assert (prod.folder / f"asset.{jar.rsplit('/', 1)[1]}").stat().st_size > 100_000
+    assert prod.the("AWS::Glue::Job", "job-ground")["DefaultArguments"]["--extra-jars"] == jar
+    assert "--extra-jars" not in prod.the("AWS::Glue::Job", "job-departures")["DefaultArguments"]
 
 
 def test_other_jobs_have_no_jar_and_a_missing_one_is_one_clear_message(tmp_path: Path) -> None:
