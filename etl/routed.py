@@ -93,7 +93,7 @@ def query(
 
     rows = reopen()
     decoder = router(spark, settings)
-    tables.ensure(spark, table, land.table_schema(rows.schema["_headers"], decoder.schema))
+    tables.ensure(spark, table, land.table_schema(rows.schema["_headers"], decoder.schema), report=report)
     handler = land.Lander(
         settings,
         decoder,

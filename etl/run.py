@@ -169,11 +169,9 @@ def _land(
         guard, reopen = open_stream(spark, job, source, checkpoint, table, binds.get("kinesis.endpoint"))
         rows = reopen()
         splits = engines.module(job.engine).SPLITS_AGGREGATES
-    tables.ensure(spark, table, land.table_schema(rows.schema["_headers"], schema))
+    tables.ensure(spark, table, land.table_schema(rows.schema["_headers"], schema), report=report)
     handler = land.Lander(query, decoder, IcebergSink(table), checkpoint, report, guard, splits)
-    return Query(
-        query.name, rows, handler, checkpoint.location, query.trigger_seconds, reopen, check=check
-    )
+    return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds, reopen, check=check)
 
 
 def _direct(
@@ -184,7 +182,7 @@ def _direct(
     checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
     rows = open_topic(spark, job, query.name, query.source, binds, query.repartition)
     letters = Table.of(job.catalog, query.dead_letters)
-    tables.ensure(spark, letters, land.table_schema(rows.schema["_headers"], schema))
+    tables.ensure(spark, letters, land.table_schema(rows.schema["_headers"], schema), report=report)
     compose = _composition(spark, job, query, report)
     if not isinstance(query.sink, IcebergSinkSettings):
         sink = sink_of(job, query.sink, binds)
@@ -192,7 +190,7 @@ def _direct(
         outward = OutwardDirect(query, decoder, compose, sink, IcebergSink(letters), checkpoint, report)
         return Query(query.name, rows, outward, checkpoint.location, query.trigger_seconds)
     table = Table.of(job.catalog, query.sink.table)
-    tables.ensure(spark, table, compose.schema(spark, letters))
+    tables.ensure(spark, table, compose.schema(spark, letters), report=report)
     handler = direct.Director(
         query, decoder, compose, IcebergSink(table), IcebergSink(letters), checkpoint, report
     )
@@ -231,12 +229,12 @@ def _derive(
     table = Table.of(job.catalog, query.sink.table)
     if key:
         time = time_of(rows.schema, key)
-        tables.ensure(spark, table, schema, time=time)
+        tables.ensure(spark, table, schema, time=time, report=report)
         upserter = Upserter(query, compose, KeyedIcebergSink(table, time), report)
         return Query(
             query.name, rows, upserter, checkpoint.location, query.trigger_seconds, output_mode="update"
         )
-    tables.ensure(spark, table, schema)
+    tables.ensure(spark, table, schema, report=report)
     handler = Deriver(query, landing, compose, IcebergSink(table), checkpoint, report)
     return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds)
 

@@ -10,6 +10,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
+from etl import accounts, evolve
+from etl.accounts import Reporter
 from etl.errors import StartError
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -81,9 +83,16 @@ class Table:
 
 
 def ensure(
-    spark: SparkSession, table: Table, schema: StructType, *, time: str | None = "_arrived_at"
+    spark: SparkSession,
+    table: Table,
+    schema: StructType,
+    *,
+    time: str | None = "_arrived_at",
+    report: Reporter | None = None,
 ) -> None:
-    """Make a table partitioned by day of a timestamp, or check the one that is there.
+    """Make a table partitioned by day of a timestamp, or make the one that is there fit.
+
+    A column that is new, and a number that is to be wider, alter the table (:mod:`etl.evolve`).
 
     Parameters
     ----------
@@ -95,14 +104,16 @@ def ensure(
         Columns that will be written.
     time
         The timestamp; None for a table without partitions.
+    report
+        Told what was altered.
 
     Raises
     ------
     StartError
-        The table is there with other columns or types.
+        The table is there with other columns or types; it was not altered.
     """
     if table.exists(spark):
-        check(spark, table, schema)
+        _fit(spark, table, schema, report)
         return
     if not spark.catalog.databaseExists(f"{table.catalog}.{table.database}"):
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {table.catalog}.{table.database}")
@@ -121,6 +132,27 @@ def ensure(
     )
 
 
+def _fit(spark: SparkSession, table: Table, schema: StructType, report: Reporter | None) -> None:
+    changes = evolve.changes(spark.table(str(table)).schema, schema)
+    refused = [change.says for change in changes if change.statement is None]
+    if refused:
+        raise StartError(
+            f"table {table}: {'; '.join(refused)}. A field may be added, and a number made wider (INT to BIGINT, FLOAT "
+            "to DOUBLE, DECIMAL of more digits). For anything else take the change back, or add a field beside the "
+            "old one, or name another table and replay into it"
+        )
+    for change in changes:
+        # Names and types come out of a schema that Spark has parsed, and names are quoted.
+        spark.sql(f"ALTER TABLE {table} {change.statement}")
+    if changes and report is not None:
+        report.emit(
+            "altered",
+            table=str(table),
+            changes=[change.statement for change in changes],
+            at=accounts.text(accounts.now()),
+        )
+
+
 def check(spark: SparkSession, table: Table, schema: StructType) -> None:
     """Refuse a table whose columns are not those that will be written.
 
@@ -129,27 +161,13 @@ def check(spark: SparkSession, table: Table, schema: StructType) -> None:
     StartError
         With the columns that are missing, of another type, or unknown.
     """
-    wanted = {f.name: _stored(f) for f in schema.fields}
-    found = {f.name: _stored(f) for f in spark.table(str(table)).schema.fields}
-    problems = [
-        *(f"lacks {name} {kind}" for name, kind in wanted.items() if name not in found),
-        *(
-            f"has {name} as {found[name]}, not {kind}"
-            for name, kind in wanted.items()
-            if name in found and found[name] != kind
-        ),
-        *(f"has {name}, which nothing fills" for name in found if name not in wanted),
-    ]
+    problems = [change.says for change in evolve.changes(spark.table(str(table)).schema, schema)]
     if problems:
-        raise StartError(f"table {table}: {'; '.join(problems)}. Name another table, or alter this one")
+        raise StartError(
+            f"table {table}: {'; '.join(problems)}. Start the job, which makes it fit where that is safe"
+        )
 
 
 def nullable_columns(schema: StructType) -> StructType:
     """The same columns, all nullable: dead letters have none of them."""
     return StructType([StructField(f.name, f.dataType) for f in schema.fields])
-
-
-def _stored(field: StructField) -> str:
-    """A column's type as Iceberg keeps it: it has no integers below 32 bits and no lengths of text."""
-    kind = re.sub(r"\b(tinyint|smallint)\b", "int", field.dataType.simpleString())
-    return re.sub(r"\b(varchar|char)\(\d+\)", "string", kind)

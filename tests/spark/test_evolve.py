@@ -1,0 +1,102 @@
+"""A schema that grows alters the table and keeps its stream; any other change is refused with the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from etl import derive, evolve, land, tables
+from etl.checkpoint import Checkpoint
+from etl.errors import StartError
+from etl.tables import Table
+from tests.spark.batches import DDL, Events, frame, good, kafka_rows, lander
+from tests.spark.test_derive import Pipeline
+
+Names = Callable[[str], Table]
+
+
+def struct(spark: SparkSession, ddl: str) -> StructType:
+    return spark.createDataFrame([], ddl).schema
+
+
+def test_a_stream_goes_on_through_an_added_field_and_a_wider_number(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    pipe = Pipeline(spark, table, tmp_path / "reader")
+    pipe.land(frame(spark, kafka_rows(0, 0, [good(1), b"broken"])), 0)
+    pipe.derive()
+    grown = DDL.replace("flight INT", "flight BIGINT") + ", gate STRING"
+    headers = spark.table(str(pipe.landing)).schema["_headers"]
+    events = Events()
+    tables.ensure(
+        spark, pipe.landing, land.table_schema(headers, struct(spark, grown)), report=events.reporter
+    )
+    assert events.last()["changes"] == ["ALTER COLUMN `flight` TYPE bigint", "ADD COLUMN `gate` string"]
+    payload = b'{"carrier": "UA", "flight": 5000000000, "gate": "B7"}'
+    lander(spark, pipe.landing, Events(), ddl=grown)(frame(spark, kafka_rows(0, 2, [payload])), 1)
+    rows = spark.table(str(pipe.landing)).where("_error IS NULL").orderBy("_position").collect()
+    assert [(r["flight"], r["gate"]) for r in rows] == [(1, None), (5000000000, "B7")]
+    # The query reads on from its checkpoint, and sees what is new.
+    seen: list[tuple[int, str | None]] = []
+    query = (
+        derive.read(spark, pipe.landing)
+        .writeStream.option("checkpointLocation", str(pipe.checkpoint))
+        .foreachBatch(lambda batch, _: seen.extend((r["flight"], r["gate"]) for r in batch.collect()))
+        .start()
+    )
+    query.processAllAvailable()
+    query.stop()
+    assert seen == [(5000000000, "B7")]
+    assert Checkpoint(str(pipe.checkpoint)).begun(spark)
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "statements"),
+    [
+        ("a INT", "a INT, b STRING", ["ADD COLUMN `b` string"]),
+        ("a FLOAT", "a DOUBLE", ["ALTER COLUMN `a` TYPE double"]),
+        ("a DECIMAL(9,2)", "a DECIMAL(12,2)", ["ALTER COLUMN `a` TYPE decimal(12,2)"]),
+        ("a SMALLINT", "a INT", []),
+        (
+            "s STRUCT<a: INT>",
+            "s STRUCT<a: BIGINT, b: STRING>",
+            ["ALTER COLUMN `s`.`a` TYPE bigint", "ADD COLUMN `s`.`b` string"],
+        ),
+        ("l ARRAY<STRUCT<a: INT>>", "l ARRAY<STRUCT<a: INT, b: INT>>", ["ADD COLUMN `l`.`element`.`b` int"]),
+        ("m MAP<STRING, INT>", "m MAP<STRING, BIGINT>", ["ALTER COLUMN `m`.`value` TYPE bigint"]),
+    ],
+)
+def test_what_may_change_iceberg_takes(
+    spark: SparkSession, table: Names, found: str, wanted: str, statements: list[str]
+) -> None:
+    name = table("evolving")
+    tables.ensure(spark, name, struct(spark, found), time=None)
+    assert [c.statement for c in evolve.changes(struct(spark, found), struct(spark, wanted))] == statements
+    tables.ensure(spark, name, struct(spark, wanted), time=None)
+    assert evolve.changes(spark.table(str(name)).schema, struct(spark, wanted)) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "says"),
+    [
+        ("a INT, b INT", "a INT", "has b, which nothing fills"),
+        ("a BIGINT", "a INT", "has a as bigint, not int"),
+        ("a INT", "a STRING", "has a as int, not string"),
+        ("a DECIMAL(9,2)", "a DECIMAL(9,3)", r"has a as decimal\(9,2\), not decimal\(9,3\)"),
+        ("s STRUCT<a: INT, b: INT>", "s STRUCT<a: INT>", r"has s\.b, which nothing fills"),
+        ("m MAP<STRING, INT>", "m MAP<INT, INT>", "has m as map"),
+        ("a INT, b INT", "a INT, c INT", "has b, which nothing fills"),
+    ],
+)
+def test_what_may_not_is_refused_and_alters_nothing(
+    spark: SparkSession, table: Names, found: str, wanted: str, says: str
+) -> None:
+    name = table("fixed")
+    tables.ensure(spark, name, struct(spark, found), time=None)
+    with pytest.raises(StartError, match=rf"{says}.*add a field beside the old one"):
+        tables.ensure(spark, name, struct(spark, wanted), time=None)
+    assert evolve.changes(spark.table(str(name)).schema, struct(spark, found)) == []
