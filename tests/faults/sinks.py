@@ -1,0 +1,304 @@
+"""kill -9 in the middle of writes to sinks: ``python -m tests.faults.sinks --kills 10``.
+
+One job of four direct queries reads a topic of a real broker and writes PostgreSQL, another topic, DynamoDB (moto's
+server) and Parquet files. Its driver is killed again and again at a random moment, and started again on the same
+checkpoints; at last one run reads to the end. Then each sink is held against what was sent. It ends with 1 where
+a record is lost, or where a sink holds one twice that says it does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import random
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pyarrow.parquet as pq
+from confluent_kafka import Consumer, Producer
+from moto.server import ThreadedMotoServer
+from pyiceberg.catalog.sql import SqlCatalog
+
+from millrace.sandbox import jars, kafka
+from millrace.sandbox.kafka import Kafka
+from millrace.sandbox.kinesalite import CREDENTIALS, REGION
+from millrace.sandbox.process import RUN, Process
+from millrace.sandbox.toolchain import ROOT, program_environment, spark_home
+from tests import postgres
+from tests.postgres import PASSWORD, USER, Postgres
+
+HOME = RUN / "faults-sinks"
+TOPIC, OUT = "events", "out"
+REPEATS = {"to-topic"}
+"""Queries whose sink promises each record at least once."""
+
+BATCH = 500
+DIRTY = 100
+"""One of so many records is no JSON."""
+
+END_SECONDS = 300.0
+
+
+@dataclass
+class Round:
+    """The servers, the job's documents and its runs."""
+
+    broker: Kafka
+    database: Postgres
+    endpoint: str
+    runs: list[Process] = field(default_factory=list)
+
+    def prepare(self, records: int) -> None:
+        """Fill the topic and make what sinks expect to find."""
+        shutil.rmtree(HOME, ignore_errors=True)
+        (HOME / "lake").mkdir(parents=True)
+        # Makes the catalog's tables, which the job then finds.
+        SqlCatalog("lake", uri=f"sqlite:///{HOME}/catalog.db", warehouse=f"file://{HOME}/lake").close()
+        for topic in (TOPIC, OUT):
+            self.broker.create_topic(topic, 2)
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap})
+        for number in range(records):
+            text = "broken" if number % DIRTY == 0 else json.dumps({"n": number, "text": "x" * 50})
+            producer.produce(TOPIC, key=str(number), value=text)
+            if number % 1000 == 0:
+                producer.flush()
+        producer.flush()
+        secrets = self.client("secretsmanager")
+        login = json.dumps({"username": USER, "password": PASSWORD})
+        self.secret = secrets.create_secret(Name="database", SecretString=login)["ARN"]
+        keys = {"_id": "HASH", "_source": "RANGE"}
+        self.client("dynamodb").create_table(
+            TableName="events",
+            AttributeDefinitions=[{"AttributeName": k, "AttributeType": "S"} for k in keys],
+            KeySchema=[{"AttributeName": k, "KeyType": kind} for k, kind in keys.items()],
+            BillingMode="PAY_PER_REQUEST",
+        )
+
+    def client(self, service: str) -> Any:
+        return boto3.client(
+            service,
+            endpoint_url=self.endpoint,
+            region_name=REGION,
+            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        )
+
+    def _queries(self) -> dict[str, dict[str, Any]]:
+        return {
+            "to-database": {
+                "kind": "jdbc", "url": self.database.url, "table": "public.events", "secret": self.secret,
+                "region": REGION, "connections": 2,
+            },
+            "to-topic": {
+                "kind": "kafka", "topic": OUT, "connection": "main", "key": None, "max_record_bytes": 100_000,
+            },
+            "to-items": {"kind": "dynamodb", "table": "events", "region": REGION},
+            "to-files": {"kind": "parquet", "path": f"{HOME}/files", "files_per_batch": 1},
+        }  # fmt: skip
+
+    def _document(self) -> Path:
+        schema = HOME / "schema.ddl"
+        schema.write_text("n BIGINT NOT NULL, text STRING")
+        source = {
+            "kind": "kafka", "name": "events", "topic": TOPIC, "connection": "main", "start": "earliest",
+            "records_per_batch": BATCH, "retention_seconds": 86_400, "reading": None,
+        }  # fmt: skip
+        shared = {
+            "kind": "direct", "source": source, "format": "json", "schema": str(schema), "decompress_up_to": None,
+            "redact": [], "enrich": [], "transform": None, "trigger_seconds": 0.0, "repartition": None,
+        }  # fmt: skip
+        main = {
+            "kind": "external", "cluster": None, "bootstrap_servers": self.broker.bootstrap,
+            "authentication": "none",
+        }  # fmt: skip
+        settings = {
+            "version": 1, "environment": "faults", "job": "faults", "engine": "sandbox", "catalog": "lake",
+            "checkpoints": f"{HOME}/checkpoints", "batch_retries": 0, "dead_letters_kept_seconds": None,
+            "upkeep": None, "connections": {"main": main},
+            "queries": [
+                {**shared, "name": name, "sink": sink, "dead_letters": f"faults.{name.replace('-', '_')}"}
+                for name, sink in self._queries().items()
+            ],
+        }  # fmt: skip
+        document = HOME / "launch.json"
+        document.write_text(json.dumps({"version": 1, "settings": settings}))
+        return document
+
+    def start(self) -> Process:
+        """Start the job as an engine does."""
+        catalog = "spark.sql.catalog.lake"
+        settings = {
+            "spark.master": "local[2,4]",
+            "spark.jars": ",".join(
+                str(j) for s in ("sandbox", "kafka-client", "postgresql") for j in jars.files(s)
+            ),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.log.level": "WARN",
+            "spark.sql.shuffle.partitions": "2",
+            catalog: "org.apache.iceberg.spark.SparkCatalog",
+            f"{catalog}.type": "jdbc",
+            f"{catalog}.uri": f"jdbc:sqlite:{HOME}/catalog.db?busy_timeout=30000&journal_mode=WAL",
+            f"{catalog}.jdbc.schema-version": "V1",
+            f"{catalog}.jdbc.init-catalog-tables": "false",
+            f"{catalog}.warehouse": f"file://{HOME}/lake",
+        }
+        properties = HOME / "spark.properties"
+        properties.write_text("".join(f"{k} {v}\n" for k, v in settings.items()))
+        binds = ("secretsmanager.endpoint", "dynamodb.endpoint")
+        command: list[str | Path] = [
+            spark_home() / "bin" / "spark-submit", "--properties-file", properties, ROOT / "etl" / "main.py",
+            "--launch-document", self._document().as_uri(),
+            *(part for bind in binds for part in ("--bind", f"{bind}={self.endpoint}")),
+        ]  # fmt: skip
+        environment = {**program_environment(), **CREDENTIALS, "PYTHONPATH": str(ROOT)}
+        log = HOME / f"run-{len(self.runs) + 1}.log"
+        self.runs.append(Process.start("faults-sinks", command, environment=environment, log=log, cwd=HOME))
+        return self.runs[-1]
+
+    def batches(self, run: Process) -> list[dict[str, Any]]:
+        """Lines of a run's accounts; a killed run's last line may be half a line."""
+        lines = run.log.read_text(errors="replace").splitlines()
+        told = [json.loads(line) for line in lines if line.startswith('{"event"') and line.endswith("}")]
+        return [event for event in told if event["event"] == "batch"]
+
+    def wait(self, run: Process, batches: int) -> None:
+        """Wait for so many batches of a run, or for its end."""
+        deadline = time.monotonic() + END_SECONDS
+        while run.alive and len(self.batches(run)) < batches:
+            if time.monotonic() > deadline:
+                raise TimeoutError(run.tail(30))
+            time.sleep(0.05)
+        if not run.alive:
+            raise RuntimeError(f"the job ended by itself:\n{run.tail(30)}")
+
+    def finish(self, records: int) -> None:
+        """Let the last run read to the end of the topic."""
+        run, deadline = self.start(), time.monotonic() + END_SECONDS
+        still = dict.fromkeys(self._queries(), 0)
+        while min(still.values()) < records:
+            if not run.alive or time.monotonic() > deadline:
+                raise RuntimeError(f"the end was not reached, {still}:\n{run.tail(30)}")
+            time.sleep(0.5)
+            still = {name: self._end(name) for name in still}
+        time.sleep(2.0)
+        run.kill()
+
+    def _end(self, query: str) -> int:
+        """Records up to which a query's checkpoint is committed."""
+        commits = [int(p.name) for p in (HOME / "checkpoints" / query / "commits").glob("[0-9]*")]
+        if not commits:
+            return 0
+        offsets = (HOME / "checkpoints" / query / "offsets" / str(max(commits))).read_text().splitlines()
+        return sum(json.loads(offsets[2])[TOPIC].values())
+
+    # ---- what is there ----
+
+    def found(self) -> dict[str, Counter[int]]:
+        """How often each sink holds each record."""
+        return {
+            "to-database": Counter(int(n) for (n,) in self.database.run("SELECT n FROM events")),
+            "to-topic": Counter(self._messages()),
+            "to-items": Counter(self._items()),
+            "to-files": Counter(n for file in self._files() for n in pq.read_table(file)["n"].to_pylist()),
+        }
+
+    def _items(self) -> Iterator[int]:
+        for page in self.client("dynamodb").get_paginator("scan").paginate(TableName="events"):
+            yield from (int(item["n"]["N"]) for item in page["Items"])
+
+    def _files(self) -> Iterator[Path]:
+        for manifest in (HOME / "files" / "_manifests").glob("*.json"):
+            held = json.loads(manifest.read_text())
+            yield from (HOME / "files" / held["folder"] / name for name in held["files"])
+
+    def _messages(self) -> Iterator[int]:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.broker.bootstrap,
+                "group.id": "reader",
+                "auto.offset.reset": "earliest",
+                "enable.partition.eof": "true",
+            }
+        )
+        consumer.subscribe([OUT])
+        ended = 0
+        while ended < 2:
+            message = consumer.poll(30)
+            assert message is not None, "the broker does not answer"
+            if message.error():
+                ended += 1
+            else:
+                yield int(json.loads(message.value())["n"])
+        consumer.close()
+
+    def letters(self) -> dict[str, Counter[str]]:
+        """How often each query's table of dead letters holds each identity."""
+        catalog = SqlCatalog("lake", uri=f"sqlite:///{HOME}/catalog.db", warehouse=f"file://{HOME}/lake")
+        tables = {name: f"faults.{name.replace('-', '_')}" for name in self._queries()}
+        held = {
+            name: Counter(
+                catalog.load_table(table).scan(selected_fields=("_id",)).to_arrow()["_id"].to_pylist()
+            )
+            for name, table in tables.items()
+        }
+        catalog.close()
+        return held
+
+
+def main() -> int:
+    """Kill, compare, print a line for each sink."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--records", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    choose = random.Random(given.seed)  # noqa: S311 - repeatable on purpose
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request
+    with ExitStack() as ending:
+        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+        server.start()
+        ending.callback(server.stop)
+        _, port = server.get_host_and_port()
+        database = ending.enter_context(postgres.running())
+        broker = ending.enter_context(kafka.running())
+        round_ = Round(broker, database, f"http://127.0.0.1:{port}")
+        round_.prepare(given.records)
+        ending.callback(lambda: [run.kill() for run in round_.runs])
+        for _ in range(given.kills):
+            run = round_.start()
+            round_.wait(run, choose.randrange(1, 8))
+            time.sleep(choose.uniform(0.0, 0.8))
+            run.kill()
+        round_.finish(given.records)
+        found, letters = round_.found(), round_.letters()
+        seen = sum(len(round_.batches(run)) for run in round_.runs)
+    wanted = {n for n in range(given.records) if n % DIRTY}
+    status = 0
+    sys.stdout.write(f"{given.records} records, {given.kills} kills, {seen} batches\n")
+    for name, held in found.items():
+        lost, repeated = len(wanted - held.keys()), sum(held.values()) - len(held)
+        strange = len(held.keys() - wanted)
+        kept, doubled = len(letters[name]), sum(letters[name].values()) - len(letters[name])
+        sys.stdout.write(
+            f"{name}: {len(held)} records, {lost} lost, {repeated} repeated, {strange} others; "
+            f"{kept} dead letters, {doubled} doubled\n"
+        )
+        whole = not lost and not strange and not doubled and kept == given.records - len(wanted)
+        if not whole or (repeated and name not in REPEATS):
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
