@@ -49,6 +49,11 @@ _WIRE |= dict.fromkeys((STRING, MESSAGE, 12), wire.LENGTH)
 _PACKED = struct.Struct
 
 
+_FIXED_BYTES = {wire.FIXED64: 8, wire.FIXED32: 4}
+_MOST_OF_TWO_BYTES = 1 << 11
+"""Field numbers below it have a tag of at most two bytes."""
+
+
 class SchemaError(ValueError):
     """A message whose fields are not those of the descriptor."""
 
@@ -71,9 +76,10 @@ def _scalar(one: Field) -> tuple[Read, Any]:
         names = one.names or {}
         return lambda raw: names.get(number := wire.signed(raw, 32), str(number)), names.get(0, "0")
     readers: dict[int, tuple[Read, Any]] = {
-        3: (lambda raw: wire.signed(raw, 64), 0),
+        # Most numbers are small, and need no look at their sign.
+        3: (lambda raw: raw if raw < 1 << 31 else wire.signed(raw, 64), 0),
         4: (Decimal, Decimal(0)),
-        5: (lambda raw: wire.signed(raw, 32), 0),
+        5: (lambda raw: raw if raw < 1 << 31 else wire.signed(raw, 32), 0),
         8: (bool, False),
         12: (bytes, b""),
         13: (lambda raw: raw & 0xFFFFFFFF, 0),
@@ -95,7 +101,6 @@ class _Slot:
     """Where a field's values go."""
 
     name: str
-    place: int
     kind: int
     read: Read
     repeated: bool
@@ -117,38 +122,55 @@ def reader(message: Message) -> Callable[[bytes], dict[str, Any]]:
     """
     slots: dict[int, _Slot] = {}
     absent: dict[str, Any] = {}
-    for place, one in enumerate(message.fields):
-        read, zero = (lambda raw: raw, None) if one.message is not None else _scalar(one)
+    for one in message.fields:
+        read, zero = (_as_it_is, None) if one.message is not None else _scalar(one)
         kind = _WIRE.get(one.kind, wire.VARINT)
-        slots[one.number] = _Slot(one.name, place, kind, read, one.repeated, one.message is not None)
+        slots[one.number] = _Slot(one.name, kind, read, one.repeated, one.message is not None)
         absent[one.name] = None if one.presence or one.repeated else zero
+    # What nearly every field is: a value of its own type behind a tag of one or two bytes.
+    plain = {
+        number << 3 | slot.kind: (slot.name, slot.kind, slot.read, _FIXED_BYTES.get(slot.kind, 0))
+        for number, slot in slots.items()
+        if not (slot.repeated or slot.message) and number < _MOST_OF_TWO_BYTES
+    }
     inner = {
         f.name: (_moment if f.message.is_timestamp else reader(f.message))
         for f in message.fields
         if f.message
     }
     lists = [f.name for f in message.fields if f.repeated]
-    maps = {f.name: f for f in message.fields if f.is_map}
+    maps = [f.name for f in message.fields if f.is_map]
     required = [f.name for f in message.fields if f.required]
 
     def read_message(data: bytes) -> dict[str, Any]:
         values = absent.copy()
         for name in lists:
             values[name] = []
-        for number, kind, raw in wire.fields(data):
-            slot = slots.get(number)
-            if slot is None:
+        at, size = 0, len(data)
+        while at < size:
+            tag, place = data[at], at + 1
+            if tag > 0x7F and place < size:
+                tag, place = tag & 0x7F | data[place] << 7, place + 1
+            known = plain.get(tag)
+            if known is None or place >= size:
+                at = other(values, data, at)
                 continue
-            if kind != slot.kind:
-                if not (slot.repeated and kind == wire.LENGTH and not slot.message):
-                    raise SchemaError(f"wrong type: {slot.name}")
-                values[slot.name] += map(slot.read, _unpacked(slot, raw))
-            elif slot.repeated:
-                values[slot.name].append(slot.read(raw))
-            elif slot.message and values[slot.name] is not None:
-                values[slot.name] += raw  # of a message in several parts
+            name, kind, read, length = known
+            if kind != wire.LENGTH and kind != wire.VARINT:
+                number = length
+            elif (number := data[place]) < 0x80:
+                place += 1
+            elif place + 1 < size and data[place + 1] < 0x80:
+                number, place = number & 0x7F | data[place + 1] << 7, place + 2
             else:
-                values[slot.name] = slot.read(raw)
+                number, place = wire.varint(data, place)
+            if kind == wire.VARINT:
+                values[name], at = read(number), place
+                continue
+            at = place + number
+            if at > size:
+                raise wire.WireError(f"cut off inside field {tag >> 3}")
+            values[name] = read(data[place:at])
         for name, read_inner in inner.items():
             value = values[name]
             if isinstance(value, list):
@@ -157,12 +179,34 @@ def reader(message: Message) -> Callable[[bytes], dict[str, Any]]:
                 values[name] = read_inner(value)
         for name in maps:
             values[name] = {each["key"]: each["value"] for each in values[name]}
-        missing = [name for name in required if values[name] is None]
-        if missing:
-            raise SchemaError(f"no value for a required field: {', '.join(missing)}")
+        for name in required:
+            if values[name] is None:
+                missing = ", ".join(n for n in required if values[n] is None)
+                raise SchemaError(f"no value for a required field: {missing}")
         return values
 
+    def other(values: dict[str, Any], data: bytes, at: int) -> int:
+        number, kind, raw, behind = wire.field(data, at)
+        slot = slots.get(number)
+        if slot is None:
+            return behind
+        if kind != slot.kind:
+            if not (slot.repeated and kind == wire.LENGTH and not slot.message):
+                raise SchemaError(f"wrong type: {slot.name}")
+            values[slot.name] += map(slot.read, _unpacked(slot, raw))
+        elif slot.repeated:
+            values[slot.name].append(slot.read(raw))
+        elif slot.message and values[slot.name] is not None:
+            values[slot.name] += raw  # of a message in several parts
+        else:
+            values[slot.name] = slot.read(raw)
+        return behind
+
     return read_message
+
+
+def _as_it_is(raw: Any) -> Any:
+    return raw
 
 
 def _unpacked(slot: _Slot, raw: Any) -> list[Any]:

@@ -50,44 +50,59 @@ def zigzag(value: int) -> int:
     return (value >> 1) ^ -(value & 1)
 
 
-def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """Read number, wire type and raw value of each field: a number, or the bytes of the other three types.
+def field(data: bytes, at: int) -> tuple[int, int, int | bytes, int]:
+    """Read one field: its number, wire type, raw value (a number, or bytes) and the place behind it.
 
-    Groups, which nothing has written for long, are passed over.
+    A group, which nothing has written for long, is passed over as a whole, and its value is empty.
 
     Raises
     ------
     WireError
-        No message, or one that is cut off.
+        No field, or one that is cut off.
     """
-    at, size = 0, len(data)
-    groups: list[int] = []
-    while at < size:
-        tag, at = varint(data, at)
-        number, kind = tag >> 3, tag & 7
-        if not 0 < number <= _LARGEST_NUMBER:
-            raise WireError(f"a field of number {number}")
-        if kind == VARINT:
-            value: int | bytes
-            value, at = varint(data, at)
-        elif kind in (LENGTH, FIXED32, FIXED64):
-            length, at = varint(data, at) if kind == LENGTH else ((4 if kind == FIXED32 else 8), at)
-            if length > size - at:
-                raise WireError(f"cut off inside field {number}")
-            value = data[at : at + length]
-            at += length
-        elif kind == GROUP_START and len(groups) < _DEEPEST_GROUP:
-            groups.append(number)
-            continue
-        elif kind == GROUP_END and groups and groups[-1] == number:
+    tag, at = varint(data, at)
+    number, kind = tag >> 3, tag & 7
+    if not 0 < number <= _LARGEST_NUMBER:
+        raise WireError(f"a field of number {number}")
+    if kind == VARINT:
+        value, at = varint(data, at)
+        return number, kind, value, at
+    if kind == GROUP_START:
+        return number, kind, b"", _behind_group(data, at, number)
+    if kind not in (LENGTH, FIXED32, FIXED64):
+        raise WireError(f"field {number} of wire type {kind}")
+    length, at = varint(data, at) if kind == LENGTH else ((4 if kind == FIXED32 else 8), at)
+    end = at + length
+    if end > len(data):
+        raise WireError(f"cut off inside field {number}")
+    return number, kind, data[at:end], end
+
+
+def _behind_group(data: bytes, at: int, number: int) -> int:
+    groups = [number]
+    while groups:
+        if at >= len(data):
+            raise WireError("cut off inside a group")
+        tag, behind = varint(data, at)
+        if tag & 7 == GROUP_START and len(groups) < _DEEPEST_GROUP:
+            groups.append(tag >> 3)
+            at = behind
+        elif tag & 7 == GROUP_END and tag >> 3 == groups[-1]:
             groups.pop()
-            continue
+            at = behind
+        elif tag & 7 == GROUP_START:
+            raise WireError(f"more than {_DEEPEST_GROUP} groups in each other")
         else:
-            raise WireError(f"field {number} of wire type {kind}")
-        if not groups:
-            yield number, kind, value
-    if groups:
-        raise WireError("cut off inside a group")
+            *_, at = field(data, at)
+    return at
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
+    """Read number, wire type and raw value of each field, as :func:`field` does."""
+    at = 0
+    while at < len(data):
+        number, kind, value, at = field(data, at)
+        yield number, kind, value
 
 
 def members(data: bytes) -> dict[int, list[int | bytes]]:
