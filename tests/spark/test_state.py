@@ -81,6 +81,7 @@ class Pipeline:
             "trigger_seconds": 0,
             "state": self.state,
             "route": None,
+            "dead_letters": None,
         }
         return parse(
             {
@@ -205,7 +206,7 @@ def test_of_equal_records_the_first_is_taken(spark: SparkSession, table: Names, 
 def test_two_streams_are_joined_once(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     state: dict[str, Any] = {}
     pipe = Pipeline(spark, table, tmp_path, state, "paired")
-    pipe.state["join"] = {"source_table": f"tests.{pipe.other.name}", "watermark": MARK}
+    pipe.state["join"] = {"source_table": f"tests.{pipe.other.name}", "watermark": MARK, "route": None}
     pipe.land(frame(spark, kafka_rows(0, 0, [good(1), good(2)])), 0)
     pipe.land_other(frame(spark, kafka_rows(1, 0, [good(2), good(7)])), 0)
     pipe.derive()
