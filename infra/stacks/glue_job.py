@@ -15,7 +15,7 @@ from infra.constructs.job_role import JobRole
 from infra.findings import acknowledge
 from infra.launch import event_log_prefix
 from infra.permissions import Grant, glue_network_grants
-from infra.spark import glue_conf
+from infra.spark import data_lake_formats, glue_conf
 from infra.stacks.job import Foundation, JobStack
 from millrace.config.model import GlueJob
 from millrace.config.names import Names
@@ -71,7 +71,7 @@ class GlueJobStack(JobStack):
             default_arguments={
                 "--launch-document": self.document_url,
                 "--conf": glue_conf(self.document["spark"]),
-                "--datalake-formats": "iceberg",
+                "--datalake-formats": data_lake_formats(settings),
                 "--enable-auto-scaling": "true",
                 # The layout that a history server of one's own reads.
                 "--enable-spark-ui-legacy-path": "true",

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +28,9 @@ from cryptography.x509 import load_pem_x509_certificates
 from millrace.sandbox.toolchain import ROOT, STATE, java_home, spark_home
 
 LOCK = ROOT / "toolchain" / "jars.lock.json"
+ON_REQUEST = frozenset({"delta"})
+"""Sets that set-up leaves out, as most people need none of them."""
+
 _STORE_PASSWORD = b"public-certificates-only"
 _REQUESTS = ROOT / "toolchain" / "jars"
 _NAMESPACE = 'xmlns:m="http://ant.apache.org/ivy/maven"'
@@ -77,8 +81,13 @@ def locked() -> dict[str, list[Jar]]:
     return {name: [Jar(**jar) for jar in jars] for name, jars in json.loads(LOCK.read_text()).items()}
 
 
-def fetch() -> int:
+def fetch(also: Collection[str] = ()) -> int:
     """Bring every jar of the lock that is missing; return how many were fetched.
+
+    Parameters
+    ----------
+    also
+        Of :data:`ON_REQUEST`, the sets that are wanted, too.
 
     Raises
     ------
@@ -86,7 +95,8 @@ def fetch() -> int:
         A jar could not be fetched, or its digest is not the lock's.
     """
     with ThreadPoolExecutor() as pool:  # a set is minutes of waiting for a registry, not of work
-        return sum(pool.map(_fetch_set, *zip(*locked().items(), strict=True)))
+        wanted = {name: jars for name, jars in locked().items() if name not in ON_REQUEST or name in also}
+        return sum(pool.map(_fetch_set, *zip(*wanted.items(), strict=True)))
 
 
 def _fetch_set(jar_set: str, jars: list[Jar]) -> int:
@@ -202,10 +212,16 @@ def main() -> int:
     """Fetch what the lock names; with ``--lock`` resolve anew and write the lock."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--lock", action="store_true", help="resolve toolchain/jars/*.xml anew")
+    parser.add_argument(
+        "--also", nargs="+", choices=sorted(ON_REQUEST), default=[], help="fetch these sets, too"
+    )
     try:
-        if parser.parse_args().lock:
+        given = parser.parse_args()
+        if given.lock:
             relock()
-        sys.stdout.write(f"{fetch()} jars fetched, {sum(map(len, locked().values()))} in place\n")
+        fetched = fetch(given.also)
+        in_place = sum((folder(name) / jar.file).exists() for name, jars in locked().items() for jar in jars)
+        sys.stdout.write(f"{fetched} jars fetched, {in_place} in place\n")
     except JarError as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -137,7 +137,7 @@ class Round:
         """Start the job as an engine does."""
         catalog = "spark.sql.catalog.lake"
         settings = {
-            "spark.master": "local[2,4]",
+            "spark.master": "local[4,4]",
             "spark.jars": ",".join(
                 str(j) for s in ("sandbox", "kafka-client", "postgresql") for j in jars.files(s)
             ),

@@ -1,0 +1,92 @@
+"""Delta, whose jars set-up leaves out: ``python -m millrace.sandbox.jars --also delta && python -m tests.faults.delta``.
+
+A batch that breaks, its replay, a reset checkpoint and late records, in a table of this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
+
+from etl import session
+from etl.settings_sinks import DeltaSinkSettings
+from etl.sinks.base import Written
+from etl.sinks.delta import DeltaSink
+from millrace.sandbox import jars
+from millrace.sandbox.process import RUN
+from tests.spark.sinks import NOON, breaking, none_refused, place, row, rows
+
+HOME = RUN / "faults-delta"
+
+
+def sink() -> DeltaSink:
+    """As a start of the job makes it."""
+    return DeltaSink(DeltaSinkSettings("delta", str(HOME), 1))
+
+
+def open_session() -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    files = [*jars.files("delta"), *jars.files("sandbox")]
+    builder = (
+        SparkSession.builder.master("local[2,3]")
+        .config("spark.jars", ",".join(map(str, files)))
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.databricks.delta.snapshotPartitions", "2")
+        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+    )
+    for key, value in session.RUNTIME.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def check(what: str, found: object, wanted: object) -> bool:
+    """Print a line, and whether it is as it should be."""
+    sys.stdout.write(f"{what}: {found}{'' if found == wanted else f', not {wanted}'}\n")
+    return found == wanted
+
+
+def main() -> int:
+    """Run the rounds; 1 where one is not as promised."""
+    shutil.rmtree(HOME, ignore_errors=True)
+    spark = open_session()
+
+    def flights() -> list[int]:
+        return sorted(r["flight"] for r in spark.read.format("delta").load(str(HOME)).collect())
+
+    batch = rows(spark, [row(n) for n in range(20)], parts=4)
+    one = sink()
+    one.prepare(spark, batch.schema)
+    try:
+        one.write(breaking(batch, 19), place(0), none_refused)
+        broke = False
+    except (CapturedException, Py4JJavaError) as error:
+        broke = "the executor was lost" in str(error)
+    met = [check("a batch that breaks", (broke, flights()), (True, []))]
+    met.append(check("comes again", one.write(batch, place(0), none_refused), Written(20, 20)))
+    met.append(
+        check("the next one", one.write(rows(spark, [row(20)]), place(1), none_refused), Written(1, 1))
+    )
+    two = sink()
+    two.prepare(spark, batch.schema)
+    met.append(check("a reset checkpoint", two.write(batch, place(0, "run-2"), none_refused), Written(20, 0)))
+    late = rows(spark, [row(20), row(21), row(30, _arrived_at=NOON)])
+    met.append(check("new and late ones", two.write(late, place(1, "run-2"), none_refused), Written(3, 2)))
+    met.append(check("in the table", flights(), [*range(22), 30]))
+    spark.stop()
+    return int(not all(met))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
