@@ -9,6 +9,7 @@ from ipaddress import IPv4Network
 from millrace.config.base import arn_parts
 from millrace.config.model import Environment
 from millrace.config.problems import MISSING, Finding, Path
+from millrace.config.queries import LandQuery
 from millrace.config.units import format_duration
 
 _DAY = timedelta(days=1)
@@ -31,8 +32,26 @@ def check_estate(environment: Environment) -> Iterator[Finding]:
     """
     yield from _network(environment)
     yield from _storage(environment)
+    yield from _upkeep(environment)
     yield from _observability(environment)
     yield from _history(environment)
+
+
+def _upkeep(environment: Environment) -> Iterator[Finding]:
+    """A reference table is read as one state of it until it is refreshed: that state must not be forgotten."""
+    upkeep = environment.storage.upkeep
+    if upkeep is None:
+        return
+    for job, one in environment.jobs.items():
+        for name, query in one.queries.items():
+            for number, item in enumerate(() if isinstance(query, LandQuery) else query.enrich):
+                if 2 * item.refresh > upkeep.snapshots and item.table not in environment.tables:
+                    yield Finding(
+                        ("jobs", job, "queries", name, "enrich", str(number), "refresh"),
+                        format_duration(item.refresh),
+                        f"at most {format_duration(upkeep.snapshots / 2)}, half of storage.upkeep.snapshots: "
+                        "after that the state that is read may be forgotten",
+                    )
 
 
 def _network(environment: Environment) -> Iterator[Finding]:

@@ -148,6 +148,15 @@ def _tag(path: Path, field: FieldInfo | None, value: Any, context: Mapping[str, 
     return Finding((*path, name), shown, " or ".join(tags), nearest(shown, tags) if found else None)
 
 
+_BOUNDS = {
+    "greater_than": ("gt", "greater than"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "less than"),
+    "less_than_equal": ("le", "at most"),
+}
+"""Kind of pydantic's error: name of the bound, and words for it."""
+
+
 def _allowed(
     kind: str, value: Any, context: Mapping[str, Any], message: str, field: FieldInfo | None
 ) -> tuple[str, str | None]:
@@ -162,16 +171,12 @@ def _allowed(
         return str(context["error"]), None
     if kind == "string_type" and isinstance(value, int | float):
         return "text", f'write it in quotes: "{show(value)}"'
-    bounds = {
-        "greater_than": ("gt", "a number greater than"),
-        "greater_than_equal": ("ge", "a number, at least"),
-        "less_than": ("lt", "a number less than"),
-        "less_than_equal": ("le", "a number, at most"),
-    }
-    if kind in bounds:
-        name, words = bounds[kind]
+    if kind in _BOUNDS:
+        name, words = _BOUNDS[kind]
         bound = context[name]
-        return f"{words} {int(bound) if float(bound).is_integer() else bound}", None
+        if isinstance(bound, str):  # of a duration, in words: pydantic writes them
+            return f"{words} {bound}", None
+        return f"a number, {words} {int(bound) if float(bound).is_integer() else bound}", None
     if kind == "too_short":
         return f"at least {context['min_length']} entry", None
     return _KINDS.get(kind, message), None
