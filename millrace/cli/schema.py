@@ -13,10 +13,7 @@ if TYPE_CHECKING:
     from millrace.config.model import Environment
     from millrace.sandbox.infer import Inferred
 
-schema_app = typer.Typer(
-    help="The schema of environment files; with [bold]infer[/bold] that of records.",
-    invoke_without_command=True,
-)
+schema_app = typer.Typer(invoke_without_command=True)
 
 Format = Literal["json", "csv", "avro"]
 
