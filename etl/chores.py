@@ -101,9 +101,10 @@ def of(job: JobSettings, report: Reporter) -> tuple[Chore, ...]:
     """
     kept = job.dead_letters_kept_seconds
     names = [
-        query.dead_letters if isinstance(query, DirectSettings) else query.table
+        name
         for query in job.queries
-        if not isinstance(query, DeriveSettings)
+        if (name := query.dead_letters if isinstance(query, DirectSettings | DeriveSettings) else query.table)
+        is not None
     ]
     found: list[Chore] = []
     if kept is not None and names:

@@ -130,7 +130,8 @@ class SandboxSpark:
         entry = self._download(document["entry_script"], home / "main.py")
         archive = self._download(document["archive"], home / "archive.zip")
         own = [self._download(url, home / url.rpartition("/")[2]) for url in document["jars"]]
-        engine = jars.files("sandbox") + (jars.files("kafka-client") if document["engine"] == "glue" else [])
+        shipped = ("sandbox", "kafka-client", "postgresql") if document["engine"] == "glue" else ("sandbox",)
+        engine = [path for jar_set in shipped for path in jars.files(jar_set)]
         properties = home / "spark.properties"
         settings = self.settings(document)
         settings["spark.jars"] = ",".join(str(path) for path in [*engine, *own])
@@ -153,7 +154,8 @@ class SandboxSpark:
         """What is known only where a job runs: the core's ``--bind`` arguments."""
         yield f"metrics.file={home / METRICS_FILE}"
         yield "metrics.port=0"
-        yield f"kinesis.endpoint={self.stack.endpoint}"
+        for service in ("dynamodb", "kinesis", "secretsmanager"):
+            yield f"{service}.endpoint={self.stack.endpoint}"
         # The Kinesis connector opens its checkpoint by an API that knows S3A by that name only.
         yield f"checkpoints={settings['checkpoints'].replace('s3://', 's3a://', 1)}"
         for connection in settings["connections"]:

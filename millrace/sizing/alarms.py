@@ -8,7 +8,7 @@ from typing import Literal
 
 from millrace.config.model import Environment, KafkaTopic, KinesisStream, MskCluster
 from millrace.config.names import Names
-from millrace.config.queries import LandQuery, RouteQuery, SourceQuery
+from millrace.config.queries import DeriveQuery, LandQuery, RouteQuery, SourceQuery
 from millrace.sizing.metrics import BY_NAME, NAMESPACE
 from millrace.sizing.model import Alarm, ClusterPlan, JobPlan, Missing, QueryPlan
 
@@ -157,7 +157,9 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
         of=3,
         why="tasks keep failing and are run again: executors are lost, or a source throttles",
     )
-    if isinstance(names.environment.jobs[job].queries[name], SourceQuery):
+    asked = names.environment.jobs[job].queries[name]
+    refusing = isinstance(asked, DeriveQuery) and asked.dead_letters is not None
+    if isinstance(asked, SourceQuery) or refusing:
         yield _ours(
             names,
             job,
@@ -167,7 +169,8 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
             "Sum",
             threshold=0,
             period=5 * _MINUTE,
-            why="records could not be decoded; they are in the query's table of dead letters",
+            why=("the sink refuses rows" if refusing else "records could not be decoded")
+            + "; they are in the query's table of dead letters",
         )
 
 

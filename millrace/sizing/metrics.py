@@ -14,7 +14,7 @@ from millrace.config.queries import DeriveQuery, Query, SourceQuery
 NAMESPACE = "Millrace"
 """CloudWatch namespace of all metrics of ours."""
 
-Of = Literal["job", "query", "source", "kafka", "state"]
+Of = Literal["job", "query", "source", "kafka", "state", "letters"]
 """What reports a metric: a job, each query, one with a source of its own, one that reads Kafka, one with state."""
 
 
@@ -66,7 +66,7 @@ METRICS = (
     Metric("ProcessedRowsPerSecond", "Count/Second", "records of a batch divided by its duration"),
     Metric("WrittenRecords", "Count", "rows that a batch added to its table"),
     Metric("DuplicateRecords", "Count", "records of a batch that were there already"),
-    Metric("BadRecords", "Count", "dead letters that a batch landed", "source"),
+    Metric("BadRecords", "Count", "dead letters of a batch", "letters"),
     Metric("FilteredRecords", "Count", "records that a transform left out; negative where it adds some"),
     Metric(
         "BacklogRecords",
@@ -143,6 +143,9 @@ def _reports(metric: Metric, environment: Environment, query: Query) -> bool:
         return isinstance(query, SourceQuery) and all(
             isinstance(environment.streams[name], KafkaTopic) for name in query.streams
         )
+    if metric.of == "letters":
+        refusing = isinstance(query, DeriveQuery) and query.dead_letters is not None
+        return isinstance(query, SourceQuery) or refusing
     if metric.of == "state":
         return isinstance(query, DeriveQuery) and query.state is not None
     return False  # of a job as a whole
