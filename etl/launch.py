@@ -8,15 +8,24 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
 from etl import settings
+from etl.clock import UTC
 from etl.errors import StartError
 from etl.settings import Engine, JobSettings
 
 DOCUMENT_VERSION = 1
-_BINDS = ("checkpoints", "dynamodb.endpoint", "kinesis.endpoint", "metrics.file", "metrics.port", "secretsmanager.endpoint")
+_BINDS = (
+    "checkpoints",
+    "dynamodb.endpoint",
+    "kinesis.endpoint",
+    "metrics.file",
+    "metrics.port",
+    "secretsmanager.endpoint",
+)
 _KAFKA_BIND = re.compile(r"kafka\.(?P<connection>[a-z][a-z0-9-]*)\.(bootstrap|authentication)")
 
 
@@ -40,6 +49,26 @@ class ReplayRequest:
 
 
 @dataclass(frozen=True)
+class BackfillRequest:
+    """Which range of a landing table goes through a derive query once more.
+
+    Attributes
+    ----------
+    query
+        The derive query.
+    since, until
+        Of arrival, UTC; ``until`` is not part of it.
+    replace
+        Whether rows that the sink has of the range are replaced; if not, only those it lacks are written.
+    """
+
+    query: str
+    since: datetime
+    until: datetime
+    replace: bool = False
+
+
+@dataclass(frozen=True)
 class Arguments:
     """The entry script's arguments.
 
@@ -53,6 +82,8 @@ class Arguments:
         What is known only where the job runs.
     replay
         Replay dead letters in place of running the job.
+    backfill
+        Derive a range again in place of running the job.
     unknown
         Arguments of nobody's; Glue adds some of its own.
     """
@@ -61,6 +92,7 @@ class Arguments:
     engine: Engine | None
     binds: Mapping[str, str]
     replay: ReplayRequest | None
+    backfill: BackfillRequest | None
     unknown: tuple[str, ...]
 
 
@@ -73,13 +105,43 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser.add_argument("--replay", metavar="QUERY")
     parser.add_argument("--id", action="extend", nargs="+", default=[], metavar="IDENTITY", type=_identities)
     parser.add_argument("--corrected", metavar="URL")
+    parser.add_argument("--backfill", metavar="QUERY")
+    parser.add_argument("--since", metavar="TIME", type=_moment)
+    parser.add_argument("--until", metavar="TIME", type=_moment)
+    parser.add_argument("--replace", action="store_true")
     known, unknown = parser.parse_known_args(list(arguments))
     ids = tuple(dict.fromkeys(i for some in known.id for i in some))
     if known.replay is None and (ids or known.corrected):
         parser.error(f"{'--id' if ids else '--corrected'} goes with --replay QUERY")
     replay = None if known.replay is None else ReplayRequest(known.replay, ids, known.corrected)
     binds = MappingProxyType(dict(known.bind))
-    return Arguments(known.launch_document, known.engine, binds, replay, tuple(unknown))
+    backfill = _backfill(parser, known)
+    return Arguments(known.launch_document, known.engine, binds, replay, backfill, tuple(unknown))
+
+
+def _backfill(parser: argparse.ArgumentParser, known: argparse.Namespace) -> BackfillRequest | None:
+    if known.backfill is None:
+        if known.since or known.until or known.replace:
+            parser.error("--since, --until and --replace go with --backfill QUERY")
+        return None
+    if known.replay is not None:
+        parser.error("--backfill does not go with --replay")
+    if known.since is None or known.until is None or known.since >= known.until:
+        parser.error("--backfill QUERY takes --since TIME and a later --until TIME")
+    return BackfillRequest(known.backfill, known.since, known.until, known.replace)
+
+
+def _moment(text: str) -> datetime:
+    """A time with its zone; written as ``Z`` too, which Python 3.10 does not read."""
+    try:
+        moment = datetime.fromisoformat(re.sub(r"[Zz]$", "+00:00", text))
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: write a time in ISO 8601 with its zone, 2026-11-21T08:00:00Z"
+        )
+    return moment.astimezone(UTC)
 
 
 def _identities(text: str) -> tuple[str, ...]:

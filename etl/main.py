@@ -15,7 +15,7 @@ from etl import chores, hadoop, launch, run
 from etl.accounts import Reporter
 from etl.chores import Chores
 from etl.errors import AccountsError, StartError
-from etl.launch import Arguments, ReplayRequest
+from etl.launch import Arguments, BackfillRequest, ReplayRequest
 from etl.metrics.outputs import Console, open_monitor
 from etl.metrics.spark import SparkMetrics
 from etl.settings import JobSettings
@@ -23,7 +23,7 @@ from etl.supervise import Retries, Supervisor
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a job until it is stopped or fails, or replay dead letters of one of its queries.
+    """Run a job until it is stopped or fails, or replay dead letters or backfill a range of one of its queries.
 
     Parameters
     ----------
@@ -44,6 +44,8 @@ def main(arguments: Sequence[str]) -> int:
             job = launch.read_document(document, given)
             if given.replay:
                 return _replay(spark, job, given, given.replay, Reporter(job.job))
+            if given.backfill:
+                return _backfill(spark, job, given.backfill, Reporter(job.job))
             console = Console(sys.stdout)
             report = Reporter(job.job, console)
             name = launch.deployed_name(document, job)
@@ -73,6 +75,17 @@ def _replay(
     replayer = run.replayer(spark, job, request.query, report, given.binds)
     try:
         status = replayer(spark, request)
+    except (AccountsError, CapturedException, Py4JJavaError) as error:
+        report.failed(error, query=request.query)
+        status = 1
+    spark.stop()
+    return status
+
+
+def _backfill(spark: SparkSession, job: JobSettings, request: BackfillRequest, report: Reporter) -> int:
+    backfiller = run.backfiller(spark, job, request.query, report)
+    try:
+        status = backfiller(spark, request)
     except (AccountsError, CapturedException, Py4JJavaError) as error:
         report.failed(error, query=request.query)
         status = 1

@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 
 from etl import accounts, derive, direct, engines, envelope, land, routed, session, tables
 from etl.accounts import Reporter
+from etl.backfill import Backfiller
 from etl.checkpoint import Checkpoint
 from etl.derive import Composition, Deriver
 from etl.enrich import ReferenceTable
@@ -131,6 +132,48 @@ def replayer(
         onward = _replay_onward(spark, job, query, table, binds or {}, report)
     sources = query.sources if isinstance(query, RoutedSettings) else (query.source,)
     return Replayer(name, tuple(s.name for s in sources), table, decoder, report, onward)
+
+
+def backfiller(spark: SparkSession, job: JobSettings, name: str, report: Reporter) -> Backfiller:
+    """What derives a range of a landing table again; neither source nor checkpoint is touched.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    job
+        Its settings.
+    name
+        Of a derive query without state, into an Iceberg table.
+    report
+        Where the outcome is reported.
+
+    Raises
+    ------
+    StartError
+        No such query, one that cannot be taken apart by time, or a sink of another shape.
+    """
+    session.prepare(spark, job)
+    have = {q.name: q for q in job.queries if isinstance(q, DeriveSettings)}
+    if name not in have:
+        raise StartError(
+            f"--backfill {name}: no derive query of this job; it has: {', '.join(have) or 'none'}"
+        )
+    query = have[name]
+    if query.state is not None:
+        raise StartError(
+            f"--backfill {name}: it keeps state, so that a result rests on records outside of any range: give the "
+            "query another name and another table, and it begins with all that landed"
+        )
+    if not isinstance(query.sink, IcebergSinkSettings):
+        raise StartError(
+            f"--backfill {name}: its sink is {query.sink.kind}; an iceberg table can be backfilled"
+        )
+    landing = _landing(spark, job, name, query.source_table)
+    compose = _composition(spark, job, query, report)
+    table = Table.of(job.catalog, query.sink.table)
+    tables.ensure(spark, table, compose.schema(spark, landing, query.route), report=report)
+    return Backfiller(name, landing, compose, IcebergSink(table), report, query.route)
 
 
 def _replay_onward(

@@ -9,6 +9,7 @@ import typer
 
 from millrace.cli import (
     audit,
+    backfill,
     deploy,
     history,
     lifecycle,
@@ -66,6 +67,7 @@ sandbox.register(app)
 replay.register(app)
 traffic.register(app)
 audit.register(app)
+backfill.register(app)
 
 
 def main() -> None:

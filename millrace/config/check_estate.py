@@ -9,7 +9,7 @@ from ipaddress import IPv4Network
 from millrace.config.base import arn_parts
 from millrace.config.model import Environment
 from millrace.config.problems import MISSING, Finding, Path
-from millrace.config.queries import LandQuery
+from millrace.config.queries import DeriveQuery, DirectQuery
 from millrace.config.units import format_duration
 
 _DAY = timedelta(days=1)
@@ -44,7 +44,8 @@ def _upkeep(environment: Environment) -> Iterator[Finding]:
         return
     for job, one in environment.jobs.items():
         for name, query in one.queries.items():
-            for number, item in enumerate(() if isinstance(query, LandQuery) else query.enrich):
+            enrich = query.enrich if isinstance(query, DirectQuery | DeriveQuery) else ()
+            for number, item in enumerate(enrich):
                 if 2 * item.refresh > upkeep.snapshots and item.table not in environment.tables:
                     yield Finding(
                         ("jobs", job, "queries", name, "enrich", str(number), "refresh"),

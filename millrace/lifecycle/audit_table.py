@@ -104,6 +104,11 @@ class Landed:
         counts.update(several.values())
         return counts
 
+    def rows(self, begin: datetime, end: datetime) -> int:
+        """Good records of every stream in the table that arrived in a window."""
+        good = where.And(_window(begin, end), where.IsNull("_error"))
+        return int(self.table.refresh().scan(row_filter=good).count())
+
     def _scan(self, rows: expressions.BooleanExpression, *columns: str) -> Iterator[Any]:
         condition = where.And(where.EqualTo("_source", self.source), rows)
         yield from (

@@ -32,8 +32,8 @@ def measure(topic: Topic, begin: datetime, end: datetime) -> dict[int, int]:
     millrace.lifecycle.problems.AwsError
         The brokers do not answer, or do not have the topic.
     """
-    offsets = topic.boundaries([begin, end], None)
-    return {partition: last - first for partition, (first, last) in sorted(offsets.items())}
+    found = topic.boundaries([begin, end], None)
+    return {partition: b.offsets[-1] - b.offsets[0] for partition, b in sorted(found.items())}
 
 
 def balance(records: Mapping[int, int], jobs: int) -> tuple[tuple[int, ...], ...]:

@@ -108,12 +108,39 @@ def replay(
     SandboxError
         The run failed.
     """
+    return run_once(spark, environment, job, "replay", ["--replay", query, *arguments], "replayed")
+
+
+def run_once(
+    spark: SandboxSpark, environment: Environment, job: str, what: str, arguments: Sequence[str], event: str
+) -> dict[str, Any]:
+    """Start a deployed job's entry script for something that ends by itself.
+
+    Parameters
+    ----------
+    what
+        For the run's folder.
+    arguments
+        Of the entry script.
+    event
+        What the core says at the end.
+
+    Returns
+    -------
+    dict
+        That event.
+
+    Raises
+    ------
+    SandboxError
+        The run ended without it.
+    """
     names = Names(environment, environment.account or ACCOUNT)
     document = launch_document(spark.stack.client("cloudformation"), spark.stack.client("s3"), names, job)
-    run = spark.submit(document, f"{job}-replay-{time.time_ns()}", ["--replay", query, *arguments])
+    run = spark.submit(document, f"{job}-{what}-{time.time_ns()}", arguments)
     with run.process:
         status = run.process.popen.wait()
-    replayed = [event for event in run.events() if event["event"] == "replayed"]
-    if not replayed:
-        raise SandboxError(f"nothing was replayed (status {status}):\n{run.process.tail()}")
-    return replayed[-1]
+    said = [each for each in run.events() if each["event"] == event]
+    if not said:
+        raise SandboxError(f"{what} ended with status {status} before its end:\n{run.process.tail()}")
+    return said[-1]

@@ -1,0 +1,152 @@
+"""Backfill: a range of a landing table through a derive query's transform once more, beside the stream.
+
+What a transform should have written, or should have written otherwise, is worked out again from
+the landing table, in steps of an hour of arrival, each a transaction of its own. No checkpoint is
+needed, neither the query's nor another: by identity, or by replacing what the step covers, a
+step that is run again comes to the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+
+from etl import accounts
+from etl.accounts import DeriveAccounts, Observed, Reporter
+from etl.clock import UTC
+from etl.derive import Composition, good_records
+from etl.launch import BackfillRequest
+from etl.route import along
+from etl.sinks.iceberg import Bound, IcebergSink
+from etl.tables import Table
+
+STEP = timedelta(hours=1)
+"""Of arrival: small beside what a batch takes after a pause, and what is lost when it is killed."""
+
+
+@dataclass(frozen=True)
+class Backfiller:
+    """Derives a range of a landing table again.
+
+    It may run while the stream writes the same sink: without ``replace`` both append, and what the
+    stream appends in the moment of a step's own append would be written twice only if it arrived in the
+    step's hour; so a range ends an hour before now.
+
+    Parameters
+    ----------
+    query
+        Name of the derive query.
+    landing
+        What it reads.
+    compose
+        Enrichment and transform, as they are now.
+    sink
+        An Iceberg table that keeps ``_arrived_at``.
+    report
+        Told about each step, and the whole.
+    route
+        The landing table's rows of this route only; None for all.
+    """
+
+    query: str
+    landing: Table
+    compose: Composition
+    sink: IcebergSink
+    report: Reporter
+    route: str | None = None
+
+    def __call__(self, spark: SparkSession, request: BackfillRequest) -> int:
+        """Backfill, report, end.
+
+        Parameters
+        ----------
+        spark
+            The job's session.
+        request
+            The range, and whether rows that are there are replaced.
+
+        Returns
+        -------
+        int
+            Exit status 0.
+        """
+        begun = accounts.now()
+        # What lands meanwhile belongs to the stream.
+        snapshot = self.landing.metadata(spark).currentSnapshot()
+        totals = dict.fromkeys(("read", "duplicates", "filtered", "written", "replaced"), 0)
+        if snapshot is not None:
+            landed = spark.read.option("snapshot-id", str(snapshot.snapshotId())).table(str(self.landing))
+            for since, until in steps(request.since, request.until):
+                for name, count in self._step(landed, since, until, replace=request.replace).items():
+                    totals[name] += count
+        self.report.emit(
+            "backfilled",
+            query=self.query,
+            table=str(self.sink.table),
+            since=accounts.text(request.since),
+            until=accounts.text(request.until),
+            **totals,
+            **accounts.times(begun, accounts.now()),
+        )
+        return 0
+
+    def _step(self, landed: DataFrame, since: datetime, until: datetime, *, replace: bool) -> dict[str, int]:
+        begun = accounts.now()
+        within = _within(since, until)
+        rows = along(good_records(landed.where(within)), self.route, str(self.landing))
+        if rows.isEmpty():
+            # Nothing landed then: what the sink has of that time has another origin.
+            return {}
+        read = Observed(F.count(F.lit(1)).alias("read"))
+        out = self.compose(read.on(rows))
+        replaced = 0
+        if replace:
+            offered, replaced = self._replace(out, within)
+            written = offered
+        else:
+            appended = self.sink.append(out, Bound(within))
+            offered, written = appended.offered, appended.written
+        found = DeriveAccounts(read.values()["read"], offered, written).fields() | {"replaced": replaced}
+        self.report.emit(
+            "step",
+            query=self.query,
+            since=accounts.text(since),
+            until=accounts.text(until),
+            **found,
+            **accounts.times(begun, accounts.now()),
+        )
+        return found
+
+    def _replace(self, rows: DataFrame, within: Column) -> tuple[int, int]:
+        """Put rows in place of those that the table has of a range, in one transaction."""
+        spark = rows.sparkSession
+        before = spark.table(str(self.sink.table)).where(within).count()
+        written = Observed(F.count(F.lit(1)).alias("written"))
+        written.on(rows).writeTo(str(self.sink.table)).overwrite(within)
+        count: int = written.values()["written"]
+        return count, before
+
+
+def steps(since: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:
+    """Cut a range at whole hours, UTC.
+
+    Parameters
+    ----------
+    since, until
+        ``until`` is not part of it.
+    """
+    start = since.astimezone(UTC)
+    until = until.astimezone(UTC)
+    while start < until:
+        border = start.replace(minute=0, second=0, microsecond=0) + STEP
+        end = min(border, until)
+        yield start, end
+        start = end
+
+
+def _within(since: datetime, until: datetime) -> Column:
+    return (F.col("_arrived_at") >= F.lit(since)) & (F.col("_arrived_at") < F.lit(until))
