@@ -230,11 +230,28 @@ def first_batch() -> list[tuple[Any, ...]]:
     ]
 
 
+def check_routes(landing: Landing) -> None:
+    """Each route is read as a table of its own."""
+    good = derive.good_records(landing.rows())
+    flights = along(good, "flights", "t").orderBy("flight")
+    assert [(r["carrier"], r["flight"]) for r in flights.collect()] == [("AA", n) for n in range(3)]
+    assert {"_id", "_source", "_arrived_at", "_landed_at"} <= set(flights.columns)
+    assert {"flights", "clicks", "_route"}.isdisjoint(flights.columns)
+    assert sorted(r["page"] for r in along(good, "shop", "t").collect()) == [
+        click(n).decode() for n in (71, 72)
+    ]
+    with pytest.raises(StartError, match="table t has no route bags; it has: flights, clicks, shop"):
+        along(good, "bags", "t")
+    with pytest.raises(StartError, match="table t has no route flights; it has: none"):
+        along(flights, "flights", "t")
+
+
 def test_all_sources_land_in_one_action_once(landing: Landing) -> None:
     landing.log(0, 4, {"web.clicks": 1, "web.new": 1}, None)
     landing.write(frame(landing.spark, first_batch()), 0)
     assert landing.accounts() == (8, 0, 8, 6, 2)
     assert landing.rows().where("_stage = 'route'").count() == 1
+    check_routes(landing)
     # The batch comes again after a crash, and of the stream with one record more.
     landing.write = landing.restarted()
     landing.write(frame(landing.spark, [*first_batch(), record("shop", "acme-shop", 73, click(73))]), 0)
@@ -264,30 +281,7 @@ def test_a_topic_of_any_age_does_not_widen_the_bound_of_a_stream(landing: Landin
     legs = landing.write.guard
     assert isinstance(legs, Legs)
     assert legs.streams[0].oldest == EPOCH + timedelta(seconds=73)
-    # A record of the stream that is older than the bound makes the next one count.
-    landing.log(2, 2, {}, 73)
-    late = list(record("shop", "acme-shop", 74, click(74)))
-    late[6] = EPOCH - timedelta(hours=1)
-    landing.write(frame(landing.spark, [tuple(late), record("shop", "acme-shop", 73, click(73))]), 2)
-    assert landing.accounts() == (2, 1, 1, 1, 0)
     assert len([*legs.bounds(accounts.now())]) == 3
-
-
-def test_a_route_is_read_as_a_table_of_its_own(landing: Landing) -> None:
-    landing.log(0, 4, {"web.clicks": 1, "web.new": 1}, None)
-    landing.write(frame(landing.spark, first_batch()), 0)
-    good = derive.good_records(landing.rows())
-    flights = along(good, "flights", "t").orderBy("flight")
-    assert [(r["carrier"], r["flight"]) for r in flights.collect()] == [("AA", n) for n in range(3)]
-    assert {"_id", "_source", "_arrived_at", "_landed_at"} <= set(flights.columns)
-    assert {"flights", "clicks", "_route"}.isdisjoint(flights.columns)
-    assert sorted(r["page"] for r in along(good, "shop", "t").collect()) == [
-        click(n).decode() for n in (71, 72)
-    ]
-    with pytest.raises(StartError, match="table t has no route bags; it has: flights, clicks, shop"):
-        along(good, "bags", "t")
-    with pytest.raises(StartError, match="table t has no route flights; it has: none"):
-        along(flights, "flights", "t")
 
 
 def test_a_letter_without_a_route_goes_through_when_there_is_one(
