@@ -5,11 +5,13 @@ framing        before the datum
 =============  =====================================================================
 ``none``       nothing: it was written with the query's own schema
 ``confluent``  byte 0, then the writer's schema id in 4 bytes, big-endian
-``glue``       byte 3, a byte for compression (0 none), the schema version's UUID in 16 bytes
+``glue``       byte 3, a byte for compression (0 none, 5 zlib), the schema version's UUID in 16 bytes
 =============  =====================================================================
 
 A dead letter has the stage
 
+``decompress``
+    A datum inside Glue's framing that is larger than the query allows when open, or cut off.
 ``decode``
     A null or empty payload, no such header, a datum that is cut off or was written with another schema, bytes
     behind it, a text in it that is not UTF-8, and anything larger than the limits below.
@@ -33,8 +35,9 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl import errors
+from etl.decompress import STAGE, opener
 from etl.errors import StartError
-from etl.formats import avro_schemas
+from etl.formats import arrow, avro_schemas
 from etl.formats import rows as shared
 from etl.settings import AvroFormat
 
@@ -76,6 +79,8 @@ class AvroDecoder:
         See the module.
     writers
         Id to the schema, JSON, that a datum was written with; ``{"": reader}`` without framing.
+    open_up_to
+        Most bytes of a datum that is compressed inside Glue's framing; None opens none.
     mark
         The bytes behind the datum.
     """
@@ -84,18 +89,32 @@ class AvroDecoder:
     reader: str
     framing: str
     writers: Mapping[str, str]
+    open_up_to: int | None = None
     mark: bytes = field(default_factory=lambda: secrets.token_bytes(_MARK_BYTES), repr=False)
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode as :meth:`etl.decode.Decoder.decode` says."""
         limited = rows.withColumn("_limits", F.concat_ws("", *map(F.expr, map(_set, _LIMITS.items()))))
+        if self._opens:
+            packed = F.when(self._packed(), F.expr("substring(payload, 19)"))
+            function = opener(self.open_up_to or 0, arrow=arrow.available())
+            limited = limited.withColumn("_opened", function(packed))
         parsed = limited.withColumn("_parsed", self._parsed())
         held = parsed.withColumn("_verdict", self._verdict()).withColumn("_record", F.col("_parsed.datum"))
-        return shared.judged(held.drop("_limits", "_parsed"), self.schema, "_record", "_verdict")
+        return shared.judged(held.drop("_limits", "_parsed", "_opened"), self.schema, "_record", "_verdict")
+
+    @property
+    def _opens(self) -> bool:
+        return self.framing == "glue" and self.open_up_to is not None
+
+    def _packed(self) -> Column:
+        return F.hex(F.substring("payload", 1, 2)) == "0305"
 
     def _parsed(self) -> Column:
         """``datum`` and ``end``; both null where it cannot be read."""
         body = F.expr(f"substring(payload, {_HEADER_BYTES[self.framing] + 1})")
+        if self._opens:
+            body = F.when(self._packed(), F.col("_opened.content")).otherwise(body)
         # Looks at what set the limits, so that they are set before.
         framed = F.when(F.col("_limits").isNotNull(), F.concat(body, F.lit(bytearray(self.mark))))
         reader = framed_schema(self.reader)
@@ -114,7 +133,7 @@ class AvroDecoder:
         else:
             digits = F.lower(F.hex(F.substring(payload, 3, 16)))
             identity = F.regexp_replace(digits, "(.{8})(.{4})(.{4})(.{4})(.{12})", "$1-$2-$3-$4-$5")
-            marked = F.hex(F.substring(payload, 1, 2)) == "0300"
+            marked = F.hex(F.substring(payload, 1, 2)).isin("0300", *(["0305"] if self._opens else []))
         return F.when(marked & (F.length(payload) >= header), identity)
 
     def _verdict(self) -> Column:
@@ -125,8 +144,7 @@ class AvroDecoder:
         if self.framing != "none":
             text = f"no header of {self.framing} framing"
             if self.framing == "glue":
-                packed = F.hex(F.substring(payload, 1, 2)) == "0305"
-                verdict = verdict.when(packed, shared.reason("decode", "compressed inside Glue's framing"))
+                verdict = self._unopened(verdict)
             verdict = verdict.when(self._id().isNull(), shared.reason("decode", text)).when(
                 ~self._id().isin(list(self.writers)),
                 shared.reason("schema", F.concat(F.lit("unknown schema id: "), self._id())),
@@ -138,6 +156,16 @@ class AvroDecoder:
         if readable is not None:
             verdict = verdict.when(~readable, shared.reason("decode", "a text in it is not UTF-8"))
         return verdict
+
+    def _unopened(self, verdict: Column) -> Column:
+        if not self._opens:
+            refused = "compressed inside Glue's framing, and the query has no decompress_up_to"
+            return verdict.when(self._packed(), shared.reason("decode", refused))
+        other = self._packed() & (F.hex(F.substring("payload", 19, 1)) != "78")
+        error = F.col("_opened.error")
+        return verdict.when(other, shared.reason(STAGE, "not zlib, as Glue's header says")).when(
+            error.isNotNull(), shared.reason(STAGE, error)
+        )
 
 
 def _set(limit: tuple[str, int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import pkgutil
 from pathlib import PurePosixPath
@@ -115,5 +116,7 @@ def of_query(spark: SparkSession, query: LandSettings | RouteSettings | DirectSe
     """
     made = decoder(spark, query.format, query.schema)
     if query.decompress_up_to is not None:
+        if isinstance(made, avro.AvroDecoder):
+            made = dataclasses.replace(made, open_up_to=query.decompress_up_to)
         made = Opening(made, query.decompress_up_to)
     return Redacting(made, query.redact, readable=query.format == "json") if query.redact else made

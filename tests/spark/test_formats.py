@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -238,8 +239,30 @@ def test_avro_in_glues_framing(spark: SparkSession, of_avro: avro.AvroDecoder, d
     assert tuple(values(row, decoder).values()) == FLIGHTS[0]
     assert [(r["_stage"], r["_error"]) for r in others] == [
         ("schema", "unknown schema id: 00000000-0000-0000-0000-000000000000"),
-        ("decode", "compressed inside Glue's framing"),
+        ("decode", "compressed inside Glue's framing, and the query has no decompress_up_to"),
         ("decode", "no header of glue framing"),
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated")
+def test_avro_compressed_inside_glues_framing(
+    spark: SparkSession, of_avro: avro.AvroDecoder, data: list[bytes]
+) -> None:
+    decoder = avro.AvroDecoder(
+        of_avro.schema, json.dumps(AVSC), "glue", {UUID: json.dumps(AVSC)}, open_up_to=200
+    )
+    head, packed = b"\x03\x05" + bytes.fromhex(UUID.replace("-", "")), zlib.compress(data[0])
+    large = zlib.compress(b"\x02" + long(500) + b"x" * 500 + b"\0\0\0")
+    [row, plain, *others] = decode(
+        spark,
+        decoder,
+        [head + packed, b"\x03\0" + head[2:] + data[0], head + large, head + packed[:-3], head + data[0]],
+    )
+    assert tuple(values(row, decoder).values()) == tuple(values(plain, decoder).values()) == FLIGHTS[0]
+    assert [(r["_stage"], r["_error"][:17]) for r in others] == [
+        ("decompress", "zlib: more than 2"),
+        ("decompress", "zlib: cut off aft"),
+        ("decompress", "not zlib, as Glue"),
     ]
 
 
