@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -52,11 +53,14 @@ class Process:
         As people know it: ``localstack``, ``kafka``, ``job-departures``.
     log
         Its standard output and error.
+    scratch
+        A folder of its own that goes when it has ended.
     """
 
     name: str
     log: Path
     popen: subprocess.Popen[bytes]
+    scratch: Path | None = None
 
     @classmethod
     def start(
@@ -67,6 +71,7 @@ class Process:
         environment: Mapping[str, str],
         log: Path,
         cwd: Path | None = None,
+        scratch: Path | None = None,
     ) -> Process:
         """Start a program in a process group of its own."""
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +86,7 @@ class Process:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        process = cls(name=name, log=log, popen=popen)
+        process = cls(name=name, log=log, popen=popen, scratch=scratch)
         own = psutil.Process()
         record = {
             "name": name,
@@ -133,6 +138,8 @@ class Process:
         """End the program as a power cut would (kill -9 of the group)."""
         self.signal_group(signal.SIGKILL)
         self.popen.wait()
+        if self.scratch is not None:
+            shutil.rmtree(self.scratch, ignore_errors=True)
         self._record.unlink(missing_ok=True)
 
     def stop(self, grace_seconds: float = 10) -> int:

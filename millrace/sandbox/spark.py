@@ -136,6 +136,9 @@ class SandboxSpark:
         settings = self.settings(document)
         settings["spark.jars"] = ",".join(str(path) for path in [*engine, *own])
         settings["spark.eventLog.dir"] = event_logs.as_uri()
+        # A driver that is killed leaves its copies of the jars, some 400 MB: where they can be found.
+        scratch = home / "tmp"
+        settings["spark.local.dir"] = str(scratch)
         properties.write_text("".join(f"{key} {value}\n" for key, value in sorted(settings.items())))
         command: list[str | Path] = [
             spark_home() / "bin" / "spark-submit", "--properties-file", properties, "--py-files", archive,
@@ -147,7 +150,8 @@ class SandboxSpark:
         log = home / "driver.log"
         environment = {**self.stack.environment(), "AWS_CBOR_DISABLE": "true", "JAVA_HOME": str(java_home())}
         return Job(
-            Process.start(f"job-{run}", command, environment=environment, log=log, cwd=home), event_logs
+            Process.start(f"job-{run}", command, environment=environment, log=log, cwd=home, scratch=scratch),
+            event_logs,
         )
 
     def _bindings(self, settings: Mapping[str, Any], home: Path) -> Iterator[str]:

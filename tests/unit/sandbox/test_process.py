@@ -56,6 +56,18 @@ def test_children_end_with_their_parent(tmp_path, records, end):
     assert not list(records.iterdir())
 
 
+def test_what_it_scribbled_goes_with_it(tmp_path):
+    scratch = tmp_path / "scratch"
+    code = f"import pathlib, time; p = pathlib.Path({str(scratch)!r}); p.mkdir(); (p / 'f').touch(); print('up', flush=True); time.sleep(60)"
+    process = Process.start(
+        "p", [sys.executable, "-c", code], environment=os.environ, log=tmp_path / "p.log", scratch=scratch
+    )
+    up(process)
+    assert (scratch / "f").exists()
+    process.kill()
+    assert not scratch.exists()
+
+
 def test_stops_after_a_failure(tmp_path):
     process = start(tmp_path, FOREVER)
     up(process)
