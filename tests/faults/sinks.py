@@ -144,6 +144,8 @@ class Round:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",
+            # A killed driver leaves its copies of the jars behind: 365 MB each.
+            "spark.local.dir": str(HOME / "tmp"),
             "spark.log.level": "WARN",
             "spark.sql.shuffle.partitions": "2",
             catalog: "org.apache.iceberg.spark.SparkCatalog",
@@ -276,12 +278,14 @@ def main() -> int:
         round_.prepare(given.records)
         ending.callback(lambda: [run.kill() for run in round_.runs])
         for _ in range(given.kills):
+            shutil.rmtree(HOME / "tmp", ignore_errors=True)
             run = round_.start()
             round_.wait(run, choose.randrange(1, 8))
             time.sleep(choose.uniform(0.0, 0.8))
             run.kill()
         round_.finish(given.records)
         found, letters = round_.found(), round_.letters()
+        shutil.rmtree(HOME / "tmp", ignore_errors=True)
         seen = sum(len(round_.batches(run)) for run in round_.runs)
     wanted = {n for n in range(given.records) if n % DIRTY}
     status = 0

@@ -104,7 +104,7 @@ def test_the_largest_message_is_taken(spark: SparkSession, broker: Kafka) -> Non
     letters = Refused()
     sink(broker, "largest", most=1).write(empty, place(0), letters)
     (why,) = letters.reasons().values()
-    least = int(why.split()[4])
+    least = int(why.split()[3])
     most = 50_000
     batch = results(
         spark, {"x" * ((most - least) // 4): 1}
