@@ -303,7 +303,7 @@ def test_a_replay_of_nothing_is_refused(spark: SparkSession, table: Names, tmp_p
     with pytest.raises(StartError, match=f"--replay land-flights: there is no table {landing}"):
         run.replayer(spark, settings, "land-flights", events.reporter)
     lander(spark, landing, events)
-    assert run.replayer(spark, settings, "land-flights", events.reporter).source == "flights"
+    assert run.replayer(spark, settings, "land-flights", events.reporter).source == ("flights",)
     (tmp_path / "test.ddl").write_text(DDL + ", gate STRING")
     with pytest.raises(StartError, match="lacks gate string"):
         run.replayer(spark, settings, "land-flights", events.reporter)
