@@ -9,7 +9,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
 from etl.decode import nullable
@@ -66,6 +65,8 @@ def decode(rows: DataFrame, schema: StructType, make: Callable[[], Decode], *, b
 def _takes(answer: StructType) -> bool:
     """Whether this release of PySpark can hand the answer over; before 3.5 no struct holds another."""
     try:
+        from pyspark.sql.pandas.types import to_arrow_type
+
         to_arrow_type(answer)
     except (ImportError, TypeError):
         return False
@@ -75,6 +76,7 @@ def _takes(answer: StructType) -> bool:
 def _columns(make: Callable[[], Decode], answer: StructType) -> Callable[[Iterable[Any]], Iterable[Any]]:
     def columns(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_type
 
         one, kind = make(), to_arrow_type(answer)
         names = answer.fieldNames()
