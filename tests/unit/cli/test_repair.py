@@ -1,0 +1,61 @@
+"""What ``audit`` and ``backfill`` refuse before they ask anybody anything, and what a backfill is said to take."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from millrace.cli.backfill import estimate
+from millrace.config import load
+from tests.unit.cli.test_commands import ROOT, millrace
+
+RANGE = ("--since", "2026-11-20", "--until", "2026-11-21")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("backfill", "flight", "--env", "prod", *RANGE), "flight"),
+        (("backfill", "positions", "--env", "prod", *RANGE), "a job with a derive query"),
+        (("backfill", "bookings", "--env", "prod", *RANGE), "price-bookings, sales"),
+        (("backfill", "flights", "--env", "prod", "--query", "land-flights", *RANGE), "flights-weather"),
+        (
+            ("backfill", "flights", "--env", "prod", "--since", "2026-11-21", "--until", "2026-11-20"),
+            "before --until",
+        ),
+        (
+            ("backfill", "flights", "--env", "prod", "--since", "2026-11-21", "--until", "2999-01-01"),
+            "within the last hour",
+        ),
+        (("backfill", "flights", "--env", "prod", "--since", "soon", "--until", "2026-11-21"), "soon"),
+        (("audit", "flight", "--env", "prod"), "flight"),
+        (("audit", "flights", "--env", "prod", "--query", "flights-weather"), "land-flights"),
+        (("audit", "flights", "--env", "prod", "--hours", "0"), "--hours"),
+    ],
+)
+def test_a_mistake_is_status_2_and_says_what_is_allowed(arguments: tuple[str, ...], said: str) -> None:
+    done = millrace(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_sandbox_that_does_not_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = millrace("backfill", "flights", "--env", "prod", *RANGE)
+    assert done.returncode == 1
+    assert "is not running in the sandbox" in done.stderr
+
+
+def test_time_and_dollars_follow_the_rate_and_the_plan() -> None:
+    environment = load("prod", root=ROOT)
+    begin = datetime(2026, 11, 20, tzinfo=UTC)
+    one = estimate(environment, "flights", 10_000_000, begin, begin + timedelta(hours=1))
+    two = estimate(environment, "flights", 20_000_000, begin, begin + timedelta(hours=1))
+    day = estimate(environment, "flights", 10_000_000, begin, begin + timedelta(days=1))
+    overhead = environment.jobs["flights"].rate.batch_overhead.total_seconds()
+    assert two.seconds - overhead == pytest.approx(2 * (one.seconds - overhead))
+    assert day.seconds - one.seconds == pytest.approx(23 * overhead)
+    assert two.dollars / one.dollars == pytest.approx(two.seconds / one.seconds)
+    assert one.dollars > 0
+    assert "measured" in str(one)
