@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
@@ -15,7 +16,7 @@ from etl import chores, hadoop, launch, run
 from etl.accounts import Reporter
 from etl.chores import Chores
 from etl.errors import AccountsError, StartError
-from etl.launch import Arguments, BackfillRequest, ReplayRequest
+from etl.launch import Arguments
 from etl.metrics.outputs import Console, open_monitor
 from etl.metrics.spark import SparkMetrics
 from etl.settings import JobSettings
@@ -42,10 +43,9 @@ def main(arguments: Sequence[str]) -> int:
         try:
             document = _read(spark, given.document)
             job = launch.read_document(document, given)
-            if given.replay:
-                return _replay(spark, job, given, given.replay, Reporter(job.job))
-            if given.backfill:
-                return _backfill(spark, job, given.backfill, Reporter(job.job))
+            done = _once(spark, job, given)
+            if done is not None:
+                return done
             console = Console(sys.stdout)
             report = Reporter(job.job, console)
             name = launch.deployed_name(document, job)
@@ -69,25 +69,22 @@ def main(arguments: Sequence[str]) -> int:
         return status
 
 
-def _replay(
-    spark: SparkSession, job: JobSettings, given: Arguments, request: ReplayRequest, report: Reporter
-) -> int:
-    replayer = run.replayer(spark, job, request.query, report, given.binds)
+def _once(spark: SparkSession, job: JobSettings, given: Arguments) -> int | None:
+    """Do what was asked for in place of running the job; None where nothing was."""
+    report = Reporter(job.job)
+    work: Callable[[], int]
+    if given.replay is not None:
+        query = given.replay.query
+        work = partial(run.replayer(spark, job, query, report, given.binds), spark, given.replay)
+    elif given.backfill is not None:
+        query = given.backfill.query
+        work = partial(run.backfiller(spark, job, query, report), spark, given.backfill)
+    else:
+        return None
     try:
-        status = replayer(spark, request)
+        status = work()
     except (AccountsError, CapturedException, Py4JJavaError) as error:
-        report.failed(error, query=request.query)
-        status = 1
-    spark.stop()
-    return status
-
-
-def _backfill(spark: SparkSession, job: JobSettings, request: BackfillRequest, report: Reporter) -> int:
-    backfiller = run.backfiller(spark, job, request.query, report)
-    try:
-        status = backfiller(spark, request)
-    except (AccountsError, CapturedException, Py4JJavaError) as error:
-        report.failed(error, query=request.query)
+        report.failed(error, query=query)
         status = 1
     spark.stop()
     return status
