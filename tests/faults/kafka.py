@@ -54,7 +54,12 @@ class KafkaStage(Stage):
 
     def _source(self) -> dict[str, Any]:
         source = {"kind": "kafka", "name": "events", "topic": self.stream, "connection": "main"}
-        return source | {"start": "earliest", "records_per_batch": 10_000, "retention_seconds": 86_400, "reading": None}
+        return source | {
+            "start": "earliest",
+            "records_per_batch": 10_000,
+            "retention_seconds": 86_400,
+            "reading": None,
+        }
 
     def _connections(self) -> dict[str, Any]:
         main = {"kind": "external", "cluster": None, "authentication": "none"}
