@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,11 +27,6 @@ SOCKET_SECONDS = 600
 _BUSY_CLASSES = ("08", "40", "53", "55", "57", "28")
 """Classes of SQLSTATE after which the same may succeed: connection, rolled back, no resources, in use, operator's
 intervention; and 28, for a password that was changed a moment ago (PostgreSQL manual, appendix A)."""
-
-_DATA_CLASSES = ("22", "23")
-"""Classes that speak of a row: a value out of its type's range, a constraint."""
-
-_NO_ROWS_LEFT = "millrace: rows of the staging table are gone"
 
 Login = Callable[[], tuple[str, str]]
 """User and password, as they are now."""
@@ -65,7 +61,7 @@ class JdbcSink:
         """
         shape = Shape.of(self.settings.table, schema)
         try:
-            with self._session(spark) as session:
+            with self._session(spark, self.login()) as session:
                 shape.ensure(session)
         except Py4JJavaError as error:
             raise StartError(f"{self._what}: {error.java_exception.toString()}") from error
@@ -74,9 +70,8 @@ class JdbcSink:
     def _what(self) -> str:
         return f"PostgreSQL table {self.settings.table} at {self.settings.url.split('?', 1)[0]}"
 
-    def _session(self, spark: SparkSession) -> Session:
-        user, password = self.login()
-        return connect(spark, self.settings.url, user, password, SOCKET_SECONDS)
+    def _session(self, spark: SparkSession, login: tuple[str, str]) -> Session:
+        return connect(spark, self.settings.url, *login, SOCKET_SECONDS)
 
     def write(
         self,
@@ -87,8 +82,9 @@ class JdbcSink:
     ) -> Written:
         """Insert the rows that the table does not hold; a result of many records is put in place of its last.
 
-        Guarantee: exactly once per identity, whatever is killed, retried or replayed, also with several
-        writers at once: the table's own primary key decides. All of a batch becomes visible in one
+        Guarantee: exactly once per identity, whatever is killed, retried or replayed, also beside other programs
+        that write the table: its own key decides. A second run of this query, which should not be, makes
+        one of the two fail. All of a batch becomes visible in one
         transaction, or none of it. Rows that the table refuses (a constraint, a value outside a column's
         type) become dead letters, and the others of their batch are written. A server that is away, full or
         restarting is waited for within limits.
@@ -114,30 +110,31 @@ class JdbcSink:
                 rows.unpersist()
 
     def _attempt(self, rows: DataFrame, shape: Shape, refuse: Refuse) -> Written:
-        with self._session(rows.sparkSession) as session:
+        login, attempt = self.login(), uuid.uuid4().hex
+        with self._session(rows.sparkSession, login) as session:
             session.run(f"TRUNCATE {shape.staging}")
         counted = Observed(F.count(F.lit(1)).alias("offered"), F.count("_refused").alias("refused"))
         marked = counted.on(rows.withColumn("_refused", _unfit(rows)))
-        self._stage(marked.where(F.col("_refused").isNull()).drop("_refused"), shape)
+        self._stage(marked.where(F.col("_refused").isNull()).drop("_refused"), shape, login, attempt)
         figures = counted.values()
         offered, refused = figures["offered"], figures["refused"]
-        with self._session(rows.sparkSession) as session:
-            written, spoilt = shape.merge(session, least=offered - refused)
+        with self._session(rows.sparkSession, login) as session:
+            written, spoilt = shape.merge(session, attempt, least=offered - refused)
         if refused:
             refuse(letters_of(rows, _unfit(rows)).where(F.col("_error").isNotNull()))
         if spoilt:
-            refuse(self._spoilt(rows, shape))
+            refuse(self._spoilt(rows, shape, login))
         return Written(offered, written, refused + spoilt)
 
-    def _stage(self, rows: DataFrame, shape: Shape) -> None:
+    def _stage(self, rows: DataFrame, shape: Shape, login: tuple[str, str], attempt: str) -> None:
         # Spark commits each partition in a transaction of its own; a task that comes again may stage its
         # rows again, which the merge bears.
-        rows.select(*shape.staged(rows)).write.format("jdbc").mode("append").options(
-            **self._reading(), dbtable=shape.staging, numPartitions=str(self.settings.connections)
+        rows.select(*shape.staged(rows, attempt)).write.format("jdbc").mode("append").options(
+            **self._reading(login), dbtable=shape.staging, numPartitions=str(self.settings.connections)
         ).save()
 
-    def _reading(self) -> Mapping[str, str]:
-        user, password = self.login()
+    def _reading(self, login: tuple[str, str]) -> Mapping[str, str]:
+        user, password = login
         return {
             "url": self.settings.url,
             "driver": "org.postgresql.Driver",
@@ -151,9 +148,13 @@ class JdbcSink:
             "ApplicationName": "millrace",
         }
 
-    def _spoilt(self, rows: DataFrame, shape: Shape) -> DataFrame:
+    def _spoilt(self, rows: DataFrame, shape: Shape, login: tuple[str, str]) -> DataFrame:
         """Rows that the table refused, with what it said."""
-        said = rows.sparkSession.read.format("jdbc").options(**self._reading(), dbtable=shape.refused).load()
+        said = (
+            rows.sparkSession.read.format("jdbc")
+            .options(**self._reading(login), dbtable=shape.refused)
+            .load()
+        )
         told = said.groupBy(*shape.identity).agg(F.first("_refused").alias("_refused"))
         both = rows.join(F.broadcast(told), list(shape.identity))
         return letters_of(both.select(*rows.columns, "_refused"), F.col("_refused"))

@@ -51,6 +51,11 @@ LONGEST_NAME = 63
 """Bytes of an identifier; PostgreSQL cuts longer ones off in silence."""
 
 _DATA = ("22", "23")
+"""Classes of SQLSTATE that speak of a row: a value out of its type's range, a constraint."""
+
+ATTEMPT = "_attempt"
+"""Column of the staging table: whose rows they are. Should a second run empty the table and fill it with its own, the
+first one finds too few of its own."""
 
 
 def type_of(kind: DataType) -> str:
@@ -121,14 +126,6 @@ class Session:
             return rows
         finally:
             statement.close()
-
-    def savepoint(self) -> Any:
-        """Where the transaction can go back to."""
-        return self.connection.setSavepoint()
-
-    def back_to(self, savepoint: Any) -> None:
-        """Undo what came after."""
-        self.connection.rollback(savepoint)
 
 
 def connect(spark: SparkSession, url: str, user: str, password: str, socket_seconds: int) -> Session:
@@ -221,7 +218,7 @@ class Shape:
         """The table in which the identities of refused rows of the last batch stand."""
         return self._name("_refused")
 
-    def staged(self, rows: DataFrame) -> list[Column]:
+    def staged(self, rows: DataFrame, attempt: str) -> list[Column]:
         """Columns as the staging table has them: what is nested as JSON text, bytes of a number as a short."""
         found = []
         for field in rows.schema.fields:
@@ -231,7 +228,7 @@ class Shape:
             elif isinstance(field.dataType, ByteType):
                 column = column.cast("short")
             found.append(column.alias(field.name))
-        return found
+        return [*found, F.lit(attempt).alias(ATTEMPT)]
 
     def ensure(self, session: Session) -> None:
         """Make table and staging; check a table that is there.
@@ -242,9 +239,8 @@ class Shape:
             It lacks a column or a unique key on the identity, has one that nothing fills, or of a type that
             ours cannot become.
         """
-        session.run(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.schema)}") if not session.ask(
-            "SELECT 1 FROM pg_namespace WHERE nspname = ?", self.schema
-        ) else None
+        if not session.ask("SELECT 1 FROM pg_namespace WHERE nspname = ?", self.schema):
+            session.run(f"CREATE SCHEMA {quoted(self.schema)}")
         types = self._types(session)
         if not types:
             columns = [
@@ -256,6 +252,7 @@ class Shape:
         else:
             self._check(session, types)
         staged = [f"{quoted(n)} {'text' if k == 'jsonb' else k}" for n, k in self.columns.items()]
+        staged.append(f"{quoted(ATTEMPT)} text")
         told = [f"{quoted(n)} text" for n in self.identity]
         for name, columns in ((self.staging, staged), (self.refused, [*told, '"_refused" text'])):
             session.run(f"DROP TABLE IF EXISTS {name}")
@@ -306,21 +303,23 @@ class Shape:
 
     @staticmethod
     def _becomes(session: Session, kind: str, target: str) -> bool:
-        before = session.savepoint()
+        before = session.connection.setSavepoint()
         try:
             session.ask(f"SELECT CAST(CAST(NULL AS {kind}) AS {target})")
         except Py4JJavaError:
-            session.back_to(before)
+            session.connection.rollback(before)
             return False
         return True
 
-    def merge(self, session: Session, *, least: int) -> tuple[int, int]:
+    def merge(self, session: Session, attempt: str, *, least: int) -> tuple[int, int]:
         """Bring staged rows into the table, in the session's transaction.
 
         Parameters
         ----------
         session
             Of one transaction.
+        attempt
+            Whose rows are merged; hexadecimal digits.
         least
             Rows that must be staged.
 
@@ -333,19 +332,19 @@ class Shape:
         Raises
         ------
         SinkError
-            Staged rows are gone: the server crashed in between.
+            Staged rows are gone: the server crashed in between, or another run of the query emptied the table.
         """
-        ((staged,),) = session.ask(f"SELECT count(*) FROM {self.staging}")  # noqa: S608 - quoted
+        ((staged,),) = session.ask(f"SELECT count(*) FROM {self._mine(attempt)}")  # noqa: S608 - quoted
         if int(staged) < least:
             raise SinkError(f"PostgreSQL table {self.table}: {least} rows were staged, {staged} are there")
-        before = session.savepoint()
+        before = session.connection.setSavepoint()
         try:
-            written, spoilt = session.run(self._merge_all(session)), 0
+            written, spoilt = session.run(self._merge_all(session, attempt)), 0
         except Py4JJavaError as error:
             if not (sql_state(error) or "").startswith(_DATA):
                 raise
-            session.back_to(before)
-            written, spoilt = self._merge_each(session)
+            session.connection.rollback(before)
+            written, spoilt = self._merge_each(session, attempt)
         session.run(f"TRUNCATE {self.staging}")
         return written, spoilt
 
@@ -367,23 +366,26 @@ class Shape:
         )
         return f"ON CONFLICT ({key}) DO UPDATE SET {values}"
 
-    def _merge_all(self, session: Session) -> str:
+    def _mine(self, attempt: str) -> str:
+        return f"{self.staging} s WHERE s.{quoted(ATTEMPT)} = '{attempt}'"
+
+    def _merge_all(self, session: Session, attempt: str) -> str:
         # A task that came again has staged its rows twice; replacing a row twice in one statement is an error.
         key = ", ".join(f"s.{quoted(c)}" for c in self.identity)
         once = f"DISTINCT ON ({key}) " if self.replaces else ""
         return (
-            f"{self._into} SELECT {once}{self._casts(session, 's')} FROM {self.staging} s "  # noqa: S608 - quoted
+            f"{self._into} SELECT {once}{self._casts(session, 's')} FROM {self._mine(attempt)} "  # noqa: S608 - quoted
             f"{self._conflict}"
         )
 
-    def _merge_each(self, session: Session) -> tuple[int, int]:
+    def _merge_each(self, session: Session, attempt: str) -> tuple[int, int]:
         """Row by row, each in a subtransaction: slower, and only for a batch in which the table refused one."""
         session.run(f"TRUNCATE {self.refused}")
         names = ", ".join(map(quoted, self.identity))
         values = ", ".join(f"r.{quoted(c)}" for c in self.identity)
         session.run(
             "DO $millrace$ DECLARE r record; one bigint; written bigint := 0; "  # noqa: S608 - quoted
-            f"BEGIN FOR r IN SELECT DISTINCT * FROM {self.staging} LOOP BEGIN "
+            f"BEGIN FOR r IN SELECT DISTINCT s.* FROM {self._mine(attempt)} LOOP BEGIN "
             f"{self._into} VALUES ({self._casts(session, 'r')}) {self._conflict}; "
             "GET DIAGNOSTICS one = ROW_COUNT; written := written + one; "
             "EXCEPTION WHEN data_exception OR integrity_constraint_violation THEN "

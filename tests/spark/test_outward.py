@@ -194,9 +194,8 @@ def test_a_direct_query_keeps_the_bytes_of_what_the_sink_refuses_and_replays_the
 ) -> None:
     sink = DynamoDbSink(DynamoDbSinkSettings("dynamodb", "flights", REGION), dynamodb)
     direct = Direct(spark, table, tmp_path / "one", sink)
-    for _ in range(2):
-        direct.batch(0, 0, [*(good(n) for n in range(5)), b"bad"])
-        assert direct.accounts() == (6, 1, 5, 0, 2, 2, 1)
+    direct.batch(0, 0, [*(good(n) for n in range(5)), b"bad"])
+    assert direct.accounts() == (6, 1, 5, 0, 2, 2, 1)
     held = {r["_id"]: r for r in spark.table(str(direct.letters)).collect()}
     assert len(held) == spark.table(str(direct.letters)).count() == 2
     letter = held["flights-topic/0/4"]
@@ -207,8 +206,7 @@ def test_a_direct_query_keeps_the_bytes_of_what_the_sink_refuses_and_replays_the
     replayer = Replayer(
         "direct", ("flights",), direct.letters, direct.decoder, direct.events.reporter, onward
     )
-    for _ in range(2):
-        assert replayer(spark, ReplayRequest("direct", (), str(fixed))) == 0
+    assert replayer(spark, ReplayRequest("direct", (), str(fixed))) == 0
     assert sorted(int(i["flight"]) for i in items.scan()["Items"]) == [1, 2, 14]
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -122,6 +123,28 @@ def test_rows_that_the_table_refuses_are_letters_and_the_others_are_in(
     assert refused.fields("flights-topic/0/3")["seat"] == {"row": 3, "letter": "C"}
     assert refused.fields("flights-topic/0/6")["carrier"] == "a\x00b"
     assert flights(server, "strict") == [1, 7]
+
+
+def test_a_second_run_that_empties_staging_makes_the_first_fail(
+    spark: SparkSession, server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, batch = sink(server, "two"), rows(spark, [row(n) for n in range(3)])
+    one.prepare(spark, batch.schema)
+    stage = JdbcSink._stage
+
+    def and_another(self: JdbcSink, *staged: Any) -> None:
+        stage(self, *staged)
+        server.run(
+            "CREATE TEMP TABLE held AS TABLE shop.two_millrace; TRUNCATE shop.two_millrace; "
+            "UPDATE held SET _attempt = 'another'; INSERT INTO shop.two_millrace TABLE held"
+        )
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JdbcSink, "_stage", and_another)
+        with pytest.raises(SinkError, match="3 rows were staged, 0 are there"):
+            one.write(batch, place(0), none_refused)
+    assert flights(server, "two") == []
+    assert one.write(batch, place(0), none_refused) == Written(3, 3)
 
 
 def test_a_later_result_takes_the_place_of_an_earlier_one(spark: SparkSession, server: Postgres) -> None:

@@ -213,9 +213,9 @@ def test_throttled_items_and_records_are_put_until_they_are_in(
     with faulty.before(kinesis.endpoint) as faults:
         settings = KinesisSinkSettings("kinesis", "busy", REGION, None, 100_000)
         one = KinesisSink(settings, faults.endpoint)
-        for number in range(4):
-            part = rows(spark, [row(n) for n in range(number * 50, number * 50 + 50)], parts=4)
-            assert one.write(part, place(number), none_refused) == Written(50, 50)
+        for number in range(2):
+            part = rows(spark, [row(n) for n in range(number * 100, number * 100 + 100)], parts=6)
+            assert one.write(part, place(number), none_refused) == Written(100, 100)
         assert faults.done["part"]
     assert {r["flight"] for r in records(kinesis, "busy")} == set(range(200))
 
