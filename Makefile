@@ -17,7 +17,7 @@ PYTHON311 := $(firstword $(wildcard $(BIN)/python3.11) python3.11)
 WITH_NODE := PATH="$$($(BIN)/python -c 'from millrace.sandbox.toolchain import node_bin; print(node_bin())'):$$PWD/$(BIN):$$PWD/node_modules/.bin:$$PATH"
 NPM = $$($(BIN)/python -c 'from millrace.sandbox.toolchain import npm; print(*npm())')
 
-.PHONY: help setup setup-dev jars demo plan synth test test-unit test-template test-spark test-integration check lint policy faults bench-core bench-dedup bench-synth format lock clean
+.PHONY: help setup setup-dev jars demo plan synth test test-unit test-template test-spark test-integration check lint policy faults bench-core bench-formats bench-dedup bench-synth format lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -118,6 +118,9 @@ policy: setup-dev ## cdk-nag, cfn-lint, checkov and rules of our own on the temp
 
 faults: setup-dev ## Rounds of crashes, reshards, throttling and bad input against kinesalite, ledgers compared
 	@$(BIN)/python -m tests.faults
+
+bench-formats: setup-dev ## Rows per second of each payload format against JSON
+	@$(BIN)/python -m tests.performance.formats
 
 bench-dedup: setup-dev ## The look-up of identities against landing tables of 10^6 to 10^8 rows
 	@$(BIN)/python -m tests.performance.dedup
