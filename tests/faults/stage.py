@@ -212,6 +212,7 @@ class Stage:
                 "checkpoints": f"{self.home}/checkpoints",
                 "batch_retries": 0,
                 "dead_letters_kept_seconds": None,
+                "upkeep": None,
                 "connections": self._connections(),
             }
             | {"queries": [query]}
