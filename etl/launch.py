@@ -16,6 +16,7 @@ from etl import settings
 from etl.clock import UTC
 from etl.errors import StartError
 from etl.settings import Engine, JobSettings
+from etl.strict import SettingsError
 
 DOCUMENT_VERSION = 1
 _BINDS = (
@@ -186,7 +187,7 @@ def read_document(text: str, arguments: Arguments) -> JobSettings:
         raise StartError(f"{where}: version {found!r}; this core reads version {DOCUMENT_VERSION}")
     try:
         job = settings.parse(document.get("settings"))
-    except settings.SettingsError as error:
+    except SettingsError as error:
         raise StartError(f"{where}: {error}") from error
     if arguments.engine:
         job = dataclasses.replace(job, engine=arguments.engine)

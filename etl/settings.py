@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from etl import strict
 from etl.settings_sinks import IcebergSinkSettings as IcebergSinkSettings
 from etl.settings_sinks import SinkSettings
 
 Engine = Literal["glue", "emr", "sandbox"]
-
-
-class SettingsError(ValueError):
-    """A launch document that this version of the core does not understand."""
 
 
 @dataclass(frozen=True)
@@ -394,63 +388,9 @@ def parse(document: Any) -> JobSettings:
 
     Raises
     ------
-    SettingsError
+    etl.strict.SettingsError
         An unknown or missing key or a value of the wrong type, with its path.
     """
-    settings = _read(JobSettings, document, "settings")
+    settings = strict.read(JobSettings, document, "settings")
     assert isinstance(settings, JobSettings)
     return settings
-
-
-def _read(kind: Any, value: Any, path: str) -> Any:
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if dataclasses.is_dataclass(kind):
-        return _read_dataclass(kind, value, path)
-    if origin is Literal:
-        if value not in arguments or isinstance(value, bool):
-            raise SettingsError(f"{path}: {value!r} is not one of {', '.join(map(repr, arguments))}")
-        return value
-    if origin in (typing.Union, types.UnionType):
-        return _read_union(arguments, value, path)
-    if origin is tuple:
-        if not isinstance(value, list):
-            raise SettingsError(f"{path}: expected a list, found {type(value).__name__}")
-        return tuple(_read(arguments[0], item, f"{path}[{i}]") for i, item in enumerate(value))
-    if origin is not None and issubclass(origin, Mapping):
-        if not isinstance(value, dict):
-            raise SettingsError(f"{path}: expected an object, found {type(value).__name__}")
-        return types.MappingProxyType({k: _read(arguments[1], v, f"{path}.{k}") for k, v in value.items()})
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise SettingsError(f"{path}: expected {kind.__name__}, found {value!r}")
-    return value
-
-
-def _read_union(arguments: tuple[Any, ...], value: Any, path: str) -> Any:
-    if value is None and type(None) in arguments:
-        return None
-    candidates = [a for a in arguments if a is not type(None)]
-    if len(candidates) == 1:
-        return _read(candidates[0], value, path)
-    names = [a for a in candidates if typing.get_origin(a) is Literal]
-    if names and isinstance(value, str):
-        return _read(names[0], value, path)
-    candidates = [a for a in candidates if a not in names]
-    kinds = {typing.get_args(typing.get_type_hints(c)["kind"])[0]: c for c in candidates}
-    found = value.get("kind") if isinstance(value, dict) else None
-    if found not in kinds:
-        raise SettingsError(f"{path}.kind: {found!r} is not one of {', '.join(map(repr, kinds))}")
-    return _read(kinds[found], value, path)
-
-
-def _read_dataclass(kind: Any, value: Any, path: str) -> Any:
-    if not isinstance(value, dict):
-        raise SettingsError(f"{path}: expected an object, found {type(value).__name__}")
-    hints = typing.get_type_hints(kind)
-    unknown, missing = sorted(value.keys() - hints.keys()), sorted(hints.keys() - value.keys())
-    if unknown or missing:
-        parts = [f"unknown keys {', '.join(unknown)}"] * bool(unknown)
-        parts += [f"missing keys {', '.join(missing)}"] * bool(missing)
-        raise SettingsError(f"{path}: {'; '.join(parts)}")
-    return kind(**{name: _read(hint, value[name], f"{path}.{name}") for name, hint in hints.items()})

@@ -6,6 +6,7 @@ place is checked in :mod:`millrace.config.check_sinks`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
@@ -33,7 +34,7 @@ FileSize = Field(
 Record = Field(default="1000KiB", description="Largest message; a larger one becomes a dead letter.")
 
 
-class SinkModel(Model):
+class SinkModel(Model, ABC):
     """What sinks tell the checks.
 
     Attributes
@@ -48,9 +49,9 @@ class SinkModel(Model):
     replaces: ClassVar[bool] = True
 
     @property
+    @abstractmethod
     def place(self) -> tuple[str, str]:
         """Key of the file that names what is written, and its name where two sinks must not share it."""
-        raise NotImplementedError
 
 
 class IcebergSink(SinkModel):

@@ -75,6 +75,16 @@ class Hour:
     missing: int
     waiting: int = 0
 
+    def __add__(self, other: Hour) -> Hour:
+        """The same hour of another part of the source taken along."""
+        return Hour(
+            self.start,
+            None if self.came is None or other.came is None else self.came + other.came,
+            self.landed + other.landed,
+            self.missing + other.missing,
+            self.waiting + other.waiting,
+        )
+
 
 @dataclass(frozen=True)
 class Audit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from millrace.config.names import Names
 from millrace.config.queries import LandQuery
 from millrace.config.reading import KafkaReading
 from millrace.lifecycle import audit_kafka, audit_kinesis
-from millrace.lifecycle.audit import Audit, hours_of
+from millrace.lifecycle.audit import Audit, Hole, Hour, hours_of
 from millrace.lifecycle.audit_table import Landed
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.kafka_client import Settings, settings
@@ -98,17 +98,7 @@ def audit(
     hours = hours_of(begin, end)
     name = place.names.stream(query.source)
     if isinstance(stream, KafkaTopic):
-        reading = query.kafka or KafkaReading()
-        topic = audit_kafka.Topic(name, place.kafka(stream.cluster))
-        position = positions(place.client("s3"), f"{place.names.checkpoints(job)}/{query_name}").get(name, {})
-        found, holes = audit_kafka.compare(
-            topic,
-            landed,
-            hours,
-            only=reading.partitions,
-            read={int(partition): offset for partition, offset in position.items()},
-            whole=query.start == "earliest" and reading.start_offsets is None,
-        )
+        found, holes = _by_offsets(place, job, query_name, landed, hours)
         return Audit(query_name, name, table, "offsets", found, holes)
     if read or not place.counts:
         return audit_kinesis.compare_records(
@@ -126,6 +116,31 @@ def audit(
         stream=name,
         table=table,
     )
+
+
+def _by_offsets(
+    place: Place, job: str, query_name: str, landed: Landed, hours: Sequence[datetime]
+) -> tuple[tuple[Hour, ...], tuple[Hole, ...]]:
+    """Compare each topic of a query; of a pattern, those that it has read."""
+    query = cast("LandQuery", place.names.environment.jobs[job].queries[query_name])
+    stream = cast("KafkaTopic", place.names.environment.streams[query.source])
+    reading = query.kafka or KafkaReading()
+    read = positions(place.client("s3"), f"{place.names.checkpoints(job)}/{query_name}")
+    topics = [place.names.stream(query.source)] if stream.pattern is None else sorted(read)
+    holes: list[Hole] = []
+    sums = {start: Hour(start, 0, 0, 0) for start in hours}
+    for topic in topics:
+        found, lacking = audit_kafka.compare(
+            audit_kafka.Topic(topic, place.kafka(stream.cluster)),
+            landed,
+            hours,
+            only=reading.partitions,
+            read={int(partition): offset for partition, offset in read.get(topic, {}).items()},
+            whole=query.start == "earliest" and reading.start_offsets is None,
+        )
+        sums = {hour.start: sums[hour.start] + hour for hour in found}
+        holes += (replace(h, shard=f"{topic}/{h.shard}") if len(topics) > 1 else h for h in lacking)
+    return tuple(sums.values()), tuple(holes)
 
 
 def _ended(hours: Sequence[datetime], end: datetime) -> Sequence[datetime]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from etl import settings
+from etl import settings, strict
 from etl.formats import build
 from infra.formats import format_settings
 from millrace.config.formats import (
@@ -81,7 +81,7 @@ def test_the_ledger_says_what_the_decoder_finds(spark: SparkSession, tmp_path: P
     )
     events = list(feed.events(most=200))
     assert {e.dirt is None for e in events} == {True, False}
-    read = settings._read(settings.Format, format_settings(form), "format")
+    read = strict.read(settings.Format, format_settings(form), "format")
     decoder = build.decoder(spark, read, str(tmp_path / file))
     again = Generator(written.schema, random.Random(3))  # noqa: S311 - repeatable on purpose
     values = [again.record(n, NOW) for n in range(5)]

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from etl.settings import SettingsError, parse
+from etl.settings import parse
+from etl.strict import SettingsError
 from infra.launch import gigabytes
 from millrace.config import load
 from millrace.config.model import EmrJob, GlueJob, KinesisStream
