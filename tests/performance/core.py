@@ -15,6 +15,8 @@ same_columns
 landing
     The core's land query, built from job settings as on any engine: identity,
     envelope, dead letters, accounts, duplicates looked up.
+direct
+    The core's direct query: the same topic to the sink without a landing table, dead letters and accounts on.
 watched
     ``landing`` with all that a job measures beside it: ages of the records, the monitor, every output.
 listener
@@ -72,8 +74,8 @@ class Bench:
     events: int
     log: TextIO
 
-    def land_query(self, name: str, report: Reporter | None = None) -> Query:
-        """The core's query, built from settings as a launch document has them."""
+    def land_query(self, name: str, report: Reporter | None = None, *, direct: bool = False) -> Query:
+        """The core's query, built from settings as a launch document has them; or its direct one."""
         source = {"kind": "kafka", "name": "flights", "topic": TOPIC, "connection": "main"}
         source |= {"start": "earliest", "records_per_batch": self.per_batch, "retention_seconds": 86400}
         source |= {"reading": None}
@@ -86,7 +88,17 @@ class Bench:
             "redact": [],
             "decompress_up_to": None,
         }
-        query |= {"table": f"bench.{name}", "trigger_seconds": 0, "repartition": None}
+        query |= {"trigger_seconds": 0, "repartition": None}
+        if direct:
+            query |= {
+                "kind": "direct",
+                "enrich": [],
+                "transform": None,
+                "dead_letters": f"bench.{name}_letters",
+            }
+            query |= {"sink": {"kind": "iceberg", "table": f"bench.{name}"}}
+        else:
+            query |= {"table": f"bench.{name}"}
         main = {"kind": "external", "cluster": None, "authentication": "none"}
         job = {"version": 1, "environment": "bench", "job": "flights", "engine": "sandbox", "catalog": "lake"}
         job |= {
@@ -209,14 +221,27 @@ def landing(bench: Bench, name: str) -> Any:
     )
 
 
+def direct(bench: Bench, name: str) -> Any:
+    query = bench.land_query(name, direct=True)
+    return (
+        query.rows.writeStream.foreachBatch(query.handle)
+        .option("checkpointLocation", query.checkpoint)
+        .start()
+    )
+
+
 CASES: Mapping[str, Case] = {
     "plain": plain,
     "same_columns": same_columns,
     "tutorial": tutorial,
     "landing": landing,
+    "direct": direct,
     "watched": watched,
     "listener": listener,
 }
+
+
+OURS = ("landing", "direct")
 
 
 def cpu_seconds(spark: SparkSession) -> float:
@@ -338,12 +363,15 @@ def report(console: Console, rounds: Sequence[Mapping[str, Outcome]]) -> None:
         "CPU economy of the tasks alone": lambda o: o.records / o.task_cpu,
     }
     for what, of in figures.items():
-        console.print(f"\n{what}, landing against the others: median of the rounds' ratios [95 % interval]")
-        for case in (c for c in rounds[0] if c != "landing"):
-            each = [of(r["landing"]) / of(r[case]) for r in rounds]
-            median, low, high = interval(each)
-            listed = " ".join(f"{x:.2f}" for x in each)
-            console.print(f"  landing / {case:12} {median:.2f} [{low:.2f}, {high:.2f}]   rounds: {listed}")
+        console.print(f"\n{what}, ours against the others: median of the rounds' ratios [95 % interval]")
+        for ours in (case for case in OURS if case in rounds[0]):
+            for case in (c for c in rounds[0] if c not in OURS):
+                each = [of(r[ours]) / of(r[case]) for r in rounds]
+                median, low, high = interval(each)
+                listed = " ".join(f"{x:.2f}" for x in each)
+                console.print(
+                    f"  {ours:7} / {case:12} {median:.2f} [{low:.2f}, {high:.2f}]   rounds: {listed}"
+                )
 
 
 def main(arguments: Sequence[str]) -> int:
