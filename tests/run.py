@@ -55,13 +55,25 @@ _OWN_SERVERS = ("integration/lifecycle", "integration/test_dev_stacks.py", "inte
 _PROGRAMS = ("unit/cli", "unit/lifecycle", "unit/sandbox")
 """Wait for processes and for moto's server."""
 
+_EDGES = tuple(
+    f"spark/test_{name}.py"
+    for name in (
+        *("formats", "formats_landed", "traffic_decoded"),
+        *("outward", "sink_jdbc", "sink_kafka", "sink_opensearch", "sink_parquet", "sink_services"),
+    )
+)
+"""Payload formats, and sinks beside the lake: a session of its own costs less than the wait for one lane."""
+
 LANES = (
     (
         Part("unit", "unit-functions", ("unit",), without=_PROGRAMS),
         Part("template", "template", ("template",)),
-        Part("spark", "spark", ("spark",)),
+        Part("spark", "spark-core", ("spark",), without=_EDGES),
     ),
-    (Part("integration", "integration-shared", ("integration",), without=_OWN_SERVERS),),
+    (
+        Part("integration", "integration-shared", ("integration",), without=_OWN_SERVERS),
+        Part("spark", "spark-edges", _EDGES),
+    ),
     (Part("unit", "unit-programs", _PROGRAMS), Part("integration", "integration-own", _OWN_SERVERS)),
 )
 KINDS = tuple(dict.fromkeys(part.kind for lane in LANES for part in lane))
