@@ -49,7 +49,9 @@ def spark(warehouse: Path) -> Iterator[SparkSession]:
         # Nothing here runs long enough to earn back what the second compiler takes: a quarter of all CPU time.
         .config(
             "spark.driver.extraJavaOptions",
-            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC "
+            # What threads allocated is asked through an inner class.
+            "--add-opens=jdk.management/com.sun.management.internal=ALL-UNNAMED",
         )
         .config("spark.ui.enabled", "false")
         # What Python workers sign requests to local servers with.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -193,29 +193,41 @@ def test_times_are_as_from_json_reads_them(spark: SparkSession, decoder: JsonDec
     assert sum(good for _, good in wanted) > 10
 
 
+def allocated(spark: SparkSession) -> int:
+    """Bytes that all threads of the JVM have allocated so far: says how often something was done, however slowly."""
+    jvm: Any = spark._jvm
+    beans = jvm.java.lang.management.ManagementFactory.getThreadMXBean()
+    return sum(n for n in beans.getThreadAllocatedBytes(beans.getAllThreadIds()) if n > 0)
+
+
 def test_a_record_is_parsed_once_and_a_bad_one_a_few_times(spark: SparkSession) -> None:
-    """Time tells: an expression that Spark does not share is parsed again for each of 60 fields."""
-    ddl = ", ".join(f"f{n} INT NOT NULL" for n in range(60))
+    """What is allocated tells: an expression that Spark does not share is parsed again for each of 30 fields."""
+    ddl = ", ".join(f"f{n} INT NOT NULL" for n in range(30))
     decoder = JsonDecoder(parse_schema(spark, ddl, "wide.ddl"))
-    fields = {f"f{n}": n for n in range(60)}
-    payloads = {"good": fields, "bad": fields | {"f59": "x"}}
+    numbers = {f"f{n}": n for n in range(30)}
+    payloads = {"good": numbers, "bad": numbers | {"f29": "x"}}
 
-    def seconds(rows: DataFrame) -> float:
-        taken = []
-        for _ in range(4):
-            begun = time.monotonic()
-            rows.write.format("noop").mode("overwrite").save()
-            taken.append(time.monotonic() - begun)
-        return min(taken)
-
-    count = 4000
-    for name, payload in payloads.items():
-        text = json.dumps(payload)
-        rows = spark.range(count).select(F.lit(text).cast("binary").alias("payload"), "id")
+    def records(payload: str, count: int) -> DataFrame:
+        rows = spark.range(count).select(F.lit(payload).cast("binary").alias("payload"), "id")
         # Not a constant: Spark would parse that while it plans.
-        rows = rows.select(F.when(F.col("id") >= 0, F.col("payload")).alias("payload"))
-        once = seconds(rows.select(F.from_json(F.col("payload").cast("string"), decoder.schema)))
-        assert seconds(decoder.decode(rows)) < 15 * once + 0.5, name
+        return rows.select(F.when(F.col("id") >= 0, F.col("payload")).alias("payload"))
+
+    def bytes_for(payload: str, what: Callable[[DataFrame], DataFrame]) -> int:
+        """For some thousand records: what many take over what few do, as planning is the same."""
+        taken = []
+        for count in (100, 8000):
+            before = allocated(spark)
+            what(records(payload, count)).write.format("noop").mode("overwrite").save()
+            taken.append(allocated(spark) - before)
+        return taken[1] - taken[0]
+
+    def parsed(rows: DataFrame) -> DataFrame:
+        return rows.select(F.from_json(F.col("payload").cast("string"), decoder.schema))
+
+    # A good record is parsed once, a bad one by the quick way, by the exact one and for its diagnosis.
+    for (name, fields), most in zip(payloads.items(), (2, 8), strict=True):
+        text = json.dumps(fields)
+        assert bytes_for(text, decoder.decode) < most * bytes_for(text, parsed), name
 
 
 json_like = st.recursive(
