@@ -258,8 +258,12 @@ def test_a_run_that_ends_without_being_asked_is_started_again_by_its_event(
         (run,) = engines.live(shop.names.job(job))
         assert run != ended[job]
         found = states.list_executions(stateMachineArn=machine_arn(shop.aws, job))["executions"]
-        given = json.loads(states.describe_execution(executionArn=found[0]["executionArn"])["input"])
-        assert given == {"verb": "restart", "reason": f"run {ended[job]} ended as FAILED"}
+        given = [
+            json.loads(states.describe_execution(executionArn=each["executionArn"])["input"])
+            for each in found
+        ]
+        # The schedule looks for runs that ended too, and may come in the same moment.
+        assert {"verb": "restart", "reason": f"run {ended[job]} ended as FAILED"} in given
 
 
 @pytest.mark.parametrize(
