@@ -32,12 +32,11 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TextIO
 
 import numpy as np
-import psutil
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -53,6 +52,7 @@ from etl.tables import Table
 from millrace.sandbox import flights, jars, kafka
 from millrace.sandbox.process import RUN
 from millrace.sandbox.toolchain import program_environment
+from tests.performance.cpu import cpu_seconds, task_seconds
 from tests.performance.watching import listener, watched
 
 TOPIC = "flights"
@@ -242,26 +242,6 @@ CASES: Mapping[str, Case] = {
 
 
 OURS = ("landing", "direct")
-
-
-def cpu_seconds(spark: SparkSession) -> float:
-    """CPU that the session's JVM and its Python workers have used so far."""
-    jvm = psutil.Process(int(spark._jvm.java.lang.ProcessHandle.current().pid()))
-    total = 0.0
-    for process in (jvm, *jvm.children(recursive=True)):
-        with suppress(psutil.NoSuchProcess):
-            times = process.cpu_times()
-            total += times.user + times.system
-    return total
-
-
-def task_seconds(spark: SparkSession) -> float:
-    """CPU that tasks have used so far, as Spark has it for each stage."""
-    context = spark._jsc.sc()
-    gateway = spark.sparkContext._gateway
-    quantiles = gateway.new_array(gateway.jvm.double, 0)
-    stages = context.statusStore().stageList(None, False, False, quantiles, None)
-    return sum(stages.apply(i).executorCpuTime() for i in range(stages.size())) / 1e9
 
 
 def measure(bench: Bench, case: str, number: int) -> Outcome:
