@@ -58,7 +58,7 @@ _PROGRAMS = ("unit/cli", "unit/lifecycle", "unit/sandbox")
 _EDGES = tuple(
     f"spark/test_{name}.py"
     for name in (
-        *("formats", "formats_landed", "traffic_decoded"),
+        *("formats", "formats_landed", "protobuf_by_google", "traffic_decoded"),
         *("outward", "sink_jdbc", "sink_kafka", "sink_opensearch", "sink_parquet", "sink_services"),
     )
 )

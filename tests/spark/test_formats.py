@@ -5,9 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import to_avro
@@ -24,9 +22,7 @@ from etl.decode import Decoder, parse_schema
 from etl.errors import StartError
 from etl.formats import avro, protobuf
 from etl.formats.delimited import MOST_DELIMITERS, CsvDecoder
-from etl.formats.protobuf import SchemaError
 from etl.formats.text import TextDecoder
-from etl.formats.wire import WireError
 from etl.settings import AvroFormat, CsvFormat
 from tests import orders
 
@@ -388,52 +384,3 @@ def check(name: str, payload: bytes, row: Row) -> None:
         message = protobuf.decoder(orders.DESCRIPTOR, orders.NAME, "order.desc").message
         again = protobuf.reader(message)(payload)
         assert (again["id"], again["title"], again["tags"]) == (row["id"], row["title"], row["tags"])
-
-
-def test_protobuf_is_read_as_googles_own_parser_does(spark: SparkSession) -> None:
-    """Held against protobuf-java, which Spark ships inside ORC."""
-    jvm: Any = spark._jvm
-    google = jvm.org.apache.orc.protobuf
-    files = google.DescriptorProtos.FileDescriptorSet.parseFrom(orders.DESCRIPTOR)
-    of = google.Descriptors.FileDescriptor
-    gateway = spark.sparkContext._gateway
-    none, one = gateway.new_array(of, 0), gateway.new_array(of, 1)
-    one[0] = of.buildFrom(files.getFile(0), none)
-    descriptor = of.buildFrom(files.getFile(1), one).findMessageTypeByName("Order")
-    fields = {
-        name: descriptor.findFieldByName(name) for name in ("id", "title", "price", "paid", "signed", "fixed")
-    }
-    read = protobuf.reader(protobuf.decoder(orders.DESCRIPTOR, orders.NAME, "order.desc").message)
-    agreed = {"read": 0, "refused": 0, "stricter": 0}
-
-    @hypothesis.settings(
-        max_examples=150, deadline=None, suppress_health_check=list(hypothesis.HealthCheck), database=None
-    )  # fmt: skip
-    @hypothesis.given(spoiled((orders.FULL, b"")))
-    def payloads(payload: bytes) -> None:
-        theirs = answer_of(lambda: google.DynamicMessage.parseFrom(descriptor, payload))
-        ours = answer_of(lambda: read(payload))
-        if isinstance(theirs, Py4JJavaError):
-            assert "InvalidProtocolBufferException" in theirs.java_exception.getClass().getName()
-            assert isinstance(ours, WireError | SchemaError)
-            agreed["refused"] += 1
-        elif isinstance(ours, WireError | SchemaError):
-            # A field of another type, which theirs puts aside as unknown; a text or a time that no column holds.
-            assert re.search("wrong type|out of range|not UTF-8|inside", str(ours))
-            agreed["stricter"] += 1
-        else:
-            assert {name: theirs.getField(field) for name, field in fields.items()} == {
-                n: ours[n] for n in fields
-            }
-            agreed["read"] += 1
-
-    payloads()
-    assert min(agreed["read"], agreed["refused"]) > 5, agreed
-
-
-def answer_of(reading: Callable[[], Any]) -> Any:
-    """What a reader gives, or the error with which it refuses."""
-    try:
-        return reading()
-    except (Py4JJavaError, WireError, SchemaError) as error:
-        return error
