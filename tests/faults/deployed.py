@@ -1,0 +1,310 @@
+"""kill -9 of deployed jobs with direct and stateful queries: ``python -m tests.faults.deployed --kills 5``.
+
+An environment of its own is synthesised and deployed to LocalStack, and each job is started from the launch document
+that the deployment has written: a topic of a real broker straight into a table; windows and distinct purchases over
+what was landed; orders from the broker joined with payments from kinesalite. Records are sent while a job runs, its
+driver is killed at a random moment, again and again, and at last one run goes on to the end. What the tables hold
+must be what the producers' ledger says. It ends with 1 where it is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyiceberg.exceptions import NoSuchTableError
+
+from millrace.sandbox import kinesalite
+from millrace.sandbox.deployment import Sandbox, servers
+from millrace.sandbox.flights import Event
+from millrace.sandbox.kinesalite import Kinesalite
+from millrace.sandbox.ledger import compare
+from millrace.sandbox.process import RUN, SandboxError
+from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
+from millrace.sandbox.spark import Job
+from tests.faults.project import deployed
+from tests.faults.shop import records
+from tests.faults.shop.records import Remembered
+
+HOME = RUN / "faults-deployed"
+END_SECONDS = 300.0
+"""Longest that the last run may take to the end of what was sent."""
+
+LATE = 50
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Line:
+    """How a table came out: of so many rows that must be there, how many are not, are there again, are others."""
+
+    table: str
+    wanted: int
+    lost: int
+    doubled: int
+    strange: int
+
+    @property
+    def exact(self) -> bool:
+        return self.wanted > 0 and not (self.lost or self.doubled or self.strange)
+
+    @classmethod
+    def of(cls, table: str, wanted: Counter[Row], found: Counter[Row]) -> Line:
+        """Compare multisets of whole rows."""
+        doubled = sum(n - wanted[row] for row, n in found.items() if n > wanted[row] > 0)
+        strange = sum(n for row, n in found.items() if row not in wanted)
+        return cls(table, wanted.total(), (wanted - found).total(), doubled, strange)
+
+
+@dataclass
+class Source:
+    """A topic or stream of the shop: who sends, what was sent, what is sent next."""
+
+    producer: Producer
+    make: Callable[[random.Random, int, int], Iterator[Event]]
+    sent: int = 0
+
+    def __post_init__(self) -> None:
+        self.producer.ledger = Remembered()
+
+    @property
+    def ledger(self) -> Remembered:
+        assert isinstance(self.producer.ledger, Remembered), "as __post_init__ has it"
+        return self.producer.ledger
+
+    def send(self, choose: random.Random, count: int) -> None:
+        """Send the next records and wait until the source has them."""
+        self.producer.send(self.make(choose, self.sent, count), sent=lambda _: None)
+        self.sent += count
+
+
+@dataclass
+class Shop:
+    """The deployed shop, its sources and the runs of its jobs."""
+
+    sandbox: Sandbox
+    kinesis: Kinesalite
+    choose: random.Random
+    runs: list[Job] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        brokers, client = self.sandbox.kafka.bootstrap, self.kinesis.client()
+        self.stream = self.sandbox.names.stream("payments")
+        client.create_stream(StreamName=self.stream, ShardCount=2)
+        client.get_waiter("stream_exists").wait(StreamName=self.stream)
+        self.orders = Source(KafkaProducer(brokers, "orders"), records.orders)
+        self.shipments = Source(KafkaProducer(brokers, "shipments"), records.orders)
+        self.payments = Source(KinesisProducer(client, self.stream), records.payments)
+        self.catalog = self.sandbox.spark.catalog(self.sandbox.warehouse)
+
+    def start(self, job: str) -> Job:
+        """Start a job from its deployed launch document, its stream being kinesalite's."""
+        launch = self.sandbox.launch_document(job)
+        binds = ("--bind", f"kinesis.endpoint={self.kinesis.endpoint}")
+        self.runs.append(self.sandbox.spark.submit(launch, f"{job}-{len(self.runs) + 1}", binds))
+        return self.runs[-1]
+
+    def rows(self, table: str, *columns: str) -> list[Row]:
+        """Rows of a table; none where it is not there yet."""
+        try:
+            held = self.catalog.load_table(self.sandbox.names.table(table))
+        except NoSuchTableError:
+            return []
+        found = held.scan(selected_fields=columns).to_arrow()
+        return list(zip(*(found[column].to_pylist() for column in columns), strict=True))
+
+    def count(self, table: str) -> int:
+        """Rows of an append-only table, by its last snapshot."""
+        try:
+            snapshot = self.catalog.load_table(self.sandbox.names.table(table)).current_snapshot()
+        except NoSuchTableError:
+            return 0
+        return (
+            0 if snapshot is None or snapshot.summary is None else int(snapshot.summary["total-records"] or 0)
+        )
+
+    def landed(self, table: str, ledger: Remembered) -> Line:
+        """Hold a landing table against a ledger."""
+        held = self.catalog.load_table(self.sandbox.names.table(table))
+        found = held.scan(selected_fields=("_id", "_hash", "_error", "_bytes")).to_arrow()
+        account = compare(ledger, found, found.filter(found["_error"].is_null())["_id"])
+        strange = account.unknown + account.misjudged + account.altered
+        return Line(table, account.produced, account.lost, account.duplicated, strange)
+
+    def letters(self, table: str, ledger: Remembered) -> Line:
+        """Hold a direct query's dead letters against the spoiled records of a ledger."""
+        spoiled = Counter((i, p) for i, p in zip(ledger.ids, ledger.payloads, strict=True) if p is not None)
+        return Line.of(table, spoiled, Counter(self.rows(table, "_id", "_bytes")))
+
+    def batches(self, job: Job, query: str | None = None) -> int:
+        """Batches with records in them that a run told of."""
+        told = (e for e in job.events() if e["event"] == "batch" and (e.get("read") or e.get("written")))
+        return sum(1 for e in told if query in (None, e["query"]))
+
+    def wait(self, job: Job, reached: Callable[[], bool], what: str, seconds: float = END_SECONDS) -> None:
+        """Wait for something while a job runs.
+
+        Raises
+        ------
+        SandboxError
+            It did not come in time, or the job ended by itself.
+        """
+        deadline = time.monotonic() + seconds
+        while not reached():
+            if not job.process.alive or time.monotonic() > deadline:
+                ended = "" if job.process.alive else "the job ended by itself; "
+                raise SandboxError(f"{ended}not within {seconds:.0f} s: {what}\n{job.process.tail(30)}")
+            time.sleep(0.2)
+
+    def killed(self, job: str, kills: int, portion: Callable[[], None]) -> Job:
+        """Start and kill a job so many times, each time over a portion of records; return its last run."""
+        for _ in range(kills):
+            portion()
+            run = self.start(job)
+            self.wait(run, lambda run=run: self.batches(run) > 0, "a batch")  # type: ignore[misc]  # of this turn
+            portion()
+            more = self.batches(run) + self.choose.randrange(4)
+            self.wait(run, lambda run=run, more=more: self.batches(run) >= more, "more batches")  # type: ignore[misc]  # of this turn
+            time.sleep(self.choose.uniform(0.0, 1.5))
+            run.process.kill()
+        portion()
+        return self.start(job)
+
+    def end(self) -> None:
+        """End all runs."""
+        for run in self.runs:
+            run.process.kill()
+
+
+def direct_query(shop: Shop, kills: int, count: int) -> list[Line]:
+    """A topic into a table without a landing table: rows with their tax, and dead letters beside them."""
+    part = count // (2 * kills + 1)
+    run = shop.killed("direct", kills, lambda: shop.orders.send(shop.choose, part))
+    ledger = shop.orders.ledger
+    wanted = records.taxed(ledger)
+    both = wanted.total() + ledger.dirty
+    shop.wait(run, lambda: shop.count("taxed") + shop.count("taxed_letters") >= both, f"{both} rows")
+    _settle(run)
+    held = Counter(shop.rows("taxed", "_id", "n", "amount", "tax"))
+    return [Line.of("taxed", wanted, held), shop.letters("taxed_letters", ledger)]
+
+
+def stateful_query(shop: Shop, kills: int, count: int) -> list[Line]:
+    """Windows and distinct purchases; what is days late, after the watermark has passed, changes neither."""
+    part, orders = count // (2 * kills + 2), shop.orders
+    run = shop.killed("stateful", kills, lambda: orders.send(shop.choose, part))
+    shop.wait(run, lambda: shop.count("orders_landed") >= len(orders.ledger), "all landed")
+    shop.wait(run, lambda: _firsts(shop).exact and _sums(shop).exact, "sums and first orders")
+    late = records.late(shop.choose, LATE)
+    orders.producer.send(late, sent=lambda _: None)
+    shop.wait(run, lambda: shop.count("orders_landed") >= len(orders.ledger), "the late ones landed")
+    orders.send(shop.choose, part)
+    # What came after the late ones is there: so they were looked at before.
+    shop.wait(run, lambda: _firsts(shop).lost == 0 and _sums(shop).lost == 0, "what came after the late ones")
+    _settle(run)
+    return [shop.landed("orders_landed", orders.ledger), _sums(shop), _firsts(shop)]
+
+
+def _sums(shop: Shop) -> Line:
+    held = Counter(shop.rows("sold", "since", "item", "orders", "amount"))
+    return Line.of("sold", records.sums(shop.orders.ledger), held)
+
+
+def _firsts(shop: Shop) -> Line:
+    held = shop.rows("first_orders", "_id", "purchase", "amount")
+    purchases = {order["purchase"] for order in shop.orders.ledger.good().values()}
+    return Line("first_orders", len(purchases), *records.wrong_firsts(shop.orders.ledger, held))
+
+
+def joined_sources(shop: Shop, kills: int, count: int) -> list[Line]:
+    """Orders from the broker with payments from a stream whose shards are split and merged between the kills."""
+    part = count // (2 * kills + 1)
+    shipments, payments = shop.shipments, shop.payments
+
+    def portion() -> None:
+        shipments.send(shop.choose, part)
+        payments.send(shop.choose, part)
+        if len(shop.runs) % 2:
+            _split(shop)
+
+    run = shop.killed("joined", kills, portion)
+    wanted = records.pairs(shipments.ledger, payments.ledger)
+    shop.wait(run, lambda: shop.count("settled") >= wanted.total(), f"{wanted.total()} pairs")
+    _settle(run)
+    held = Counter(shop.rows("settled", "_id", "purchase", "amount", "paid"))
+    tables = [("shipments_landed", shipments), ("payments_landed", payments)]
+    return [*(shop.landed(t, source.ledger) for t, source in tables), Line.of("settled", wanted, held)]
+
+
+def _split(shop: Shop) -> None:
+    client = shop.kinesis.client()
+    shards = client.list_shards(StreamName=shop.stream)["Shards"]
+    shard = shop.choose.choice([s for s in shards if "EndingSequenceNumber" not in s["SequenceNumberRange"]])
+    low, high = (int(shard["HashKeyRange"][k]) for k in ("StartingHashKey", "EndingHashKey"))
+    client.split_shard(
+        StreamName=shop.stream, ShardToSplit=shard["ShardId"], NewStartingHashKey=str((low + high) // 2)
+    )
+    client.get_waiter("stream_exists").wait(StreamName=shop.stream)
+
+
+def _settle(run: Job) -> None:
+    """Give what is too much a while to show, then end the run."""
+    time.sleep(5.0)
+    run.process.kill()
+
+
+ROUNDS: dict[str, Callable[[Shop, int, int], list[Line]]] = {
+    "direct_query": direct_query,
+    "stateful_query": stateful_query,
+    "joined_sources": joined_sources,
+}
+
+
+@contextmanager
+def opened(seed: int) -> Iterator[Shop]:
+    """Deploy the shop, and end all its runs at last."""
+    shutil.rmtree(HOME, ignore_errors=True)
+    with ExitStack() as ending:
+        stack, broker = ending.enter_context(servers())
+        kinesis = ending.enter_context(kinesalite.running(seed=seed))
+        choose = random.Random(seed)  # noqa: S311 - repeatable on purpose
+        shop = Shop(deployed(HOME, stack, broker), kinesis, choose)
+        ending.callback(shop.end)
+        yield shop
+
+
+def main() -> int:
+    """Kill, compare, print a line for each table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=ROUNDS, default=list(ROUNDS), metavar="ROUND")
+    parser.add_argument("--kills", type=int, default=5, help="of each job")
+    parser.add_argument("--records", type=int, default=12_000, help="of each source")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    status = 0
+    with opened(given.seed) as shop:
+        for name in given.only:
+            begun, before = time.monotonic(), len(shop.runs)
+            lines = ROUNDS[name](shop, given.kills, given.records)
+            batches = sum(shop.batches(run) for run in shop.runs[before:])
+            sys.stdout.write(
+                f"{name}: {given.kills} kills, {batches} batches, {time.monotonic() - begun:.0f} s\n"
+            )
+            for line in lines:
+                said = f"{line.lost} lost, {line.doubled} doubled, {line.strange} others"
+                sys.stdout.write(f"  {line.table}: {line.wanted} rows wanted, {said}\n")
+                status |= not line.exact
+            sys.stdout.flush()
+    return status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,150 @@
+"""A project of its own, with the shop's pipelines, synthesised by the CDK app's own parts and deployed to LocalStack."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from millrace.config import Environment, Names, load
+from millrace.sandbox.deployment import Sandbox, deploy
+from millrace.sandbox.kafka import Kafka
+from millrace.sandbox.localstack import ACCOUNT, LocalStack
+from millrace.sandbox.process import SandboxError
+from millrace.sandbox.toolchain import ROOT, program_environment
+from millrace.sizing import plan
+
+NAME = "shop"
+PARTITIONS = 3
+TOPICS = ("orders", "shipments")
+
+ENVIRONMENT = f"""\
+project: faults
+region: us-east-1
+account: "{ACCOUNT}"
+removal: destroy
+network: {{cidr: 10.42.0.0/16, availability_zones: 2}}
+storage:
+  disposable: [lake, checkpoints, event-logs, dead-letters, access-logs, database, logs]
+kafka:
+  main: {{kind: msk, brokers: 2, disposable: true}}
+streams:
+  orders: &topic
+    kind: kafka
+    cluster: main
+    partitions: {PARTITIONS}
+    disposable: true
+    traffic: {{records_per_second: 100, record_size: 150B}}
+  shipments: *topic
+  payments:
+    kind: kinesis
+    disposable: true
+    traffic: {{records_per_second: 100, record_size: 150B}}
+jobs:
+  direct: # a topic into a table, without a landing table
+    engine: emr
+    latency: 30s
+    rate: &rate {{records_per_second_per_core: 5000}}
+    queries:
+      tax:
+        kind: direct
+        source: orders
+        schema: pipelines/shop/order.ddl
+        transform: pipelines.shop.transforms:with_tax
+        sink: {{kind: iceberg, table: taxed}}
+        dead_letters: taxed_letters
+        trigger: 1s
+        records_per_batch: 400
+  stateful: # sums by window, and the first order of each purchase
+    engine: emr
+    latency: 30s
+    rate: *rate
+    queries:
+      land-orders: &land
+        kind: land
+        source: orders
+        schema: pipelines/shop/order.ddl
+        table: orders_landed
+        trigger: 1s
+        records_per_batch: 400
+      sold:
+        kind: derive
+        source: orders_landed
+        transform: pipelines.shop.transforms:sold
+        state: {{watermark: &mark {{time: at, delay: 2h}}, key: [since, item]}}
+        sink: {{kind: iceberg, table: sold}}
+        trigger: 1s
+      first-orders:
+        kind: derive
+        source: orders_landed
+        state: {{watermark: *mark, distinct: [purchase]}}
+        sink: {{kind: iceberg, table: first_orders}}
+        trigger: 1s
+  joined: # what Kafka brings with what Kinesis brings
+    engine: glue
+    latency: 30s
+    rate: *rate
+    queries:
+      land-shipments:
+        <<: *land
+        source: shipments
+        table: shipments_landed
+      land-payments:
+        <<: *land
+        source: payments
+        schema: pipelines/shop/payment.ddl
+        table: payments_landed
+      settled:
+        kind: derive
+        source: shipments_landed
+        transform: pipelines.shop.transforms:settled
+        state: {{watermark: *mark, join: {{source: payments_landed, watermark: *mark}}}}
+        sink: {{kind: iceberg, table: settled}}
+        trigger: 1s
+"""
+
+
+def write(folder: Path) -> Environment:
+    """Make the project: ours but for its environment and its pipelines.
+
+    Raises
+    ------
+    ConfigurationError
+        The environment above no longer fits.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "environments").mkdir(parents=True)
+    (folder / "environments" / f"{NAME}.yaml").write_text(ENVIRONMENT)
+    for name in ("etl", ".millrace"):
+        (folder / name).symlink_to(ROOT / name)
+    shop = folder / "pipelines" / "shop"
+    shop.mkdir(parents=True)
+    (folder / "pipelines" / "__init__.py").touch()
+    for file in (Path(__file__).parent / "shop").iterdir():
+        if file.suffix == ".ddl" or file.name in ("__init__.py", "transforms.py"):
+            shutil.copy(file, shop)
+    return load(NAME, root=folder)
+
+
+def deployed(home: Path, stack: LocalStack, broker: Kafka) -> Sandbox:
+    """Deploy the project, and make the topics that LocalStack only pretends to make.
+
+    Raises
+    ------
+    SandboxError
+        It was not synthesised or not deployed.
+    """
+    environment = write(home / "project")
+    assembly = home / "cdk.out"
+    shutil.rmtree(assembly, ignore_errors=True)
+    command = [sys.executable, "-m", "tests.faults.synth", str(home / "project"), str(assembly)]
+    done = subprocess.run(
+        command, cwd=ROOT, env=program_environment(), capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SandboxError(f"the project was not synthesised:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    deploy(stack, assembly, ACCOUNT)
+    for topic in TOPICS:
+        broker.create_topic(topic, PARTITIONS)
+    return Sandbox(environment, plan(environment), Names(environment, ACCOUNT), stack, broker)

@@ -1,0 +1,26 @@
+"""Synthesise the shop's project: ``python -m tests.faults.synth PROJECT ASSEMBLY``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from aws_cdk import App
+
+from infra.deployment import build
+from millrace.config import Names, load
+from millrace.sandbox.localstack import ACCOUNT
+from millrace.sizing import plan
+from tests.faults.project import NAME
+
+
+def main(folder: Path, assembly: Path) -> None:
+    """Write the cloud assembly of the environment, with the archive of its own pipelines."""
+    app = App(outdir=str(assembly))
+    environment = load(NAME, root=folder)
+    build(app, names=Names(environment, ACCOUNT), plan=plan(environment), root=folder)
+    app.synth()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
