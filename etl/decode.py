@@ -277,7 +277,7 @@ def _whole(parsed: Column) -> Column:
 
 def _valid() -> Column:
     """Whether it is UTF-8. Spark replaces invalid bytes in silence; they do not survive the way there and back."""
-    return F.encode(F.decode("payload", "UTF-8"), "UTF-8") == F.col("payload")
+    return F.encode(_text(), "UTF-8") == F.col("payload")
 
 
 def _inside() -> Column:

@@ -17,7 +17,7 @@ from etl.accounts import DeriveAccounts, Observed, Reporter
 from etl.checkpoint import Checkpoint
 from etl.clock import UTC
 from etl.enrich import ReferenceTable
-from etl.envelope import CARRIED
+from etl.envelope import CARRIED, moment
 from etl.errors import StartError
 from etl.route import along
 from etl.settings import DeriveSettings
@@ -124,7 +124,9 @@ class Composition:
             )
         if "_written_at" in out.columns:
             raise StartError(f"transform {self.name}: _written_at is a column of the sink's own")
-        return out.withColumn("_written_at", F.current_timestamp())
+        # Of a stream Spark fixes the time for each batch; a moment of ours would be that of its start.
+        written = F.current_timestamp() if out.isStreaming else moment(accounts.now(), out.columns[0])
+        return out.withColumn("_written_at", written)
 
     def schema(self, spark: SparkSession, landing: Table, route: str | None = None) -> StructType:
         """Columns of the sink; finds mistakes in the transform before the stream starts."""

@@ -155,7 +155,7 @@ class Director:
             batch.select(
                 *envelope.COLUMNS,
                 F.xxhash64("payload").alias("_hash"),
-                F.current_timestamp().alias("_landed_at"),
+                envelope.moment(accounts.now()).alias("_landed_at"),
                 "payload",
             )
         )

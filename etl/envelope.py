@@ -17,6 +17,8 @@ payload        binary                            the record's bytes
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 
@@ -83,3 +85,21 @@ def from_kinesis(records: DataFrame, source: str) -> DataFrame:
         F.col("approximateArrivalTimestamp").alias("_arrived_at"),
         F.col("data").alias("payload"),
     )
+
+
+def moment(at: datetime, beside: str = "_arrived_at") -> Column:
+    """One moment for all rows, in a form that does not become a part of Spark's generated code.
+
+    A literal time does, so that each batch would be code of its own, compiled and warmed up anew. Arrays
+    are handed over beside the code; an index that is only known with the row keeps the optimizer
+    from taking the time out again.
+
+    Parameters
+    ----------
+    at
+        The moment.
+    beside
+        Any column of the rows.
+    """
+    index = F.when(F.col(beside).isNull(), 1).otherwise(0)
+    return F.array(F.lit(at), F.lit(at))[index]

@@ -81,6 +81,21 @@ def write_text(spark: SparkSession, url: str, text: str) -> None:
         raise _as_python(url, error) from error
 
 
+def delete(spark: SparkSession, url: str) -> None:
+    """Delete a folder with all that is in it; one that is not there is fine.
+
+    Raises
+    ------
+    OSError
+        It could not be deleted.
+    """
+    try:
+        path, files = _at(spark, url)
+        files.delete(path, True)
+    except Py4JJavaError as error:
+        raise _as_python(url, error) from error
+
+
 def names(spark: SparkSession, url: str) -> list[str]:
     """List what is in a folder, by name; nothing where there is no such folder.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.types import (
     BinaryType,
@@ -73,17 +73,6 @@ def table_schema(headers: StructField, schema: StructType) -> StructType:
             StructField("_error", StringType()),
         ]
     )
-
-
-def _moment(moment: datetime) -> Column:
-    """One moment for all rows, in a form that does not become a part of Spark's generated code.
-
-    A literal time does, so that each batch would be code of its own, compiled and warmed up anew. Arrays
-    are handed over beside the code; an index that is only known with the row keeps the optimizer
-    from taking the time out again.
-    """
-    index = F.when(F.col("_arrived_at").isNull(), 1).otherwise(0)
-    return F.array(F.lit(moment), F.lit(moment))[index]
 
 
 @dataclass(frozen=True)
@@ -204,7 +193,7 @@ class Lander:
         stamped = (read.records if read else batch).select(
             *envelope.COLUMNS,
             F.xxhash64("payload").alias("_hash"),
-            _moment(accounts.now()).alias("_landed_at"),
+            envelope.moment(accounts.now()).alias("_landed_at"),
             "payload",
         )
         appended: Appended = self.sink.append(

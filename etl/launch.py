@@ -85,6 +85,8 @@ class Arguments:
         Replay dead letters in place of running the job.
     backfill
         Derive a range again in place of running the job.
+    benchmark
+        URL of a schedule of measurements, made in place of running the job.
     unknown
         Arguments of nobody's; Glue adds some of its own.
     """
@@ -94,6 +96,7 @@ class Arguments:
     binds: Mapping[str, str]
     replay: ReplayRequest | None
     backfill: BackfillRequest | None
+    benchmark: str | None
     unknown: tuple[str, ...]
 
 
@@ -110,6 +113,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser.add_argument("--since", metavar="TIME", type=_moment)
     parser.add_argument("--until", metavar="TIME", type=_moment)
     parser.add_argument("--replace", action="store_true")
+    parser.add_argument("--benchmark", metavar="URL")
     known, unknown = parser.parse_known_args(list(arguments))
     ids = tuple(dict.fromkeys(i for some in known.id for i in some))
     if known.replay is None and (ids or known.corrected):
@@ -117,7 +121,11 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     replay = None if known.replay is None else ReplayRequest(known.replay, ids, known.corrected)
     binds = MappingProxyType(dict(known.bind))
     backfill = _backfill(parser, known)
-    return Arguments(known.launch_document, known.engine, binds, replay, backfill, tuple(unknown))
+    if known.benchmark is not None and (replay or backfill):
+        parser.error("--benchmark goes with neither --replay nor --backfill")
+    return Arguments(
+        known.launch_document, known.engine, binds, replay, backfill, known.benchmark, tuple(unknown)
+    )
 
 
 def _backfill(parser: argparse.ArgumentParser, known: argparse.Namespace) -> BackfillRequest | None:

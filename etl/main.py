@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
-from etl import chores, hadoop, launch, run
+from etl import benchmark, chores, hadoop, launch, run
 from etl.accounts import Reporter
 from etl.chores import Chores
 from etl.errors import AccountsError, StartError
@@ -24,7 +24,7 @@ from etl.supervise import Retries, Supervisor
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a job until it is stopped or fails, or replay dead letters or backfill a range of one of its queries.
+    """Run a job until it is stopped or fails, or do once what its arguments ask for in its place: replay, backfill, benchmark.
 
     Parameters
     ----------
@@ -79,6 +79,11 @@ def _once(spark: SparkSession, job: JobSettings, given: Arguments) -> int | None
     elif given.backfill is not None:
         query = given.backfill.query
         work = partial(run.backfiller(spark, job, query, report), spark, given.backfill)
+    elif given.benchmark is not None:
+        schedule = benchmark.read_schedule(spark, given.benchmark)
+        query = ", ".join(schedule.queries)
+        opened = partial(run.opened, spark, binds=given.binds, report=report)
+        work = partial(benchmark.Benchmark(spark, job, opened, report), schedule)
     else:
         return None
     try:

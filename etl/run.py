@@ -68,6 +68,23 @@ def build(
     return tuple(_query(spark, job, q, binds, report) for q in order)
 
 
+def opened(
+    spark: SparkSession,
+    job: JobSettings,
+    name: str,
+    most: int | None,
+    *,
+    binds: Mapping[str, str],
+    report: Reporter,
+) -> Query:
+    """One query of a job, to be measured; ``most`` rows in a batch where it derives from a table."""
+    session.prepare(spark, job)
+    query = next(q for q in job.queries if q.name == name)
+    if isinstance(query, DeriveSettings):
+        return _derive(spark, job, query, binds, report, most)
+    return _query(spark, job, query, binds, report)
+
+
 def _query(
     spark: SparkSession,
     job: JobSettings,
@@ -241,12 +258,17 @@ def _direct(
 
 
 def _derive(
-    spark: SparkSession, job: JobSettings, query: DeriveSettings, binds: Mapping[str, str], report: Reporter
+    spark: SparkSession,
+    job: JobSettings,
+    query: DeriveSettings,
+    binds: Mapping[str, str],
+    report: Reporter,
+    most: int | None = derive.ROWS_PER_BATCH,
 ) -> Query:
     landing = _landing(spark, job, query.name, query.source_table)
     checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
     compose = _composition(spark, job, query, report)
-    rows = _opened(spark, job, query, compose, landing, derive.ROWS_PER_BATCH)
+    rows = _opened(spark, job, query, compose, landing, most)
     begun = begin_with_everything(spark, rows, checkpoint)
     for name in begun:
         report.emit("begun_with_everything", query=query.name, table=name, at=accounts.text(accounts.now()))

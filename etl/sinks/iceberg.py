@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.accounts import Observed
-from etl.envelope import IDENTITY
+from etl.envelope import IDENTITY, moment
 from etl.errors import java_error
 from etl.tables import Table
 
@@ -59,7 +59,10 @@ class Bound:
         if self.column is None:
             return batch
         value = F.col(self.column)
-        outside = value < F.lit(self.minimum) if self.outside is None else self.outside
+        outside = self.outside
+        if outside is None:
+            assert self.minimum is not None, f"{self.column}: neither a minimum nor what lies outside"
+            outside = value < moment(self.minimum, self.column)
         failing = F.raise_error(F.lit(OUTSIDE)).cast(batch.schema[self.column].dataType)
         return batch.withColumn(self.column, F.when(outside, failing).otherwise(value))
 

@@ -165,11 +165,11 @@ class Legs:
     def _since(self, floors: Sequence[datetime]) -> Bound:
         arrived = F.col("_arrived_at")
         each = [
-            (F.col("_source") == guard.source.name, F.lit(floor))
+            (F.col("_source") == guard.source.name, floor)
             for guard, floor in zip(self.streams, floors, strict=True)
         ]
-        younger = [mine & (arrived >= floor) for mine, floor in each]
-        older = [mine & (arrived < floor) for mine, floor in each]
+        younger = [mine & (arrived >= F.lit(floor)) for mine, floor in each]
+        older = [mine & (arrived < envelope.moment(floor)) for mine, floor in each]
         return Bound(self._or_topics(younger), "_arrived_at", outside=_any(older))
 
     def _or_topics(self, conditions: Sequence[Column]) -> Column:
