@@ -16,7 +16,7 @@ from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  #
 from etl.accounts import Reporter
 from etl.errors import describe
 from etl.retention import Retention
-from etl.settings import DeriveSettings, DirectSettings, JobSettings
+from etl.settings import JobSettings, LandSettings, RoutedSettings
 from etl.tables import Table
 from etl.upkeep import Compaction, Expiry, Orphans
 
@@ -103,7 +103,7 @@ def of(job: JobSettings, report: Reporter) -> tuple[Chore, ...]:
     names = [
         name
         for query in job.queries
-        if (name := query.dead_letters if isinstance(query, DirectSettings | DeriveSettings) else query.table)
+        if (name := query.table if isinstance(query, LandSettings | RoutedSettings) else query.dead_letters)
         is not None
     ]
     found: list[Chore] = []

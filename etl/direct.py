@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 
 from etl import accounts, envelope
@@ -25,6 +25,7 @@ from etl.settings import DirectSettings, KafkaSource
 from etl.sinks.iceberg import Bound, IcebergSink
 from etl.sources.bounds import kafka_bound
 from etl.sources.kafka import by_shard
+from etl.tables import Table
 
 _QUERY, _RANGE = "millrace.query", "millrace.offsets"
 """Properties of a commit: who wrote it, and which offsets it holds."""
@@ -114,7 +115,8 @@ class Director:
         offsets = OffsetRange.of(source, start, end)
         # Known again only when all of the batch is written: should it fail half-way and come again in this
         # run, the table tells what it holds.
-        last, self._last = self._last or self._committed(batch), None
+        known = self._last or committed(batch.sparkSession, self.sink.table, self.settings.name)
+        last, self._last = known, None
         balance, figures = self._write(batch, offsets, last)
         if figures["bad"]:
             # A second read of the same offsets, by batches that have dead letters only.
@@ -160,18 +162,29 @@ class Director:
             )
         )
 
-    def _committed(self, batch: DataFrame) -> OffsetRange | None:
-        """The offsets of this query's last commit that the table still knows."""
-        table = self.sink.table.metadata(batch.sparkSession)
-        snapshot = table.currentSnapshot()
-        while snapshot is not None:
-            summary = snapshot.summary()
-            if summary.get(_QUERY) == self.settings.name:
-                text = summary.get(_RANGE)
-                return OffsetRange.parse(str(text)) if text is not None else None
-            parent = snapshot.parentId()
-            snapshot = table.snapshot(parent) if parent is not None else None
-        return None
+
+def committed(spark: SparkSession, table: Table, name: str) -> OffsetRange | None:
+    """The offsets of a query's last commit that a table still knows.
+
+    Parameters
+    ----------
+    spark
+        With the table's catalog.
+    table
+        Its name.
+    name
+        Of the query, as its commits bear it.
+    """
+    metadata = table.metadata(spark)
+    snapshot = metadata.currentSnapshot()
+    while snapshot is not None:
+        summary = snapshot.summary()
+        if summary.get(_QUERY) == name:
+            text = summary.get(_RANGE)
+            return OffsetRange.parse(str(text)) if text is not None else None
+        parent = snapshot.parentId()
+        snapshot = metadata.snapshot(parent) if parent is not None else None
+    return None
 
 
 @dataclass(frozen=True)

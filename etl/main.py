@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
-from etl import benchmark, chores, hadoop, launch, run
+from etl import benchmark, chores, hadoop, launch, once, run
 from etl.accounts import Reporter
 from etl.chores import Chores
 from etl.errors import AccountsError, StartError
@@ -75,10 +75,10 @@ def _once(spark: SparkSession, job: JobSettings, given: Arguments) -> int | None
     work: Callable[[], int]
     if given.replay is not None:
         query = given.replay.query
-        work = partial(run.replayer(spark, job, query, report, given.binds), spark, given.replay)
+        work = partial(once.replayer(spark, job, query, report, given.binds), spark, given.replay)
     elif given.backfill is not None:
         query = given.backfill.query
-        work = partial(run.backfiller(spark, job, query, report), spark, given.backfill)
+        work = partial(once.backfiller(spark, job, query, report), spark, given.backfill)
     elif given.benchmark is not None:
         schedule = benchmark.read_schedule(spark, given.benchmark)
         query = ", ".join(schedule.queries)

@@ -13,6 +13,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql.types import StructType
 
 from etl import accounts, envelope
 from etl.accounts import Observed, Reporter
@@ -26,6 +27,9 @@ from etl.sinks.base import STAGE, Place, Refuse, Sink, Written
 from etl.sinks.iceberg import IcebergSink
 from etl.sinks.sending import PlanCounted
 from etl.sources.bounds import kafka_bound
+
+_PARTS = 3
+"""Of a Kafka record's identity: topic (which holds no ``/``), partition, offset."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ def place_of(spark: SparkSession, checkpoint: Checkpoint, batch_id: int) -> Plac
     """
     run = str(json.loads(read_text(spark, f"{checkpoint.location}/metadata"))["id"])
     start, end = checkpoint.start_of(spark, batch_id), checkpoint.end_of(spark, batch_id)
-    return Place(run, batch_id, _text(start), _text(end))
+    return Place(run, batch_id, _text(start), _text(end), checkpoint.location)
 
 
 def _text(offset: Any) -> str:
@@ -199,7 +203,8 @@ class OutwardDirect:
             return self.compose(good)
 
         def refuse(letters: DataFrame) -> None:
-            self.letters.append(self._as_landed(batch, letters), bound)
+            shape = self._decoded(batch.limit(0)).schema
+            self.letters.append(as_landed(batch, letters, shape), bound)
 
         done = self.sink.write(offered(), place, refuse, offered)
         figures = read.values(done)
@@ -211,38 +216,55 @@ class OutwardDirect:
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields, **times)
 
     def _decoded(self, batch: DataFrame) -> DataFrame:
-        return self.decoder.decode(_stamped(batch))
+        return self.decoder.decode(stamped(batch))
 
-    def _as_landed(self, batch: DataFrame, letters: DataFrame) -> DataFrame:
-        """Refused rows in the shape of a landing table, with the bytes of the record that they came of.
 
-        A transform that makes several rows of a record adds to its identity (``_id`` and what follows a ``/``):
-        such rows are one dead letter, which a replay takes through the transform again.
-        """
-        told = letters.select(F.col("_id").alias("_refused_id"), F.col("_error").alias("_why"))
-        mine = (F.col("_refused_id") == F.col("_id")) | F.col("_refused_id").startswith(
-            F.concat("_id", F.lit("/"))
+def as_landed(batch: DataFrame, letters: DataFrame, shape: StructType) -> DataFrame:
+    """Refused rows in the shape of a landing table, with the bytes of the record that they came of.
+
+    A transform that makes several rows of a record adds to its identity (``_id`` and what follows a ``/``):
+    such rows are one dead letter, which a replay takes through the transform again.
+
+    Parameters
+    ----------
+    batch
+        In the envelope's shape: of Kafka.
+    letters
+        In the shape of :data:`etl.sinks.base.LETTER`.
+    shape
+        Of the table of dead letters.
+
+    Raises
+    ------
+    AccountsError
+        A refused row has an identity of the transform's own: nobody knows what it came of.
+    """
+    # By equality, not by what an identity begins with: that would compare each record with each letter.
+    record = F.substring_index("_id", "/", _PARTS).alias("_id")
+    told = letters.select(record, F.col("_error").alias("_why")).dropDuplicates(["_id"])
+    stray = told.join(batch, ["_id"], "left_anti").first()
+    if stray is not None:
+        raise AccountsError(
+            f"the sink refuses {stray['_id']} ({stray['_why']}), which is no record of the batch: keep _id in the "
+            "transform, and write / and a number after it where it makes several rows of a record"
         )
-        records = _stamped(batch).join(F.broadcast(told), mine)
-        chosen = records.dropDuplicates(["_id"])
-        shape = self._decoded(batch.limit(0)).schema
-        have = {*envelope.COLUMNS, "_hash", "_landed_at"}
-        last = {
-            "_bytes": F.col("payload"),
-            "_stage": F.lit(STAGE),
-            "_error": F.col("_why"),
-        }
-        return chosen.select(
-            *(
-                F.col(f.name)
-                if f.name in have
-                else last.get(f.name, F.lit(None).cast(f.dataType)).alias(f.name)
-                for f in shape.fields
-            )
+    chosen = stamped(batch).join(told, ["_id"])
+    have = {*envelope.COLUMNS, "_hash", "_landed_at"}
+    last = {
+        "_bytes": F.col("payload"),
+        "_stage": F.lit(STAGE),
+        "_error": F.col("_why"),
+    }
+    return chosen.select(
+        *(
+            F.col(f.name) if f.name in have else last.get(f.name, F.lit(None).cast(f.dataType)).alias(f.name)
+            for f in shape.fields
         )
+    )
 
 
-def _stamped(batch: DataFrame) -> DataFrame:
+def stamped(batch: DataFrame) -> DataFrame:
+    """A batch in the envelope's shape as decoders want it: with its hash and the time at which it is landed."""
     return batch.select(
         *envelope.COLUMNS,
         F.xxhash64("payload").alias("_hash"),

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from etl import engines, land, tables
+from etl import land
 from etl.accounts import Reporter
-from etl.checkpoint import Checkpoint
 from etl.formats import build as formats
 from etl.route import Route, Router
-from etl.settings import JobSettings, KinesisSource, RoutedSettings
+from etl.settings import JobSettings, RoutedDirectSettings, RoutedSettings
 from etl.sinks.iceberg import IcebergSink
-from etl.sources.kinesis_guard import KinesisGuard
-from etl.sources.legs import Legs, Topics, in_order, read_topics, union
-from etl.sources.opening import connected, open_stream
+from etl.sources.legs import Legs
+from etl.sources.opening import landing_table, opened
 from etl.supervise import Query
 from etl.tables import Table
 
 
-def router(spark: SparkSession, settings: RoutedSettings) -> Router:
+def router(spark: SparkSession, settings: RoutedSettings | RoutedDirectSettings) -> Router:
     """Make the decoder of a routed query.
 
     Parameters
@@ -70,37 +68,13 @@ def query(
     StartError
         Whatever does not fit.
     """
-    location = f"{job.checkpoints}/{settings.name}"
     table = Table.of(job.catalog, settings.table)
-    topics: list[Topics] = []
-    guards: list[KinesisGuard] = []
-    openers: list[Callable[[], DataFrame]] = []
-    for place, leg in enumerate(in_order(settings.sources)):
-        checkpoint = Checkpoint(location, place)
-        if isinstance(leg, KinesisSource):
-            guard, opened = open_stream(spark, job, leg, checkpoint, table, binds.get("kinesis.endpoint"))
-            guards.append(guard)
-            openers.append(opened)
-        else:
-            rows = read_topics(
-                spark, leg, connected(job, settings.name, leg[0], binds), partitions=settings.repartition
-            )
-            topics.append(Topics(leg, checkpoint))
-            openers.append(lambda rows=rows: rows)  # type: ignore[misc]  # the rows of this turn, not of the last
-
-    def reopen() -> DataFrame:
-        return union([opened() for opened in openers])
-
-    rows = reopen()
+    read = opened(spark, job, settings.name, settings.sources, table, binds, settings.repartition)
     decoder = router(spark, settings)
-    tables.ensure(spark, table, land.table_schema(rows.schema["_headers"], decoder.schema), report=report)
+    landing_table(spark, table, read, decoder, report)
+    legs = Legs(read.topics, read.guards)
     handler = land.Lander(
-        settings,
-        decoder,
-        IcebergSink(table),
-        Checkpoint(location),
-        report,
-        Legs(tuple(topics), tuple(guards)),
-        bool(guards) and engines.module(job.engine).SPLITS_AGGREGATES,
+        settings, decoder, IcebergSink(table), read.checkpoint, report, legs, read.splits_aggregates(job)
     )
-    return Query(settings.name, rows, handler, location, settings.trigger_seconds, reopen)
+    location = read.checkpoint.location
+    return Query(settings.name, read.rows, handler, location, settings.trigger_seconds, read.reopen)

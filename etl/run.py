@@ -7,24 +7,22 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from etl import accounts, derive, direct, engines, envelope, land, routed, session, tables
+from etl import accounts, derive, direct, envelope, land, routed, routed_direct, session, tables
 from etl.accounts import Reporter
-from etl.backfill import Backfiller
 from etl.checkpoint import Checkpoint
 from etl.derive import Composition, Deriver
-from etl.enrich import ReferenceTable
-from etl.errors import StartError
 from etl.formats import build as formats
 from etl.metrics import ages
-from etl.outward import Outward, OutwardDirect, OutwardReplay
-from etl.replay import Replayer
+from etl.outward import Outward, OutwardDirect
+from etl.parts import composition, source_table
 from etl.route import along
 from etl.settings import (
     DeriveSettings,
     DirectSettings,
     JobSettings,
-    KafkaSource,
     LandSettings,
+    QuerySettings,
+    RoutedDirectSettings,
     RoutedSettings,
 )
 from etl.settings_sinks import IcebergSinkSettings
@@ -33,8 +31,7 @@ from etl.sinks.build import sink_of
 from etl.sinks.iceberg import IcebergSink
 from etl.sinks.iceberg_keyed import KeyedIcebergSink
 from etl.sinks.letters import Letters
-from etl.sources.kinesis_guard import KinesisGuard
-from etl.sources.opening import open_stream, open_topic, watched
+from etl.sources import opening as sources
 from etl.state import Stateful, Upserter, time_of
 from etl.supervise import Query
 from etl.tables import Table
@@ -88,7 +85,7 @@ def opened(
 def _query(
     spark: SparkSession,
     job: JobSettings,
-    query: LandSettings | RoutedSettings | DeriveSettings | DirectSettings,
+    query: QuerySettings,
     binds: Mapping[str, str],
     report: Reporter,
 ) -> Query:
@@ -98,163 +95,51 @@ def _query(
         return routed.query(spark, job, query, binds, report)
     if isinstance(query, DirectSettings):
         return _direct(spark, job, query, binds, report)
+    if isinstance(query, RoutedDirectSettings):
+        return routed_direct.query(spark, job, query, binds, report)
     return _derive(spark, job, query, binds, report)
-
-
-def replayer(
-    spark: SparkSession,
-    job: JobSettings,
-    name: str,
-    report: Reporter,
-    binds: Mapping[str, str] | None = None,
-) -> Replayer:
-    """What replays the dead letters of a land or direct query; neither source nor checkpoint is touched.
-
-    Parameters
-    ----------
-    spark
-        The job's session.
-    job
-        Its settings.
-    name
-        Of the query.
-    report
-        Where the outcome is reported.
-    binds
-        Names and values of ``--bind``, for a direct query whose sink is beside the lake.
-
-    Raises
-    ------
-    StartError
-        No such query, or a table of dead letters that is missing or of another shape.
-    """
-    session.prepare(spark, job)
-    have = {q.name: q for q in job.queries if not isinstance(q, DeriveSettings)}
-    if name not in have:
-        raise StartError(
-            f"--replay {name}: no land or direct query of this job; it has: {', '.join(have) or 'none'}"
-        )
-    query = have[name]
-    decoder = (
-        routed.router(spark, query) if isinstance(query, RoutedSettings) else formats.of_query(spark, query)
-    )
-    schema = decoder.schema
-    table = Table.of(job.catalog, query.dead_letters if isinstance(query, DirectSettings) else query.table)
-    if not table.exists(spark):
-        raise StartError(f"--replay {name}: there is no table {table}: nothing was landed")
-    headers = spark.createDataFrame([], f"_headers {envelope.HEADERS}").schema["_headers"]
-    tables.check(spark, table, land.table_schema(headers, schema))
-    onward: Callable[[DataFrame], None] | None = None
-    if isinstance(query, DirectSettings):
-        onward = _replay_onward(spark, job, query, table, binds or {}, report)
-    sources = query.sources if isinstance(query, RoutedSettings) else (query.source,)
-    return Replayer(name, tuple(s.name for s in sources), table, decoder, report, onward)
-
-
-def backfiller(spark: SparkSession, job: JobSettings, name: str, report: Reporter) -> Backfiller:
-    """What derives a range of a landing table again; neither source nor checkpoint is touched.
-
-    Parameters
-    ----------
-    spark
-        The job's session.
-    job
-        Its settings.
-    name
-        Of a derive query without state, into an Iceberg table.
-    report
-        Where the outcome is reported.
-
-    Raises
-    ------
-    StartError
-        No such query, one that cannot be taken apart by time, or a sink of another shape.
-    """
-    session.prepare(spark, job)
-    have = {q.name: q for q in job.queries if isinstance(q, DeriveSettings)}
-    if name not in have:
-        raise StartError(
-            f"--backfill {name}: no derive query of this job; it has: {', '.join(have) or 'none'}"
-        )
-    query = have[name]
-    if query.state is not None:
-        raise StartError(
-            f"--backfill {name}: it keeps state, so that a result rests on records outside of any range: give the "
-            "query another name and another table, and it begins with all that landed"
-        )
-    if not isinstance(query.sink, IcebergSinkSettings):
-        raise StartError(
-            f"--backfill {name}: its sink is {query.sink.kind}; an iceberg table can be backfilled"
-        )
-    landing = _landing(spark, job, name, query.source_table)
-    compose = _composition(spark, job, query, report)
-    table = Table.of(job.catalog, query.sink.table)
-    tables.ensure(spark, table, compose.schema(spark, landing, query.route), report=report)
-    return Backfiller(name, landing, compose, IcebergSink(table), report, query.route)
-
-
-def _replay_onward(
-    spark: SparkSession,
-    job: JobSettings,
-    query: DirectSettings,
-    letters: Table,
-    binds: Mapping[str, str],
-    report: Reporter,
-) -> direct.Onward | OutwardReplay:
-    """What takes a direct query's replayed dead letters to its sink."""
-    compose = _composition(spark, job, query, report)
-    if isinstance(query.sink, IcebergSinkSettings):
-        return direct.Onward(query.source.name, compose, IcebergSink(Table.of(job.catalog, query.sink.table)))
-    sink = sink_of(job, query.sink, binds)
-    sink.prepare(spark, compose.schema(spark, letters))
-    return OutwardReplay(compose, sink)
 
 
 def _land(
     spark: SparkSession, job: JobSettings, query: LandSettings, binds: Mapping[str, str], report: Reporter
 ) -> Query:
     decoder = formats.of_query(spark, query)
-    schema = decoder.schema
-    source = query.source
-    checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
     table = Table.of(job.catalog, query.table)
-    guard: KinesisGuard | None = None
-    reopen: Callable[[], DataFrame] | None = None
-    splits = False
-    check: Callable[[], None] | None = None
-    if isinstance(source, KafkaSource):
-        rows = open_topic(spark, job, query.name, source, binds, query.repartition)
-        check = watched(spark, job, query.name, source, binds)
-    else:
-        guard, reopen = open_stream(spark, job, source, checkpoint, table, binds.get("kinesis.endpoint"))
-        rows = reopen()
-        splits = engines.module(job.engine).SPLITS_AGGREGATES
-    tables.ensure(spark, table, land.table_schema(rows.schema["_headers"], schema), report=report)
-    handler = land.Lander(query, decoder, IcebergSink(table), checkpoint, report, guard, splits)
-    return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds, reopen, check=check)
+    read = sources.opened(spark, job, query.name, query.sources, table, binds, query.repartition)
+    sources.landing_table(spark, table, read, decoder, report)
+    guard = read.guards[0] if read.guards else None
+    splits = read.splits_aggregates(job)
+    handler = land.Lander(query, decoder, IcebergSink(table), read.checkpoint, report, guard, splits)
+    return Query(
+        query.name,
+        read.rows,
+        handler,
+        read.checkpoint.location,
+        query.trigger_seconds,
+        read.reopen if guard else None,
+        check=read.watch,
+    )
 
 
 def _direct(
     spark: SparkSession, job: JobSettings, query: DirectSettings, binds: Mapping[str, str], report: Reporter
 ) -> Query:
     decoder = formats.of_query(spark, query)
-    schema = decoder.schema
-    checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
-    rows = open_topic(spark, job, query.name, query.source, binds, query.repartition)
     letters = Table.of(job.catalog, query.dead_letters)
-    tables.ensure(spark, letters, land.table_schema(rows.schema["_headers"], schema), report=report)
-    compose = _composition(spark, job, query, report)
-    if not isinstance(query.sink, IcebergSinkSettings):
+    read = sources.opened(spark, job, query.name, query.sources, letters, binds, query.repartition)
+    sources.landing_table(spark, letters, read, decoder, report)
+    compose = composition(spark, job, query.name, query, report)
+    kept, checkpoint = IcebergSink(letters), read.checkpoint
+    handler: Callable[[DataFrame, int], None]
+    if isinstance(query.sink, IcebergSinkSettings):
+        table = Table.of(job.catalog, query.sink.table)
+        tables.ensure(spark, table, compose.schema(spark, letters), report=report)
+        handler = direct.Director(query, decoder, compose, IcebergSink(table), kept, checkpoint, report)
+    else:
         sink = sink_of(job, query.sink, binds)
         sink.prepare(spark, compose.schema(spark, letters))
-        outward = OutwardDirect(query, decoder, compose, sink, IcebergSink(letters), checkpoint, report)
-        return Query(query.name, rows, outward, checkpoint.location, query.trigger_seconds)
-    table = Table.of(job.catalog, query.sink.table)
-    tables.ensure(spark, table, compose.schema(spark, letters), report=report)
-    handler = direct.Director(
-        query, decoder, compose, IcebergSink(table), IcebergSink(letters), checkpoint, report
-    )
-    return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds)
+        handler = OutwardDirect(query, decoder, compose, sink, kept, checkpoint, report)
+    return Query(query.name, read.rows, handler, checkpoint.location, query.trigger_seconds, check=read.watch)
 
 
 def _derive(
@@ -265,9 +150,9 @@ def _derive(
     report: Reporter,
     most: int | None = derive.ROWS_PER_BATCH,
 ) -> Query:
-    landing = _landing(spark, job, query.name, query.source_table)
+    landing = source_table(spark, job, query.name, query.source_table)
     checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
-    compose = _composition(spark, job, query, report)
+    compose = composition(spark, job, query.name, query, report)
     rows = _opened(spark, job, query, compose, landing, most)
     begun = begin_with_everything(spark, rows, checkpoint)
     for name in begun:
@@ -338,35 +223,10 @@ def _opened(
         return rows
     join, joined = query.state.join, None
     if join is not None:
-        other = _landing(spark, job, query.name, join.source_table)
+        other = source_table(spark, job, query.name, join.source_table)
         joined = along(derive.read(spark, other, most), join.route, str(other))
     if query.state.key:
         # Results have no time of arrival: the ages are those of the records that came in.
         rows = ages.observed(rows)
     build = Stateful(query.state, compose.transform, compose.name)
     return build(rows, joined)
-
-
-def _landing(spark: SparkSession, job: JobSettings, query: str, name: str) -> Table:
-    """A landing table that is there."""
-    landing = Table.of(job.catalog, name)
-    if not landing.exists(spark):
-        raise StartError(f"query {query}: there is no table {landing}; start the job that lands it first")
-    lacking = [c for c in envelope.CARRIED + derive.DEAD_LETTER if c not in spark.table(str(landing)).columns]
-    if lacking:
-        raise StartError(f"query {query}: {landing} is no landing table: it lacks {', '.join(lacking)}")
-    return landing
-
-
-def _composition(
-    spark: SparkSession, job: JobSettings, query: DeriveSettings | DirectSettings, report: Reporter
-) -> Composition:
-    def ambiguous(table: Table, keys: int) -> None:
-        report.emit(
-            "ambiguous", query=query.name, table=str(table), keys=keys, at=accounts.text(accounts.now())
-        )
-
-    references = tuple(ReferenceTable(e, Table.of(job.catalog, e.table), ambiguous) for e in query.enrich)
-    for reference in references:
-        reference.check(spark)
-    return Composition(references, derive.load_transform(query.transform), query.transform or "(none)")

@@ -17,7 +17,7 @@ from infra.spark import database_location
 from millrace.config.estate import ExistingTable
 from millrace.config.model import KinesisStream
 from millrace.config.names import Names
-from millrace.config.queries import DeriveQuery, Landing
+from millrace.config.queries import DeriveQuery, written
 from millrace.config.tables import kept_by, readers
 from millrace.sizing.model import JobPlan
 
@@ -90,8 +90,7 @@ class JobPermissions:
                 found.append(query.source)
                 if query.state is not None and query.state.join is not None:
                     found.append(query.state.join.source)
-            if not isinstance(query, Landing):
-                found += [item.table for item in query.enrich]
+            found += [item.table for end in written(query).values() for item in end.enrich]
         others = self.names.environment.tables
         return tuple(t for t in dict.fromkeys(found) if t not in self.written_tables and t not in others)
 
@@ -100,7 +99,7 @@ class JobPermissions:
         """Tables that somebody else owns and the job reads."""
         tables = self.names.environment.tables
         queries = self.names.environment.jobs[self.plan.name].queries.values()
-        named = [e.table for query in queries if not isinstance(query, Landing) for e in query.enrich]
+        named = [e.table for query in queries for end in written(query).values() for e in end.enrich]
         return tuple(tables[name] for name in dict.fromkeys(named) if name in tables)
 
     def _arn(self, service: str, resource: str) -> str:

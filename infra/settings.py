@@ -16,15 +16,20 @@ from millrace.config.model import Environment, ExternalCluster, Job, KafkaTopic,
 from millrace.config.names import Names
 from millrace.config.queries import (
     DirectQuery,
+    DirectRoute,
+    DirectRouteQuery,
     Enrichment,
     LandQuery,
     Payload,
     Query,
+    Route,
     RouteQuery,
+    Routing,
     SourceQuery,
     State,
     StreamQuery,
     Watermark,
+    Written,
 )
 from millrace.config.reading import KafkaReading
 from millrace.config.tables import kept_by, readers
@@ -144,13 +149,14 @@ def _query(environment: Environment, job: str, query: Query, plan: QueryPlan, na
     }
     if isinstance(query, SourceQuery):
         settings["repartition"] = None if plan.repartition is None else plan.repartition.value
-    if isinstance(query, RouteQuery):
-        routes = [
-            {"name": name, "origin": route.topic or names.stream(route.source)}
-            | {"source": _source(environment, job, query, route.source, plan, names), **_payload(route)}
-            for name, route in query.routes.items()
+    if isinstance(query, Routing):
+        settings["routes"] = [
+            _route(environment, job, query, name, route, plan, names) for name, route in query.routes.items()
         ]
-        return settings | {"table": names.table(query.table), "routes": routes}
+    if isinstance(query, RouteQuery):
+        return settings | {"table": names.table(query.table)}
+    if isinstance(query, DirectRouteQuery):
+        return settings | {"dead_letters": names.table(query.dead_letters)}
     if isinstance(query, StreamQuery):
         settings |= {
             "source": _source(environment, job, query, query.source, plan, names),
@@ -158,11 +164,7 @@ def _query(environment: Environment, job: str, query: Query, plan: QueryPlan, na
         }
     if isinstance(query, LandQuery):
         return settings | {"table": names.table(query.table)}
-    settings |= {
-        "enrich": [_enrichment(item, names) for item in query.enrich],
-        "transform": query.transform,
-        "sink": sink_settings(environment, query, plan, names),
-    }
+    settings |= _written(environment, query, plan, names)
     if isinstance(query, DirectQuery):
         return settings | {"dead_letters": names.table(query.dead_letters)}
     return settings | {
@@ -170,6 +172,28 @@ def _query(environment: Environment, job: str, query: Query, plan: QueryPlan, na
         "route": query.route,
         "dead_letters": None if query.dead_letters is None else names.table(query.dead_letters),
         "state": None if query.state is None else _state(query.state, names),
+    }
+
+
+def _route(
+    environment: Environment,
+    job: str,
+    query: Routing,
+    name: str,
+    route: Route,
+    plan: QueryPlan,
+    names: Names,
+) -> dict[str, Any]:
+    found = {"name": name, "origin": route.topic or names.stream(route.source), **_payload(route)}
+    found["source"] = _source(environment, job, query, route.source, plan, names)
+    return found | (_written(environment, route, plan, names) if isinstance(route, DirectRoute) else {})
+
+
+def _written(environment: Environment, end: Written, plan: QueryPlan, names: Names) -> dict[str, Any]:
+    return {
+        "enrich": [_enrichment(item, names) for item in end.enrich],
+        "transform": end.transform,
+        "sink": sink_settings(environment, end, plan, names),
     }
 
 
@@ -195,7 +219,7 @@ def _watermark(mark: Watermark) -> dict[str, Any]:
 def _source(
     environment: Environment,
     job: str,
-    query: StreamQuery | RouteQuery,
+    query: StreamQuery | Routing,
     name: str,
     plan: QueryPlan,
     names: Names,
@@ -232,7 +256,7 @@ def _source(
     }
 
 
-def _part(environment: Environment, query: StreamQuery | RouteQuery, name: str, records: int) -> int:
+def _part(environment: Environment, query: StreamQuery | Routing, name: str, records: int) -> int:
     """A stream's part of a batch's records, by what arrives on it at its peak; rounded up."""
     peaks = {
         each: environment.streams[each].traffic.records_per_second
@@ -251,7 +275,7 @@ def _payload(asked: Payload) -> dict[str, Any]:
     }
 
 
-def _reading(stream: KafkaTopic, query: StreamQuery | RouteQuery) -> dict[str, Any] | None:
+def _reading(stream: KafkaTopic, query: StreamQuery | Routing) -> dict[str, Any] | None:
     given = query.kafka if isinstance(query, StreamQuery) else None
     if stream.pattern is None and given is None:
         return None
@@ -265,6 +289,7 @@ def _reading(stream: KafkaTopic, query: StreamQuery | RouteQuery) -> dict[str, A
         "max_delay_seconds": None if asked.max_delay is None else asked.max_delay.total_seconds(),
         "start_offsets": None if offsets is None else {str(p): offsets[p] for p in sorted(offsets)},
         "headers": asked.headers,
+        "group_id_prefix": asked.group_id_prefix,
     }
 
 

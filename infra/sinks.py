@@ -6,7 +6,7 @@ from typing import Any
 
 from millrace.config.model import Environment, Job, KafkaTopic
 from millrace.config.names import Names
-from millrace.config.queries import DeriveQuery, DirectQuery, Landing
+from millrace.config.queries import Written, written
 from millrace.config.sinks import (
     DeltaSink,
     DynamoDbSink,
@@ -23,7 +23,7 @@ from millrace.sizing.model import QueryPlan
 
 def sinks(job: Job) -> tuple[Sink, ...]:
     """Return the sinks of a job's queries, in the queries' order."""
-    return tuple(query.sink for query in job.queries.values() if not isinstance(query, Landing))
+    return tuple(end.sink for query in job.queries.values() for end in written(query).values())
 
 
 def written_topics(environment: Environment, job: Job) -> dict[str, KafkaTopic]:
@@ -44,15 +44,13 @@ def folder(sink: ParquetSink | DeltaSink, names: Names) -> str:
     return f"{sink.kind}/{names.database}/{sink.table}"
 
 
-def sink_settings(
-    environment: Environment, query: DeriveQuery | DirectQuery, plan: QueryPlan, names: Names
-) -> dict[str, Any]:
+def sink_settings(environment: Environment, query: Written, plan: QueryPlan, names: Names) -> dict[str, Any]:
     """Write a query's sink.
 
     Parameters
     ----------
     environment, query, names
-        The environment, the query and the deployed names.
+        The environment, the query or one of its routes, and the deployed names.
     plan
         The query's trigger, out of which the number of files comes.
 

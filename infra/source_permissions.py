@@ -9,8 +9,11 @@ from infra.settings import kafka_clusters, sources
 from millrace.config.check_reading import plain_beginning
 from millrace.config.model import ExternalCluster, GlueJob, KafkaTopic, KinesisStream, MskCluster
 from millrace.config.names import Names
-from millrace.config.queries import LandQuery
+from millrace.config.queries import LandQuery, SourceQuery, StreamQuery
 from millrace.sizing.model import JobPlan
+
+_SPARKS_OWN = "spark-kafka-source"
+"""Prefix of consumer groups where ``groupIdPrefix`` is not given (Structured Streaming + Kafka integration guide)."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ class SourcePermissions:
             allow(
                 f"Groups{label}",
                 ["kafka-cluster:AlterGroup", "kafka-cluster:DescribeGroup"],
-                [inside("group", "spark-kafka-source-*")],
+                [inside("group", f"{prefix}-*") for prefix in self._group_prefixes(cluster)],
                 why="Spark makes up the end of a group name at every start",
             ),
         ]
@@ -122,9 +125,9 @@ class SourcePermissions:
         ]
         cluster_arns = [self._arn("kafka", f"cluster/{self._cluster(c)}") for c in clusters]
         groups = [
-            # Spark's own prefix; its groups hold no offsets, the checkpoint does.
-            self._arn("kafka", f"group/{self._cluster(c)}/spark-kafka-source-*")
+            self._arn("kafka", f"group/{self._cluster(c)}/{prefix}-*")
             for c in clusters
+            for prefix in self._group_prefixes(c)
         ]
         return [
             allow("FindClusters", ["kafka:ListClustersV2"], ["*"], why=NO_NARROWER),
@@ -143,6 +146,19 @@ class SourcePermissions:
                 why="Spark makes up the end of a group name at every start",
             ),
         ]
+
+    def _group_prefixes(self, cluster: str) -> list[str]:
+        """Return what the consumer groups on a cluster begin with; they hold no offsets, the checkpoint does."""
+        environment = self.names.environment
+        found = [
+            (query.kafka.group_id_prefix if isinstance(query, StreamQuery) and query.kafka else None)
+            or _SPARKS_OWN
+            for query in environment.jobs[self.plan.name].queries.values()
+            if isinstance(query, SourceQuery)
+            for stream in (environment.streams[name] for name in query.streams)
+            if isinstance(stream, KafkaTopic) and stream.cluster == cluster
+        ]
+        return list(dict.fromkeys(found))
 
     def _topic(self, name: str, stream: KafkaTopic) -> str:
         """Return a topic's name, or what the names of all topics of a pattern begin with."""

@@ -20,6 +20,7 @@ from etl.redact import Redacting
 from etl.settings import (
     AvroFormat,
     CsvFormat,
+    DirectRouteSettings,
     DirectSettings,
     Format,
     LandSettings,
@@ -99,7 +100,9 @@ def decoder(spark: SparkSession, settings: Format, path: str) -> Decoder:
     return JsonDecoder(schema) if settings == "json" else TextDecoder(schema)
 
 
-def of_query(spark: SparkSession, query: LandSettings | RouteSettings | DirectSettings) -> Decoder:
+def of_query(
+    spark: SparkSession, query: LandSettings | RouteSettings | DirectSettings | DirectRouteSettings
+) -> Decoder:
     """Make the decoder of a query, with whatever else it does to a payload.
 
     Parameters

@@ -17,11 +17,9 @@ from etl.metrics.pipe import Pipe
 from etl.metrics.progress import Origin, Sample
 from etl.settings import (
     DeriveSettings,
-    DirectSettings,
     JobSettings,
     KinesisSource,
-    LandSettings,
-    RoutedSettings,
+    QuerySettings,
 )
 
 
@@ -119,7 +117,7 @@ def _urgent(sample: Sample) -> bool:
     return "Starts" in sample.values or "QueryFailures" in sample.values
 
 
-def _origin(query: LandSettings | RoutedSettings | DeriveSettings | DirectSettings) -> Origin:
+def _origin(query: QuerySettings) -> Origin:
     if isinstance(query, DeriveSettings):
         return Origin("table")
     streams = [source for source in query.sources if isinstance(source, KinesisSource)]

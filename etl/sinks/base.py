@@ -70,12 +70,21 @@ class Place:
         Number of the batch; begins anew with a checkpoint.
     start, end
         The offsets that it lies between, as the checkpoint has them; empty where it does not know.
+    notes
+        The query's checkpoint, beside which a sink may keep what it has to know of the batch; empty where there
+        is none.
     """
 
     run: str
     batch: int
     start: str = ""
     end: str = ""
+    notes: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of the batch, unlike that of any other; empty where it has no checkpoint."""
+        return f"{self.run}/{self.batch}" if self.notes else ""
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,11 @@ def options(source: KafkaSource, connection: Connection, *, partitions: int | No
         "kafka.isolation.level": "read_committed",
         **_AUTHENTICATION[connection.authentication],
     }
-    return chosen | ({"minPartitions": str(partitions)} if partitions else {})
+    if partitions:
+        chosen["minPartitions"] = str(partitions)
+    if reading.group_id_prefix is not None:
+        chosen["groupIdPrefix"] = reading.group_id_prefix
+    return chosen
 
 
 def _topics(topic: str, reading: KafkaReading) -> dict[str, str]:

@@ -190,14 +190,14 @@ def load_with(env: str, stream: str) -> Environment:
 
 def _query(environment: Environment, stream: str, wanted: str | None) -> Payload:
     """The query, or route of one, whose format the records have."""
-    from millrace.config.queries import RouteQuery, StreamQuery
+    from millrace.config.queries import Routing, StreamQuery
 
     found: dict[str, Payload] = {}
     for job_name, job in environment.jobs.items():
         for name, query in job.queries.items():
             if isinstance(query, StreamQuery) and query.source == stream:
                 found[f"{job_name}.{name}"] = query
-            elif isinstance(query, RouteQuery):
+            elif isinstance(query, Routing):
                 routes = ((n, r) for n, r in query.routes.items() if r.source == stream)
                 found |= {f"{job_name}.{name}.{route}": payload for route, payload in routes}
     if wanted is not None:

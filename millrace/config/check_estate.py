@@ -9,7 +9,7 @@ from ipaddress import IPv4Network
 from millrace.config.base import arn_parts
 from millrace.config.model import Environment
 from millrace.config.problems import MISSING, Finding, Path
-from millrace.config.queries import DeriveQuery, DirectQuery
+from millrace.config.queries import written
 from millrace.config.units import format_duration
 
 _DAY = timedelta(days=1)
@@ -44,11 +44,15 @@ def _upkeep(environment: Environment) -> Iterator[Finding]:
         return
     for job, one in environment.jobs.items():
         for name, query in one.queries.items():
-            enrich = query.enrich if isinstance(query, DirectQuery | DeriveQuery) else ()
-            for number, item in enumerate(enrich):
+            enrich = [
+                ((*place, "enrich", str(number)), item)
+                for place, end in written(query).items()
+                for number, item in enumerate(end.enrich)
+            ]
+            for place, item in enrich:
                 if 2 * item.refresh > upkeep.snapshots and item.table not in environment.tables:
                     yield Finding(
-                        ("jobs", job, "queries", name, "enrich", str(number), "refresh"),
+                        ("jobs", job, "queries", name, *place, "refresh"),
                         format_duration(item.refresh),
                         f"at most {format_duration(upkeep.snapshots / 2)}, half of storage.upkeep.snapshots: "
                         "after that the state that is read may be forgotten",

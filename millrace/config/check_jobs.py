@@ -20,13 +20,16 @@ from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.queries import (
     DeriveQuery,
     DirectQuery,
+    DirectRouteQuery,
     Landing,
     LandQuery,
     Query,
     Route,
-    RouteQuery,
+    Routing,
     State,
     StreamQuery,
+    Written,
+    written,
 )
 from millrace.config.units import format_duration
 
@@ -99,7 +102,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
             query_path = (*path, "queries", query_name)
             yield from _one_writer(query_path, query, writers, shared_out)
             yield from _not_existing(query_path, query, environment)
-            if isinstance(query, RouteQuery):
+            if isinstance(query, Routing):
                 for route, each in query.routes.items():
                     yield from _reads((*query_path, "routes", route), each, job, sorted(streams), root)
                 yield from check_routes(query_path, query, environment)
@@ -107,15 +110,18 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
                 yield from _reads(query_path, query, job, sorted(streams), root)
                 yield from check_reading(environment, query_path, job, query.source, query)
             if isinstance(query, DirectQuery):
-                yield from _from_kafka(query_path, query, environment)
+                yield from _from_kafka(query_path, query.source, environment)
+            if isinstance(query, DirectRouteQuery):
+                for route, each in query.routes.items():
+                    yield from _from_kafka((*query_path, "routes", route), each.source, environment)
             if isinstance(query, DeriveQuery):
                 yield from _source_table(query_path, query, sorted(landing))
                 yield from check_read_routes(query_path, query, environment)
                 if query.state is not None:
                     yield from _state((*query_path, "state"), query, query.state, job, sorted(landing))
-            if not isinstance(query, Landing):
-                yield from _transforms(query_path, query, root)
-                yield from check_sink(query_path, query, job, environment)
+            for place, end in written(query).items():
+                yield from _transforms((*query_path, *place), end, query, root)
+                yield from check_sink((*query_path, *place), end, query, job, environment)
 
     yield from check_places(environment)
     yield from _consumers(environment)
@@ -264,12 +270,12 @@ def _redact(path: Path, query: StreamQuery | Route, schema: FilePath) -> Iterato
             )
 
 
-def _from_kafka(path: Path, query: DirectQuery, environment: Environment) -> Iterator[Finding]:
-    stream = environment.streams.get(query.source)
+def _from_kafka(path: Path, source: str, environment: Environment) -> Iterator[Finding]:
+    stream = environment.streams.get(source)
     if isinstance(stream, KinesisStream):
         yield Finding(
             (*path, "source"),
-            query.source,
+            source,
             "a Kafka topic: a Kinesis batch holds other records when it is replayed; land it, then derive",
         )
 
@@ -310,9 +316,9 @@ def _state(path: Path, query: DeriveQuery, state: State, job: Job, landing: list
         )
 
 
-def _transforms(path: Path, query: DeriveQuery | DirectQuery, root: FilePath) -> Iterator[Finding]:
+def _transforms(path: Path, end: Written, query: Query, root: FilePath) -> Iterator[Finding]:
     added: set[str] = set()
-    for position, enrichment in enumerate(query.enrich):
+    for position, enrichment in enumerate(end.enrich):
         here = (*path, "enrich", position)
         if enrichment.table in query.writes.values():
             yield Finding((*here, "table"), enrichment.table, "a table other than the one this query writes")
@@ -324,8 +330,8 @@ def _transforms(path: Path, query: DeriveQuery | DirectQuery, root: FilePath) ->
             if column in added:
                 yield Finding((*here, "columns", column), column, "a column that no earlier enrichment adds")
             added.add(column)
-    if query.transform is not None:
-        yield from _transform((*path, "transform"), query.transform, root)
+    if end.transform is not None:
+        yield from _transform((*path, "transform"), end.transform, root)
 
 
 def _transform(path: Path, transform: str, root: FilePath) -> Iterator[Finding]:

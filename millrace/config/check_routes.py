@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from millrace.config.explain import nearest
 from millrace.config.model import Environment, KafkaTopic
 from millrace.config.problems import MISSING, Finding, Path
-from millrace.config.queries import DeriveQuery, Route, RouteQuery
+from millrace.config.queries import DeriveQuery, Route, RouteQuery, Routing
 
 
-def check_routes(path: Path, query: RouteQuery, environment: Environment) -> Iterator[Finding]:
+def check_routes(path: Path, query: Routing, environment: Environment) -> Iterator[Finding]:
     """Check that each record can take one route at most.
 
     Parameters

@@ -10,12 +10,12 @@ from millrace.config.model import EmrJob, Environment, Job, KafkaTopic, KinesisS
 from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.queries import (
     DeriveQuery,
-    DirectQuery,
-    Landing,
     LandQuery,
     Query,
     RouteQuery,
     SourceQuery,
+    Written,
+    written,
 )
 from millrace.config.sinks import DeltaSink, JdbcSink, KafkaSink, KinesisSink
 
@@ -23,18 +23,20 @@ _LOGIN = re.compile(r"[?&](user|password|sslpassword|username)=", re.IGNORECASE)
 
 
 def check_sink(
-    path: Path, query: DeriveQuery | DirectQuery, job: Job, environment: Environment
+    path: Path, end: Written, query: Query, job: Job, environment: Environment
 ) -> Iterator[Finding]:
-    """Check one query's sink.
+    """Check one query's sink, or that of one of its routes.
 
     Parameters
     ----------
     path
-        Of the query.
+        Of the query, or of the route.
+    end
+        What has the sink.
     query, job, environment
         The query, its job, and the environment's valid parts.
     """
-    sink, here = query.sink, (*path, "sink")
+    sink, here = end.sink, (*path, "sink")
     if isinstance(query, DeriveQuery):
         yield from _letters(path, query)
         if query.state is not None and query.state.key and not sink.replaces:
@@ -67,14 +69,15 @@ def check_places(environment: Environment) -> Iterator[Finding]:
     writers: dict[str, str] = {}
     for job_name, job in environment.jobs.items():
         for name, query in job.queries.items():
-            if isinstance(query, Landing) or query.sink.kind == "iceberg":
-                continue
-            key, place = query.sink.place
-            path = ("jobs", job_name, "queries", name, "sink", key)
-            first = writers.setdefault(place, ".".join(path))
-            if first != ".".join(path):
-                value = str(getattr(query.sink, key))
-                yield Finding(path, value, f"what no other query writes; {first} names it, too")
+            for at, end in written(query).items():
+                if end.sink.kind == "iceberg":
+                    continue
+                key, place = end.sink.place
+                path = ("jobs", job_name, "queries", name, *at, "sink", key)
+                first = writers.setdefault(place, ".".join(path))
+                if first != ".".join(path):
+                    value = str(getattr(end.sink, key))
+                    yield Finding(path, value, f"what no other query writes; {first} names it, too")
 
 
 def _letters(path: Path, query: DeriveQuery) -> Iterator[Finding]:
@@ -90,7 +93,7 @@ def _letters(path: Path, query: DeriveQuery) -> Iterator[Finding]:
 def _stream(
     path: Path,
     name: str,
-    query: DeriveQuery | DirectQuery,
+    query: Query,
     environment: Environment,
     *,
     kind: type[KafkaTopic] | type[KinesisStream],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Literal
 
@@ -159,13 +160,10 @@ class Route(Payload):
     )
 
 
-class RouteQuery(SourceQuery, Landing):
-    """Lands several streams in one table, each record decoded as its route says, in a column of the route's name."""
+class Routing(SourceQuery):
+    """What queries share whose records take routes."""
 
-    kind: Literal["route"]
-    routes: dict[RouteName, Route] = Field(
-        min_length=1, description="By the column of the landing table that holds the decoded fields."
-    )
+    routes: Mapping[RouteName, Route]
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -176,6 +174,15 @@ class RouteQuery(SourceQuery, Landing):
     def payloads(self) -> tuple[Payload, ...]:
         """Those of its routes."""
         return tuple(self.routes.values())
+
+
+class RouteQuery(Routing, Landing):
+    """Lands several streams in one table, each record decoded as its route says, in a column of the route's name."""
+
+    kind: Literal["route"]
+    routes: Mapping[RouteName, Route] = Field(
+        min_length=1, description="By the column of the landing table that holds the decoded fields."
+    )
 
 
 class DirectQuery(StreamQuery):
@@ -193,6 +200,37 @@ class DirectQuery(StreamQuery):
     def writes(self) -> dict[tuple[str, ...], TableName]:
         """As of :class:`LandQuery`."""
         return {**_tables_of(self.sink), ("dead_letters",): self.dead_letters}
+
+
+class DirectRoute(Route):
+    """A route with a transform and a sink of its own."""
+
+    enrich: tuple[Enrichment, ...] = ()
+    transform: TransformName | None = None
+    sink: Sink
+
+
+class DirectRouteQuery(Routing):
+    """Takes several Kafka topics, read once, each through a transform into a sink of its own; no landing table."""
+
+    kind: Literal["direct-route"]
+    routes: Mapping[RouteName, DirectRoute] = Field(
+        min_length=1, description="By the column of the table of dead letters that names a record's route."
+    )
+    dead_letters: TableName = Field(
+        description="Takes the records of all routes that could not be decoded, that no route takes, and that a "
+        "sink refuses, byte for byte."
+    )
+
+    @property
+    def writes(self) -> dict[tuple[str, ...], TableName]:
+        """As of :class:`LandQuery`."""
+        tables = {
+            ("routes", name, *place): table
+            for name, route in self.routes.items()
+            for place, table in _tables_of(route.sink).items()
+        }
+        return {**tables, ("dead_letters",): self.dead_letters}
 
 
 class DeriveQuery(Model):
@@ -232,4 +270,18 @@ def _tables_of(sink: Sink) -> dict[tuple[str, ...], TableName]:
     return {("sink", "table"): sink.table} if isinstance(sink, IcebergSink) else {}
 
 
-Query = Annotated[LandQuery | RouteQuery | DirectQuery | DeriveQuery, Field(discriminator="kind")]
+Query = Annotated[
+    LandQuery | RouteQuery | DirectQuery | DirectRouteQuery | DeriveQuery, Field(discriminator="kind")
+]
+
+Written = DeriveQuery | DirectQuery | DirectRoute
+"""What takes records through a transform into a sink: a query, or a route of one."""
+
+
+def written(query: Query) -> dict[tuple[str, ...], Written]:
+    """What of a query goes into a sink, by where below the query it stands; nothing of one that lands."""
+    if isinstance(query, Landing):
+        return {}
+    if isinstance(query, DirectRouteQuery):
+        return {("routes", name): route for name, route in query.routes.items()}
+    return {(): query}

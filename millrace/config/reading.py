@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from millrace.config.base import Model
 from millrace.config.units import Duration
@@ -14,6 +14,9 @@ Partition = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 Offset = Annotated[int, Field(ge=0, le=2**63 - 1)]
 """Place of a record in a partition."""
+
+GroupPrefix = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+"""Beginning of a consumer group's name: plain text, as IAM and Kafka's ACLs compare beginnings."""
 
 
 class KafkaReading(Model):
@@ -42,5 +45,10 @@ class KafkaReading(Model):
         default=None,
         min_length=1,
         description="Where a query without a checkpoint begins, partition by partition, in place of start.",
+    )
+    group_id_prefix: GroupPrefix | None = Field(
+        default=None,
+        description="What the names of its consumer groups begin with, for a cluster whose ACLs name groups; left "
+        "out, spark-kafka-source.",
     )
     headers: bool = Field(default=True, description="Whether records keep their headers.")

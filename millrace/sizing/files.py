@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 
 from millrace.config.model import Environment
-from millrace.config.queries import DeriveQuery, DirectQuery, LandQuery, RouteQuery
+from millrace.config.queries import DirectQuery, DirectRoute, LandQuery, RouteQuery, Written
 from millrace.sizing.model import QueryPlan
 
 
-def files_per_batch(
-    environment: Environment, query: DeriveQuery | DirectQuery, plan: QueryPlan, file_bytes: int
-) -> int:
+def files_per_batch(environment: Environment, query: Written, plan: QueryPlan, file_bytes: int) -> int:
     """Return the files into which one batch of a file sink is written, at most.
 
     ``ceil(peak records per second · trigger · record size / file size)``, at least 1: what arrives at the
@@ -23,7 +21,7 @@ def files_per_batch(
     environment
         Whose streams say how much arrives.
     query
-        That writes the files.
+        That writes the files, or the route of one.
     plan
         Its trigger.
     file_bytes
@@ -38,8 +36,8 @@ def files_per_batch(
     return max(1, math.ceil(volume / file_bytes))
 
 
-def _streams(environment: Environment, query: DeriveQuery | DirectQuery) -> set[str]:
-    if isinstance(query, DirectQuery):
+def _streams(environment: Environment, query: Written) -> set[str]:
+    if isinstance(query, DirectQuery | DirectRoute):
         return {query.source}
     return {
         stream

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from millrace.config.model import EmrJob, Environment, KinesisStream, MskCluster
-from millrace.config.queries import DeriveQuery, DirectQuery, SourceQuery
+from millrace.config.queries import SourceQuery, written
 from millrace.config.sinks import JdbcSink, Sink
 from millrace.sizing.cost import GB, HOURS, SECONDS, item
 from millrace.sizing.model import CostItem, Figure, NetworkPlan
@@ -56,10 +56,10 @@ def services(environment: Environment) -> tuple[str, ...]:
 def sinks(environment: Environment) -> tuple[Sink, ...]:
     """Return the sinks of all queries, in the file's order."""
     return tuple(
-        query.sink
+        end.sink
         for job in environment.jobs.values()
         for query in job.queries.values()
-        if isinstance(query, DeriveQuery | DirectQuery)
+        for end in written(query).values()
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from etl import hadoop, run
+from etl import hadoop, once
 from etl.decode import JsonDecoder, parse_schema
 from etl.errors import StartError
 from etl.launch import ReplayRequest
@@ -299,14 +299,14 @@ def test_a_replay_of_nothing_is_refused(spark: SparkSession, table: Names, tmp_p
     with pytest.raises(
         StartError, match="--replay other: no land or direct query of this job; it has: land-flights"
     ):
-        run.replayer(spark, settings, "other", events.reporter)
+        once.replayer(spark, settings, "other", events.reporter)
     with pytest.raises(StartError, match=f"--replay land-flights: there is no table {landing}"):
-        run.replayer(spark, settings, "land-flights", events.reporter)
+        once.replayer(spark, settings, "land-flights", events.reporter)
     lander(spark, landing, events)
-    assert run.replayer(spark, settings, "land-flights", events.reporter).source == ("flights",)
+    assert once.replayer(spark, settings, "land-flights", events.reporter).source == ("flights",)
     (tmp_path / "test.ddl").write_text(DDL + ", gate STRING")
     with pytest.raises(StartError, match="lacks gate string"):
-        run.replayer(spark, settings, "land-flights", events.reporter)
+        once.replayer(spark, settings, "land-flights", events.reporter)
 
 
 def test_the_entry_script_replays_and_ends(

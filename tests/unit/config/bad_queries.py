@@ -25,6 +25,14 @@ STATE = """\
           {}
 """
 
+DIRECT_ROUTES = """\
+      direct:
+        kind: direct-route
+        dead_letters: orders_letters
+        routes:
+          orders: {}
+"""
+ROUTE = "{{source: {}, schema: pipelines/shop/schemas/click.ddl, sink: {}}}"
 LETTERS = "        dead_letters: clicks_refused\n"
 JDBC = """\
         sink:
@@ -73,6 +81,39 @@ ROWS = {
     "a direct query without a table for dead letters": (
         ORDERS_QUERY, DIRECT.replace("        dead_letters: {}\n", "").format("orders", "orders_good") + ORDERS_QUERY,
         "jobs.orders.queries.direct.dead_letters", "(missing)", "required", None,
+    ),
+    "a Kinesis stream for a direct route": (
+        ORDERS_QUERY, DIRECT_ROUTES.format(ROUTE.format("clicks", "{kind: iceberg, table: good}") + " #!") + ORDERS_QUERY,
+        "jobs.orders.queries.direct.routes.orders.source", "clicks",
+        "a Kafka topic: a Kinesis batch holds other records when it is replayed", None,
+    ),
+    "a direct route without a sink": (
+        ORDERS_QUERY,
+        DIRECT_ROUTES.format("{source: orders, schema: pipelines/shop/schemas/click.ddl} #!") + ORDERS_QUERY,
+        "jobs.orders.queries.direct.routes.orders.sink", "(missing)", "required", None,
+    ),
+    "a direct route into the table of dead letters": (
+        ORDERS_QUERY,
+        DIRECT_ROUTES.format(ROUTE.format("orders", "{kind: iceberg, table: orders_letters}")).replace(
+            "orders_letters\n", "orders_letters #!\n", 1
+        ) + ORDERS_QUERY,
+        "jobs.orders.queries.direct.dead_letters", "orders_letters",
+        "nothing else writes; jobs.orders.queries.direct.routes.orders.sink.table names this one", None,
+    ),
+    "a direct route back into what the query reads": (
+        ORDERS_QUERY,
+        DIRECT_ROUTES.format(ROUTE.format("orders", "{kind: kafka, topic: orders}") + " #!") + ORDERS_QUERY,
+        "jobs.orders.queries.direct.routes.orders.sink.topic", "orders",
+        "another stream than the one that the query reads", None,
+    ),
+    "a direct route whose transform is not there": (
+        ORDERS_QUERY,
+        DIRECT_ROUTES.format(
+            "{source: orders, schema: pipelines/shop/schemas/click.ddl, transform: 'pipelines.shop.transforms:no', "
+            "sink: {kind: iceberg, table: good}} #!"
+        ) + ORDERS_QUERY,
+        "jobs.orders.queries.direct.routes.orders.transform", "pipelines.shop.transforms:no",
+        "a function of pipelines.shop.transforms: counted", None,
     ),
     "a sink that may refuse rows, and no table for them": (
         SINK, "        sink: {kind: dynamodb, table: counted}\n",

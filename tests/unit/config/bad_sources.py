@@ -101,6 +101,10 @@ ROWS = {
         ORDERS_TABLE, "        kafka: {partitions: [0]}\n" + ORDERS_TABLE, "streams.orders.partitions", "(missing)",
         "the number of partitions of the topic", None,
     ),
+    "a prefix of groups that is a pattern": (
+        *between(reading("group_id_prefix: 'shop-*'")), f"{ORDERS}.kafka.group_id_prefix", "shop-*",
+        "^[A-Za-z0-9]", None,
+    ),
     "a least without a delay": (
         *between(reading("min_records_per_batch: 50")), f"{ORDERS}.kafka.max_delay", "(missing)",
         "below the job's latency of 1m", "Spark would wait 15 minutes",

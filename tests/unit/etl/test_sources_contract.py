@@ -9,26 +9,42 @@ from typing import Any
 
 import pytest
 
-from etl.settings import DeriveSettings, JobSettings, KafkaSource, KinesisSource, RoutedSettings, parse
+from etl.settings import (
+    DeriveSettings,
+    JobSettings,
+    KafkaSource,
+    KinesisSource,
+    RoutedDirectSettings,
+    RoutedSettings,
+    parse,
+)
+from infra.permissions import JobPermissions, Keys
 from infra.settings import job_settings
 from infra.source_permissions import SourcePermissions
 from millrace.cli.notebook import build
 from millrace.config import Environment, Names, load
 from millrace.sizing import Plan, plan
+from millrace.sizing.model import JobPlan
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "sources.md").read_text()
-ENVIRONMENT = DOCUMENT.partition("## Route")[2].partition("```yaml\n")[2].partition("```")[0]
 
 
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    root = tmp_path_factory.mktemp("airport")
+def example(heading: str) -> str:
+    return DOCUMENT.partition(f"## {heading}")[2].partition("```yaml\n")[2].partition("```")[0]
+
+
+def loaded(root: Path, name: str, text: str) -> Environment:
     schemas = root / "pipelines" / "airport" / "schemas"
     schemas.mkdir(parents=True)
     (schemas / "any.ddl").write_text("id STRING\n")
     (root / "environments").mkdir()
-    (root / "environments" / "airport.yaml").write_text(ENVIRONMENT)
-    return load("airport", root=Path(root))
+    (root / "environments" / f"{name}.yaml").write_text(text)
+    return load(name, root=root)
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return loaded(tmp_path_factory.mktemp("airport"), "airport", example("Route:"))
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +131,46 @@ def test_a_notebook_samples_each_route(environment: Environment, monkeypatch: py
         f"### Route `{name}`" for name in ("bags", "bookings", "clicks", "searches")
     ]
     assert sum("'subscribe': 'web.searches'" in cell for cell in cells) == 1
+
+
+def test_direct_routes_survive_the_core_with_their_sinks_and_permissions(tmp_path: Path) -> None:
+    environment = loaded(tmp_path, "terminal", example("Direct routes"))
+    planned, names = plan(environment).jobs["boards"], Names(environment, "111122223333")
+    written = job_settings(environment, planned, names)
+    read = parse(written)
+    assert plain(read) == written
+    (query,) = read.queries
+    assert isinstance(query, RoutedDirectSettings)
+    assert {route.name: (route.origin, route.sink.kind) for route in query.routes} == {
+        "gates": ("gates", "iceberg"),
+        "clicks": ("web.clicks", "dynamodb"),
+        "searches": ("web.searches", "parquet"),
+    }
+    assert [source.name for source in query.sources] == ["gates", "web"]
+    kept = [table["table"] for table in written["upkeep"]["tables"]]
+    assert kept == ["terminal_terminal.gates", "terminal_terminal.boards_letters"]
+    keys = Keys(
+        "arn:aws:kms:us-east-1:111122223333:key/data", "arn:aws:kms:us-east-1:111122223333:key/logs", None
+    )
+    grants = {grant.sid: grant for grant in JobPermissions(names, planned, keys, "assets", "logs").grants()}
+    assert [str(r).rsplit("/", 1)[1] for r in grants["ReadTopics"].resources] == ["gates", "web.*"]
+    assert {"WriteItems", "WriteFiles", "WriteTables"} <= grants.keys()
+
+
+def test_the_role_may_use_the_groups_that_queries_begin_so(
+    names: Names, planned: Plan, tmp_path: Path
+) -> None:
+    def groups(of: Names, job: JobPlan) -> list[str]:
+        grants = {grant.sid: grant for grant in SourcePermissions(of, job).grants()}
+        return [str(resource).rsplit("/", 1)[1] for resource in grants["ConsumerGroups"].resources]
+
+    assert groups(names, planned.jobs["ground"]) == ["spark-kafka-source-*"]
+    asked = "schema: pipelines/airport/schemas/any.ddl, kafka: {group_id_prefix: shop-readers}"
+    text = example("Direct routes") + (
+        f"      gates: {{kind: land, source: gates, table: gates_landed, {asked}}}\n"
+    )
+    environment = loaded(tmp_path, "terminal", text)
+    job = plan(environment).jobs["boards"]
+    assert groups(Names(environment, "111122223333"), job) == ["spark-kafka-source-*", "shop-readers-*"]
+    written = job_settings(environment, job, Names(environment, "111122223333"))
+    assert plain(parse(written)) == written

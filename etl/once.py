@@ -1,0 +1,141 @@
+"""What a job does once, in place of running: dead letters again, a range of a landing table again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+
+from etl import direct, envelope, land, routed, routed_direct, session, tables
+from etl.accounts import Reporter
+from etl.backfill import Backfiller
+from etl.errors import StartError
+from etl.formats import build as formats
+from etl.outward import OutwardReplay
+from etl.parts import composition, source_table
+from etl.replay import Replayer
+from etl.settings import (
+    DeriveSettings,
+    DirectSettings,
+    JobSettings,
+    LandSettings,
+    RoutedDirectSettings,
+    RoutedSettings,
+)
+from etl.settings_sinks import IcebergSinkSettings
+from etl.sinks.build import sink_of
+from etl.sinks.iceberg import IcebergSink
+from etl.tables import Table
+
+
+def replayer(
+    spark: SparkSession,
+    job: JobSettings,
+    name: str,
+    report: Reporter,
+    binds: Mapping[str, str] | None = None,
+) -> Replayer:
+    """What replays the dead letters of a land or direct query; neither source nor checkpoint is touched.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    job
+        Its settings.
+    name
+        Of the query.
+    report
+        Where the outcome is reported.
+    binds
+        Names and values of ``--bind``, for a direct query whose sink is beside the lake.
+
+    Raises
+    ------
+    StartError
+        No such query, or a table of dead letters that is missing or of another shape.
+    """
+    session.prepare(spark, job)
+    have = {q.name: q for q in job.queries if not isinstance(q, DeriveSettings)}
+    if name not in have:
+        raise StartError(
+            f"--replay {name}: no land or direct query of this job; it has: {', '.join(have) or 'none'}"
+        )
+    query = have[name]
+    decoder = (
+        routed.router(spark, query)
+        if isinstance(query, RoutedSettings | RoutedDirectSettings)
+        else formats.of_query(spark, query)
+    )
+    schema = decoder.schema
+    kept = query.table if isinstance(query, LandSettings | RoutedSettings) else query.dead_letters
+    table = Table.of(job.catalog, kept)
+    if not table.exists(spark):
+        raise StartError(f"--replay {name}: there is no table {table}: nothing was landed")
+    headers = spark.createDataFrame([], f"_headers {envelope.HEADERS}").schema["_headers"]
+    tables.check(spark, table, land.table_schema(headers, schema))
+    onward: Callable[[DataFrame], None] | None = None
+    if isinstance(query, DirectSettings):
+        onward = _onward(spark, job, query, table, binds or {}, report)
+    elif isinstance(query, RoutedDirectSettings):
+        onward = routed_direct.onward(spark, job, query, table, binds or {}, report)
+    return Replayer(name, tuple(s.name for s in query.sources), table, decoder, report, onward)
+
+
+def backfiller(spark: SparkSession, job: JobSettings, name: str, report: Reporter) -> Backfiller:
+    """What derives a range of a landing table again; neither source nor checkpoint is touched.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    job
+        Its settings.
+    name
+        Of a derive query without state, into an Iceberg table.
+    report
+        Where the outcome is reported.
+
+    Raises
+    ------
+    StartError
+        No such query, one that cannot be taken apart by time, or a sink of another shape.
+    """
+    session.prepare(spark, job)
+    have = {q.name: q for q in job.queries if isinstance(q, DeriveSettings)}
+    if name not in have:
+        raise StartError(
+            f"--backfill {name}: no derive query of this job; it has: {', '.join(have) or 'none'}"
+        )
+    query = have[name]
+    if query.state is not None:
+        raise StartError(
+            f"--backfill {name}: it keeps state, so that a result rests on records outside of any range: give the "
+            "query another name and another table, and it begins with all that landed"
+        )
+    if not isinstance(query.sink, IcebergSinkSettings):
+        raise StartError(
+            f"--backfill {name}: its sink is {query.sink.kind}; an iceberg table can be backfilled"
+        )
+    landing = source_table(spark, job, name, query.source_table)
+    compose = composition(spark, job, name, query, report)
+    table = Table.of(job.catalog, query.sink.table)
+    tables.ensure(spark, table, compose.schema(spark, landing, query.route), report=report)
+    return Backfiller(name, landing, compose, IcebergSink(table), report, query.route)
+
+
+def _onward(
+    spark: SparkSession,
+    job: JobSettings,
+    query: DirectSettings,
+    letters: Table,
+    binds: Mapping[str, str],
+    report: Reporter,
+) -> direct.Onward | OutwardReplay:
+    """What takes a direct query's replayed dead letters to its sink."""
+    compose = composition(spark, job, query.name, query, report)
+    if isinstance(query.sink, IcebergSinkSettings):
+        return direct.Onward(query.source.name, compose, IcebergSink(Table.of(job.catalog, query.sink.table)))
+    sink = sink_of(job, query.sink, binds)
+    sink.prepare(spark, compose.schema(spark, letters))
+    return OutwardReplay(compose, sink)

@@ -1,0 +1,381 @@
+"""Direct queries with routes: several Kafka topics, read once, each through a transform into a sink of its own.
+
+A batch is decoded once and held, as it has several readers: one that counts, then a sink for each route that
+has records, then the dead letters. What makes it exact is what makes a direct query of one topic exact
+(:mod:`etl.direct`): a batch is a fixed range of offsets. So each table's commits bear the range of all that the query
+read, and other sinks know what they hold. Should one sink fail, the batch comes again as a whole, and those that
+had written their part find it there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+
+from etl import accounts, tables
+from etl.accounts import Reporter
+from etl.checkpoint import Checkpoint
+from etl.derive import DEAD_LETTER, Composition
+from etl.direct import OffsetRange, Onward, committed
+from etl.hadoop import read_text
+from etl.outward import OutwardReplay, SinkAccounts, as_landed, stamped
+from etl.parts import composition
+from etl.route import COLUMN, Router, along
+from etl.routed import router
+from etl.settings import DirectRouteSettings, JobSettings, RoutedDirectSettings
+from etl.settings_sinks import IcebergSinkSettings
+from etl.sinks.base import Place, Refuse, Sink, Written
+from etl.sinks.build import sink_of
+from etl.sinks.iceberg import Bound, IcebergSink
+from etl.sources.kafka import by_shard
+from etl.sources.legs import Topics
+from etl.sources.opening import landing_table, opened
+from etl.supervise import Query
+from etl.tables import Table
+
+NAME, RANGE = "millrace.query", "millrace.offsets"
+"""Properties of a commit, as those of a direct query of one topic."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Which batch it is.
+
+    Attributes
+    ----------
+    offsets
+        Of all that the query reads.
+    run
+        Id of the query's checkpoint.
+    number
+        Spark's.
+    """
+
+    offsets: OffsetRange
+    run: str
+    number: int
+
+
+class End(Protocol):
+    """Where a route ends."""
+
+    def write(self, rows: DataFrame, batch: Batch, refuse: Refuse) -> Written:
+        """Write the route's rows of a batch, each once however often the batch comes."""
+
+    def without(self, batch: Batch) -> None:
+        """Hear that a batch has no record of the route."""
+
+
+@dataclass
+class TableEnd:
+    """An Iceberg table, whose commits bear the offsets of the whole batch.
+
+    Parameters
+    ----------
+    name
+        Of the query and the route, as the commits bear it.
+    source
+        The logical name of the route's stream.
+    sink
+        The table.
+    """
+
+    name: str
+    source: str
+    sink: IcebergSink
+    _last: OffsetRange | None = field(default=None, repr=False)
+
+    def write(self, rows: DataFrame, batch: Batch, refuse: Refuse) -> Written:  # noqa: ARG002 - a table takes every row
+        """Append without a look-up where the batch follows the last one that the table holds all of."""
+        last = self._last or committed(rows.sparkSession, self.sink.table, self.name)
+        # Known again only when it is written: a batch that failed half-way comes again in this run.
+        self._last = None
+        properties = {NAME: self.name, RANGE: batch.offsets.text()}
+        if last is not None and batch.offsets.follows(last):
+            written = self.sink.add(rows, properties)
+            done = Written(written, written)
+        else:
+            mine = Bound(F.col("_source") == self.source)
+            appended = self.sink.append(rows, mine, properties=properties)
+            done = Written(appended.offered, appended.written)
+        self._last = batch.offsets
+        return done
+
+    def without(self, batch: Batch) -> None:
+        """Nothing to write: what the table holds reaches as far as the batch does."""
+        if self._last is not None:
+            self._last = batch.offsets if batch.offsets.follows(self._last) else None
+
+
+@dataclass(frozen=True)
+class SinkEnd:
+    """A sink beside the lake's tables.
+
+    Parameters
+    ----------
+    sink
+        Which knows by itself what it holds.
+    notes
+        A folder of the route's own below the checkpoint.
+    """
+
+    sink: Sink
+    notes: str
+
+    def write(self, rows: DataFrame, batch: Batch, refuse: Refuse) -> Written:
+        """Hand the rows over; they are held, so a second attempt has the same."""
+        start, end = (json.dumps(o, sort_keys=True) for o in (batch.offsets.start, batch.offsets.end))
+        return self.sink.write(rows, Place(batch.run, batch.number, start, end, self.notes), refuse)
+
+    def without(self, batch: Batch) -> None:
+        """Nothing to write, and nothing to remember."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A route with what its records go through and where they end."""
+
+    name: str
+    source: str
+    compose: Composition
+    end: End
+
+    def rows(self, good: DataFrame) -> DataFrame:
+        """The route's rows of the sink, out of good records of all routes."""
+        return self.compose(along(good, self.name, "of the batch"))
+
+
+@dataclass(frozen=True)
+class RoutedDirector:
+    """Writes each batch of a direct query with routes; called by ``foreachBatch``.
+
+    Parameters
+    ----------
+    settings
+        The query's.
+    decoder
+        Of all its routes.
+    lanes
+        One for each route.
+    letters
+        Where dead letters go: a table in the shape of a landing table with these routes.
+    topics
+        Legs of Kafka, which tell the offsets of a batch.
+    checkpoint
+        The query's.
+    report
+        Where batches are reported.
+    """
+
+    settings: RoutedDirectSettings
+    decoder: Router
+    lanes: tuple[Lane, ...]
+    letters: IcebergSink
+    topics: tuple[Topics, ...]
+    checkpoint: Checkpoint
+    report: Reporter
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write a batch and report its accounts.
+
+        Parameters
+        ----------
+        batch
+            In the envelope's shape: fixed ranges of offsets.
+        batch_id
+            Spark's.
+        """
+        begun = accounts.now()
+        spark = batch.sparkSession
+        run = str(json.loads(read_text(spark, f"{self.checkpoint.location}/metadata"))["id"])
+        which = Batch(offsets_of(spark, self.topics, batch_id), run, batch_id)
+        letters = _Letters(batch, self.decoder, self.letters, self._bound(spark, batch_id))
+        held = self.decoder.decode(stamped(batch)).persist()
+        try:
+            counts = _Counts.of(held)
+            good = held.where("_error IS NULL").drop(*DEAD_LETTER)
+            done = [self._along(lane, good, which, counts, letters) for lane in self.lanes]
+            if counts.bad:
+                letters.append(held.where("_error IS NOT NULL"))
+        finally:
+            held.unpersist()
+        balance = SinkAccounts(counts.read, counts.bad, _together(done))
+        times = accounts.times(begun, accounts.now(), counts.oldest)
+        self.report.emit("batch", query=self.settings.name, batch=batch_id, **balance.fields(), **times)
+
+    def _along(
+        self, lane: Lane, good: DataFrame, batch: Batch, counts: _Counts, letters: _Letters
+    ) -> Written:
+        if not counts.good.get(lane.name):
+            lane.end.without(batch)
+            return Written(0, 0)
+        return lane.end.write(lane.rows(good), batch, letters.refuse)
+
+    def _bound(self, spark: SparkSession, batch_id: int) -> Bound:
+        return Bound(reduce(lambda a, b: a | b, (leg.rows(spark, batch_id) for leg in self.topics)))
+
+
+@dataclass(frozen=True)
+class _Letters:
+    """Takes dead letters of one batch."""
+
+    batch: DataFrame
+    decoder: Router
+    sink: IcebergSink
+    bound: Bound
+
+    def append(self, letters: DataFrame) -> None:
+        self.sink.append(letters, self.bound)
+
+    def refuse(self, letters: DataFrame) -> None:
+        shape = self.decoder.decode(stamped(self.batch.limit(0))).schema
+        self.append(as_landed(self.batch, letters, shape))
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """What a batch holds; the action that counts it is the one that reads it."""
+
+    read: int
+    bad: int
+    good: Mapping[str, int]
+    oldest: int | None
+
+    @classmethod
+    def of(cls, held: DataFrame) -> _Counts:
+        bad = F.col("_error").isNotNull()
+        figures = (F.count(F.lit(1)).alias("n"), F.expr("min(unix_micros(_arrived_at))").alias("oldest"))
+        found = held.groupBy(F.col(COLUMN).alias("route"), bad.alias("bad")).agg(*figures).collect()
+        return cls(
+            sum(row["n"] for row in found),
+            sum(row["n"] for row in found if row["bad"]),
+            {row["route"]: row["n"] for row in found if not row["bad"]},
+            min((row["oldest"] for row in found if row["oldest"] is not None), default=None),
+        )
+
+
+def _together(done: Sequence[Written]) -> Written:
+    return Written(*(sum(getattr(each, name) for each in done) for name in ("offered", "written", "refused")))
+
+
+def offsets_of(spark: SparkSession, topics: Sequence[Topics], batch_id: int) -> OffsetRange:
+    """The offsets of a batch over all legs, by stream and partition.
+
+    Parameters
+    ----------
+    spark
+        Whose file systems are used.
+    topics
+        The legs.
+    batch_id
+        Spark's.
+    """
+    start: dict[str, int] = {}
+    end: dict[str, int] = {}
+    for leg in topics:
+        ends: tuple[tuple[dict[str, int], Any], ...] = (
+            (start, leg.checkpoint.start_of(spark, batch_id)),
+            (end, leg.checkpoint.end_of(spark, batch_id)),
+        )
+        for source in leg.sources:
+            for found, offset in ends:
+                found |= {f"{source.name}/{p}": at for p, at in (by_shard(source, offset) or {}).items()}
+    return OffsetRange(start, end)
+
+
+def query(
+    spark: SparkSession,
+    job: JobSettings,
+    settings: RoutedDirectSettings,
+    binds: Mapping[str, str],
+    report: Reporter,
+) -> Query:
+    """Make a direct query with routes, its tables with it.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    job
+        Its settings.
+    settings
+        The query's.
+    binds
+        Names and values of ``--bind``.
+    report
+        Where batches are reported.
+
+    Raises
+    ------
+    StartError
+        Whatever does not fit.
+    """
+    letters = Table.of(job.catalog, settings.dead_letters)
+    read = opened(spark, job, settings.name, settings.sources, letters, binds, settings.repartition)
+    decoder = router(spark, settings)
+    landing_table(spark, letters, read, decoder, report)
+    lanes = []
+    for route in settings.routes:
+        compose = composition(spark, job, settings.name, route, report)
+        schema = compose.schema(spark, letters, route.name)
+        end: End
+        if isinstance(route.sink, IcebergSinkSettings):
+            table = Table.of(job.catalog, route.sink.table)
+            tables.ensure(spark, table, schema, report=report)
+            end = TableEnd(f"{settings.name}/{route.name}", route.source.name, IcebergSink(table))
+        else:
+            sink = sink_of(job, route.sink, binds)
+            sink.prepare(spark, schema)
+            end = SinkEnd(sink, f"{read.checkpoint.location}/routes/{route.name}")
+        lanes.append(Lane(route.name, route.source.name, compose, end))
+    handler = RoutedDirector(
+        settings, decoder, tuple(lanes), IcebergSink(letters), read.topics, read.checkpoint, report
+    )
+    return Query(settings.name, read.rows, handler, read.checkpoint.location, settings.trigger_seconds)
+
+
+@dataclass(frozen=True)
+class RoutedOnward:
+    """Takes replayed dead letters that became good to the sinks of their routes.
+
+    Parameters
+    ----------
+    ends
+        By route.
+    """
+
+    ends: Mapping[str, Onward | OutwardReplay]
+
+    def __call__(self, good: DataFrame) -> None:
+        """Write rows of a landing table's shape; each sink writes its own, each once."""
+        there = [row[COLUMN] for row in good.select(COLUMN).distinct().collect()]
+        for route in sorted(there):
+            # DEAD_LETTER's columns stay beside the route's, as those who write drop them.
+            self.ends[route](along(good, route, "of dead letters"))
+
+
+def onward(
+    spark: SparkSession,
+    job: JobSettings,
+    settings: RoutedDirectSettings,
+    letters: Table,
+    binds: Mapping[str, str],
+    report: Reporter,
+) -> RoutedOnward:
+    """Make what takes replayed dead letters onward; parameters and errors as of :func:`query`, whose tables exist."""
+
+    def end_of(route: DirectRouteSettings) -> Onward | OutwardReplay:
+        compose = composition(spark, job, settings.name, route, report)
+        if isinstance(route.sink, IcebergSinkSettings):
+            return Onward(route.source.name, compose, IcebergSink(Table.of(job.catalog, route.sink.table)))
+        sink = sink_of(job, route.sink, binds)
+        sink.prepare(spark, compose.schema(spark, letters, route.name))
+        return OutwardReplay(compose, sink)
+
+    return RoutedOnward({route.name: end_of(route) for route in settings.routes})
