@@ -1,0 +1,160 @@
+"""When records arrive: a cumulative count over time, straight between its edges."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Arrivals:
+    """Records that have arrived, by time.
+
+    Attributes
+    ----------
+    times
+        Edges in seconds, from 0, strictly ascending.
+    totals
+        Records that arrived before each edge, from 0, never falling. Between two edges they
+        arrive evenly.
+    """
+
+    times: Floats
+    totals: Floats
+    _times: list[float] = field(init=False, repr=False)
+    _totals: list[float] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        assert len(self.times) == len(self.totals) >= 2, "at least one span"
+        assert self.times[0] == 0
+        assert self.totals[0] == 0
+        assert np.all(np.diff(self.times) > 0)
+        assert np.all(np.diff(self.totals) >= 0)
+        # Lists answer one look-up many times faster than arrays, and a run asks for each batch.
+        object.__setattr__(self, "_times", self.times.tolist())
+        object.__setattr__(self, "_totals", self.totals.tolist())
+
+    @classmethod
+    def of_rates(cls, edges: Sequence[float] | Floats, rates: Sequence[float] | Floats) -> Arrivals:
+        """Records at a rate that is constant between two edges.
+
+        Parameters
+        ----------
+        edges
+            Seconds, from 0, one more than rates.
+        rates
+            Records per second.
+        """
+        times = np.asarray(edges, dtype=np.float64)
+        counts = np.asarray(rates, dtype=np.float64) * np.diff(times)
+        return cls(times, np.concatenate(([0.0], np.cumsum(counts))))
+
+    @classmethod
+    def constant(cls, rate: float, seconds: float) -> Arrivals:
+        """The same rate in records per second all the time."""
+        return cls.of_rates([0.0, seconds], [rate])
+
+    @classmethod
+    def spikes(cls, low: float, high: float, each: float, seconds: float) -> Arrivals:
+        """Two rates in turn, the low one first, for ``each`` seconds."""
+        edges = np.append(np.arange(0.0, seconds, each), seconds)
+        rates = np.where(np.arange(len(edges) - 1) % 2 == 0, low, high)
+        return cls.of_rates(edges, rates)
+
+    def poisson(self, seed: int, step: float = 1.0) -> Arrivals:
+        """The same mean with the chance of independent records: a Poisson count in each step.
+
+        Parameters
+        ----------
+        seed
+            Of the generator; the same seed draws the same counts.
+        step
+            Longest span in seconds of one draw.
+        """
+        fine = np.arange(0.0, self.times[-1], step)
+        edges = np.union1d(self.times, fine)
+        expected = np.diff(np.interp(edges, self.times, self.totals))
+        counts = np.random.default_rng(seed).poisson(np.maximum(expected, 0.0)).astype(np.float64)
+        return Arrivals(edges, np.concatenate(([0.0], np.cumsum(counts))))
+
+    def plus(self, other: Arrivals) -> Arrivals:
+        """Both together, as long as the longer of the two."""
+        edges = np.union1d(self.times, other.times)
+        return Arrivals(
+            edges,
+            np.interp(edges, self.times, self.totals) + np.interp(edges, other.times, other.totals),
+        )
+
+    def scaled(self, factor: float) -> Arrivals:
+        """The same shape with so many times the records."""
+        return Arrivals(self.times, self.totals * factor)
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasts."""
+        return self._times[-1]
+
+    @property
+    def records(self) -> float:
+        """All of them."""
+        return self._totals[-1]
+
+    def before(self, time: float) -> float:
+        """Return how many records arrived before a time in seconds."""
+        if time <= 0:
+            return 0.0
+        if time >= self._times[-1]:
+            return self._totals[-1]
+        place = bisect_right(self._times, time) - 1
+        begin, end = self._times[place], self._times[place + 1]
+        low, high = self._totals[place], self._totals[place + 1]
+        return low + (high - low) * (time - begin) / (end - begin)
+
+    def next_after(self, count: float) -> float:
+        """Return when the record after the first ``count`` begins to arrive; infinity if none does."""
+        if count >= self._totals[-1]:
+            return float("inf")
+        place = bisect_right(self._totals, count) - 1
+        low, high = self._totals[place], self._totals[place + 1]
+        begin, end = self._times[place], self._times[place + 1]
+        return begin + (end - begin) * (count - low) / (high - low)
+
+    def moment(self, count: float) -> float:
+        """Return when the last of the first ``count`` records arrived, in seconds."""
+        if count <= 0:
+            return self.next_after(0.0)
+        place = min(bisect_left(self._totals, count), len(self._totals) - 1)
+        low, high = self._totals[place - 1], self._totals[place]
+        begin, end = self._times[place - 1], self._times[place]
+        return begin + (end - begin) * (count - low) / (high - low)
+
+    def spans(self, cuts: Floats) -> tuple[Floats, Floats, Floats]:
+        """Divide the records between the first cut and the last where the rate changes, and at each cut.
+
+        Parameters
+        ----------
+        cuts
+            Counts of records, ascending.
+
+        Returns
+        -------
+        tuple
+            Edges in counts, one more than the others, and the seconds at which each span's first
+            and last record arrived.
+        """
+        inside = self.totals[(self.totals > cuts[0]) & (self.totals < cuts[-1])]
+        edges = np.union1d(cuts, inside)
+        middle = (edges[:-1] + edges[1:]) / 2
+        place = np.clip(np.searchsorted(self.totals, middle) - 1, 0, len(self.totals) - 2)
+        low, high = self.totals[place], self.totals[place + 1]
+        begin, end = self.times[place], self.times[place + 1]
+        slope = (end - begin) / np.where(high > low, high - low, 1.0)
+        first = begin + slope * np.maximum(edges[:-1] - low, 0.0)
+        last = begin + slope * np.minimum(np.maximum(edges[1:] - low, 0.0), high - low)
+        return edges, first, last

@@ -1,0 +1,163 @@
+"""Executors that come and go, each with its life, by one of the policies of scaling."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import simpy
+
+from millrace.sizing.simulation.job import Scenario
+from millrace.sizing.simulation.scaling import DynamicAllocation, GlueAutoScaling
+
+_FOREVER = math.inf
+
+
+@dataclass
+class _Executor:
+    born: float
+    idle_since: float
+    """Infinity while it runs a task."""
+
+
+class Pool:
+    """The executors of a job.
+
+    Parameters
+    ----------
+    env
+        The clock.
+    scenario
+        Policy and cores.
+    """
+
+    def __init__(self, env: simpy.Environment, scenario: Scenario) -> None:
+        self._env, self._scenario, self._policy = env, scenario, scenario.scaling
+        self._random = random.Random(scenario.seed)  # noqa: S311  # chance in a model, no secret
+        self._running: list[_Executor] = []
+        self._starting = 0
+        self._generation = 0
+        self._last: dict[str, deque[float]] = {}
+        self.lives: list[tuple[float, float]] = []
+        """Birth and death of each executor that has gone, in seconds."""
+        self.grown = env.event()
+        """Happens when executors have come."""
+        policy = self._policy
+        self._least = policy.least if isinstance(policy, DynamicAllocation | GlueAutoScaling) else policy.most
+        shuffles = any(query.repartition is not None for query in scenario.queries)
+        self._idle = _FOREVER
+        if isinstance(policy, DynamicAllocation):
+            self._idle = policy.shuffle_timeout if shuffles else policy.idle_timeout
+        if isinstance(policy, GlueAutoScaling):
+            self._last = {query.name: deque(maxlen=policy.batches) for query in scenario.queries}
+        self._add(policy.initial)
+
+    @property
+    def executors(self) -> int:
+        """That run now."""
+        return len(self._running)
+
+    @property
+    def elastic(self) -> bool:
+        """Whether executors may come while a batch runs."""
+        return self._starting > 0 or isinstance(self._policy, DynamicAllocation)
+
+    def cores(self, share: float) -> int:
+        """Return a query's part of all cores: one at least."""
+        return max(1, math.floor(self.executors * self._scenario.executor_cores * share + 1e-9))
+
+    def begin(self, tasks: int) -> list[_Executor]:
+        """Give tasks out over executors by chance, as Spark does, and return those that have some."""
+        self.expire(self._env.now)
+        if self._idle == _FOREVER:
+            return []
+        used = self._running
+        if tasks < len(used):
+            used = self._random.sample(used, tasks)
+        for each in used:
+            each.idle_since = _FOREVER
+        return list(used)
+
+    def end(self, used: list[_Executor]) -> None:
+        """Let executors idle that had tasks."""
+        for each in used:
+            each.idle_since = self._env.now
+
+    def expire(self, now: float) -> None:
+        """Let go what has idled for too long, at the time when it had."""
+        if self._idle == _FOREVER:
+            return
+        gone = sorted(
+            (each for each in self._running if each.idle_since + self._idle <= now),
+            key=lambda each: each.idle_since,
+        )[: max(0, self.executors - self._least)]
+        for each in gone:
+            self._running.remove(each)
+            self.lives.append((each.born, each.idle_since + self._idle))
+
+    def needs(self, tasks: int) -> int:
+        """Return how many executors more so many running and waiting tasks allow."""
+        if not isinstance(self._policy, DynamicAllocation):
+            return 0
+        needed = self._policy.needed(tasks, self._scenario.executor_cores)
+        return needed - self.executors - self._starting
+
+    def request(self, executors: int) -> None:
+        """Ask for executors; they come when they have started."""
+        self._starting += executors
+        self._env.process(self._start(executors))
+
+    def batch_took(self, query: str, seconds: float, trigger: float) -> None:
+        """Tell the policy how long a batch took."""
+        policy = self._policy
+        if not isinstance(policy, GlueAutoScaling) or trigger <= 0:
+            return
+        self._last[query].append(seconds / trigger)
+        expected = self.executors + self._starting
+        wanted = policy.wanted(expected, list(self._last.values()))
+        if wanted == expected:
+            return
+        for last in self._last.values():  # the next decision is about the new size
+            last.clear()
+        if wanted > expected:
+            self.request(wanted - expected)
+        else:
+            for each in self._running[wanted:]:
+                self.lives.append((each.born, self._env.now))
+            del self._running[wanted:]
+
+    def lose_all(self) -> None:
+        """End every executor, those that have yet to start too."""
+        self._generation += 1
+        self._starting = 0
+        self.lives += [(each.born, self._env.now) for each in self._running]
+        self._running.clear()
+        for last in self._last.values():
+            last.clear()
+
+    def restart(self) -> None:
+        """Begin as at the first start."""
+        self._add(self._policy.initial)
+
+    def close(self, now: float) -> list[tuple[float, float]]:
+        """Return all lives, those that last until now with it."""
+        self.expire(now)
+        return [*self.lives, *((each.born, now) for each in self._running)]
+
+    def _start(self, executors: int) -> Generator[simpy.Event, None, None]:
+        generation = self._generation
+        assert isinstance(self._policy, DynamicAllocation | GlueAutoScaling)
+        yield self._env.timeout(self._policy.worker_start)
+        if generation != self._generation:
+            return
+        self._starting -= executors
+        self._add(min(executors, self._policy.most - self.executors))
+        grown, self.grown = self.grown, self._env.event()
+        grown.succeed()
+
+    def _add(self, executors: int) -> None:
+        now = self._env.now
+        self._running += [_Executor(now, now) for _ in range(executors)]

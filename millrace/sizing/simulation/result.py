@@ -1,0 +1,246 @@
+"""What a simulation gives: ages, backlog, executors and dollars, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from millrace.sizing.simulation.arrivals import Arrivals, Floats
+from millrace.sizing.simulation.job import Scenario
+
+_LEAST_BILLED = 60.0
+"""Seconds that Glue and EMR Serverless bill a worker at least (their price pages)."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Records of one lane that one batch committed: those from ``first`` to ``last`` of the stream, times ``weight``."""
+
+    lane: int
+    weight: float
+    first: float
+    last: float
+    at: float
+
+
+@dataclass(frozen=True, eq=False)
+class Ages:
+    """How old records were at their commit, each with its weight: spans of evenly spread ages.
+
+    Attributes
+    ----------
+    low, high
+        Seconds.
+    records
+        In each span.
+    """
+
+    low: Floats
+    high: Floats
+    records: Floats
+
+    @cached_property
+    def _distribution(self) -> tuple[Floats, Floats]:
+        # A sum of even densities: its slope changes at each end of a span.
+        high = np.maximum(self.high, self.low + 1e-9)
+        density = self.records / (high - self.low)
+        places = np.concatenate((self.low, high))
+        order = np.argsort(places, kind="stable")
+        slopes = np.cumsum(np.concatenate((density, -density))[order])
+        places = places[order]
+        rising = np.maximum(slopes[:-1], 0.0) * np.diff(places)
+        return places, np.concatenate(([0.0], np.cumsum(rising)))
+
+    def percentile(self, percent: float) -> float:
+        """Return the age in seconds that so many percent of the records do not exceed; not a number without any."""
+        if not len(self.records):
+            return float("nan")
+        places, below = self._distribution
+        return float(np.interp(percent / 100 * below[-1], below, places))
+
+    @property
+    def most(self) -> float:
+        """The oldest record's age in seconds."""
+        return float(self.high.max()) if len(self.high) else float("nan")
+
+    @property
+    def mean(self) -> float:
+        """The mean age in seconds."""
+        if not len(self.records):
+            return float("nan")
+        return float(np.average((self.low + self.high) / 2, weights=self.records))
+
+    def within(self, seconds: float) -> float:
+        """Return the share of records that were no older; not a number without any."""
+        if not len(self.records):
+            return float("nan")
+        places, below = self._distribution
+        return float(np.interp(seconds, places, below) / below[-1])
+
+
+@dataclass(frozen=True, eq=False)
+class QueryResult:
+    """One query.
+
+    Attributes
+    ----------
+    name
+        In its job.
+    arrived, committed, waiting
+        Records until the end; what arrived was committed or waits.
+    starts, ends, records, backlog
+        Of each batch: seconds, seconds, records, and what waited at its start.
+    oldest
+        Age in seconds of each batch's oldest record at its commit.
+    ages
+        Of all records that were committed.
+    """
+
+    name: str
+    arrived: float
+    committed: float
+    waiting: float
+    starts: Floats
+    ends: Floats
+    records: Floats
+    backlog: Floats
+    oldest: Floats
+    ages: Ages
+    arrivals: Arrivals
+
+    def waiting_at(self, times: Floats) -> Floats:
+        """Return what had arrived and was not committed, at each time."""
+        arrived = np.interp(times, self.arrivals.times, self.arrivals.totals)
+        done = np.concatenate(([0.0], np.cumsum(self.records)))
+        return np.asarray(
+            np.maximum(arrived - done[np.searchsorted(self.ends, times, side="right")], 0.0), dtype=np.float64
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class JobResult:
+    """A job over some time.
+
+    Attributes
+    ----------
+    seconds
+        How long.
+    queries
+        By name.
+    times, executors
+        Seconds at which their number changed, and the number from then on.
+    worker_seconds
+        Billed, the driver with it, each worker for a minute at least.
+    usd
+        For these.
+    usd_per_worker_hour
+        Of one worker.
+    """
+
+    seconds: float
+    queries: Mapping[str, QueryResult]
+    times: Floats
+    executors: NDArray[np.int64]
+    worker_seconds: float
+    usd: float
+    usd_per_worker_hour: float
+    driver: tuple[tuple[float, float], ...]
+
+    def executors_at(self, times: Floats) -> NDArray[np.int64]:
+        """Return how many executors there were at each time."""
+        place = np.searchsorted(self.times, times, side="right") - 1
+        return np.asarray(self.executors[np.maximum(place, 0)], dtype=np.int64)
+
+    def usd_until(self, times: Floats) -> Floats:
+        """Return dollars until each time, by the second and without the minute that each worker costs at least."""
+        edges = np.append(self.times, self.seconds)
+        spent = np.concatenate(([0.0], np.cumsum(self.executors * np.diff(edges))))
+        workers = np.interp(times, edges, spent)
+        driver = np.zeros_like(workers)
+        for begin, end in self.driver:
+            driver += np.clip(times - begin, 0.0, end - begin)
+        return np.asarray((workers + driver) / 3600 * self.usd_per_worker_hour, dtype=np.float64)
+
+    @property
+    def mean_executors(self) -> float:
+        """Over the whole time."""
+        edges = np.append(self.times, self.seconds)
+        return float(np.sum(self.executors * np.diff(edges)) / self.seconds)
+
+
+def query_result(
+    name: str,
+    arrivals: Arrivals,
+    batches: Sequence[tuple[float, float, float, float]],
+    commits: Sequence[Commit],
+    seconds: float,
+    waiting: float,
+) -> QueryResult:
+    """Put a query's records together."""
+    table = np.asarray(batches, dtype=np.float64).reshape(-1, 4)
+    ends = table[:, 1]
+    ages, oldest = _ages(arrivals, commits, ends)
+    return QueryResult(
+        name=name,
+        arrived=arrivals.before(seconds),
+        committed=float(sum(each.weight * (each.last - each.first) for each in commits)),
+        waiting=waiting,
+        starts=table[:, 0],
+        ends=ends,
+        records=table[:, 2],
+        backlog=table[:, 3],
+        oldest=oldest,
+        ages=ages,
+        arrivals=arrivals,
+    )
+
+
+def _ages(arrivals: Arrivals, commits: Sequence[Commit], ends: Floats) -> tuple[Ages, Floats]:
+    lows, highs, masses = [], [], []
+    oldest = np.zeros(len(ends))
+    for lane in sorted({each.lane for each in commits}):
+        own = [each for each in commits if each.lane == lane]
+        cuts = np.asarray([own[0].first, *(each.last for each in own)])
+        at = np.asarray([each.at for each in own])
+        edges, first, last = arrivals.spans(cuts)
+        # Each span lies within one batch, as cuts are edges too.
+        place = np.searchsorted(cuts, (edges[:-1] + edges[1:]) / 2) - 1
+        lows.append(at[place] - last)
+        highs.append(at[place] - first)
+        masses.append(np.diff(edges) * own[0].weight)
+        np.maximum.at(oldest, np.searchsorted(ends, at[place]), highs[-1])
+    if not lows:
+        return Ages(np.empty(0), np.empty(0), np.empty(0)), oldest
+    return Ages(np.concatenate(lows), np.concatenate(highs), np.concatenate(masses)), oldest
+
+
+def job_result(
+    scenario: Scenario,
+    queries: dict[str, QueryResult],
+    lives: Sequence[tuple[float, float]],
+    driver: Sequence[tuple[float, float]],
+) -> JobResult:
+    """Put a job's records together."""
+    changes: dict[float, int] = {0.0: 0}
+    for born, died in lives:
+        changes[born] = changes.get(born, 0) + 1
+        if died < scenario.seconds:
+            changes[died] = changes.get(died, 0) - 1
+    times = np.asarray(sorted(changes))
+    executors = np.cumsum([changes[time] for time in times.tolist()])
+    billed = sum(max(_LEAST_BILLED, died - born) for born, died in (*lives, *driver))
+    return JobResult(
+        seconds=scenario.seconds,
+        queries=MappingProxyType(queries),
+        times=times,
+        executors=executors.astype(np.int64),
+        worker_seconds=billed,
+        usd=billed / 3600 * scenario.usd_per_worker_hour,
+        usd_per_worker_hour=scenario.usd_per_worker_hour,
+        driver=tuple(driver),
+    )

@@ -1,0 +1,337 @@
+"""The simulation itself: each query is a process of discrete events (SimPy) over one pool of executors."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Generator
+from dataclasses import dataclass, field
+
+import simpy
+
+from millrace.sizing.simulation.arrivals import Arrivals
+from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Scenario
+from millrace.sizing.simulation.pool import Pool
+from millrace.sizing.simulation.result import Commit, JobResult, QueryResult, job_result, query_result
+from millrace.sizing.simulation.tasks import Slots, Tasks, makespan
+
+_POLL = 0.01
+"""Seconds between two looks for records without a trigger (``spark.sql.streaming.pollingDelay``)."""
+
+_NOTHING = 1e-9
+"""Records: less than this is what rounding leaves."""
+
+_INSTANT = 1e-9
+"""Seconds: a shorter wait would be lost in a float, and the clock would stand still."""
+
+Steps = Generator[simpy.Event, object, None]
+
+
+@dataclass
+class Lane:
+    """Partitions that are alike and how far they have been read, in records of the whole stream.
+
+    A lane with a share of a quarter that is read to 100 has given 25 records.
+    """
+
+    share: float
+    count: int
+    begin: float
+    read: float
+    end: float = math.inf
+
+    @property
+    def weight(self) -> float:
+        """Share of all its partitions together."""
+        return self.share * self.count
+
+    @property
+    def drained(self) -> bool:
+        """Whether it was closed by a reshard and all of it has been read."""
+        return (self.end - self.read) * self.weight < _NOTHING
+
+
+@dataclass
+class _Batch:
+    """What a batch takes: for each lane from where to where."""
+
+    spans: list[tuple[int, float, float]] = field(default_factory=list)
+    taken: list[tuple[float, int]] = field(default_factory=list)
+    records: float = 0.0
+
+
+class _Reader:
+    """A query over its source: what waits, what a batch may take, what was committed."""
+
+    def __init__(self, load: QueryLoad, upstream: _Reader | None) -> None:
+        self.load, self._upstream = load, upstream
+        self.arrivals: Arrivals = upstream.arrivals if upstream is not None else _arrivals(load)
+        self.lanes: list[Lane] = []
+        self._kept = 0.0
+        if upstream is None:
+            self.lanes = [Lane(part.share, part.count, 0.0, 0.0) for part in load.parts]
+            self._kept = (load.limit_per_part or 0.0) * sum(part.count for part in load.parts)
+        self.commits: list[Commit] = []
+
+    def reshard(self, change: Reshard, now: float) -> None:
+        """Close the partitions and open others; a batch reads these when those are drained."""
+        begin = self.arrivals.before(now)
+        for lane in self.lanes:
+            lane.end = min(lane.end, begin)
+        self.lanes += [Lane(part.share, part.count, begin, begin) for part in change.parts]
+
+    def batch(self, now: float) -> _Batch:
+        """Return what a batch that begins now takes; nothing where nothing waits."""
+        if self._upstream is not None:
+            return self._snapshot(self._upstream)
+        arrived = self.arrivals.before(now)
+        closed = [n for n, lane in enumerate(self.lanes) if lane.end < math.inf and not lane.drained]
+        numbers = closed or [n for n, lane in enumerate(self.lanes) if lane.end == math.inf]
+        waiting = {n: max(0.0, min(arrived, self.lanes[n].end) - self.lanes[n].read) for n in numbers}
+        if self._kept:
+            each = self._kept / sum(self.lanes[n].count for n in numbers)
+            waiting = {n: min(size, each / self.lanes[n].share) for n, size in waiting.items()}
+        total = sum(size * self.lanes[n].weight for n, size in waiting.items())
+        part = 1.0 if self.load.limit is None or total <= self.load.limit else self.load.limit / total
+        found = _Batch()
+        for number, size in waiting.items():
+            lane = self.lanes[number]
+            take = size * part
+            found.spans.append((number, lane.read, lane.read + take))
+            found.taken.append((take * lane.share, lane.count))
+            found.records += take * lane.weight
+        return found if found.records > _NOTHING else _Batch()
+
+    def _snapshot(self, upstream: _Reader) -> _Batch:
+        found = _Batch()
+        for number, lane in enumerate(upstream.lanes):
+            if number == len(self.lanes):
+                self.lanes.append(Lane(lane.share, lane.count, lane.begin, lane.begin))
+            own = self.lanes[number]
+            if lane.read > own.read:
+                found.spans.append((number, own.read, lane.read))
+                found.taken.append(((lane.read - own.read) * lane.share, lane.count))
+                found.records += (lane.read - own.read) * lane.weight
+        return found if found.records > _NOTHING else _Batch()
+
+    def next_record(self) -> float:
+        """Return when the next record arrives that no batch has taken; infinity if none does."""
+        reads = [lane.read for lane in self.lanes if not lane.drained]
+        return self.arrivals.next_after(min(reads)) if reads else math.inf
+
+    def commit(self, batch: _Batch, now: float) -> None:
+        """Mark a batch as done."""
+        for number, first, last in batch.spans:
+            lane = self.lanes[number]
+            lane.read = last
+            if last > first:
+                self.commits.append(Commit(number, lane.weight, first, last, now))
+
+    def waiting(self, now: float) -> float:
+        """Return what arrived and is not committed, lane by lane."""
+        arrived = self.arrivals.before(now)
+        if self._upstream is None:
+            return sum(max(0.0, min(arrived, lane.end) - lane.read) * lane.weight for lane in self.lanes)
+        landed = sum(
+            (lane.read - (self.lanes[n].read if n < len(self.lanes) else lane.begin)) * lane.weight
+            for n, lane in enumerate(self._upstream.lanes)
+        )
+        return landed + self._upstream.waiting(now)
+
+
+def _arrivals(load: QueryLoad) -> Arrivals:
+    assert isinstance(load.source, Arrivals), f"{load.name} reads {load.source}, which comes after it"
+    assert load.parts, f"{load.name} reads a source without partitions"
+    return load.source
+
+
+class _Query:
+    """The driver's loop of one query."""
+
+    def __init__(
+        self, env: simpy.Environment, pool: Pool, scenario: Scenario, reader: _Reader, upstream: _Query | None
+    ) -> None:
+        self._env, self._pool, self._scenario, self._upstream = env, pool, scenario, upstream
+        self.reader, self.load = reader, reader.load
+        assert self.load.overhead > 0 or self.load.trigger > 0, "a batch takes no time at all"
+        self._random = random.Random(f"{scenario.seed} {self.load.name}")  # noqa: S311  # chance in a model
+        self.batches: list[tuple[float, float, float, float]] = []
+        """Start, end, records and waiting records at the start."""
+        self.committed = env.event()
+        """Happens at each commit."""
+        self.resumes = 0.0
+        self.process = env.process(self._live())
+
+    def _live(self) -> Steps:
+        while True:
+            try:
+                yield from self._loop()
+            except simpy.Interrupt:
+                yield self._env.timeout(self.resumes - self._env.now)
+
+    def _loop(self) -> Steps:
+        env, trigger = self._env, self.load.trigger
+        while True:
+            start = env.now
+            batch = self.reader.batch(start)
+            if batch.records:
+                waiting = self.reader.waiting(start)
+                yield from self._work(batch)
+                self.reader.commit(batch, env.now)
+                done, self.committed = self.committed, env.event()
+                done.succeed()
+                self.batches.append((start, env.now, batch.records, waiting))
+                self._pool.batch_took(self.load.name, env.now - start, trigger)
+            if trigger > 0:
+                # Spark's own rule: the next multiple after the start, or at once where that has passed.
+                following = (math.floor(start / trigger + 1e-9) + 1) * trigger
+                yield env.timeout(max(0.0, following - env.now))
+            elif not batch.records:
+                yield from self._wait()
+
+    def _wait(self) -> Steps:
+        """Without a trigger, sleep until there is something to read."""
+        if self._upstream is not None:
+            yield self._upstream.committed
+            return
+        at = self.reader.next_record()
+        yield self._env.timeout(_POLL if at <= self._env.now else at - self._env.now + _POLL)
+
+    def _work(self, batch: _Batch) -> Steps:
+        env, pool, load = self._env, self._pool, self.load
+        yield env.timeout(load.overhead)
+        pool.expire(env.now)
+        cores = pool.cores(load.share)
+        tasks = load.tasks(batch.taken, cores)
+        if self._scenario.sigma:
+            tasks = [Tasks(each.seconds * self._chance(), each.count) for each in tasks]
+        count = sum(each.count for each in tasks)
+        used = pool.begin(count)
+        if count <= cores or not pool.elastic:
+            yield env.timeout(makespan(tasks, cores))
+        else:
+            yield from self._waves(tasks, cores, count)
+        pool.end(used)
+
+    def _waves(self, tasks: list[Tasks], cores: int, count: int) -> Steps:
+        """Give tasks out wave by wave, so that executors that come meanwhile take some."""
+        env, pool = self._env, self._pool
+        slots = Slots(cores, env.now)
+        waiting = [count]
+        if pool.needs(count) > 0:
+            env.process(self._grow(waiting, cores))
+        for each in tasks:
+            left = each.count
+            while left:
+                pause = slots.next_free - env.now
+                if pause > _INSTANT:
+                    yield env.timeout(pause) | pool.grown
+                    more = pool.cores(self.load.share) - cores
+                    if more > 0:
+                        slots.add(more, env.now)
+                        cores += more
+                    continue
+                given = slots.give(Tasks(each.seconds, left), env.now)
+                left -= given
+                waiting[0] -= given
+        yield env.timeout(max(0.0, slots.ends - env.now))
+
+    def _grow(self, waiting: list[int], cores: int) -> Steps:
+        """Ask for executors as long as tasks wait: one, two, four, ..."""
+        policy = self._scenario.scaling
+        pause, step = getattr(policy, "backlog_timeout", 0.0), 1
+        while True:
+            yield self._env.timeout(pause)
+            if waiting[0] <= 0:
+                return
+            asked = min(step, self._pool.needs(waiting[0] + cores))
+            if asked > 0:
+                self._pool.request(asked)
+            step *= 2
+            pause = getattr(policy, "sustained_timeout", 1.0)
+
+    def _chance(self) -> float:
+        # A mean of 1, so that chance alone makes no batch cheaper or dearer on average.
+        sigma = self._scenario.sigma
+        return self._random.lognormvariate(-sigma * sigma / 2, sigma)
+
+
+def simulate(scenario: Scenario) -> JobResult:
+    """Run a scenario from its beginning, with nothing waiting, to its end.
+
+    Parameters
+    ----------
+    scenario
+        The job and what happens to it.
+
+    Returns
+    -------
+    JobResult
+        The same scenario always gives the same result.
+    """
+    env = simpy.Environment()
+    pool = Pool(env, scenario)
+    queries: dict[str, _Query] = {}
+    for load in scenario.queries:
+        upstream = queries[load.source] if isinstance(load.source, str) else None
+        reader = _Reader(load, upstream.reader if upstream is not None else None)
+        queries[load.name] = _Query(env, pool, scenario, reader, upstream)
+    for name, change in scenario.reshards:
+        env.process(_reshard(env, queries[name].reader, change))
+    downs: list[tuple[float, float]] = []
+    if scenario.outages:
+        env.process(_outages(env, pool, list(queries.values()), scenario, downs))
+    env.run(until=scenario.seconds)
+    ups = _ups(0.0, downs, scenario.seconds)
+    found: dict[str, QueryResult] = {
+        query.load.name: query_result(
+            query.load.name,
+            query.reader.arrivals,
+            query.batches,
+            query.reader.commits,
+            scenario.seconds,
+            query.reader.waiting(scenario.seconds),
+        )
+        for query in queries.values()
+    }
+    return job_result(scenario, found, pool.close(scenario.seconds), ups)
+
+
+def _reshard(env: simpy.Environment, reader: _Reader, change: Reshard) -> Steps:
+    yield env.timeout(change.at)
+    reader.reshard(change, env.now)
+
+
+def _outages(
+    env: simpy.Environment,
+    pool: Pool,
+    queries: list[_Query],
+    scenario: Scenario,
+    downs: list[tuple[float, float]],
+) -> Steps:
+    for outage in sorted(scenario.outages, key=lambda each: each.at):
+        yield env.timeout(max(0.0, outage.at - env.now))
+        _stop(env, pool, queries, scenario, outage)
+        downs.append((env.now, env.now + outage.seconds))
+        yield env.timeout(outage.seconds)
+        pool.restart()
+
+
+def _stop(
+    env: simpy.Environment, pool: Pool, queries: list[_Query], scenario: Scenario, outage: Outage
+) -> None:
+    pool.lose_all()
+    for query in queries:
+        query.resumes = env.now + outage.seconds + scenario.driver_start
+        query.process.interrupt()
+
+
+def _ups(begin: float, downs: list[tuple[float, float]], end: float) -> list[tuple[float, float]]:
+    """Return the spans in which the driver ran."""
+    found = []
+    for down, up in downs:
+        found.append((begin, down))
+        begin = up
+    if begin < end:
+        found.append((begin, end))
+    return found

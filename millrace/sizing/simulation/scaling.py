@@ -1,0 +1,112 @@
+"""How many executors a job has: fixed, by Glue's auto scaling, or by Spark's dynamic allocation on EMR Serverless."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The same number all the time."""
+
+    executors: int
+
+    @property
+    def most(self) -> int:
+        """The largest number."""
+        return self.executors
+
+    @property
+    def initial(self) -> int:
+        """The number at a start."""
+        return self.executors
+
+
+@dataclass(frozen=True)
+class GlueAutoScaling:
+    """Glue's auto scaling across micro-batches.
+
+    AWS documents (Glue developer guide, "AWS Glue streaming autoscaling"): for a few micro-batches their time is
+    compared with the window; jobs that end sooner may shrink, those that take longer grow, exponentially, and
+    only after a batch has ended. It gives no figures: the number of batches, the share of the window below which
+    a job shrinks, and the time that a worker takes to come are assumptions, in ``limits.yaml``.
+
+    Attributes
+    ----------
+    least, most
+        Executors; Glue has no smallest number to set, one always stays.
+    initial
+        At a start.
+    batches
+        That are averaged.
+    shrink_below
+        Share of the window.
+    worker_start
+        Seconds from the decision until a worker takes tasks.
+    """
+
+    least: int
+    most: int
+    initial: int
+    batches: int
+    shrink_below: float
+    worker_start: float
+
+    def wanted(self, executors: int, shares: Sequence[Sequence[float]]) -> int:
+        """Return the executors wanted after a batch.
+
+        Parameters
+        ----------
+        executors
+            That there are, or will be.
+        shares
+            Of each query, its last batches' time divided by its trigger. One that is slow makes the job grow; it
+            shrinks when all are quick.
+        """
+        known = [sum(last) / len(last) for last in shares if len(last) == self.batches]
+        if any(mean > 1 for mean in known):
+            return min(self.most, executors * 2)
+        if len(known) == len(shares) and all(mean < self.shrink_below for mean in known):
+            return max(self.least, math.ceil(executors / 2))
+        return executors
+
+
+@dataclass(frozen=True)
+class DynamicAllocation:
+    """Spark's dynamic allocation (Spark configuration guide, "Dynamic Allocation").
+
+    While tasks wait for ``backlog_timeout``, one executor is asked for, then two, four and so on every
+    ``sustained_timeout``, up to ``ceil(tasks · ratio / cores)``. One that ran nothing for ``idle_timeout`` goes,
+    one that holds shuffled data after ``shuffle_timeout``.
+
+    Attributes
+    ----------
+    least, most, initial
+        Executors.
+    ratio
+        ``spark.dynamicAllocation.executorAllocationRatio``.
+    backlog_timeout, sustained_timeout, idle_timeout, shuffle_timeout
+        Seconds.
+    worker_start
+        Seconds from the request until an executor takes tasks; an assumption, in ``limits.yaml``.
+    """
+
+    least: int
+    most: int
+    initial: int
+    ratio: float
+    backlog_timeout: float
+    sustained_timeout: float
+    idle_timeout: float
+    shuffle_timeout: float
+    worker_start: float
+
+    def needed(self, tasks: int, executor_cores: int) -> int:
+        """Return the executors that so many running and waiting tasks allow."""
+        wanted = math.ceil(tasks * self.ratio / executor_cores)
+        return max(self.least, min(self.most, wanted))
+
+
+Scaling = Fixed | GlueAutoScaling | DynamicAllocation
