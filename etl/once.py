@@ -12,7 +12,8 @@ from etl.backfill import Backfiller
 from etl.errors import StartError
 from etl.formats import build as formats
 from etl.outward import OutwardReplay
-from etl.parts import composition, source_table
+from etl.parts import composition, derived, source_table, written
+from etl.refused import RefusedReplayer
 from etl.replay import Replayer
 from etl.settings import (
     DeriveSettings,
@@ -23,6 +24,7 @@ from etl.settings import (
     RoutedSettings,
 )
 from etl.settings_sinks import IcebergSinkSettings
+from etl.sinks.base import LETTER
 from etl.sinks.build import sink_of
 from etl.sinks.iceberg import IcebergSink
 from etl.tables import Table
@@ -34,8 +36,8 @@ def replayer(
     name: str,
     report: Reporter,
     binds: Mapping[str, str] | None = None,
-) -> Replayer:
-    """What replays the dead letters of a land or direct query; neither source nor checkpoint is touched.
+) -> Replayer | RefusedReplayer:
+    """What replays the dead letters of a query; neither source nor checkpoint is touched.
 
     Parameters
     ----------
@@ -48,7 +50,7 @@ def replayer(
     report
         Where the outcome is reported.
     binds
-        Names and values of ``--bind``, for a direct query whose sink is beside the lake.
+        Names and values of ``--bind``, for a query whose sink is beside the lake.
 
     Raises
     ------
@@ -56,12 +58,14 @@ def replayer(
         No such query, or a table of dead letters that is missing or of another shape.
     """
     session.prepare(spark, job)
-    have = {q.name: q for q in job.queries if not isinstance(q, DeriveSettings)}
+    have = {q.name: q for q in job.queries if not isinstance(q, DeriveSettings) or q.dead_letters is not None}
     if name not in have:
         raise StartError(
-            f"--replay {name}: no land or direct query of this job; it has: {', '.join(have) or 'none'}"
+            f"--replay {name}: no query of this job with dead letters; it has: {', '.join(have) or 'none'}"
         )
     query = have[name]
+    if isinstance(query, DeriveSettings):
+        return _refused(spark, job, query, binds or {}, report)
     decoder = (
         routed.router(spark, query)
         if isinstance(query, RoutedSettings | RoutedDirectSettings)
@@ -122,6 +126,31 @@ def backfiller(spark: SparkSession, job: JobSettings, name: str, report: Reporte
     table = Table.of(job.catalog, query.sink.table)
     tables.ensure(spark, table, compose.schema(spark, landing, query.route), report=report)
     return Backfiller(name, landing, compose, IcebergSink(table), report, query.route)
+
+
+def _refused(
+    spark: SparkSession, job: JobSettings, query: DeriveSettings, binds: Mapping[str, str], report: Reporter
+) -> RefusedReplayer:
+    """What offers the rows that a derive query's sink refused to it again."""
+    assert query.dead_letters is not None, f"{query.name}: no table of dead letters"
+    if query.state is not None and query.state.key:
+        raise StartError(
+            f"--replay {query.name}: its rows are results of many records, and a later one replaces an earlier one, so "
+            "that an old one may not come after it: mend the transform or the sink, and give the query a new "
+            "checkpoint, which computes all of them again"
+        )
+    letters = Table.of(job.catalog, query.dead_letters)
+    if not letters.exists(spark):
+        raise StartError(f"--replay {query.name}: there is no table {letters}: nothing was refused")
+    tables.check(spark, letters, LETTER)
+    landing = source_table(spark, job, query.name, query.source_table)
+    compose = composition(spark, job, query.name, query, report)
+    rows = derived(spark, job, query, compose, landing, None)
+    compose, schema = written(spark, query, compose, rows, landing)
+    sink = sink_of(job, query.sink, binds)
+    sink.prepare(spark, schema)
+    again = landing if query.state is None else None
+    return RefusedReplayer(query.name, letters, again, compose, query.route, schema, sink, report)
 
 
 def _onward(

@@ -1,15 +1,19 @@
-"""What queries of several kinds are made of: landing tables that are there, enrichment with transform."""
+"""What queries and what is done once for them are made of: tables, enrichment with transform, state."""
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from etl import accounts, derive, envelope
 from etl.accounts import Reporter
 from etl.derive import Composition
 from etl.enrich import ReferenceTable
 from etl.errors import StartError
+from etl.metrics import ages
+from etl.route import along
 from etl.settings import DeriveSettings, DirectRouteSettings, DirectSettings, JobSettings
+from etl.state import Stateful
 from etl.tables import Table
 
 
@@ -76,3 +80,77 @@ def composition(
     for reference in references:
         reference.check(spark)
     return Composition(references, derive.load_transform(written.transform), written.transform or "(none)")
+
+
+def derived(
+    spark: SparkSession,
+    job: JobSettings,
+    query: DeriveSettings,
+    compose: Composition,
+    landing: Table,
+    most: int | None,
+) -> DataFrame:
+    """Open a derive query's stream, with what keeps state: that stands before the batch, enrichment in it.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    job
+        Its settings.
+    query
+        The query's.
+    compose
+        Of :func:`composition`.
+    landing
+        The table that it derives from.
+    most
+        Rows in a batch, by whole files; None for all that there are.
+
+    Raises
+    ------
+    StartError
+        A table that is not there, or a transform that does not fit.
+    """
+    rows = along(derive.read(spark, landing, most), query.route, str(landing))
+    if query.state is None:
+        return rows
+    join, joined = query.state.join, None
+    if join is not None:
+        other = source_table(spark, job, query.name, join.source_table)
+        joined = along(derive.read(spark, other, most), join.route, str(other))
+    if query.state.key:
+        # Results have no time of arrival: the ages are those of the records that came in.
+        rows = ages.observed(rows)
+    build = Stateful(query.state, compose.transform, compose.name)
+    return build(rows, joined)
+
+
+def written(
+    spark: SparkSession, query: DeriveSettings, compose: Composition, rows: DataFrame, landing: Table
+) -> tuple[Composition, StructType]:
+    """What is done with a derive query's batches, and the columns that its sink then gets.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    query
+        The query's.
+    compose
+        Of :func:`composition`: what keeps state has the transform before the batch, and only enrichment in it.
+    rows
+        Of :func:`derived`.
+    landing
+        The table that it derives from.
+
+    Raises
+    ------
+    StartError
+        A transform that loses what every row must carry.
+    """
+    if query.state is None:
+        return compose, compose.schema(spark, landing, query.route)
+    carries = ("_id",) if query.state.key else envelope.CARRIED
+    after = Composition(compose.references, lambda out: out, compose.name, carries)
+    return after, after(spark.createDataFrame([], rows.schema)).schema

@@ -25,10 +25,10 @@ from etl.tables import Table
 MARK = "#replay"
 """Between a record's identity and the number of its replay; no source writes it, so identities never meet."""
 
-_SUFFIX = MARK + r"(\d*)$"
+_NUMBERED = r"(\d*)$"
 
 
-def read_corrected(spark: SparkSession, url: str) -> Mapping[str, bytes]:
+def read_corrected(spark: SparkSession, url: str, mark: str = MARK) -> Mapping[str, bytes]:
     """Read corrected payloads: JSON lines with ``id`` and one of ``payload`` and ``payload_base64``.
 
     Parameters
@@ -37,6 +37,8 @@ def read_corrected(spark: SparkSession, url: str) -> Mapping[str, bytes]:
         Whose file systems are used.
     url
         Of a file that the driver can hold.
+    mark
+        Between a record's identity and the number of its replay.
 
     Returns
     -------
@@ -62,9 +64,9 @@ def read_corrected(spark: SparkSession, url: str) -> Mapping[str, bytes]:
             identity, payload = _corrected(json.loads(line))
         except ValueError as error:
             raise StartError(f"--corrected {url}: line {number}: {error}") from error
-        if root_of(identity) in roots:
+        if root_of(identity, mark) in roots:
             raise StartError(f"--corrected {url}: line {number}: {identity} is there twice")
-        roots.add(root_of(identity))
+        roots.add(root_of(identity, mark))
         payloads[identity] = payload
     if not payloads:
         raise StartError(f"--corrected {url}: no line in it")
@@ -88,9 +90,9 @@ def _corrected(line: Any) -> tuple[str, bytes]:
     raise ValueError(f"keys {', '.join(sorted(line))}: {allowed}")
 
 
-def root_of(identity: str) -> str:
+def root_of(identity: str, mark: str = MARK) -> str:
     """The identity that the source gave, of a record or of any of its replays."""
-    return re.sub(_SUFFIX, "", identity)
+    return re.sub(mark + _NUMBERED, "", identity)
 
 
 @dataclass(frozen=True)
@@ -112,12 +114,12 @@ class Selection:
     unknown: tuple[str, ...]
 
     @classmethod
-    def of(cls, ids: Sequence[str], corrected: Mapping[str, bytes] | None) -> Selection:
+    def of(cls, ids: Sequence[str], corrected: Mapping[str, bytes] | None, mark: str = MARK) -> Selection:
         """From what was written; with both, the lines of the file that are named."""
-        lines = None if corrected is None else {root_of(i): p for i, p in corrected.items()}
+        lines = None if corrected is None else {root_of(i, mark): p for i, p in corrected.items()}
         written: dict[str, list[str]] = {}
         for identity in ids or corrected or ():
-            written.setdefault(root_of(identity), []).append(identity)
+            written.setdefault(root_of(identity, mark), []).append(identity)
         lacking = set() if lines is None else written.keys() - lines.keys()
         unknown = tuple(i for root in lacking for i in written.pop(root))
         return cls({root: (lines or {}).get(root) for root in written}, written, unknown)
@@ -212,7 +214,7 @@ class Replayer:
             return nothing, [*(selection.payloads if selection else ())]
         held = spark.read.option("snapshot-id", str(snapshot.snapshotId())).table(str(self.table))
         held = held.where(self._mine())
-        letters = _of_families(held.where(F.col("_error").isNotNull()))
+        letters = of_families(held.where(F.col("_error").isNotNull()))
         asked, missing = None, []
         if selection is not None:
             asked = selection.frame(spark)
@@ -258,7 +260,7 @@ class Replayer:
 
     def _tries(self, letters: DataFrame, held: DataFrame, asked: DataFrame | None) -> DataFrame:
         """The next row of each family, decoded; with ``_done`` (it has a good one) and ``_last`` (bytes)."""
-        replays = _of_families(held.where(F.col("_id").contains(MARK) & F.col("_error").isNull()))
+        replays = of_families(held.where(F.col("_id").contains(MARK) & F.col("_error").isNull()))
         done = replays.select("_root", F.lit(True).alias("_done")).dropDuplicates(["_root"])
         row = F.struct("_attempt", *envelope.COLUMNS, "_bytes")
         last = letters.groupBy("_root").agg(F.max_by(row, "_attempt").alias("last")).select("_root", "last.*")
@@ -267,10 +269,9 @@ class Replayer:
         if asked is not None:
             families = families.join(asked, "_root")
             payload = F.coalesce("_corrected", "_bytes")
-        number = F.when(F.col("_attempt") == 0, "").otherwise((F.col("_attempt") + 1).cast("string"))
         return self.decoder.decode(
             families.select(
-                F.concat("_root", F.lit(MARK), number).alias("_id"),
+                next_of(F.col("_root"), F.col("_attempt")).alias("_id"),
                 *envelope.COLUMNS[1:],
                 F.xxhash64(payload).alias("_hash"),
                 F.current_timestamp().alias("_landed_at"),
@@ -281,8 +282,15 @@ class Replayer:
         )
 
 
-def _of_families(rows: DataFrame) -> DataFrame:
+def of_families(rows: DataFrame, mark: str = MARK) -> DataFrame:
     """Add ``_root``, the identity that the source gave, and ``_attempt``, 0 for the source's own row."""
-    number = F.regexp_extract("_id", _SUFFIX, 1)
-    attempt = F.when(~F.col("_id").rlike(_SUFFIX), 0).when(number == "", 1).otherwise(number.cast("int"))
-    return rows.withColumns({"_root": F.regexp_replace("_id", _SUFFIX, ""), "_attempt": attempt})
+    suffix = mark + _NUMBERED
+    number = F.regexp_extract("_id", suffix, 1)
+    attempt = F.when(~F.col("_id").rlike(suffix), 0).when(number == "", 1).otherwise(number.cast("int"))
+    return rows.withColumns({"_root": F.regexp_replace("_id", suffix, ""), "_attempt": attempt})
+
+
+def next_of(root: Column, attempt: Column, mark: str = MARK) -> Column:
+    """The identity of a family's next row."""
+    number = F.when(attempt == 0, "").otherwise((attempt + 1).cast("string"))
+    return F.concat(root, F.lit(mark), number)

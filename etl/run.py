@@ -7,15 +7,13 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from etl import accounts, derive, direct, envelope, land, routed, routed_direct, session, tables
+from etl import accounts, derive, direct, land, routed, routed_direct, session, tables
 from etl.accounts import Reporter
 from etl.checkpoint import Checkpoint
 from etl.derive import Composition, Deriver
 from etl.formats import build as formats
-from etl.metrics import ages
 from etl.outward import Outward, OutwardDirect
-from etl.parts import composition, source_table
-from etl.route import along
+from etl.parts import composition, derived, source_table, written
 from etl.settings import (
     DeriveSettings,
     DirectSettings,
@@ -32,7 +30,7 @@ from etl.sinks.iceberg import IcebergSink
 from etl.sinks.iceberg_keyed import KeyedIcebergSink
 from etl.sinks.letters import Letters
 from etl.sources import opening as sources
-from etl.state import Stateful, Upserter, time_of
+from etl.state import Upserter, time_of
 from etl.supervise import Query
 from etl.tables import Table
 from etl.upkeep import begin_with_everything
@@ -153,19 +151,14 @@ def _derive(
     landing = source_table(spark, job, query.name, query.source_table)
     checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
     compose = composition(spark, job, query.name, query, report)
-    rows = _opened(spark, job, query, compose, landing, most)
+    rows = derived(spark, job, query, compose, landing, most)
     begun = begin_with_everything(spark, rows, checkpoint)
     for name in begun:
         report.emit("begun_with_everything", query=query.name, table=name, at=accounts.text(accounts.now()))
-    if query.state is not None:
-        if begun:
-            # Files come in no order, and a watermark that moved on in between would leave some out.
-            rows = _opened(spark, job, query, compose, landing, None)
-        carries = ("_id",) if query.state.key else envelope.CARRIED
-        compose = Composition(compose.references, lambda out: out, compose.name, carries)
-        schema = compose(spark.createDataFrame([], rows.schema)).schema
-    else:
-        schema = compose.schema(spark, landing, query.route)
+    if query.state is not None and begun:
+        # Files come in no order, and a watermark that moved on in between would leave some out.
+        rows = derived(spark, job, query, compose, landing, None)
+    compose, schema = written(spark, query, compose, rows, landing)
     key = query.state.key if query.state is not None else ()
     if not isinstance(query.sink, IcebergSinkSettings):
         return Query(
@@ -207,26 +200,3 @@ def _outward(
         refuse = letters = Letters(Table.of(job.catalog, query.dead_letters), query.name)
         letters.prepare(spark)
     return Outward(query, compose, sink, refuse, checkpoint, report)
-
-
-def _opened(
-    spark: SparkSession,
-    job: JobSettings,
-    query: DeriveSettings,
-    compose: Composition,
-    landing: Table,
-    most: int | None,
-) -> DataFrame:
-    """A derive query's stream, with what keeps state: that stands before the batch, enrichment in it."""
-    rows = along(derive.read(spark, landing, most), query.route, str(landing))
-    if query.state is None:
-        return rows
-    join, joined = query.state.join, None
-    if join is not None:
-        other = source_table(spark, job, query.name, join.source_table)
-        joined = along(derive.read(spark, other, most), join.route, str(other))
-    if query.state.key:
-        # Results have no time of arrival: the ages are those of the records that came in.
-        rows = ages.observed(rows)
-    build = Stateful(query.state, compose.transform, compose.name)
-    return build(rows, joined)

@@ -32,14 +32,18 @@ def replay(
             help='JSON lines {"id": …, "payload": …}: decode these payloads in place of what came.',
         ),
     ] = None,
-    query: Annotated[str | None, typer.Option(help="The land query, where the job has several.")] = None,
+    query: Annotated[
+        str | None, typer.Option(help="Its query; left out, the one that reads a source.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The outcome as one JSON object.")] = False,
 ) -> None:
     """Send dead letters through decoding again; what was good is never doubled.
 
-    Without --id all dead letters of the land query are tried, for example after its schema
-    was mended. The derive queries pick up what has become good. Works on an environment
-    that `KEEP=1 make demo` left running.
+    Without --id all dead letters of the query are tried, for example after its schema
+    was mended. The derive queries pick up what has become good; a direct query's sink is given
+    it. With --query a derive query is named: what its sink refused goes through its transform
+    again, or, corrected, in place of the refused row. Works on an environment that
+    `KEEP=1 make demo` left running.
 
     [bold]Examples[/bold]
 
@@ -61,7 +65,9 @@ def replay(
         arguments += ["--corrected", corrected.resolve().as_uri()]
     try:
         spark = kept.kept_spark(environment)
-        outcome = kept.replay(spark, environment, job, kept.land_query(environment, job, query), arguments)
+        outcome = kept.replay(
+            spark, environment, job, kept.query_with_letters(environment, job, query), arguments
+        )
     except (SandboxError, NotDeployedError) as error:
         sys.stderr.write(f"millrace replay: {error}\n")
         raise typer.Exit(1) from None
@@ -70,8 +76,9 @@ def replay(
 
 
 def _sentence(outcome: dict[str, Any]) -> str:
+    left_out = f"{filtered} the transform leaves out now, " if (filtered := outcome.get("filtered")) else ""
     text = (
-        f"{outcome['letters']} dead letters of {outcome['query']} tried: {outcome['good']} are good now, "
+        f"{outcome['letters']} dead letters of {outcome['query']} tried: {outcome['good']} are good now, {left_out}"
         f"{outcome['bad']} are still bad, {outcome['already']} had been replayed before"
     )
     unknown = outcome["unknown_ids"]

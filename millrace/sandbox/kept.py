@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
 from millrace.config.model import Environment
 from millrace.config.names import Names
-from millrace.config.queries import SourceQuery
+from millrace.config.queries import DeriveQuery, SourceQuery
 from millrace.lifecycle.audit_job import Place
 from millrace.lifecycle.deployed import launch_document
 from millrace.sandbox.deployment import Sandbox
@@ -70,28 +74,56 @@ def place_in(spark: SandboxSpark, environment: Environment) -> Place:
     )
 
 
-def land_query(environment: Environment, job: str, query: str | None) -> str:
-    """Name the land query whose dead letters are meant.
+def columns(catalog: Catalog, tables: Iterable[str]) -> dict[str, str]:
+    """Columns of those tables that are there, as :func:`millrace.lifecycle.catalog.columns` has them."""
+    found = {}
+    for name in dict.fromkeys(tables):
+        try:
+            fields = catalog.load_table(name).schema().fields
+        except NoSuchTableError:
+            continue
+        found[name] = ", ".join(f"`{field.name}` {_hive(field.field_type)}" for field in fields)
+    return found
+
+
+def _hive(kind: IcebergType) -> str:
+    """An Iceberg type by the name that the Glue Data Catalog, Hive and Spark have for it."""
+    if isinstance(kind, StructType):
+        return f"struct<{','.join(f'{f.name}:{_hive(f.field_type)}' for f in kind.fields)}>"
+    if isinstance(kind, ListType):
+        return f"array<{_hive(kind.element_type)}>"
+    if isinstance(kind, MapType):
+        return f"map<{_hive(kind.key_type)},{_hive(kind.value_type)}>"
+    if isinstance(kind, DecimalType):
+        return f"decimal({kind.precision},{kind.scale})"
+    return {"long": "bigint", "timestamptz": "timestamp", "uuid": "string"}.get(str(kind), str(kind))
+
+
+def query_with_letters(environment: Environment, job: str, query: str | None) -> str:
+    """Name the query whose dead letters are meant; left out, the only one that reads a source.
 
     Raises
     ------
     SandboxError
         There is no such query, or several and none was named.
     """
-    names = [name for name, q in environment.jobs[job].queries.items() if isinstance(q, SourceQuery)]
-    if query is None and len(names) == 1:
-        return names[0]
-    if query not in names:
-        raise SandboxError(
-            f"job {job}: name one of its land or direct queries with --query: {', '.join(names) or 'it has none'}"
-        )
+    queries = environment.jobs[job].queries
+    reading = [name for name, q in queries.items() if isinstance(q, SourceQuery)]
+    refusing = [
+        name for name, q in queries.items() if isinstance(q, DeriveQuery) and q.dead_letters is not None
+    ]
+    if query is None and len(reading) == 1:
+        return reading[0]
+    if query not in (*reading, *refusing):
+        known = ", ".join([*reading, *refusing]) or "it has none"
+        raise SandboxError(f"job {job}: name one of its queries with dead letters with --query: {known}")
     return query
 
 
 def replay(
     spark: SandboxSpark, environment: Environment, job: str, query: str, arguments: Sequence[str]
 ) -> dict[str, Any]:
-    """Send dead letters of a land query through decoding again.
+    """Send dead letters of a query through again.
 
     Parameters
     ----------

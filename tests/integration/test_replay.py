@@ -60,11 +60,11 @@ def test_an_unknown_letter_is_named(sandbox, outcomes):
 
 
 def test_a_query_that_lands_nothing_is_refused(sandbox):
-    assert kept.land_query(sandbox.environment, "flights", None) == QUERY
+    assert kept.query_with_letters(sandbox.environment, "flights", None) == QUERY
     with pytest.raises(
-        SandboxError, match="name one of its land or direct queries with --query: land-flights"
+        SandboxError, match="name one of its queries with dead letters with --query: land-flights"
     ):
-        kept.land_query(sandbox.environment, "flights", "flights-weather")
+        kept.query_with_letters(sandbox.environment, "flights", "flights-weather")
 
 
 def test_an_environment_that_is_not_kept_is_told(sandbox):

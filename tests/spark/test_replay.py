@@ -297,7 +297,7 @@ def test_a_replay_of_nothing_is_refused(spark: SparkSession, table: Names, tmp_p
     landing, events = table("landing"), Events()
     settings = settings_of(landing, tmp_path / "test.ddl")
     with pytest.raises(
-        StartError, match="--replay other: no land or direct query of this job; it has: land-flights"
+        StartError, match="--replay other: no query of this job with dead letters; it has: land-flights"
     ):
         once.replayer(spark, settings, "other", events.reporter)
     with pytest.raises(StartError, match=f"--replay land-flights: there is no table {landing}"):
