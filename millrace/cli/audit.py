@@ -16,7 +16,7 @@ from millrace.cli.plan import EnvironmentName
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from millrace.lifecycle.audit import Audit
+    from millrace.lifecycle.audit import Audit, Unaudited
 
 Hours = Annotated[
     int, typer.Option(min=1, max=24 * 365, help="How far back to look, in whole hours before now.")
@@ -33,7 +33,7 @@ def audit(
     job: JobName,
     query: Annotated[
         list[str] | None,
-        typer.Option(help="A land query of the job; left out, all of them. May be repeated."),
+        typer.Option(help="A query of the job that reads streams; left out, all of them. May be repeated."),
     ] = None,
     hours: Hours = 24,
     read: Annotated[
@@ -48,8 +48,10 @@ def audit(
     """Ask the source what it took in, compare it with what landed, hour by hour, and name the hole.
 
     A connector that loses a record says nothing. Kafka numbers its records: every number that the
-    table lacks is looked up in the topic. Kinesis counts by the minute (CloudWatch); --read
-    compares record by record. Exit status 1 where something is missing.
+    table lacks is looked up in the topic. Kinesis counts by the minute (CloudWatch), and its shards
+    say which of them is read late; --read compares record by record. Of a direct query the sink's
+    table and its dead letters are looked at; what cannot be audited is told. Exit status 1 where
+    something is missing.
 
     [bold]Examples[/bold]
 
@@ -61,7 +63,7 @@ def audit(
 
     from millrace.config import Finding, load
     from millrace.config.names import Names
-    from millrace.config.queries import LandQuery
+    from millrace.config.queries import SourceQuery
     from millrace.lifecycle.audit_job import audit as compare
     from millrace.lifecycle.audit_job import on_aws
     from millrace.lifecycle.verbs import connect
@@ -69,15 +71,15 @@ def audit(
 
     environment = load(env)
     check_job(environment, job)
-    known = [n for n, q in environment.jobs[job].queries.items() if isinstance(q, LandQuery)]
+    known = [n for n, q in environment.jobs[job].queries.items() if isinstance(q, SourceQuery)]
     wrong = [name for name in query or () if name not in known]
     if wrong or not known:
-        allowed = f"one of {', '.join(known)}" if known else "a job with a land query"
+        allowed = f"one of {', '.join(known)}" if known else "a job with a query that reads a stream"
         raise environment.places.error(
             [Finding(("jobs", job, "queries"), value=name, allowed=allowed) for name in wrong or [job]]
         )
     end = datetime.now(UTC)
-    found: list[Audit] = []
+    found: list[Audit | Unaudited] = []
     with aws_told("audit"):
         place = kept.place(environment) or on_aws(connect(Names(environment, environment.account or "")))
         with Console(stderr=True).status(f"audit {job}") as spinner:
@@ -87,31 +89,48 @@ def audit(
                 def progress(records: int, name: str = name) -> None:
                     spinner.update(f"{name}: {records:,} records read")
 
-                found.append(
-                    compare(place, job, name, end - timedelta(hours=hours), end, read=read, progress=progress)
+                found += compare(
+                    place, job, name, end - timedelta(hours=hours), end, read=read, progress=progress
                 )
     if as_json:
         typer.echo(json.dumps([_json(each) for each in found], indent=2))
     else:
         _show(found)
-    raise typer.Exit(1 if any(each.missing for each in found) else 0)
+    raise typer.Exit(1 if any(getattr(each, "missing", 0) for each in found) else 0)
 
 
-def _json(found: Audit) -> dict[str, Any]:
-    document = dataclasses.asdict(found) | {"missing": found.missing, "untold": found.untold}
-    for part in (*document["hours"], *document["holes"]):
+def _json(found: Audit | Unaudited) -> dict[str, Any]:
+    from millrace.lifecycle.audit import Unaudited
+
+    document = dataclasses.asdict(found)
+    if isinstance(found, Unaudited):
+        return document
+    document |= {"missing": found.missing, "untold": found.untold}
+    for part in (*document["hours"], *document["holes"], *document["behind"]):
         for key, value in part.items():
             if isinstance(value, datetime):
                 part[key] = value.isoformat().replace("+00:00", "Z")
     return document
 
 
-def _show(audits: list[Audit]) -> None:
+def _show(audits: list[Audit | Unaudited]) -> None:
     from rich.console import Console
+
+    from millrace.lifecycle.audit import Unaudited
 
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     for found in audits:
+        if isinstance(found, Unaudited):
+            console.print(
+                f"[yellow]{found.query}: {found.stream} cannot be audited[/yellow]: {found.why}",
+                soft_wrap=True,
+            )
+            continue
         console.print(_hours(found))
+        for shard in found.behind:
+            console.print(
+                f"  {shard.shard}: not read since {shard.since:%Y-%m-%d %H:%M:%S} UTC: behind, not lost"
+            )
         for hole in found.holes:
             when = "" if hole.since is None or hole.until is None else f", {_span(hole.since, hole.until)}"
             said = {
@@ -135,14 +154,15 @@ def _hours(found: Audit) -> Table:
         title=f"{found.query}: {found.stream} against {found.table} ({found.method})", title_justify="left"
     )
     table.add_column("hour (UTC)")
-    for name in ("came in", "landed", "missing", "waiting"):
+    left_out = ("left out",) if any(hour.left_out for hour in found.hours) else ()
+    for name in ("came in", "landed", "missing", "waiting", *left_out):
         table.add_column(name, justify="right")
     for hour in found.hours:
-        if hour.came or hour.landed or hour.missing or hour.waiting:
+        figures = [hour.came, hour.landed, hour.missing, hour.waiting]
+        if any(figures) or hour.left_out:
             style = "red" if hour.missing else None
-            counts = [
-                "?" if n is None else f"{n:,}" for n in (hour.came, hour.landed, hour.missing, hour.waiting)
-            ]
+            figures += [hour.left_out] if left_out else []
+            counts = ["?" if n is None else f"{n:,}" for n in figures]
             table.add_row(f"{hour.start:%Y-%m-%d %H:%M}", *counts, style=style)
     return table
 
@@ -153,5 +173,7 @@ def _sentence(found: Audit) -> str:
         return f"[red]{found.query}: {found.missing:,} of {came:,} records are missing[/red]"
     waiting = sum(hour.waiting for hour in found.hours)
     more = f", {waiting:,} are waiting to be read" if waiting else ""
+    left_out = sum(hour.left_out for hour in found.hours)
+    more += f", {left_out:,} are in no table, as the transform may leave records out" if left_out else ""
     untold = f", of {found.untold:,} places nobody can tell any more" if found.untold else ""
     return f"[green]{found.query}: of {came:,} records none is missing[/green]{more}{untold}"

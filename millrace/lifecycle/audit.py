@@ -67,6 +67,8 @@ class Hour:
         Neither landed nor waiting.
     waiting
         Younger than what the query has read: its backlog.
+    left_out
+        Read, and in no table: the query's transform may leave records out, and nobody can tell these from lost ones.
     """
 
     start: datetime
@@ -74,6 +76,7 @@ class Hour:
     landed: int
     missing: int
     waiting: int = 0
+    left_out: int = 0
 
     def __add__(self, other: Hour) -> Hour:
         """The same hour of another part of the source taken along."""
@@ -83,17 +86,55 @@ class Hour:
             self.landed + other.landed,
             self.missing + other.missing,
             self.waiting + other.waiting,
+            self.left_out + other.left_out,
         )
 
 
 @dataclass(frozen=True)
+class Behind:
+    """A shard whose reader is behind the others.
+
+    Attributes
+    ----------
+    shard
+        Its id.
+    since
+        Arrival of the oldest record that it has and the query has not read, UTC.
+    """
+
+    shard: str
+    since: datetime
+
+
+@dataclass(frozen=True)
+class Unaudited:
+    """What nobody can audit, and why; it is told, never passed over.
+
+    Attributes
+    ----------
+    query
+        Of the job, or ``query/route``.
+    stream
+        Own name of what it reads.
+    why
+        In words.
+    """
+
+    query: str
+    stream: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Audit:
-    """What was found for one land query.
+    """What was found for one query and one stream of it.
 
     Attributes
     ----------
     method
         ``offsets`` (Kafka), ``counters`` (CloudWatch) or ``records`` (the shards were read).
+    behind
+        Shards that are read later than others: what they hold is waiting, not lost.
     """
 
     query: str
@@ -102,6 +143,7 @@ class Audit:
     method: Literal["offsets", "counters", "records"]
     hours: tuple[Hour, ...]
     holes: tuple[Hole, ...] = ()
+    behind: tuple[Behind, ...] = ()
 
     @property
     def missing(self) -> int:

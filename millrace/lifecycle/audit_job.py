@@ -1,22 +1,32 @@
-"""Audits one land query, wherever its environment is deployed."""
+"""Audits one query, wherever its environment is deployed."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from pyiceberg.catalog import Catalog, load_catalog
 
-from millrace.config.model import KafkaTopic
+from millrace.config.model import Environment, KafkaTopic
 from millrace.config.names import Names
-from millrace.config.queries import LandQuery
+from millrace.config.queries import (
+    DirectQuery,
+    DirectRoute,
+    DirectRouteQuery,
+    LandQuery,
+    RouteQuery,
+    SourceQuery,
+    StreamQuery,
+)
 from millrace.config.reading import KafkaReading
-from millrace.lifecycle import audit_kafka, audit_kinesis
-from millrace.lifecycle.audit import Audit, Hole, Hour, hours_of
+from millrace.config.sinks import IcebergSink
+from millrace.lifecycle import audit_direct, audit_kafka, audit_kinesis
+from millrace.lifecycle.audit import Audit, Hole, Hour, Unaudited, hours_of
+from millrace.lifecycle.audit_direct import Kept, Sunk, claims
 from millrace.lifecycle.audit_table import Landed
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.kafka_client import Settings, settings
@@ -67,21 +77,26 @@ def audit(
     *,
     read: bool = False,
     progress: audit_kinesis.Progress = lambda _: None,
-) -> Audit:
-    """Compare what a query's stream took in with what landed.
+) -> tuple[Audit | Unaudited, ...]:
+    """Compare what a query's streams took in with what landed, or what a direct query wrote.
 
     Parameters
     ----------
     place
         Where it runs.
     job, query_name
-        A land query of the environment.
+        A query of the environment that reads streams.
     begin, end
         The window, rounded to whole hours.
     read
         Of a Kinesis stream, read the records again rather than ask for counts.
     progress
         Told how many records were read.
+
+    Returns
+    -------
+    tuple
+        For each stream of the query, of a direct query with routes for each route.
 
     Raises
     ------
@@ -90,57 +105,177 @@ def audit(
     AwsError
         A service refuses, or the window is older than what the counters keep.
     """
-    environment = place.names.environment
-    query = cast("LandQuery", environment.jobs[job].queries[query_name])
-    stream = environment.streams[query.source]
-    table = place.names.table(query.table)
-    landed = Landed.open(place.catalog(), table, query.source)
-    hours = hours_of(begin, end)
-    name = place.names.stream(query.source)
-    if isinstance(stream, KafkaTopic):
-        found, holes = _by_offsets(place, job, query_name, landed, hours)
-        return Audit(query_name, name, table, "offsets", found, holes)
-    if read or not place.counts:
-        return audit_kinesis.compare_records(
-            place.client("kinesis"), landed, hours, progress, query=query_name, stream=name, table=table
-        )
-    if begin < datetime.now(UTC) - audit_kinesis.COUNTED:
-        raise AwsError(
-            f"CloudWatch keeps counts by the minute for {audit_kinesis.COUNTED.days} days: begin later"
-        )
-    return audit_kinesis.compare_counts(
-        place.client("cloudwatch"),
-        landed,
-        _ended(hours, end),
-        query=query_name,
-        stream=name,
-        table=table,
-    )
+    query = place.names.environment.jobs[job].queries[query_name]
+    window = _Window(place, job, query_name, begin, end, read, progress)
+    if isinstance(query, LandQuery | RouteQuery):
+        return tuple(window.landed(query, stream) for stream in query.streams)
+    if isinstance(query, DirectQuery):
+        whole = Ending(query_name, query.source, None, query)
+        return (window.direct(query, query.dead_letters, whole),)
+    assert isinstance(query, DirectRouteQuery), f"{query_name} reads no stream"
+    ends = [
+        Ending(f"{query_name}/{name}", route.source, route.topic, route)
+        for name, route in query.routes.items()
+    ]
+    return tuple(window.direct(query, query.dead_letters, each) for each in ends)
 
 
-def _by_offsets(
-    place: Place, job: str, query_name: str, landed: Landed, hours: Sequence[datetime]
-) -> tuple[tuple[Hour, ...], tuple[Hole, ...]]:
-    """Compare each topic of a query; of a pattern, those that it has read."""
-    query = cast("LandQuery", place.names.environment.jobs[job].queries[query_name])
-    stream = cast("KafkaTopic", place.names.environment.streams[query.source])
-    reading = query.kafka or KafkaReading()
-    read = positions(place.client("s3"), f"{place.names.checkpoints(job)}/{query_name}")
-    topics = [place.names.stream(query.source)] if stream.pattern is None else sorted(read)
-    holes: list[Hole] = []
-    sums = {start: Hour(start, 0, 0, 0) for start in hours}
-    for topic in topics:
-        found, lacking = audit_kafka.compare(
-            audit_kafka.Topic(topic, place.kafka(stream.cluster)),
+@dataclass(frozen=True)
+class Ending:
+    """A direct query, or a route of one.
+
+    Attributes
+    ----------
+    name
+        As commits bear it.
+    stream
+        Logical name of what it reads.
+    topic
+        Of a pattern, the one that the route takes; None for all of the stream.
+    what
+        Its transform and its sink.
+    """
+
+    name: str
+    stream: str
+    topic: str | None
+    what: DirectQuery | DirectRoute
+
+
+@dataclass(frozen=True)
+class _Window:
+    """One question about one query."""
+
+    place: Place
+    job: str
+    query: str
+    begin: datetime
+    end: datetime
+    read: bool
+    progress: audit_kinesis.Progress
+
+    @property
+    def hours(self) -> tuple[datetime, ...]:
+        return hours_of(self.begin, self.end)
+
+    def landed(self, query: LandQuery | RouteQuery, stream: str) -> Audit:
+        names, table = self.place.names, self.place.names.table(query.table)
+        landed = Landed.open(self.place.catalog(), table, stream)
+        name = names.stream(stream)
+        if isinstance(names.environment.streams[stream], KafkaTopic):
+            found, holes = self._by_offsets(query, stream, None, landed)
+            return Audit(self.query, name, table, "offsets", found, holes)
+        kinesis = self.place.client("kinesis")
+        if self.read or not self.place.counts:
+            return audit_kinesis.compare_records(
+                kinesis, landed, self.hours, self.progress, query=self.query, stream=name, table=table
+            )
+        if self.begin < datetime.now(UTC) - audit_kinesis.COUNTED:
+            raise AwsError(
+                f"CloudWatch keeps counts by the minute for {audit_kinesis.COUNTED.days} days: begin later"
+            )
+        hours = _ended(self.hours, self.end)
+        read = self._positions(query, stream)
+        return audit_kinesis.compare_counts(
+            self.place.client("cloudwatch"),
             landed,
             hours,
-            only=reading.partitions,
-            read={int(partition): offset for partition, offset in read.get(topic, {}).items()},
-            whole=query.start == "earliest" and reading.start_offsets is None,
+            query=self.query,
+            stream=name,
+            table=table,
+            unread=audit_kinesis.unread(kinesis, name, read),
         )
-        sums = {hour.start: sums[hour.start] + hour for hour in found}
-        holes += (replace(h, shard=f"{topic}/{h.shard}") if len(topics) > 1 else h for h in lacking)
-    return tuple(sums.values()), tuple(holes)
+
+    def direct(self, query: DirectQuery | DirectRouteQuery, letters: str, end: Ending) -> Audit | Unaudited:
+        names, sink = self.place.names, end.what.sink
+        name = end.topic or names.stream(end.stream)
+        if not isinstance(sink, IcebergSink):
+            why = (
+                f"its sink is {sink.kind}, whose identities this command does not read; dead letters are in "
+                f"{names.table(letters)}"
+            )
+            return Unaudited(end.name, name, why)
+        catalog, table = self.place.catalog(), names.table(sink.table)
+        sunk = Sunk.open(catalog, table, end.stream)
+        kept = Kept(Landed.open(catalog, names.table(letters), end.stream), sunk, self.hours[0])
+        found, holes = self._by_offsets(query, end.stream, end.topic, kept, end)
+        return Audit(end.name, name, f"{table} and {names.table(letters)}", "offsets", found, holes)
+
+    def _positions(self, query: SourceQuery, stream: str) -> dict[str, Any]:
+        place = leg_of(self.place.names.environment, query, stream)
+        return positions(
+            self.place.client("s3"), f"{self.place.names.checkpoints(self.job)}/{self.query}", place
+        )
+
+    def _by_offsets(
+        self,
+        query: SourceQuery,
+        name: str,
+        topic: str | None,
+        held: Landed | Kept,
+        end: Ending | None = None,
+    ) -> tuple[tuple[Hour, ...], tuple[Hole, ...]]:
+        """Compare each topic of a stream; of a pattern, those that the query has read."""
+        names = self.place.names
+        stream = cast("KafkaTopic", names.environment.streams[name])
+        reading = (query.kafka if isinstance(query, StreamQuery) else None) or KafkaReading()
+        read = self._positions(query, name)
+        topics = [topic or names.stream(name)] if topic or stream.pattern is None else sorted(read)
+        holes: list[Hole] = []
+        sums = {start: Hour(start, 0, 0, 0) for start in self.hours}
+        for each in topics:
+            next_ = {int(partition): offset for partition, offset in read.get(each, {}).items()}
+            found, lacking = audit_kafka.compare(
+                audit_kafka.Topic(each, self.place.kafka(stream.cluster)),
+                held,
+                self.hours,
+                only=reading.partitions,
+                read=next_,
+                whole=query.start == "earliest" and reading.start_offsets is None,
+                claims=None if end is None else _claims(query, held, end, stream, each, next_),
+            )
+            sums = {hour.start: sums[hour.start] + hour for hour in found}
+            holes += (replace(h, shard=f"{each}/{h.shard}") if len(topics) > 1 else h for h in lacking)
+        return tuple(sums.values()), tuple(holes)
+
+
+def _claims(
+    query: SourceQuery,
+    held: Landed | Kept,
+    end: Ending,
+    stream: KafkaTopic,
+    topic: str,
+    partitions: Iterable[int],
+) -> dict[audit_direct.Place, list[audit_direct.Range]] | None:
+    """What commits hold, where a transform may leave records out; None where each record has a row."""
+    if end.what.transform is None:
+        return None
+    assert isinstance(held, Kept), "a direct query"
+    assert held.sink is not None, "a direct query with a table"
+    several = f"{topic}/" if stream.pattern is not None else ""
+    before = f"{end.stream}/" if isinstance(query, DirectRouteQuery) else ""
+    places = {f"{before}{several}{p}": (topic, p) for p in partitions}
+    return claims(held.sink.table, end.name, places, earliest=query.start == "earliest")
+
+
+def leg_of(environment: Environment, query: SourceQuery, stream: str) -> int:
+    """Which line of the query's offset log a stream has: the order is that of ``etl.sources.legs.in_order``.
+
+    Parameters
+    ----------
+    environment
+        The environment.
+    query
+        That reads the stream.
+    stream
+        Its logical name.
+    """
+    kinds = {name: environment.streams[name] for name in query.streams}
+    topics = {n: (s.cluster, s.pattern or "") for n, s in kinds.items() if isinstance(s, KafkaTopic)}
+    legs = sorted(set(topics.values()))
+    if stream in topics:
+        return legs.index(topics[stream])
+    return len(legs) + sorted(name for name in kinds if name not in topics).index(stream)
 
 
 def _ended(hours: Sequence[datetime], end: datetime) -> Sequence[datetime]:
@@ -154,8 +289,8 @@ def _ended(hours: Sequence[datetime], end: datetime) -> Sequence[datetime]:
     return done
 
 
-def positions(s3: Any, checkpoint: str) -> dict[str, Any]:
-    """Where a query on Kafka goes on, after the last batch that it committed.
+def positions(s3: Any, checkpoint: str, leg: int = 0) -> dict[str, Any]:
+    """Where a query goes on, after the last batch that it committed.
 
     Parameters
     ----------
@@ -163,11 +298,14 @@ def positions(s3: Any, checkpoint: str) -> dict[str, Any]:
         A boto3 client.
     checkpoint
         ``s3://bucket/prefix``.
+    leg
+        Of the query, among several.
 
     Returns
     -------
     dict
-        By topic, by partition as text, the next offset.
+        Of Kafka by topic, by partition as text, the next offset; of Kinesis as the connector writes it. Empty where
+        nothing was read of it yet.
 
     Raises
     ------
@@ -187,5 +325,6 @@ def positions(s3: Any, checkpoint: str) -> dict[str, Any]:
         if not done:
             raise NotDeployedError(f"no batch of {checkpoint} was committed yet")
         log = s3.get_object(Bucket=bucket, Key=f"{prefix}/offsets/{max(done)}")["Body"].read().decode()
-    found: dict[str, Any] = json.loads(log.splitlines()[2])
+    line = log.splitlines()[2 + leg]
+    found: dict[str, Any] = {} if line == "-" else json.loads(line)
     return found

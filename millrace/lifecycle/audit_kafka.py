@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from millrace.lifecycle.audit import HOUR, Hole, Hour, gaps
+from millrace.lifecycle.audit_direct import Kept, Place, Range, unclaimed
 from millrace.lifecycle.audit_table import Landed
 from millrace.lifecycle.kafka_client import Settings
 from millrace.lifecycle.problems import AwsError
@@ -164,14 +165,15 @@ def _told(topic: str, error: KafkaException) -> AwsError:
 
 def compare(
     topic: Topic,
-    landed: Landed,
+    landed: Landed | Kept,
     hours: Sequence[datetime],
     *,
     only: Iterable[int] | None,
     read: Mapping[int, int],
     whole: bool,
+    claims: Mapping[Place, Sequence[Range]] | None = None,
 ) -> tuple[tuple[Hour, ...], tuple[Hole, ...]]:
-    """Compare a topic's offsets with those in a table.
+    """Compare a topic's offsets with those in a table, or in the two of a direct query.
 
     Parameters
     ----------
@@ -189,6 +191,10 @@ def compare(
     whole
         Whether the query began with the earliest record; if not, what is before the first offset that it landed
         was never its own.
+    claims
+        Of a direct query with a transform, which may leave records out: what its commits hold. Only what no commit
+        holds is then called lost, and what is in no table beside it is left out. None where each record has
+        a row.
 
     Raises
     ------
@@ -198,7 +204,7 @@ def compare(
     boundaries = topic.boundaries([*hours, hours[-1] + HOUR], only)
     there = landed.offsets(hours[0], hours[-1] + HOUR)
     holes: list[Hole] = []
-    rows: dict[datetime, list[int]] = {start: [0, 0, 0, 0] for start in hours}
+    rows: dict[datetime, list[int]] = {start: [0, 0, 0, 0, 0] for start in hours}
     for partition, kept in boundaries.items():
         bounds = kept.offsets
         known = there.get((topic.name, partition), set())
@@ -210,7 +216,15 @@ def compare(
         if not whole:
             begin = max(begin, oldest)
         lost: list[Hole] = []
-        for first, last in gaps(known, begin, end):
+        suspect = gaps(known, begin, end)
+        if claims is not None:
+            known |= landed.between(topic.name, partition, begin, end - 1)
+            suspect = [
+                part
+                for first, last in unclaimed(claims.get((topic.name, partition), ()))
+                for part in gaps(known, max(first, begin), min(last + 1, end))
+            ]
+        for first, last in suspect:
             # Records whose own time is far from when they came are in the table all the same.
             elsewhere = landed.between(topic.name, partition, first, last)
             known |= elsewhere
@@ -223,6 +237,10 @@ def compare(
             row[1] += sum(1 for offset in known if low <= offset < high)
             row[2] += sum(_overlap(hole, low, high) for hole in lost if hole.verdict == "lost")
             row[3] += max(0, high - max(low, end))
+            if claims is not None:
+                told = sum(_overlap(hole, low, high) for hole in lost)
+                inside = max(0, min(high, end) - max(low, begin))
+                row[4] += inside - sum(1 for o in known if max(low, begin) <= o < min(high, end)) - told
     return tuple(Hour(start, *rows[start]) for start in hours), tuple(holes)
 
 

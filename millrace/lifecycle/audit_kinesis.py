@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from millrace.lifecycle.audit import HOUR, MINUTE, Arrival, Audit, by_counters, by_records
+from millrace.lifecycle.audit import HOUR, MINUTE, Arrival, Audit, Behind, by_counters, by_records
 from millrace.lifecycle.audit_table import Landed
 from millrace.lifecycle.problems import told
 
@@ -17,6 +17,12 @@ COUNTED = timedelta(days=15)
 
 _BETWEEN_CALLS = 0.25
 """Seconds: a shard answers five GetRecords a second, which the job's own reads share."""
+
+_LATE = 5 * MINUTE
+"""How much later than the youngest record that landed a shard may be read without being called behind."""
+
+_ENDED = "SHARD_END"
+"""What the connectors write of a closed shard that was read to its end."""
 
 Progress = Callable[[int], None]
 """Told how many records were read."""
@@ -104,14 +110,80 @@ def arrivals(kinesis: Any, stream: str, begin: datetime, progress: Progress) -> 
     return found
 
 
+def unread(kinesis: Any, stream: str, positions: Mapping[str, Any]) -> tuple[Behind, ...] | None:
+    """Ask each shard for the first record after what the query has read of it.
+
+    The query's last committed batch begins there, so the record may have landed meanwhile: a shard looks up to a batch
+    further behind than it is, never further ahead.
+
+    Parameters
+    ----------
+    kinesis
+        A boto3 client.
+    stream
+        The stream's own name.
+    positions
+        Of the query's checkpoint, as the connector writes them.
+
+    Returns
+    -------
+    tuple or None
+        Shards with such a record, the furthest behind first; None where the connector writes what cannot be read.
+    """
+    known = {shard: at for shard, at in positions.items() if shard != "metadata"}
+    if not known or not all(isinstance(v, dict) and "iteratorType" in v for v in known.values()):
+        return None
+    found = []
+    with told("asking the shards for what is not read"):
+        shards = [
+            shard["ShardId"]
+            for page in kinesis.get_paginator("list_shards").paginate(StreamName=stream)
+            for shard in page["Shards"]
+        ]
+        for shard in shards:
+            at = known.get(shard, {"iteratorType": "TRIM_HORIZON", "iteratorPosition": ""})
+            if at["iteratorType"] != _ENDED:
+                first = _first_after(kinesis, stream, shard, at)
+                found += [] if first is None else [Behind(shard, first)]
+    return tuple(sorted(found, key=lambda behind: behind.since))
+
+
+def _first_after(kinesis: Any, stream: str, shard: str, at: Mapping[str, str]) -> datetime | None:
+    asked: dict[str, Any] = {"StreamName": stream, "ShardId": shard, "ShardIteratorType": at["iteratorType"]}
+    if at["iteratorType"] in ("AFTER_SEQUENCE_NUMBER", "AT_SEQUENCE_NUMBER"):
+        asked["StartingSequenceNumber"] = at["iteratorPosition"]
+    elif at["iteratorType"] == "AT_TIMESTAMP":
+        # Milliseconds, as the connectors write a moment.
+        asked["Timestamp"] = datetime.fromtimestamp(float(at["iteratorPosition"]) / 1000, UTC)
+    iterator = kinesis.get_shard_iterator(**asked)["ShardIterator"]
+    while iterator:
+        answer = kinesis.get_records(ShardIterator=iterator, Limit=1)
+        if answer["Records"]:
+            at_: datetime = answer["Records"][0]["ApproximateArrivalTimestamp"]
+            return at_.astimezone(UTC)
+        if not answer["MillisBehindLatest"]:
+            break
+        iterator = answer.get("NextShardIterator")
+        time.sleep(_BETWEEN_CALLS)
+    return None
+
+
 def compare_counts(
-    cloudwatch: Any, landed: Landed, hours: Sequence[datetime], *, query: str, stream: str, table: str
+    cloudwatch: Any,
+    landed: Landed,
+    hours: Sequence[datetime],
+    *,
+    query: str,
+    stream: str,
+    table: str,
+    unread: Sequence[Behind] | None = None,
 ) -> Audit:
     """Compare CloudWatch's counts with a table.
 
-    Counts do not say which records are missing. So what is short from the hour of the youngest record that
-    landed on passes for waiting; before it a shard that is far behind the others looks like a hole, and
-    reading the records tells.
+    Counts do not say which records are missing. So what is short from the hour on in which a shard has a record that
+    is not read yet passes for waiting: until that shard has been read, it covers a hole of the same hours in
+    others, which reading the records tells. Where nobody knows what the shards have been read to, the youngest
+    record that landed is the border, and a shard that is far behind looks like a hole.
 
     Parameters
     ----------
@@ -123,15 +195,20 @@ def compare_counts(
         Starts of hours that have ended, UTC.
     query, stream, table
         For the report; ``stream`` is the stream's own name.
+    unread
+        Of :func:`unread`.
     """
     begin, end = hours[0] - 10 * MINUTE, hours[-1] + HOUR + 10 * MINUTE
     minutes = landed.minutes(begin, end)
     newest = max(minutes, default=begin)
+    # All that was read is in the table: a record of a minute ago may still be on its way there.
+    border = newest if unread is None else min([each.since for each in unread], default=end)
     found = tuple(
-        hour if hour.start + HOUR <= newest else replace(hour, missing=0, waiting=hour.missing)
+        hour if hour.start + HOUR <= border else replace(hour, missing=0, waiting=hour.missing)
         for hour in by_counters(hours, counted(cloudwatch, stream, begin, end), minutes)
     )
-    return Audit(query, stream, table, "counters", found)
+    late = tuple(each for each in unread or () if each.since < newest - _LATE)
+    return Audit(query, stream, table, "counters", found, behind=late)
 
 
 def compare_records(

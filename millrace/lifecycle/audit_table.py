@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 import pyarrow.compute as pc
 from pyiceberg import expressions
@@ -44,7 +44,7 @@ class Landed:
     source: str
 
     @classmethod
-    def open(cls, catalog: Catalog, name: str, source: str) -> Landed:
+    def open(cls, catalog: Catalog, name: str, source: str) -> Self:
         """Find a table.
 
         Raises
@@ -59,12 +59,16 @@ class Landed:
 
     def offsets(self, begin: datetime, end: datetime) -> dict[tuple[str, int], set[int]]:
         """Offsets of Kafka records by topic and partition, of a window and an hour around it."""
+        return self._offsets(_window(begin - _APART, end + _APART))
+
+    def _offsets(self, rows: expressions.BooleanExpression) -> dict[tuple[str, int], set[int]]:
         found: dict[tuple[str, int], set[int]] = {}
-        for batch in self._scan(_window(begin - _APART, end + _APART), "_id"):
+        for batch in self._scan(rows, "_id"):
             for identity in batch["_id"].to_pylist():
-                if _REPLAYED not in identity:
-                    topic, partition, offset = identity.rsplit("/", 2)
-                    found.setdefault((topic, int(partition)), set()).add(int(offset))
+                # A topic's name has no slash; after the offset there may be an ordinal of an explode.
+                parts = identity.split("/")
+                if _REPLAYED not in identity and len(parts) > 2 and parts[1].isdigit() and parts[2].isdigit():
+                    found.setdefault((parts[0], int(parts[1])), set()).add(int(parts[2]))
         return found
 
     def between(self, topic: str, partition: int, first: int, last: int) -> set[int]:

@@ -17,12 +17,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from pyiceberg.exceptions import NoSuchTableError
 
-from millrace.sandbox import kinesalite
+from millrace.lifecycle.audit import HOUR, Audit
+from millrace.lifecycle.audit_job import audit
+from millrace.sandbox import kept, kinesalite
 from millrace.sandbox.deployment import Sandbox, servers
 from millrace.sandbox.flights import Event
 from millrace.sandbox.kinesalite import Kinesalite
@@ -144,6 +147,20 @@ class Shop:
         spoiled = Counter((i, p) for i, p in zip(ledger.ids, ledger.payloads, strict=True) if p is not None)
         return Line.of(table, spoiled, Counter(self.rows(table, "_id", "_bytes")))
 
+    def audited(self, job: str, query: str, left_out: int = 0) -> Line:
+        """Let ``millrace audit`` compare source and tables; ``left_out`` records are known to be in no table."""
+        place = kept.place_in(self.sandbox.spark, self.sandbox.environment)
+        stack = self.sandbox.stack.client
+        place = replace(place, client=lambda s: self.kinesis.client() if s == "kinesis" else stack(s))
+        now = datetime.now(UTC)
+        (found,) = audit(place, job, query, now - HOUR, now)
+        if not isinstance(found, Audit):
+            raise SandboxError(f"{found.query}: {found.why}")
+        came = sum(hour.came or 0 for hour in found.hours)
+        strange = sum(hour.waiting for hour in found.hours)
+        strange += abs(sum(hour.left_out for hour in found.hours) - left_out)
+        return Line(f"audit of {query} ({found.method})", came, found.missing, 0, strange)
+
     def batches(self, job: Job, query: str | None = None) -> int:
         """Batches with records in them that a run told of."""
         told = (e for e in job.events() if e["event"] == "batch" and (e.get("read") or e.get("written")))
@@ -194,7 +211,9 @@ def direct_query(shop: Shop, kills: int, count: int) -> list[Line]:
     shop.wait(run, lambda: shop.count("taxed") + shop.count("taxed_letters") >= both, f"{both} rows")
     _settle(run)
     held = Counter(shop.rows("taxed", "_id", "n", "amount", "tax"))
-    return [Line.of("taxed", wanted, held), shop.letters("taxed_letters", ledger)]
+    free = len(ledger.whole()) - wanted.total()
+    found = shop.audited("direct", "tax", free)
+    return [Line.of("taxed", wanted, held), shop.letters("taxed_letters", ledger), found]
 
 
 def stateful_query(shop: Shop, kills: int, count: int) -> list[Line]:
@@ -241,7 +260,12 @@ def joined_sources(shop: Shop, kills: int, count: int) -> list[Line]:
     _settle(run)
     held = Counter(shop.rows("settled", "_id", "purchase", "amount", "paid"))
     tables = [("shipments_landed", shipments), ("payments_landed", payments)]
-    return [*(shop.landed(t, source.ledger) for t, source in tables), Line.of("settled", wanted, held)]
+    found = [shop.audited("joined", query) for query in ("land-shipments", "land-payments")]
+    return [
+        *(shop.landed(t, source.ledger) for t, source in tables),
+        Line.of("settled", wanted, held),
+        *found,
+    ]
 
 
 def _split(shop: Shop) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -10,13 +11,16 @@ from aws_cdk import App
 from infra.deployment import build
 from millrace.config import Names, load
 from millrace.sandbox.localstack import ACCOUNT
+from millrace.sandbox.toolchain import ROOT
 from millrace.sizing import plan
 from tests.faults.project import NAME
 
 
 def main(folder: Path, assembly: Path) -> None:
     """Write the cloud assembly of the environment, with the archive of its own pipelines."""
-    app = App(outdir=str(assembly))
+    # What the CDK command line would hand over.
+    context = json.loads((ROOT / "cdk.json").read_text())["context"]
+    app = App(outdir=str(assembly), context=context)
     environment = load(NAME, root=folder)
     build(app, names=Names(environment, ACCOUNT), plan=plan(environment), root=folder)
     app.synth()

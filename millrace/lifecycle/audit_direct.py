@@ -1,0 +1,125 @@
+"""What a direct query made of a topic: its sink's table, its dead letters, and the offsets that its commits bear.
+
+There is no landing table, so a record is looked for by its identity in two tables. Without a transform each record is in one
+of them, or it is lost. A transform may leave records out, so what is in neither cannot be told from a lost record by
+the tables alone; but each commit says which offsets it holds, and what lies between two commits was read by none.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from pyiceberg.table import Table
+
+from millrace.lifecycle.audit_table import Landed, where
+
+QUERY, OFFSETS = "millrace.query", "millrace.offsets"
+"""Properties of a direct query's commits (``docs/adr/0250-direct-queries.md``)."""
+
+_SLACK = timedelta(hours=1)
+"""Between two clocks: that of a driver, which stamps ``_landed_at``, and the brokers'."""
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+Range = tuple[int, int]
+"""From the first offset up to, not including, the second."""
+
+
+@dataclass(frozen=True)
+class Sunk(Landed):
+    """Records of one stream in the table of a sink, by identity and arrival, which every transform hands on."""
+
+    _all: dict[datetime, Mapping[Place, set[int]]] = field(default_factory=dict, repr=False, compare=False)
+
+    def since(self, moment: datetime) -> Mapping[Place, set[int]]:
+        """Offsets of all records that were written since a moment, whatever time they say; read once."""
+        if moment not in self._all:
+            rows = where.GreaterThanOrEqual("_landed_at", (moment - _SLACK).isoformat())
+            self._all[moment] = self._offsets(rows)
+        return self._all[moment]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Where a record of a direct query is looked for.
+
+    Parameters
+    ----------
+    letters
+        Its dead letters, in the shape of a landing table.
+    sink
+        Its sink's table; None where no route takes the topic, so that all of it is dead letters.
+    begin
+        Of the window.
+    """
+
+    letters: Landed
+    sink: Sunk | None
+    begin: datetime
+
+    def offsets(self, begin: datetime, end: datetime) -> dict[Place, set[int]]:
+        """Offsets in either table, by the time that their records say."""
+        found = self.letters.offsets(begin, end)
+        for place, offsets in (self.sink.offsets(begin, end) if self.sink else {}).items():
+            found.setdefault(place, set()).update(offsets)
+        return found
+
+    def between(self, topic: str, partition: int, first: int, last: int) -> set[int]:
+        """Offsets of a partition in a range, whatever time their records say."""
+        found = self.letters.between(topic, partition, first, last)
+        written = self.sink.since(self.begin).get((topic, partition), set()) if self.sink else set()
+        return found | {offset for offset in written if first <= offset <= last}
+
+
+def claims(
+    table: Table, name: str, places: Mapping[str, Place], *, earliest: bool
+) -> dict[Place, list[Range]]:
+    """Ranges of offsets that a query's commits hold, as far back as the table remembers its states.
+
+    Parameters
+    ----------
+    table
+        Of the sink.
+    name
+        Of the query, as its commits bear it.
+    places
+        What commits call a partition, to its topic and number.
+    earliest
+        Whether a checkpoint's first batch, whose beginning no commit bears, began with the earliest record.
+
+    Returns
+    -------
+    dict
+        By partition, in order and without overlap.
+    """
+    found: dict[Place, list[Range]] = {}
+    for snapshot in table.refresh().metadata.snapshots:
+        summary = snapshot.summary
+        if summary is None or summary[QUERY] != name or summary[OFFSETS] is None:
+            continue
+        held = json.loads(str(summary[OFFSETS]))
+        for partition, end in held["end"].items():
+            start = held["start"].get(partition, 0 if earliest else end)
+            if partition in places:
+                found.setdefault(places[partition], []).append((start, end))
+    return {place: list(_joined(ranges)) for place, ranges in found.items()}
+
+
+def _joined(ranges: Sequence[Range]) -> Iterator[Range]:
+    begin, reached = sorted(ranges)[0]
+    for start, end in sorted(ranges):
+        if start > reached:
+            yield begin, reached
+            begin = start
+        reached = max(reached, end)
+    yield begin, reached
+
+
+def unclaimed(ranges: Sequence[Range]) -> list[Range]:
+    """What lies between ranges, first and last included: no commit holds it, and later ones were written."""
+    return [(end, start - 1) for (_, end), (start, _) in itertools.pairwise(ranges)]

@@ -1,0 +1,262 @@
+"""What an audit knows of direct queries by their commits, and of shards by what they still hold."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from etl.settings import KafkaReading, KafkaSource, KinesisSource
+from etl.sources.legs import in_order
+from millrace.cli import audit as command
+from millrace.config import load
+from millrace.config.queries import RouteQuery
+from millrace.lifecycle.audit import HOUR, Audit, Behind, Hour, Unaudited
+from millrace.lifecycle.audit_direct import OFFSETS, QUERY, Kept, Sunk, claims, unclaimed
+from millrace.lifecycle.audit_job import leg_of
+from millrace.lifecycle.audit_kinesis import compare_counts, unread
+from millrace.lifecycle.audit_table import Landed
+
+NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+COLUMNS = pa.schema(
+    [
+        ("_id", pa.string()),
+        ("_source", pa.string()),
+        ("_position", pa.string()),
+        ("_arrived_at", pa.timestamp("us", "UTC")),
+        ("_landed_at", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> SqlCatalog:
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("db")
+    return catalog
+
+
+def rows(*identities: str, arrived: datetime = NOW) -> pa.Table:
+    found = [
+        {"_id": i, "_source": "orders", "_position": i.split("/")[2].zfill(20), "_arrived_at": arrived}
+        | {"_landed_at": NOW}
+        for i in identities
+    ]
+    return pa.Table.from_pylist(found, COLUMNS)
+
+
+def commit(table: Any, start: dict[str, int], end: dict[str, int], query: str = "tax") -> None:
+    offsets = json.dumps({"start": start, "end": end})
+    table.append(rows(), snapshot_properties={QUERY: query, OFFSETS: offsets})
+
+
+def test_commits_claim_what_they_hold(catalog: SqlCatalog) -> None:
+    table = catalog.create_table("db.taxed", schema=COLUMNS)
+    table.append(rows("orders/0/1"))  # somebody else's, and a compaction's, say nothing
+    places = {"0": ("orders", 0), "1": ("orders", 1)}
+    commit(table, {}, {"0": 5, "1": 2})
+    commit(table, {"0": 5, "1": 2}, {"0": 9, "1": 2})
+    commit(table, {"0": 12, "1": 2}, {"0": 20, "1": 6})
+    commit(table, {"0": 900}, {"0": 950}, "other")
+    held = claims(table, "tax", places, earliest=True)
+    assert held == {("orders", 0): [(0, 9), (12, 20)], ("orders", 1): [(0, 6)]}
+    assert unclaimed(held["orders", 0]) == [(9, 11)]
+    assert unclaimed(held["orders", 1]) == []
+    # A checkpoint that was reset reads all of it again: then nothing is open.
+    commit(table, {}, {"0": 15, "1": 1})
+    assert claims(table, "tax", places, earliest=True)["orders", 0] == [(0, 20)]
+    latest = claims(table, "tax", places, earliest=False)
+    assert latest["orders", 0] == [(5, 9), (12, 20)]
+
+
+def test_records_are_looked_for_in_both_tables(catalog: SqlCatalog) -> None:
+    sink = catalog.create_table("db.taxed", schema=COLUMNS)
+    letters = catalog.create_table("db.letters", schema=COLUMNS)
+    # Offset 2 is two rows of an explode, 4 says a time of long ago, and one identity is of the transform's own.
+    sink.append(rows("orders/0/1", "orders/0/2/0", "orders/0/2/1", "mine/x/y"))
+    sink.append(rows("orders/0/4", arrived=NOW - timedelta(days=300)))
+    letters.append(rows("orders/0/3", "orders/0/3#replay", "orders/1/7"))
+    kept = Kept(Landed(letters, "orders"), Sunk(sink, "orders"), NOW)
+    assert kept.offsets(NOW - HOUR, NOW + HOUR) == {("orders", 0): {1, 2, 3}, ("orders", 1): {7}}
+    assert kept.between("orders", 0, 2, 9) == {2, 3, 4}
+    assert Kept(Landed(letters, "orders"), None, NOW).between("orders", 0, 0, 9) == {3}
+
+
+ENVIRONMENT = """\
+project: shop
+account: "111122223333"
+kafka:
+  {first}: {{kind: external, bootstrap_servers: "a:1", authentication: none}}
+  {second}: {{kind: external, bootstrap_servers: "b:1", authentication: none}}
+streams:
+  orders: &topic
+    kind: kafka
+    cluster: {second}
+    existing: true
+    partitions: 2
+    traffic: {{records_per_second: 10, record_size: 1KiB}}
+  refunds: {{<<: *topic, cluster: {first}}}
+  gifts: *topic
+  web: {{<<: *topic, pattern: 'web.*'}}
+  clicks: &stream {{kind: kinesis, traffic: {{records_per_second: 10, record_size: 1KiB}}}}
+  baskets: *stream
+jobs:
+  shop:
+    engine: emr
+    rate: {{records_per_second_per_core: 5000}}
+    queries:
+      all:
+        kind: route
+        table: landed
+        routes:
+          web: {{source: web, topic: web.a, schema: pipelines/shop/any.ddl}}
+          clicks: &route {{source: clicks, schema: pipelines/shop/any.ddl}}
+          orders: {{<<: *route, source: orders}}
+          refunds: {{<<: *route, source: refunds}}
+          baskets: {{<<: *route, source: baskets}}
+          gifts: {{<<: *route, source: gifts}}
+"""
+
+
+def test_a_streams_line_in_the_offset_log_is_where_the_core_puts_it(tmp_path: Path) -> None:
+    (tmp_path / "environments").mkdir()
+    (tmp_path / "pipelines" / "shop").mkdir(parents=True)
+    (tmp_path / "pipelines" / "shop" / "any.ddl").write_text("id STRING")
+    (tmp_path / "environments" / "shop.yaml").write_text(ENVIRONMENT.format(first="aa", second="bb"))
+    environment = load("shop", root=tmp_path)
+    query = environment.jobs["shop"].queries["all"]
+    assert isinstance(query, RouteQuery)
+    sources: list[KafkaSource | KinesisSource] = []
+    for name, stream in environment.streams.items():
+        if stream.kind == "kinesis":
+            sources.append(KinesisSource("kinesis", name, name, "r", "earliest", 1, 1.0, 1))
+            continue
+        reading = KafkaReading(pattern=True) if stream.pattern else None
+        topic = stream.pattern or name
+        sources.append(KafkaSource("kafka", name, topic, stream.cluster, "earliest", 1, 1, reading))
+    legs = in_order(sources)
+    places = {s.name: n for n, leg in enumerate(legs) for s in (leg if isinstance(leg, tuple) else (leg,))}
+    assert {name: leg_of(environment, query, name) for name in environment.streams} == places
+    assert places == {"refunds": 0, "orders": 1, "gifts": 1, "web": 2, "baskets": 3, "clicks": 4}
+
+
+def client(moto: str, service: str) -> Any:
+    make: Any = boto3.client
+    return make(
+        service,
+        endpoint_url=moto,
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+    )
+
+
+@pytest.fixture
+def clicks(moto: str) -> Iterator[Any]:
+    """A stream of two shards with three records each, put one after the other."""
+    kinesis = client(moto, "kinesis")
+    kinesis.create_stream(StreamName="clicks", ShardCount=2)
+    yield kinesis
+    kinesis.delete_stream(StreamName="clicks")
+
+
+def put(kinesis: Any, shard: int) -> tuple[str, str]:
+    key = str(shard << 127)
+    answer = kinesis.put_record(StreamName="clicks", Data=b"x", PartitionKey="k", ExplicitHashKey=key)
+    time.sleep(0.01)
+    return answer["ShardId"], answer["SequenceNumber"]
+
+
+def after(sequence: str) -> dict[str, str]:
+    return {"iteratorType": "AFTER_SEQUENCE_NUMBER", "iteratorPosition": sequence}
+
+
+def test_shards_say_what_is_not_read_of_them(clicks: Any) -> None:
+    begun = datetime.now(UTC)
+    first = [put(clicks, 0) for _ in range(3)]
+    second = [put(clicks, 1) for _ in range(3)]
+    (left,), (right,) = ({shard for shard, _ in each} for each in (first, second))
+    told = unread(clicks, "clicks", {"metadata": {}, left: after(first[-1][1]), right: after(second[0][1])})
+    assert told is not None
+    assert [each.shard for each in told] == [right]
+    assert begun - timedelta(seconds=2) < told[0].since < datetime.now(UTC) + timedelta(seconds=2)
+    # A shard that the checkpoint does not know is not read at all; one that was read to its end is done.
+    told = unread(clicks, "clicks", {left: {"iteratorType": "SHARD_END", "iteratorPosition": ""}})
+    assert [each.shard for each in told or ()] == [right]
+    assert unread(clicks, "clicks", {left: after(first[-1][1]), right: after(second[-1][1])}) == ()
+    assert unread(clicks, "clicks", {left: "a position of another make"}) is None
+    assert unread(clicks, "clicks", {}) is None
+
+
+def test_a_shard_that_is_read_late_is_no_hole(catalog: SqlCatalog, moto: str) -> None:
+    cloudwatch, begin = client(moto, "cloudwatch"), NOW - 3 * HOUR
+    minute = timedelta(minutes=1)
+    cloudwatch.put_metric_data(
+        Namespace="AWS/Kinesis",
+        MetricData=[
+            {
+                "MetricName": "IncomingRecords",
+                "Dimensions": [{"Name": "StreamName", "Value": "late-clicks"}],
+                "Timestamp": begin + n * minute,
+                "Value": 2,
+            }
+            for n in range(180)
+        ],
+    )
+    table = catalog.create_table("db.landed", schema=COLUMNS)
+    # One of two shards is read to its end, the other up to an hour after the beginning; 7 minutes of both are lost.
+    every = [
+        (f"clicks/{n * 2 + s}", begin + n * minute)
+        for n in range(180)
+        for s in ((0, 1) if n < 60 else (0,))
+        if not 20 <= n < 27
+    ]
+    table.append(
+        pa.Table.from_pylist(
+            [
+                {"_id": i, "_source": "clicks", "_position": "0", "_arrived_at": at, "_landed_at": NOW}
+                for i, at in every
+            ],
+            COLUMNS,
+        )
+    )
+    landed = Landed(table, "clicks")
+    hours = [begin + n * HOUR for n in range(3)]
+
+    def missing(told: tuple[Behind, ...] | None) -> list[tuple[int, int]]:
+        found = compare_counts(
+            cloudwatch, landed, hours, query="q", stream="late-clicks", table="db.landed", unread=told
+        )
+        assert found.behind == (told or ())
+        return [(hour.missing, hour.waiting) for hour in found.hours]
+
+    late = (Behind("shard-1", begin + HOUR),)
+    assert missing(late) == [(14, 0), (0, 60), (0, 60)]
+    # Where nobody knows what the shards were read to, it looks like a hole; where all is read, it is one.
+    assert missing(None) == [(14, 0), (60, 0), (0, 60)]
+    assert missing(()) == [(14, 0), (60, 0), (60, 0)]
+
+
+def test_the_command_tells_what_cannot_be_audited_and_what_is_behind(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hour = Hour(NOW, 10, 6, 0, 1, left_out=3)
+    found = Audit("tax", "orders", "db.taxed", "offsets", (hour,), behind=(Behind("shard-1", NOW),))
+    other = Unaudited("boards/clicks", "web.clicks", "its sink is dynamodb")
+    command._show([found, other])
+    text = capsys.readouterr().out
+    assert "left out" in text
+    assert f"shard-1: not read since {NOW:%Y-%m-%d %H:%M:%S} UTC: behind, not lost" in text
+    assert "3 are in no table, as the transform may leave records out" in text
+    assert "boards/clicks: web.clicks cannot be audited: its sink is dynamodb" in text
+    documents = [command._json(each) for each in (found, other)]
+    assert [each.get("missing") for each in documents] == [0, None]
+    assert list(documents[0]["behind"]) == [{"shard": "shard-1", "since": f"{NOW:%Y-%m-%dT%H:%M:%S}Z"}]
