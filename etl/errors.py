@@ -38,6 +38,16 @@ def java_error(error: BaseException) -> Any:
     return error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
 
 
+def whole_text(error: BaseException) -> str:
+    """All messages of an error and of its causes in the JVM, uncut: what a task said is somewhere in them."""
+    origin = java_error(error)
+    texts = [str(error)]
+    while origin is not None:
+        texts.append(str(origin.toString()))
+        origin = origin.getCause()
+    return "\n".join(texts)
+
+
 def describe(error: BaseException) -> str:
     """Messages of an error and of its causes, a line each or a few, without the JVM's stack.
 

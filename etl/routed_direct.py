@@ -131,7 +131,9 @@ class SinkEnd:
     def write(self, rows: DataFrame, batch: Batch, refuse: Refuse) -> Written:
         """Hand the rows over; they are held, so a second attempt has the same."""
         start, end = (json.dumps(o, sort_keys=True) for o in (batch.offsets.start, batch.offsets.end))
-        return self.sink.write(rows, Place(batch.run, batch.number, start, end, self.notes), refuse)
+        return self.sink.write(
+            rows, Place(batch.run, batch.number, start, end, self.notes), refuse, lambda: rows
+        )
 
     def without(self, batch: Batch) -> None:
         """Nothing to write, and nothing to remember."""

@@ -78,10 +78,20 @@ class SinkPermissions:
             return []
         streams = self.names.environment.streams
         arns = [self.names.stream_arn(sink.stream) for sink in found]
-        grants = [allow("WriteStreams", ["kinesis:DescribeStreamSummary", "kinesis:PutRecords"], arns)]
+        # Reading is for a batch that comes again: what the stream holds of it is left out.
+        actions = [
+            "kinesis:DescribeStreamSummary",
+            "kinesis:GetRecords",
+            "kinesis:GetShardIterator",
+            "kinesis:ListShards",
+            "kinesis:PutRecords",
+        ]
+        grants = [allow("WriteStreams", actions, arns)]
         keys = [key for sink in found if (key := _key_of(streams[sink.stream], self.streams_key)) is not None]
         encrypt = (
-            [allow("EncryptStreams", ["kms:GenerateDataKey"], list(dict.fromkeys(keys)))] if keys else []
+            [allow("EncryptStreams", ["kms:Decrypt", "kms:GenerateDataKey"], list(dict.fromkeys(keys)))]
+            if keys
+            else []
         )
         return [*grants, *encrypt]
 
@@ -114,11 +124,18 @@ class SinkPermissions:
                     [base],
                     why=why,
                 ),
+                # Reading is for a batch that comes again: what the topic holds of it is left out.
                 allow(
                     f"Write{label}",
-                    ["kafka-cluster:DescribeTopic", "kafka-cluster:WriteData"],
+                    ["kafka-cluster:DescribeTopic", "kafka-cluster:ReadData", "kafka-cluster:WriteData"],
                     writing,
                     why=why,
+                ),
+                allow(
+                    f"ReadBack{label}",
+                    ["kafka-cluster:AlterGroup", "kafka-cluster:DescribeGroup"],
+                    [f"{base.replace(':cluster/', ':group/', 1)}/spark-kafka-relation-*"],
+                    why="Spark makes up the end of a group name at every read",
                 ),
             ]
         return found

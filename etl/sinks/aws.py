@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from etl.errors import StartError
-from etl.sinks.backoff import Backoff
+from etl.sinks.backoff import START_SECONDS, Backoff
 from etl.sinks.base import SinkError
 
 BUSY = frozenset(
@@ -69,13 +69,33 @@ def code_of(error: Any) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def patiently(call: Callable[[], Answer], backoff: Backoff) -> Answer:
+class UnsureError(Exception):
+    """A request may have been carried out or not: its answer did not come, or was that the service failed."""
+
+
+def at_start() -> Backoff:
+    """Waits of a job's start, which nothing was written before."""
+    return Backoff("at the start", patience=START_SECONDS)
+
+
+def patiently(call: Callable[[], Answer], backoff: Backoff, *, once: bool = False) -> Answer:
     """Call a service until it answers, within the limits of a back-off.
+
+    Parameters
+    ----------
+    call
+        One request.
+    backoff
+        What waits.
+    once
+        Whether the request must not be carried out twice: it is then repeated only where it surely was not.
 
     Raises
     ------
     SinkError
         It stays busy, or away, for longer than the patience.
+    UnsureError
+        With ``once``: nobody knows whether it was carried out.
     botocore.exceptions.ClientError
         It refuses the request itself.
     """
@@ -89,8 +109,15 @@ def patiently(call: Callable[[], Answer], backoff: Backoff) -> Answer:
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             if code_of(error) not in BUSY and status < 500:
                 raise
+            if once and status >= 500:
+                raise UnsureError(str(error)) from error
             backoff.wait(str(error))
-        except (Unreachable, HTTPClientError) as error:
+        except Unreachable as error:
+            # Not even connected.
+            backoff.wait(str(error))
+        except HTTPClientError as error:
+            if once:
+                raise UnsureError(str(error)) from error
             backoff.wait(str(error))
 
 

@@ -15,6 +15,9 @@ PATIENCE_SECONDS = 180.0
 """Waits in a row, without anything written between them, after which the batch fails. The query is then tried
 again as its job's ``batch_retries`` says, with longer waits."""
 
+START_SECONDS = 30.0
+"""How long a job's start waits for a server that is busy or away, before it says so."""
+
 
 @dataclass
 class Backoff:

@@ -17,7 +17,7 @@ from etl.errors import StartError
 from etl.settings_sinks import DynamoDbSinkSettings
 from etl.sinks import aws, sending
 from etl.sinks.backoff import Backoff
-from etl.sinks.base import Again, Place, Refuse, Written
+from etl.sinks.base import Again, Place, Refuse, SinkError, Written
 from etl.sinks.sending import Buffer, Record, Refused
 
 MOST_ITEMS = 25
@@ -33,6 +33,10 @@ KEY_BYTES, SORT_BYTES = 2048, 1024
 DIGITS = 38
 LARGEST, SMALLEST = Decimal("9.9999999999999999999999999999999999999E+125"), Decimal("1E-130")
 """What a number may be (DynamoDB developer guide, "Supported data types")."""
+
+
+_OF_AN_ITEM = frozenset({"ItemCollectionSizeLimitExceededException", "ValidationException"})
+"""Error codes that one item of a request can be the reason of."""
 
 
 class UnfitError(ValueError):
@@ -187,7 +191,7 @@ class ItemWriter:
                 waiting = self._put(waiting)
             self.written += len(taken)
         except ClientError as error:
-            if aws.code_of(error) != "ValidationException":
+            if aws.code_of(error) not in _OF_AN_ITEM:
                 raise aws.refuses(f"DynamoDB table {self.table}", error) from error
             # One item spoils a request of many; each by itself tells which. Those that the table
             # already took are put again, as they were.
@@ -211,12 +215,16 @@ class ItemWriter:
         try:
             aws.patiently(lambda: self.client.put_item(TableName=self.table, Item=item), self.backoff)
         except ClientError as error:
-            if aws.code_of(error) != "ValidationException":
+            if aws.code_of(error) not in _OF_AN_ITEM:
                 raise aws.refuses(f"DynamoDB table {self.table}", error) from error
             yield record, str(error)
         else:
             self.backoff.progress()
             self.written += 1
+
+    def close(self) -> None:
+        """Close the client's connections."""
+        self.client.close()
 
 
 @dataclass(frozen=True)
@@ -263,11 +271,13 @@ class DynamoDbSink:
         from botocore.exceptions import BotoCoreError, ClientError
 
         name, wanted = self.settings.table, Form.of(schema).key
+        client = aws.client("dynamodb", self.settings.region, self.endpoint)
         try:
-            client = aws.client("dynamodb", self.settings.region, self.endpoint)
-            found = client.describe_table(TableName=name)["Table"]
-        except (BotoCoreError, ClientError) as error:
+            found = aws.patiently(lambda: client.describe_table(TableName=name), aws.at_start())["Table"]
+        except (BotoCoreError, ClientError, SinkError) as error:
             raise StartError(f"DynamoDB table {name}: {error}") from error
+        finally:
+            client.close()
         kinds = {a["AttributeName"]: a["AttributeType"] for a in found["AttributeDefinitions"]}
         keys = tuple(k["AttributeName"] for k in sorted(found["KeySchema"], key=lambda k: str(k["KeyType"])))
         if keys != wanted or any(kinds[k] != "S" for k in keys):

@@ -16,7 +16,7 @@ from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  #
 from etl.accounts import Observed
 from etl.errors import StartError, java_error
 from etl.settings_sinks import JdbcSinkSettings
-from etl.sinks.backoff import Backoff
+from etl.sinks.backoff import START_SECONDS, Backoff
 from etl.sinks.base import Again, Place, Refuse, SinkError, Written, letters_of
 from etl.sinks.postgres import Session, Shape, connect, sql_state
 
@@ -24,9 +24,12 @@ ROWS_PER_STATEMENT = 1000
 SOCKET_SECONDS = 600
 """Longest that a statement may be silent: a merge of a large batch into a table with many indexes."""
 
-_BUSY_CLASSES = ("08", "40", "53", "55", "57", "28")
-"""Classes of SQLSTATE after which the same may succeed: connection, rolled back, no resources, in use, operator's
-intervention; and 28, for a password that was changed a moment ago (PostgreSQL manual, appendix A)."""
+_AWAY = ("08", "25006", "40", "53", "55", "57")
+"""SQLSTATEs, or classes of them, after which the same may succeed (PostgreSQL manual, appendix A): connection, a
+server that became a standby, rolled back, no resources, in use, operator's intervention."""
+
+_BUSY = (*_AWAY, "28")
+"""In a job that has begun, also a password that was changed a moment ago."""
 
 Login = Callable[[], tuple[str, str]]
 """User and password, as they are now."""
@@ -60,11 +63,25 @@ class JdbcSink:
             The database cannot be reached, or its table does not fit.
         """
         shape = Shape.of(self.settings.table, schema)
+        waits = Backoff("at the start", patience=START_SECONDS)
+        try:
+            while not self._made(spark, shape, waits):
+                continue
+        except (Py4JJavaError, SinkError) as error:
+            said = str(error) if isinstance(error, SinkError) else _message(error)
+            raise StartError(f"{self._what}: {said}") from error
+
+    def _made(self, spark: SparkSession, shape: Shape, waits: Backoff) -> bool:
+        """Make or check the table; False, after a wait, where the server is busy or away."""
         try:
             with self._session(spark, self.login()) as session:
                 shape.ensure(session)
         except Py4JJavaError as error:
-            raise StartError(f"{self._what}: {error.java_exception.toString()}") from error
+            if not (sql_state(error) or "").startswith(_AWAY):
+                raise
+            waits.wait(_message(error))
+            return False
+        return True
 
     @property
     def _what(self) -> str:
@@ -100,7 +117,7 @@ class JdbcSink:
                     return self._attempt(rows, shape, refuse)
                 except (Py4JJavaError, CapturedException) as error:
                     state = sql_state(error)
-                    if state is None or not state.startswith(_BUSY_CLASSES):
+                    if state is None or not state.startswith(_BUSY):
                         raise
                     backoff.wait(f"{state}: {_message(error)}")
                     if again is not None and not shape.replaces:

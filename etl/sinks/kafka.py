@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
@@ -11,15 +11,17 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.types import StructType
+from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.accounts import Observed
-from etl.errors import StartError
+from etl.errors import StartError, whole_text
 from etl.settings import Connection
 from etl.settings_sinks import KafkaSinkSettings
+from etl.sinks.backoff import Backoff
 from etl.sinks.base import Again, Place, Refuse, Written, letters_of, text_of
+from etl.sinks.kafka_tail import BATCH_HEADER, ID_HEADER, SOURCE_HEADER, Tail
+from etl.sinks.marks import CAME_AGAIN, Marks
 from etl.sources import kafka
-
-ID_HEADER, SOURCE_HEADER = "millrace-id", "millrace-source"
 
 OVERHEAD_BYTES = 256
 """Of a message beside key, value and the texts of its headers: the batch's head (61), lengths, names of headers."""
@@ -46,6 +48,7 @@ class KafkaSink:
     settings: KafkaSinkSettings
     connection: Connection
     sends: bool = False
+    _marks: list[Marks] = field(default_factory=list, repr=False, compare=False)
 
     def options(self) -> Mapping[str, str]:
         """Options of Spark's Kafka sink."""
@@ -95,21 +98,28 @@ class KafkaSink:
             if admin is not None:
                 admin.close()
 
-    def messages(self, rows: DataFrame) -> DataFrame:
-        """Rows as messages: key, value, headers, and ``_refused`` where one is too large."""
-        identity = [(ID_HEADER, F.col("_id"))]
-        if "_source" in rows.columns:
-            identity.append((SOURCE_HEADER, F.col("_source")))
+    def messages(self, rows: DataFrame, batch: str = "") -> DataFrame:
+        """Rows as messages: key, value, headers, and ``_refused`` where one is too large; with their identity.
+
+        Parameters
+        ----------
+        rows
+            Of a batch.
+        batch
+            Its name, for a header; none where it is empty.
+        """
+        names = _headers(rows, batch)
         headers = F.array(
-            *(F.struct(F.lit(n).alias("key"), c.cast("binary").alias("value")) for n, c in identity)
+            *(F.struct(F.lit(n).alias("key"), c.cast("binary").alias("value")) for n, c in names.items())
         )
         formed = rows.select(
+            *_identity(rows),
             self._key.cast("binary").alias("key"),
             text_of(rows).cast("binary").alias("value"),
             headers.alias("headers"),
         )
         size = _bytes_of(
-            F.col("key"), F.col("value"), *(F.col("headers")[i]["value"] for i in range(len(identity)))
+            F.col("key"), F.col("value"), *(F.col("headers")[i]["value"] for i in range(len(names)))
         )
         return formed.withColumn("_refused", self._reason(size))
 
@@ -121,35 +131,99 @@ class KafkaSink:
         most = self.settings.max_record_bytes
         return F.when(size > most, F.format_string(f"a message of %d bytes; the most is {most}", size))
 
-    def _letters(self, rows: DataFrame) -> DataFrame:
-        sources = [F.col("_source")] if "_source" in rows.columns else []
-        size = _bytes_of(self._key, text_of(rows), F.col("_id"), *sources)
+    def _letters(self, rows: DataFrame, batch: str) -> DataFrame:
+        size = _bytes_of(self._key, text_of(rows), *_headers(rows, batch).values())
         return letters_of(rows, self._reason(size)).where(F.col("_error").isNotNull())
 
     def write(
         self,
         rows: DataFrame,
-        place: Place | None,  # noqa: ARG002 - identity tells batches apart
+        place: Place | None,
         refuse: Refuse,
-        again: Again | None = None,  # noqa: ARG002 - one attempt
+        again: Again | None = None,
     ) -> Written:
         """Write a message for each row.
 
-        Guarantee: at least once. A topic takes no message back: a batch or a task that comes again writes
-        its messages again (``docs/adr/0271-kafka-and-kinesis-sinks.md`` says why no transaction mends that). A
-        reader tells them apart by the headers ``millrace-source`` and ``millrace-id``, which are the same
-        each time. Nothing is left out: the batch counts when all brokers in sync have every message. A
-        topic that is compacted by the default key keeps one message for each identity.
+        Guarantee: a batch that comes again writes those messages only that the topic lacks, whether its driver
+        was killed, it failed, or one of its tasks came again. Every message bears the name of its batch, and the topic
+        is read from where it ended before the batch (:mod:`etl.sinks.marks`). Nothing is left out: the batch
+        counts when all brokers in sync have every message. Twice comes what no look at the topic can know: messages of
+        an executor that was cut off and writes on after that look, and a batch after a reset checkpoint. A reader
+        tells them by the headers ``millrace-source`` and ``millrace-id``, which are the same each time
+        (``docs/adr/0274-a-look-at-the-end-of-the-stream.md``). A topic that is compacted by the default key keeps
+        one message for each identity.
         """
+        spark = rows.sparkSession
+        if place is None or not place.name:
+            return self._send(rows, "", None, refuse)
+        tail = Tail(self.settings.topic, kafka.connecting(self.connection))
+        marks, backoff = self._of_run(), Backoff(f"Kafka topic {self.settings.topic}")
+        mark = marks.begin(spark, place, lambda: tail.end(spark))
+        while True:
+            known = None if mark is None else tail.held(spark, mark.end, place.name)
+            try:
+                return self._send(rows, place.name, known, refuse)
+            except (CapturedException, Py4JJavaError) as error:
+                if again is None or CAME_AGAIN not in whole_text(error):
+                    raise
+                backoff.wait(CAME_AGAIN)
+                mark, rows = marks.last, again()
+            finally:
+                if known is not None:
+                    known.unpersist()
+
+    def _send(self, rows: DataFrame, batch: str, known: DataFrame | None, refuse: Refuse) -> Written:
+        """Write the messages that are not known; those of no batch are never known."""
         counted = Observed(F.count(F.lit(1)).alias("offered"), F.count("_refused").alias("refused"))
-        good = counted.on(self.messages(rows)).where(F.col("_refused").isNull()).drop("_refused")
+        good = counted.on(self.messages(rows, batch)).where(F.col("_refused").isNull())
+        sent: Observed | None = None
+        if known is not None:
+            # By broadcast, which keeps the order of the messages of a key.
+            good = good.join(F.broadcast(known), _identity(rows), "left_anti")
+            sent = Observed(F.count(F.lit(1)).alias("sent"))
+            good = sent.on(good)
         _by_second_api(rows.sparkSession)
-        good.write.format("kafka").options(**self.options()).mode("append").save()
+        value = _in_first_attempt(F.col("value")) if batch else F.col("value")
+        messages = good.select("key", value.alias("value"), "headers")
+        messages.write.format("kafka").options(**self.options()).mode("append").save()
         figures = counted.values()
-        if figures["refused"]:
+        refused = figures["refused"]
+        if refused:
             # A second read, by batches that have such rows only.
-            refuse(self._letters(rows))
-        return Written(figures["offered"], figures["offered"] - figures["refused"], figures["refused"])
+            refuse(self._letters(rows, batch))
+        written = figures["offered"] - refused if sent is None else sent.values()["sent"]
+        return Written(figures["offered"], written, refused)
+
+    def _of_run(self) -> Marks:
+        if not self._marks:
+            self._marks.append(Marks(self.settings.topic))
+        return self._marks[0]
+
+
+def _identity(rows: DataFrame) -> list[str]:
+    return [name for name in ("_id", "_source") if name in rows.columns]
+
+
+def _headers(rows: DataFrame, batch: str) -> dict[str, Column]:
+    """Names and values of a message's headers."""
+    found = {ID_HEADER: F.col("_id")}
+    if "_source" in rows.columns:
+        found[SOURCE_HEADER] = F.col("_source")
+    if batch:
+        found[BATCH_HEADER] = F.lit(batch)
+    return found
+
+
+def _in_first_attempt(column: Column) -> Column:
+    """The column, whose first row fails a task that comes again: an earlier attempt may have sent a part of it.
+
+    No expression of Spark's tells the attempt; the name of the thread does, in which it sets it since Spark 3.2
+    (``Executor.TaskRunner``): ``... for task 3.1 in stage 2.0 (TID 7)``, the second numbers being attempts.
+    """
+    first = F.monotonically_increasing_id().bitwiseAND(F.lit(2**33 - 1)) == 0
+    thread = F.expr("java_method('java.lang.Thread', 'currentThread')")
+    later = thread.rlike(r"for task \d+\.[1-9]|in stage \d+\.[1-9]")
+    return F.when(first & later, F.raise_error(F.lit(CAME_AGAIN)).cast("binary")).otherwise(column)
 
 
 def _by_second_api(spark: SparkSession) -> None:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.types import StructType
+from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
-from etl.errors import StartError
+from etl.errors import StartError, whole_text
 from etl.settings_sinks import KinesisSinkSettings
 from etl.sinks import aws, sending
+from etl.sinks.aws import UnsureError
 from etl.sinks.backoff import Backoff
-from etl.sinks.base import Again, Place, Refuse, Written
-from etl.sinks.sending import Buffer, Record, Refused
+from etl.sinks.base import Again, Place, Refuse, SinkError, Written
+from etl.sinks.kinesis_tail import QUIET_SECONDS, Tail
+from etl.sinks.marks import CAME_AGAIN, Marks
+from etl.sinks.sending import Buffer, PlanCounted, Record, Refused
 
 MOST_RECORDS = 500
 MOST_BYTES = 5 * 1024 * 1024
@@ -24,15 +32,27 @@ MOST_BYTES = 5 * 1024 * 1024
 KEY_CHARACTERS = 256
 """Longest partition key (the same page)."""
 
+_Entry = tuple[Record, dict[str, Any]]
+
 
 @dataclass
 class RecordWriter:
-    """Writes the records of one partition."""
+    """Writes the records of one partition.
 
-    stream: str
+    Parameters
+    ----------
+    tail
+        The stream.
+    once
+        Whether to look, before a request without an answer is repeated, for what it has written. Results of many
+        records are not looked for: their identity is in the stream from before.
+    """
+
+    tail: Tail
     max_record_bytes: int
     client: Any
     backoff: Backoff
+    once: bool
     written: int = 0
     _buffer: Buffer = field(default_factory=lambda: Buffer(MOST_RECORDS, MOST_BYTES))
 
@@ -55,28 +75,56 @@ class RecordWriter:
         """Write what waits, and again what a shard refused, until all of it is written."""
         from botocore.exceptions import ClientError
 
-        waiting = [entry for _, entry, _ in self._buffer.take()]
+        waiting = [(record, entry) for record, entry, _ in self._buffer.take()]
         try:
             while waiting:
                 waiting = self._put(waiting)
         except ClientError as error:
-            raise aws.refuses(f"Kinesis stream {self.stream}", error) from error
+            raise aws.refuses(f"Kinesis stream {self.tail.stream}", error) from error
         yield from ()
 
-    def _put(self, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _put(self, waiting: list[_Entry]) -> list[_Entry]:
         """Write records in one request; give back those that were refused."""
-        answer = aws.patiently(
-            lambda: self.client.put_records(StreamName=self.stream, Records=entries), self.backoff
-        )
+        began = time.monotonic()
+        entries = [entry for _, entry in waiting]
+        try:
+            answer = aws.patiently(
+                lambda: self.client.put_records(StreamName=self.tail.stream, Records=entries),
+                self.backoff,
+                once=self.once,
+            )
+        except UnsureError as unsure:
+            self.backoff.wait(str(unsure))
+            return self._lacking(waiting, began)
         told = [result.get("ErrorCode") for result in answer["Records"]]
-        left = [entry for entry, code in zip(entries, told, strict=True) if code]
-        self.written += len(entries) - len(left)
-        if len(left) < len(entries):
+        left = [each for each, code in zip(waiting, told, strict=True) if code]
+        self.written += len(waiting) - len(left)
+        if len(left) < len(waiting):
             self.backoff.progress()
         if left:
             codes = ", ".join(sorted({code for code in told if code}))
-            self.backoff.wait(f"{len(left)} of {len(entries)} records: {codes}")
+            self.backoff.wait(f"{len(left)} of {len(waiting)} records: {codes}")
         return left
+
+    def _lacking(self, waiting: list[_Entry], began: float) -> list[_Entry]:
+        """Of records whose answer was lost, those that the stream does not hold: looked for where they would be."""
+        time.sleep(QUIET_SECONDS)
+        now = self.tail.now(self.client)
+        since = now - timedelta(seconds=time.monotonic() - began)
+        wanted = {(record.source, record.id) for record, _ in waiting}
+        held = {
+            identity
+            for shard in self.tail.shards(self.client)
+            for identity in self.tail.identities(self.client, shard, since, now)
+            if identity in wanted
+        }
+        left = [each for each in waiting if (each[0].source, each[0].id) not in held]
+        self.written += len(waiting) - len(left)
+        return left
+
+    def close(self) -> None:
+        """Close the client's connections."""
+        self.client.close()
 
 
 @dataclass(frozen=True)
@@ -84,12 +132,17 @@ class _Opening:
     """Makes a writer where a partition is."""
 
     settings: KinesisSinkSettings
-    endpoint: str | None
+    tail: Tail
+    once: bool
 
     def __call__(self) -> RecordWriter:
-        client = aws.client("kinesis", self.settings.region, self.endpoint)
+        task = TaskContext.get()
+        if self.once and task is not None and task.attemptNumber():
+            raise SinkError(CAME_AGAIN)
         what = f"Kinesis stream {self.settings.stream}"
-        return RecordWriter(self.settings.stream, self.settings.max_record_bytes, client, Backoff(what))
+        return RecordWriter(
+            self.tail, self.settings.max_record_bytes, self.tail.client(), Backoff(what), self.once
+        )
 
 
 @dataclass(frozen=True)
@@ -107,6 +160,11 @@ class KinesisSink:
     settings: KinesisSinkSettings
     endpoint: str | None = None
     sends: bool = True
+    _marks: list[Marks] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def _tail(self) -> Tail:
+        return Tail(self.settings.stream, self.settings.region, self.endpoint)
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:  # noqa: ARG002 - not needed
         """Check that the stream and the column of its key are there.
@@ -121,26 +179,77 @@ class KinesisSink:
         key = self.settings.key
         if key is not None and key not in schema.fieldNames():
             raise StartError(f"Kinesis stream {self.settings.stream}: rows have no column {key} for its key")
+        client = self._tail.client()
         try:
-            client = aws.client("kinesis", self.settings.region, self.endpoint)
-            client.describe_stream_summary(StreamName=self.settings.stream)
-        except (BotoCoreError, ClientError) as error:
+            aws.patiently(
+                lambda: client.describe_stream_summary(StreamName=self.settings.stream), aws.at_start()
+            )
+        except (BotoCoreError, ClientError, SinkError) as error:
             raise StartError(f"Kinesis stream {self.settings.stream}: {error}") from error
+        finally:
+            client.close()
 
     def write(
         self,
         rows: DataFrame,
-        place: Place | None,  # noqa: ARG002 - identity tells batches apart
+        place: Place | None,
         refuse: Refuse,
-        again: Again | None = None,  # noqa: ARG002 - one attempt
+        again: Again | None = None,
     ) -> Written:
         """Put a record for each row.
 
-        Guarantee: at least once. A stream takes no record back and knows no transaction: a batch or a task
-        that comes again puts its records again. A reader tells them apart by ``_source`` and ``_id``, which
-        every record holds and which are the same each time. Nothing is left out: records that a shard refuses are
-        put again until it takes them. The order within a partition key is kept unless some of them
-        were refused.
+        Guarantee, for records: one that comes again puts those only that the stream lacks, whether its driver was
+        killed, its batch failed, a task failed or the answer to a request was lost. Every record holds its
+        identity, and the stream is read from the moment before the batch (:mod:`etl.sinks.marks`). Nothing is
+        left out: records that a shard refuses are put again until it takes them. Twice comes what no look at
+        the stream can know: the records of a task that Spark repeats after it had ended (a lost executor), a
+        batch after a reset checkpoint, and results with state, whose identities are in the stream from before. A
+        reader tells them apart by ``_source`` and ``_id``, which are the same each time. The order within a
+        partition key is kept unless some of its records were refused.
         """
+        once = place is not None and bool(place.name) and "_source" in rows.columns
+        if not once:
+            return self._send(rows, refuse)
+        assert place is not None
+        spark, marks = rows.sparkSession, self._of_run()
+        mark = marks.begin(spark, place, self._now)
+        backoff = Backoff(f"Kinesis stream {self.settings.stream}")
+        while True:
+            try:
+                return self._send_lacking(rows, None if mark is None else mark.end, refuse)
+            except (CapturedException, Py4JJavaError) as error:
+                if again is None or CAME_AGAIN not in whole_text(error):
+                    raise
+                backoff.wait(CAME_AGAIN)
+                mark, rows = marks.last, again()
+
+    def _of_run(self) -> Marks:
+        if not self._marks:
+            self._marks.append(Marks(self.settings.stream))
+        return self._marks[0]
+
+    def _now(self) -> str:
+        client = self._tail.client()
+        try:
+            return self._tail.now(client).isoformat()
+        finally:
+            client.close()
+
+    def _send_lacking(self, rows: DataFrame, since: str | None, refuse: Refuse) -> Written:
+        """Put the rows that the stream does not hold since a moment; all of them where there is none."""
+        known = None if since is None else self._tail.held(rows.sparkSession, since)
+        if known is None:
+            return self._send(rows, refuse, once=True)
+        counted = PlanCounted((F.count(F.lit(1)).alias("offered"),))
+        try:
+            # By broadcast, which keeps the order of a key's records.
+            new = counted.on(rows).join(F.broadcast(known), ["_source", "_id"], "left_anti")
+            done = self._send(new.select(*rows.columns), refuse, once=True)
+            assert done.ran is not None, "a pass over the batch tells which frame it sent"
+            return replace(done, offered=counted.values(done.ran)["offered"])
+        finally:
+            known.unpersist()
+
+    def _send(self, rows: DataFrame, refuse: Refuse, *, once: bool = False) -> Written:
         key = F.col(f"`{self.settings.key}`") if self.settings.key else F.lit(None)
-        return sending.send(rows, key, _Opening(self.settings, self.endpoint), refuse)
+        return sending.send(rows, key, _Opening(self.settings, self._tail, once), refuse)

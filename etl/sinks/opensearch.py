@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from etl.errors import StartError
 from etl.settings_sinks import OpenSearchSinkSettings
 from etl.sinks import sending
-from etl.sinks.backoff import Backoff
+from etl.sinks.backoff import START_SECONDS, Backoff
 from etl.sinks.base import Again, Place, Refuse, SinkError, Written
 from etl.sinks.sending import Buffer, Record, Refused
 
@@ -175,6 +175,10 @@ class DocumentWriter:
                 self.backoff.wait(f"{len(left)} of {len(waiting)} documents: the domain is busy")
             waiting = left
 
+    def close(self) -> None:
+        """Close the connection."""
+        self.http.close()
+
     def _ask(self, body: bytes) -> tuple[int, bytes]:
         path = f"/{quote(self.index)}/_bulk"
         while True:
@@ -262,14 +266,24 @@ class OpenSearchSink:
             raise StartError("OpenSearch: millrace is a field of the sink's own, for identity and times")
         reached = Http(self.settings.endpoint, self.settings.region)
         where = f"{self.settings.endpoint}/{self.settings.index}"
+        waits = Backoff("at the start", patience=START_SECONDS)
         try:
-            status, _ = reached.ask("HEAD", f"/{quote(self.settings.index)}")
-        except (OSError, http.client.HTTPException, SinkError) as error:
+            while (status := self._status(reached, waits)) in _BUSY:
+                waits.wait(f"status {status}")
+        except SinkError as error:
             raise StartError(f"{where}: {error}") from error
         finally:
             reached.close()
         if status != 200:
             raise StartError(f"{where}: status {status}; the index must be there, with its mapping")
+
+    def _status(self, reached: Http, waits: Backoff) -> int:
+        """Status of the question whether the index is there."""
+        while True:
+            try:
+                return reached.ask("HEAD", f"/{quote(self.settings.index)}")[0]
+            except (OSError, http.client.HTTPException) as error:
+                waits.wait(f"{type(error).__name__}: {error}")
 
     def write(
         self,

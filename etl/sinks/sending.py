@@ -57,6 +57,9 @@ class Writer(Protocol):
     def finish(self) -> Iterable[Refused]:
         """Write what still waits."""
 
+    def close(self) -> None:
+        """Close connections; also after an error."""
+
 
 _OUTCOME = StructType(
     [
@@ -162,17 +165,21 @@ def _deliver(open_writer: Callable[[], Writer], rows: Iterable[Any]) -> Iterator
     """Send one partition: its refused rows, then one row with its counts."""
     writer: Writer | None = None
     offered = 0
-    for row in rows:
-        # An empty partition opens no connection.
-        writer = writer or open_writer()
-        offered += 1
-        for refused in writer.add(Record(*row)):
+    try:
+        for row in rows:
+            # An empty partition opens no connection.
+            writer = writer or open_writer()
+            offered += 1
+            for refused in writer.add(Record(*row)):
+                yield _refused(refused)
+        if writer is None:
+            return
+        for refused in writer.finish():
             yield _refused(refused)
-    if writer is None:
-        return
-    for refused in writer.finish():
-        yield _refused(refused)
-    yield (None, None, None, None, None, None, offered, writer.written)
+        yield (None, None, None, None, None, None, offered, writer.written)
+    finally:
+        if writer is not None:
+            writer.close()
 
 
 def _refused(refused: Refused) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -67,8 +68,8 @@ def results(spark: SparkSession, totals: dict[str, int]) -> DataFrame:
     )
 
 
-def place(batch: int, run: str = "run-1") -> Place:
-    return Place(run, batch, f'{{"0":{batch}}}', f'{{"0":{batch + 1}}}')
+def place(batch: int, run: str = "run-1", notes: Path | None = None) -> Place:
+    return Place(run, batch, f'{{"0":{batch}}}', f'{{"0":{batch + 1}}}', "" if notes is None else str(notes))
 
 
 class Refused:

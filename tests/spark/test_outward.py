@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,20 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from etl import land, run, tables
 from etl.checkpoint import Checkpoint
 from etl.decode import JsonDecoder, parse_schema
-from etl.derive import Composition
+from etl.derive import Composition, Transform
 from etl.envelope import CARRIED
-from etl.errors import StartError
+from etl.errors import AccountsError, StartError
 from etl.launch import ReplayRequest
 from etl.outward import OutwardDirect, OutwardReplay, SinkAccounts
 from etl.replay import Replayer
 from etl.settings import DirectSettings, JobSettings, parse
 from etl.settings_sinks import DynamoDbSinkSettings, ParquetSinkSettings
-from etl.sinks.base import Sink, Written
+from etl.sinks.base import Again, Place, Refuse, Sink, Written, letters_of
 from etl.sinks.dynamodb import DynamoDbSink
 from etl.sinks.iceberg import IcebergSink
 from etl.sinks.parquet import ParquetSink, committed_files
@@ -155,13 +157,20 @@ def test_a_derive_query_into_files(spark: SparkSession, table: Names, tmp_path: 
 class Direct:
     """A direct query on one partition into a sink, and what it printed."""
 
-    def __init__(self, spark: SparkSession, table: Names, checkpoint: Path, sink: Sink) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: Names,
+        checkpoint: Path,
+        sink: Sink,
+        transform: Transform | None = None,
+    ) -> None:
         self.spark, self.checkpoint, self.events, self.sink = spark, checkpoint, Events(), sink
         self.letters = table("letters")
         self.decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
         headers = spark.createDataFrame([], ENVELOPE).schema["_headers"]
         tables.ensure(spark, self.letters, land.table_schema(headers, self.decoder.schema))
-        self.compose = Composition((), unfit, "unfit")
+        self.compose = Composition((), transform or unfit, "unfit")
         sink.prepare(spark, self.compose.schema(spark, self.letters))
         checkpoint.mkdir()
         (checkpoint / "metadata").write_text(f'{{"id":"{checkpoint.name}"}}')
@@ -224,6 +233,42 @@ def test_a_direct_query_into_files_that_comes_again_on_a_new_checkpoint(
     assert again.accounts() == (3, 1, 2, 1, 0, 1, 0)
     written = spark.read.parquet(*committed_files(spark, str(files)))
     assert sorted(r["flight"] for r in written.collect()) == [1, 2]
+
+
+def test_a_refused_row_of_no_record_is_told(spark: SparkSession, table: Names, tmp_path: Path) -> None:
+    sink = _RefusesAll()
+    renames = Direct(spark, table, tmp_path / "one", sink, lambda rows: rows.withColumn("_id", F.lit("mine")))
+    with pytest.raises(AccountsError, match=r"the sink refuses mine \(no\), which is no record of the batch"):
+        renames.batch(0, 0, [good(1)])
+    direct = Direct(spark, table, tmp_path / "two", sink)
+    # Two rows of flight 7 are one letter, with the bytes of its record.
+    direct.batch(0, 0, [good(7), good(8)])
+    letters = spark.table(str(direct.letters)).collect()
+    assert sorted((r["_id"], bytes(r["_bytes"])) for r in letters) == [
+        ("flights-topic/0/0", good(7)), ("flights-topic/0/1", good(8)),
+    ]  # fmt: skip
+
+
+@dataclass
+class _RefusesAll:
+    """A server that takes no row."""
+
+    sends: bool = False
+
+    def prepare(self, spark: SparkSession, schema: StructType) -> None:
+        """Nothing is needed."""
+
+    def write(
+        self,
+        rows: DataFrame,
+        place: Place | None,  # noqa: ARG002 - as sinks have it
+        refuse: Refuse,
+        again: Again | None = None,  # noqa: ARG002 - as sinks have it
+    ) -> Written:
+        letters = letters_of(rows, F.lit("no"))
+        count = letters.count()
+        refuse(letters)
+        return Written(count, 0, count)
 
 
 def test_accounts_balance_or_say_so() -> None:

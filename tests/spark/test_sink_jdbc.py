@@ -198,7 +198,7 @@ def test_a_server_that_is_full_or_restarts_is_waited_for(
 def test_a_server_that_stays_away_fails_the_batch_loudly(
     spark: SparkSession, server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jdbc, "Backoff", lambda what: Backoff(what, patience=0.3))
+    monkeypatch.setattr(jdbc, "Backoff", lambda what, **_: Backoff(what, patience=0.3))
     batch = rows(spark, [row(1)])
     one = sink(server, "away")
     one.prepare(spark, batch.schema)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
-from pyspark.sql import SparkSession
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # forgotten in its stubs
+from pyspark.sql import DataFrame, SparkSession
 
 from etl.errors import StartError
 from etl.settings import Connection
 from etl.settings_sinks import KafkaSinkSettings
 from etl.sinks.base import Written
 from etl.sinks.kafka import KafkaSink
+from etl.sinks.kafka_tail import Tail
+from etl.sinks.marks import CAME_AGAIN
 from millrace.sandbox import kafka
 from millrace.sandbox.kafka import Kafka
 from tests.spark.sinks import Refused, breaking, none_refused, place, results, row, rows
@@ -71,19 +76,96 @@ def test_messages_hold_the_row_and_its_identity(spark: SparkSession, broker: Kaf
     assert second["value"]["seat"] == {"row": 2, "letter": "C"}
 
 
-def test_a_broken_batch_that_comes_again_loses_nothing_and_repeats_under_the_same_identity(
-    spark: SparkSession, broker: Kafka
+def test_a_broken_batch_that_comes_again_writes_what_the_topic_lacks(
+    spark: SparkSession, broker: Kafka, tmp_path: Path
 ) -> None:
     broker.create_topic("again", 1)
     one = sink(broker, "again", key="carrier")
-    batch = rows(spark, [row(n) for n in range(20)], parts=4)
-    with pytest.raises(Exception, match="the executor was lost"):
-        one.write(breaking(batch, 19), place(0), none_refused)
-    assert one.write(batch, place(0), none_refused) == Written(20, 20)
+    before, batch = (
+        rows(spark, [row(n) for n in range(100, 105)]),
+        rows(spark, [row(n) for n in range(20)], 4),
+    )
+    assert one.write(before, place(0, notes=tmp_path), none_refused) == Written(5, 5)
+    # Spark has the task come again, in vain: were it let, it would write its messages again.
+    with pytest.raises(Exception, match=CAME_AGAIN):
+        one.write(breaking(batch, 19), place(1, notes=tmp_path), none_refused)
+    half = len(messages(broker, "again")) - 5
+    assert 0 < half < 20
+    # In the same run, then as a new one finds it, whose first batch may be one that was written already.
+    assert one.write(batch, place(1, notes=tmp_path), none_refused) == Written(20, 20 - half)
+    two = sink(broker, "again", key="carrier")
+    assert two.write(batch, place(1, notes=tmp_path), none_refused) == Written(20, 0)
+    assert two.write(rows(spark, [row(20)]), place(2, notes=tmp_path), none_refused) == Written(1, 1)
     found = messages(broker, "again")
-    assert len(found) > 20  # the limit that the docstring states
-    assert {m["headers"]["millrace-id"] for m in found} == {f"flights-topic/0/{n}" for n in range(20)}
-    assert {m["key"] for m in found} == {"ÄA"}
+    identities = Counter(m["headers"]["millrace-id"] for m in found)
+    assert identities == Counter(f"flights-topic/0/{n}" for n in [*range(21), *range(100, 105)])
+    assert {m["headers"]["millrace-batch"] for m in found if m["value"]["flight"] < 20} == {"run-1/1"}
+    # A new checkpoint writes again what it reads again, and skips nothing that is new.
+    fresh = place(0, "run-2", tmp_path / "other")
+    assert sink(broker, "again").write(batch, fresh, none_refused) == Written(20, 20)
+
+
+def test_a_task_that_comes_again_has_its_batch_begin_anew(
+    spark: SparkSession, broker: Kafka, tmp_path: Path
+) -> None:
+    broker.create_topic("tasks", 1)
+    lost = tmp_path / "lost"
+
+    def once_lost(part: Iterable[Any]) -> Iterator[Any]:
+        for number, each in enumerate(part):
+            if number == 2500 and not lost.exists():
+                lost.touch()
+                raise RuntimeError("the executor was lost")
+            yield each
+
+    batch = rows(spark, [row(n) for n in range(3000)], parts=1)
+
+    def again() -> DataFrame:
+        return spark.createDataFrame(batch.rdd.mapPartitions(once_lost), batch.schema)
+
+    done = sink(broker, "tasks").write(again(), place(0, notes=tmp_path), none_refused, again)
+    assert done.offered == 3000
+    assert 0 < done.written < 3000
+    assert sorted(m["value"]["flight"] for m in messages(broker, "tasks")) == list(range(3000))
+
+
+def test_results_that_come_again_are_left_out_and_later_ones_are_not(
+    spark: SparkSession, broker: Kafka, tmp_path: Path
+) -> None:
+    broker.create_topic("totals", 1)
+    one, letters = sink(broker, "totals", most=400), Refused()
+    first = results(spark, {"AA": 1, "x" * 400: 2})
+    assert one.write(first, place(0, notes=tmp_path), letters) == Written(2, 1, 1)
+    assert one.write(first, place(0, notes=tmp_path), letters) == Written(2, 0, 1)
+    assert one.write(results(spark, {"AA": 5}), place(1, notes=tmp_path), none_refused) == Written(1, 1)
+    assert [m["value"]["flights"] for m in messages(broker, "totals")] == [1, 5]
+
+
+def test_what_a_topic_forgot_or_got_since_is_looked_at(spark: SparkSession, broker: Kafka) -> None:
+    """Its oldest messages are gone, a partition was added, and other programs write it, too."""
+    broker.create_topic("shared", 1)
+    tail = Tail("shared", {"kafka.bootstrap.servers": broker.bootstrap})
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for _ in range(3):
+        producer.produce("shared", value="theirs")
+    producer.flush()
+    assert tail.end(spark) == {"0": 3}
+    admin = broker.admin()  # its futures die with it
+    admin.create_partitions([NewPartitions("shared", 2)])["shared"].result()
+    headers = {"millrace-id": b"t/0/1", "millrace-source": b"t", "millrace-batch": b"run/1"}
+    producer = Producer({"bootstrap.servers": broker.bootstrap})  # which knows the new partition
+    producer.produce("shared", value="ours", headers=headers, partition=1)
+    producer.produce("shared", value="theirs", headers={"other": b"run/1"}, partition=0)
+    producer.flush()
+    held = tail.held(spark, {"0": 3}, "run/1")
+    assert held is not None
+    assert [tuple(r) for r in held.collect()] == [("t/0/1", "t")]
+    held.unpersist()
+    assert tail.held(spark, {"0": 3}, "run/2") is None
+    assert tail.held(spark, {"0": 4, "1": 1}, "run/1") is None  # nothing came since
+    for future in admin.delete_records([TopicPartition("shared", 1, 1)]).values():
+        future.result()
+    assert tail.held(spark, {"0": 3, "1": 0}, "run/1") is None
 
 
 def test_a_message_too_large_is_a_letter(spark: SparkSession, broker: Kafka) -> None:

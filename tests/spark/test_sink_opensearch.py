@@ -1,18 +1,8 @@
-"""OpenSearch: a contract test against the documented bulk API, in a small server of this test's own.
-
-No OpenSearch server is to be had here. What the server below answers is what the documentation of OpenSearch
-("Bulk", "Index document", error responses) says of statuses and items.
-"""
+"""OpenSearch: a contract test against the documented bulk API (:mod:`tests.opensearch`)."""
 
 from __future__ import annotations
 
-import json
-import threading
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -23,94 +13,17 @@ from etl.sinks.backoff import Backoff
 from etl.sinks.base import SinkError, Written
 from etl.sinks.opensearch import DocumentWriter, Http, OpenSearchSink
 from etl.sinks.sending import Record
+from tests import opensearch
+from tests.opensearch import Domain
 from tests.spark.sinks import Refused, breaking, none_refused, place, results, row, rows
-
-
-@dataclass
-class Domain:
-    """An index ``flights`` that takes documents with a number for ``flight``, and is busy at times."""
-
-    endpoint: str
-    documents: dict[str, dict[str, Any]] = field(default_factory=dict)
-    asked: Counter[str] = field(default_factory=Counter)
-    refuse: int = 0
-    """Requests that are answered with 429 from now on."""
-    busy: set[str] = field(default_factory=set)
-    """Documents that are answered with 429 once."""
-    most_bytes: int = 100 * 1024 * 1024
-
-    def answer(self, lines: list[bytes]) -> list[dict[str, Any]]:
-        return [self.put(json.loads(a), json.loads(d)) for a, d in zip(lines[::2], lines[1::2], strict=True)]
-
-    def put(self, action: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
-        ((verb, names),) = action.items()
-        identity = names["_id"]
-        assert not [name for name in document if name.startswith("_")], "a reserved field"
-        result: dict[str, Any] = {"_index": "flights", "_id": identity}
-        if identity in self.busy:
-            self.busy.discard(identity)
-            error = {"type": "es_rejected_execution_exception", "reason": "rejected execution"}
-            return {verb: {**result, "status": 429, "error": error}}
-        if not isinstance(document.get("flight", document.get("flights")), int):
-            error = {"type": "mapper_parsing_exception", "reason": "failed to parse field [flight]"}
-            return {verb: {**result, "status": 400, "error": error}}
-        if verb == "create" and identity in self.documents:
-            error = {"type": "version_conflict_engine_exception", "reason": "document already exists"}
-            return {verb: {**result, "status": 409, "error": error}}
-        known = identity in self.documents
-        self.documents[identity] = document
-        return {
-            verb: {**result, "status": 200 if known else 201, "result": "updated" if known else "created"}
-        }
 
 
 @pytest.fixture(scope="module")
 def domain() -> Iterator[Domain]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_HEAD(self) -> None:
-            self.reply(200 if self.path == "/flights" else 404, b"")
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            assert self.path == "/flights/_bulk"
-            assert self.headers["Content-Type"] == "application/x-ndjson"
-            assert self.headers["Authorization"].startswith("AWS4-HMAC-SHA256 Credential=test/")
-            assert "/us-east-1/es/aws4_request" in self.headers["Authorization"]
-            assert body.endswith(b"\n")
-            if domain.refuse:
-                domain.refuse -= 1
-                domain.asked["refused"] += 1
-                self.reply(429, b"429 Too Many Requests")
-            elif len(body) > domain.most_bytes:
-                domain.asked["too large"] += 1
-                self.reply(413, b'{"Message":"Request size exceeded"}')
-            else:
-                domain.asked["taken"] += 1
-                items = domain.answer(body.splitlines())
-                self.reply(200, json.dumps({"took": 1, "errors": True, "items": items}).encode())
-
-        def reply(self, status: int, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    domain = Domain(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, opensearch.running() as served:
         patch.setenv("AWS_ACCESS_KEY_ID", "test")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        yield domain
-    server.shutdown()
-    server.server_close()
-    thread.join()
+        yield served
 
 
 @pytest.fixture(autouse=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from etl.errors import StartError
@@ -19,7 +21,8 @@ from etl.sinks import aws
 from etl.sinks.backoff import Backoff
 from etl.sinks.base import SinkError, Written
 from etl.sinks.dynamodb import DynamoDbSink, Form, ItemWriter
-from etl.sinks.kinesis import KinesisSink
+from etl.sinks.kinesis import KinesisSink, RecordWriter
+from etl.sinks.kinesis_tail import Tail
 from etl.sinks.sending import Record
 from millrace.sandbox import kinesalite
 from millrace.sandbox.kinesalite import Kinesalite
@@ -157,20 +160,80 @@ def records(kinesis: Kinesalite, stream: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_records_hold_their_identity_and_nothing_is_lost(spark: SparkSession, kinesis: Kinesalite) -> None:
+def test_records_that_come_again_are_put_where_the_stream_lacks_them(
+    spark: SparkSession, kinesis: Kinesalite, tmp_path: Path
+) -> None:
     make_stream(kinesis, "again", 2)
     one = stream_sink(kinesis, "again", key="gate")
     batch = rows(spark, [row(n) for n in range(700)])
     one.prepare(spark, batch.schema)
     with pytest.raises(Exception, match="the executor was lost"):
-        one.write(breaking(batch, 699), place(0), none_refused)
-    assert one.write(batch, place(0), none_refused) == Written(700, 700)
+        one.write(breaking(batch, 699), place(0, notes=tmp_path), none_refused)
+    half = len(records(kinesis, "again"))
+    assert 0 < half < 700
+    # A first batch may be one that was written: here a half of it was, in a second run all of it.
+    assert one.write(batch, place(0, notes=tmp_path), none_refused) == Written(700, 700 - half)
+    two = stream_sink(kinesis, "again", key="gate")
+    assert two.write(batch, place(0, notes=tmp_path), none_refused) == Written(700, 0)
+    assert two.write(rows(spark, [row(700)]), place(1, notes=tmp_path), none_refused) == Written(1, 1)
     found = records(kinesis, "again")
-    assert len(found) > 700  # the limit that the docstring states
-    assert {(r["_source"], r["_id"]) for r in found} == {
-        ("flights", f"flights-topic/0/{n}") for n in range(700)
-    }
+    assert Counter((r["_source"], r["_id"]) for r in found) == Counter(
+        ("flights", f"flights-topic/0/{n}") for n in range(701)
+    )
     assert {r["key"] for r in found if r["flight"] == 7} == {"7"}
+    # A new checkpoint puts again what it reads again, and skips nothing that is new.
+    again = rows(spark, [row(1), row(701)])
+    fresh = place(0, "run-2", tmp_path / "other")
+    assert stream_sink(kinesis, "again").write(again, fresh, none_refused) == Written(2, 2)
+
+
+def test_a_task_that_comes_again_puts_nothing_twice(
+    spark: SparkSession, kinesis: Kinesalite, tmp_path: Path
+) -> None:
+    make_stream(kinesis, "tasks", 1)
+    one = stream_sink(kinesis, "tasks")
+    lost = tmp_path / "lost"
+
+    def once_lost(part: Iterable[Any]) -> Iterator[Any]:
+        for number, each in enumerate(part):
+            if number == 600 and not lost.exists():
+                lost.touch()
+                raise RuntimeError("the executor was lost")
+            yield each
+
+    batch = rows(spark, [row(n) for n in range(700)], parts=1)
+    given: list[int] = []
+
+    def again() -> DataFrame:
+        given.append(1)
+        return spark.createDataFrame(batch.rdd.mapPartitions(once_lost), batch.schema)
+
+    done = one.write(again(), place(0, notes=tmp_path), none_refused, again)
+    assert done.offered == 700
+    assert 0 < done.written < 700
+    assert len(given) == 2  # Spark had the task come again: the batch began anew
+    assert Counter(r["flight"] for r in records(kinesis, "tasks")) == Counter(range(700))
+
+
+def test_a_request_whose_answer_is_lost_puts_nothing_twice(kinesis: Kinesalite) -> None:
+    make_stream(kinesis, "answers", 2)
+    with faulty.before(kinesis.endpoint) as faults:
+        faults.share, faults.kinds = 0.6, ("lost", "failed")
+        tail = Tail("answers", REGION, faults.endpoint)
+        writer = RecordWriter(tail, 10_000, tail.client(), Backoff("the stream", first=0.01), once=True)
+        for n in range(1200):
+            assert (
+                list(writer.add(Record(f"t/0/{n}", "t", None, None, None, json.dumps(identified(n))))) == []
+            )
+        assert list(writer.finish()) == []
+        writer.close()
+        assert faults.done["lost"]
+    assert writer.written == 1200
+    assert Counter(r["flight"] for r in records(kinesis, "answers")) == Counter(range(1200))
+
+
+def identified(number: int) -> dict[str, Any]:
+    return {"_source": "t", "_id": f"t/0/{number}", "flight": number}
 
 
 def test_records_that_cannot_be_are_letters(spark: SparkSession, kinesis: Kinesalite) -> None:

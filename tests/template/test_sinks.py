@@ -145,9 +145,10 @@ def test_a_job_may_write_its_sinks_and_nothing_else(of: Of) -> None:
     assert told["job-clicks", "ReadSecrets"] == ("secretsmanager:GetSecretValue", SECRET)
     assert told["job-clicks", "DecryptSecrets"] == ("kms:Decrypt", KEY)
     assert told["job-clicks", "WriteStreams"] == (
-        ["kinesis:DescribeStreamSummary", "kinesis:PutRecords"], arn("kinesis", "stream/shop-sinks-alerts"),
+        ["kinesis:DescribeStreamSummary", "kinesis:GetRecords", "kinesis:GetShardIterator", "kinesis:ListShards",
+         "kinesis:PutRecords"], arn("kinesis", "stream/shop-sinks-alerts"),
     )  # fmt: skip
-    assert told["job-clicks", "EncryptStreams"][0] == "kms:GenerateDataKey"
+    assert told["job-clicks", "EncryptStreams"][0] == ["kms:Decrypt", "kms:GenerateDataKey"]
     assert told["job-clicks", "WriteDocuments"] == ("es:ESHttpPost", f"{DOMAIN}/clicks/_bulk")
     lake = f"arn:aws:s3:::shop-sinks-lake-{ACCOUNT}-us-east-1"
     assert told["job-clicks", "WriteFiles"][1] == [
@@ -158,8 +159,13 @@ def test_a_job_may_write_its_sinks_and_nothing_else(of: Of) -> None:
         [arn("dynamodb", "table/clicks"), arn("dynamodb", "table/orders")],
     )
     assert told["job-out", "WriteTheirs"] == (
-        ["kafka-cluster:DescribeTopic", "kafka-cluster:WriteData"], arn("kafka", "topic/theirs/abc-1/totals"),
+        ["kafka-cluster:DescribeTopic", "kafka-cluster:ReadData", "kafka-cluster:WriteData"],
+        arn("kafka", "topic/theirs/abc-1/totals"),
     )  # fmt: skip
+    assert told["job-out", "ReadBackTheirs"] == (
+        ["kafka-cluster:AlterGroup", "kafka-cluster:DescribeGroup"],
+        arn("kafka", "group/theirs/abc-1/spark-kafka-relation-*"),
+    )
     assert told["job-out", "ConnectToTheirs"][0] == [
         "kafka-cluster:Connect",
         "kafka-cluster:WriteDataIdempotently",

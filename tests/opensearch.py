@@ -1,0 +1,138 @@
+"""A small server that answers as OpenSearch's documentation says; no OpenSearch is to be had in package registries.
+
+Statuses and items are those of the pages "Bulk" and "Index document" and of their error responses. As a process of
+its own, which outlives whoever writes to it: ``python -m tests.opensearch PORT``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+INDEX = "flights"
+
+
+@dataclass
+class Domain:
+    """An index ``flights`` that takes documents with a number for ``flight``, and is busy at times.
+
+    Attributes
+    ----------
+    refuse
+        Requests that are answered with 429 from now on.
+    busy
+        Documents that are answered with 429 once.
+    """
+
+    endpoint: str
+    documents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    asked: Counter[str] = field(default_factory=Counter)
+    refuse: int = 0
+    busy: set[str] = field(default_factory=set)
+    most_bytes: int = 100 * 1024 * 1024
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def answer(self, lines: list[bytes]) -> list[dict[str, Any]]:
+        """What a bulk request is answered with, document by document."""
+        with self.lock:
+            return [
+                self.put(json.loads(a), json.loads(d)) for a, d in zip(lines[::2], lines[1::2], strict=True)
+            ]
+
+    def put(self, action: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+        """Take or refuse one document."""
+        ((verb, names),) = action.items()
+        identity = names["_id"]
+        assert not [name for name in document if name.startswith("_")], "a reserved field"
+        result: dict[str, Any] = {"_index": INDEX, "_id": identity}
+        if identity in self.busy:
+            self.busy.discard(identity)
+            error = {"type": "es_rejected_execution_exception", "reason": "rejected execution"}
+            return {verb: {**result, "status": 429, "error": error}}
+        number = document.get("flight", document.get("flights", document.get("n")))
+        if not isinstance(number, int):
+            error = {"type": "mapper_parsing_exception", "reason": "failed to parse field [flight]"}
+            return {verb: {**result, "status": 400, "error": error}}
+        if verb == "create" and identity in self.documents:
+            error = {"type": "version_conflict_engine_exception", "reason": "document already exists"}
+            return {verb: {**result, "status": 409, "error": error}}
+        known = identity in self.documents
+        self.documents[identity] = document
+        return {
+            verb: {**result, "status": 200 if known else 201, "result": "updated" if known else "created"}
+        }
+
+
+def _handler(domain: Domain) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_HEAD(self) -> None:
+            self.reply(200 if self.path == f"/{INDEX}" else 404, b"")
+
+        def do_GET(self) -> None:
+            """All documents: what a test reads back."""
+            with domain.lock:
+                self.reply(200, json.dumps(list(domain.documents.values())).encode())
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            assert self.path == f"/{INDEX}/_bulk"
+            assert self.headers["Content-Type"] == "application/x-ndjson"
+            assert self.headers["Authorization"].startswith("AWS4-HMAC-SHA256 Credential=test/")
+            assert "/us-east-1/es/aws4_request" in self.headers["Authorization"]
+            assert body.endswith(b"\n")
+            if domain.refuse:
+                domain.refuse -= 1
+                domain.asked["refused"] += 1
+                self.reply(429, b"429 Too Many Requests")
+            elif len(body) > domain.most_bytes:
+                domain.asked["too large"] += 1
+                self.reply(413, b'{"Message":"Request size exceeded"}')
+            else:
+                domain.asked["taken"] += 1
+                items = domain.answer(body.splitlines())
+                self.reply(200, json.dumps({"took": 1, "errors": True, "items": items}).encode())
+
+        def reply(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    return Handler
+
+
+@contextmanager
+def running() -> Iterator[Domain]:
+    """Serve from a thread of this process."""
+    domain = Domain("")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(domain))
+    domain.endpoint = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield domain
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def main(port: int) -> None:
+    """Serve until this process is ended."""
+    ThreadingHTTPServer(("127.0.0.1", port), _handler(Domain(f"http://127.0.0.1:{port}"))).serve_forever()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
