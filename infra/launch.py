@@ -97,8 +97,8 @@ def _workers(job: Job, plan: JobPlan) -> dict[str, Any]:
     workers: dict[str, Any] = {"type": plan.worker, "max": plan.max_workers.value}
     if isinstance(job, EmrJob):
         workers |= {
-            "vcpu": job.worker.vcpu,
-            "memory": gigabytes(job.worker.memory),
-            "disk": gigabytes(job.worker.disk),
+            "vcpu": plan.vcpu,
+            "memory": gigabytes(plan.memory_gib * _GIB),
+            "disk": gigabytes(plan.disk_gib * _GIB),
         }
     return workers

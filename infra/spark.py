@@ -55,7 +55,7 @@ def spark_settings(environment: Environment, job: Job, plan: JobPlan, names: Nam
     """
     settings = _session() | _catalog(names)
     if isinstance(job, EmrJob):
-        settings |= _emr(job, plan, reads_kinesis=_reads_kinesis(environment, job))
+        settings |= _emr(plan, reads_kinesis=_reads_kinesis(environment, job))
     else:
         settings |= _glue()
     if any(isinstance(query, DeriveQuery) and query.state is not None for query in job.queries.values()):
@@ -162,29 +162,32 @@ def _state(plan: JobPlan) -> dict[str, str]:
     }
 
 
-def _emr(job: EmrJob, plan: JobPlan, *, reads_kinesis: bool) -> dict[str, str]:
+def _emr(plan: JobPlan, *, reads_kinesis: bool) -> dict[str, str]:
     # EMR Serverless rolls event logs by itself, and Spark's own settings for it break the upload
     # on emr-7 releases: none of spark.eventLog.* is set here.
-    heap = f"{heap_mib(job.worker.memory)}m"
-    disk = f"{job.worker.disk // 1024**3}g"
-    executors = str(plan.executors.value)
+    heap = f"{heap_mib(plan.memory_gib * 1024**3)}m"
+    disk = f"{plan.disk_gib}g"
+    scaling = plan.scaling
+    assert scaling.allocation_ratio is not None, f"{plan.name}: no dynamic allocation in the plan"
+    assert scaling.idle_timeout_seconds is not None, plan.name
+    assert scaling.shuffle_timeout_seconds is not None, plan.name
     return {
         "spark.jars": ",".join([_EMR_ICEBERG_JAR] + [_EMR_KINESIS_JAR] * reads_kinesis),
-        "spark.driver.cores": str(job.worker.vcpu),
+        "spark.driver.cores": str(plan.vcpu),
         "spark.driver.memory": heap,
         "spark.emr-serverless.driver.disk": disk,
-        "spark.executor.cores": str(job.worker.vcpu),
+        "spark.executor.cores": str(plan.vcpu),
         "spark.executor.memory": heap,
         "spark.emr-serverless.executor.disk": disk,
         "spark.dynamicAllocation.enabled": "true",
-        "spark.dynamicAllocation.minExecutors": str(job.min_executors),
+        "spark.dynamicAllocation.minExecutors": str(scaling.min_executors.value),
         # A start finds the backlog of its stop: begin with all executors, and give back what idles.
-        "spark.dynamicAllocation.initialExecutors": str(job.initial_executors or executors),
-        "spark.dynamicAllocation.maxExecutors": executors,
-        "spark.dynamicAllocation.executorAllocationRatio": "0.7",
-        "spark.dynamicAllocation.executorIdleTimeout": "60s",
+        "spark.dynamicAllocation.initialExecutors": str(scaling.initial_executors.value),
+        "spark.dynamicAllocation.maxExecutors": str(plan.executors.value),
+        "spark.dynamicAllocation.executorAllocationRatio": f"{scaling.allocation_ratio.value:g}",
+        "spark.dynamicAllocation.executorIdleTimeout": f"{scaling.idle_timeout_seconds.value}s",
         "spark.dynamicAllocation.shuffleTracking.enabled": "true",
-        "spark.dynamicAllocation.shuffleTracking.timeout": "300s",
+        "spark.dynamicAllocation.shuffleTracking.timeout": f"{scaling.shuffle_timeout_seconds.value}s",
     }
 
 

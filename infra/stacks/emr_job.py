@@ -38,11 +38,11 @@ class EmrJobStack(JobStack):
             name=names.job(plan.name),
             type="Spark",
             release_label=settings.version,
-            architecture=settings.architecture.upper(),
+            architecture=plan.architecture.upper(),
             maximum_capacity=emr.CfnApplication.MaximumAllowedResourcesProperty(
-                cpu=f"{settings.worker.vcpu * workers} vCPU",
-                memory=gigabytes(settings.worker.memory * workers),
-                disk=gigabytes(settings.worker.disk * workers),
+                cpu=f"{plan.vcpu * workers} vCPU",
+                memory=gigabytes(plan.memory_gib * workers * 1024**3),
+                disk=gigabytes(plan.disk_gib * workers * 1024**3),
             ),
             auto_start_configuration=emr.CfnApplication.AutoStartConfigurationProperty(enabled=True),
             auto_stop_configuration=emr.CfnApplication.AutoStopConfigurationProperty(

@@ -15,7 +15,11 @@ from millrace.cli.lifecycle import AsJson, JobName, aws_told, check_job
 from millrace.cli.plan import EnvironmentName
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from millrace.config import Environment
+    from millrace.lifecycle.audit_job import Place
+    from millrace.lifecycle.verbs import Aws
 
 _UNTIL_NOW = timedelta(hours=1)
 """What arrived within it is still the stream's: both would write it."""
@@ -54,7 +58,8 @@ def backfill(
 
     For a transform that was mended, or a sink that lost rows. The landing table is read, hour
     by hour; the stream goes on meanwhile, and nothing is doubled. What it takes is shown first.
-    Works on an environment that `KEEP=1 make demo` left running.
+    In an environment that `KEEP=1 make demo` left running it runs beside the stream. On AWS the job is stopped for it, runs
+    once with the backfill's arguments, and is started again.
 
     [bold]Examples[/bold]
 
@@ -66,7 +71,6 @@ def backfill(
 
     from millrace.config import load
     from millrace.lifecycle.audit_table import Landed
-    from millrace.sandbox import kept
     from millrace.sandbox.process import SandboxError
 
     environment = load(env)
@@ -75,28 +79,64 @@ def backfill(
     begin, end = since.replace(tzinfo=UTC), until.replace(tzinfo=UTC)
     _check_range(environment, begin, end)
     console = Console(stderr=True, highlight=False)
+    table = _landing(environment, job, name)
     try:
-        spark = kept.kept_spark(environment)
-        place = kept.place_in(spark, environment)
-        table = _landing(environment, job, name)
         with aws_told("backfill"):
+            place, aws = _where(environment)
             rows = Landed.open(place.catalog(), place.names.table(table), "").rows(begin, end)
-        takes = estimate(environment, job, rows, begin, end)
-        console.print(
-            f"{name}: {rows:,} records of {table} from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC\n{takes}"
-        )
-        if not yes and not (sys.stdin.isatty() and typer.confirm("Go on?", err=True)):
-            typer.echo("millrace backfill: nothing was done; --yes goes on without a question", err=True)
-            raise typer.Exit(1)
-        arguments = ["--backfill", name, "--since", begin.isoformat(), "--until", end.isoformat()]
-        with console.status(f"backfill {name}"):
-            outcome = kept.run_once(
-                spark, environment, job, "backfill", arguments + ["--replace"] * replace, "backfilled"
+            takes = estimate(environment, job, rows, begin, end)
+            console.print(
+                f"{name}: {rows:,} records of {table} from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC\n"
+                f"{takes}; {_IN_THE_SANDBOX if aws is None else _ON_AWS}"
             )
+            if not yes and not (sys.stdin.isatty() and typer.confirm("Go on?", err=True)):
+                typer.echo("millrace backfill: nothing was done; --yes goes on without a question", err=True)
+                raise typer.Exit(1)
+            asked = {"--backfill": name, "--since": begin.isoformat(), "--until": end.isoformat()}
+            asked |= {"--replace": ""} if replace else {}
+            with console.status(f"backfill {name}"):
+                outcome = _run(environment, job, aws, asked)
     except SandboxError as error:
         typer.echo(f"millrace backfill: {error}", err=True)
         raise typer.Exit(1) from None
     typer.echo(json.dumps(outcome) if as_json else _sentence(outcome))
+
+
+_IN_THE_SANDBOX = "in the sandbox it costs nothing"
+_ON_AWS = "the job itself stands still meanwhile, and is started again"
+
+
+def _where(environment: Environment) -> tuple[Place, Aws | None]:
+    """The sandbox that was left running with the environment, or its account on AWS."""
+    from millrace.config.names import Names
+    from millrace.lifecycle.audit_job import on_aws
+    from millrace.lifecycle.verbs import connect
+    from millrace.sandbox import kept
+
+    place = kept.place(environment)
+    if place is not None:
+        return place, None
+    aws = connect(Names(environment, environment.account or ""))
+    return on_aws(aws), aws
+
+
+def _run(environment: Environment, job: str, aws: Aws | None, asked: Mapping[str, str]) -> dict[str, Any]:
+    """Run the job's entry script once, and give back what it said, or how it ended."""
+    from millrace.lifecycle.once import run_once
+    from millrace.lifecycle.problems import AwsError
+    from millrace.sandbox import kept
+
+    if aws is None:
+        arguments = [part for pair in asked.items() for part in pair if part]
+        spark = kept.kept_spark(environment)
+        return kept.run_once(spark, environment, job, "backfill", arguments, "backfilled")
+    ended = run_once(aws, job, list(asked.items()), progress=lambda line: typer.echo(line, err=True))
+    if not ended.well:
+        raise AwsError(
+            f"run {ended.run} ended as {ended.state}: {ended.detail or 'its log says why'}. The steps that it had "
+            "done are done; the same command does the others"
+        )
+    return {"query": asked["--backfill"], "run": ended.run, "state": ended.state}
 
 
 @dataclass(frozen=True)
@@ -120,7 +160,7 @@ class Estimate:
     def __str__(self) -> str:
         return (
             f"on its engine about {timedelta(seconds=math.ceil(self.seconds))} and ${self.dollars:,.2f} "
-            f"(the rate is {self.basis}); in the sandbox it costs nothing"
+            f"(the rate is {self.basis})"
         )
 
 
@@ -139,14 +179,14 @@ def estimate(environment: Environment, job: str, rows: int, begin: datetime, end
         The range.
     """
     from millrace.sizing import plan
-    from millrace.sizing.cost import HOURS
+    from millrace.sizing.measured import speed
 
     sized = plan(environment).jobs[job]
-    rate = environment.jobs[job].rate
+    rate = speed(environment, job)
     steps = math.ceil((end - begin) / timedelta(hours=1))
-    seconds = rows / (rate.records_per_second_per_core * sized.cores.value)
-    seconds += steps * rate.batch_overhead.total_seconds()
-    hourly = sum(item.usd for item in sized.cost) / HOURS
+    seconds = rows * rate.per_record / sized.cores.value
+    seconds += steps * rate.overhead
+    hourly = sized.worker_usd_hour * sized.max_workers.value
     return Estimate(seconds, hourly * seconds / 3600, rate.basis)
 
 
@@ -191,6 +231,10 @@ def _check_range(environment: Environment, begin: datetime, end: datetime) -> No
 
 
 def _sentence(outcome: dict[str, Any]) -> str:
+    if "run" in outcome:
+        return (
+            f"{outcome['query']}: run {outcome['run']} ended as {outcome['state']}; its log has the figures"
+        )
     return (
         f"{outcome['query']}: {outcome['read']:,} records read, {outcome['written']:,} rows written, "
         f"{outcome['replaced']:,} replaced, {outcome['duplicates']:,} were there already, "

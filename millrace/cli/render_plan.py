@@ -21,7 +21,7 @@ _WIDE = 110
 """From so many columns on, reasons stand beside their numbers."""
 
 _LEGEND = "~ rests on a rate that nobody measured     = pinned in the file"
-_NOT_IN_IT = "Not in it: S3, log storage, data transfer. Workers are counted as if all ran all month."
+_NOT_IN_IT = "Not in it: reads from S3, data transfer. Workers are counted as if all ran all month."
 
 
 def render(environment: Environment, plan: Plan, *, width: int | None) -> Iterator[RenderableType]:
@@ -51,6 +51,8 @@ def render(environment: Environment, plan: Plan, *, width: int | None) -> Iterat
     yield from _section("Jobs", _jobs(environment, plan.jobs.values(), terminal), terminal)
     yield from _section("Dollars a month", _cost(plan, terminal), terminal)
     yield Text(f"Prices of {plan.prices.isoformat()}, {plan.region}. {_NOT_IN_IT}", "dim")
+    for line in plan.advice:
+        yield Text(f"Advice: {line}")
     for warning in plan.warnings:
         yield Text(f"Note: {warning}", "yellow")
 
@@ -147,6 +149,7 @@ def _jobs(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> 
             head,
             _reason(f"{_counted(job.cores, 'core')}: {job.cores.why}", terminal),
             _reason(f"{_counted(job.max_workers, 'worker')}: {job.max_workers.why}", terminal),
+            _reason(_range(job), terminal),
             Padding(_queries(job, terminal), (0, 0, 0, 2)),
         ]
         parts += [
@@ -154,8 +157,15 @@ def _jobs(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> 
             for query in job.queries.values()
             for reason in _query_reasons(query)
         ]
+        parts += [_reason(f"advice: {line}", terminal) for line in job.advice]
         parts.append(Text(""))
     return Group(*parts[:-1])
+
+
+def _range(job: JobPlan) -> str:
+    """Executors between which the job moves, and what each holds."""
+    least, most = job.scaling.min_executors, job.executors
+    return f"{_figure(least)} to {_figure(most)} executors; {_figure(job.memory)} of {job.memory_gib} GiB: {job.memory.why}"
 
 
 def _reason(text: str, terminal: bool) -> Padding:
@@ -188,9 +198,12 @@ def _query_reasons(query: QueryPlan) -> Iterator[str]:
         "limit": query.records_per_batch,
         "repartition": query.repartition,
     }
+    again = query.catch_up_seconds
     for name, figure in figures.items():
         if figure is not None:
             yield f"{name} {figure.why}" if figure.why.startswith("pinned") else f"{name}: {figure.why}"
+    if again is not None:
+        yield f"caught up in {again.value:,.0f} s {again.why}"
 
 
 def _cost(plan: Plan, terminal: bool) -> Table:

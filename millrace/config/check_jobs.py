@@ -170,7 +170,7 @@ def _emr(path: Path, job: EmrJob) -> Iterator[Finding]:
         yield Finding(
             (*path, "disk"), worker.disk.human_readable(), f"{smallest}GiB to {largest}GiB, in whole GiB"
         )
-    if job.initial_executors is not None and job.initial_executors < job.min_executors:
+    if job.initial_executors is not None and job.initial_executors < (job.min_executors or 1):
         yield Finding(
             (*path[:-1], "initial_executors"),
             str(job.initial_executors),

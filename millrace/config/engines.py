@@ -52,6 +52,22 @@ _WORKERS = (
 """``Standard`` is left out: two executors share one worker there, and no version since 3.0 has it."""
 
 
+GLUE_DISK_GIB = {
+    "G.025X": 84,
+    "G.1X": 94,
+    "G.2X": 138,
+    "G.4X": 256,
+    "G.8X": 512,
+    "G.12X": 768,
+    "G.16X": 1024,
+    "R.1X": 94,
+    "R.2X": 138,
+    "R.4X": 256,
+    "R.8X": 512,
+}
+"""Disk of a Glue worker in GB, by its type (Glue developer guide, "AWS Glue worker types")."""
+
+
 def glue_workers(version: str) -> dict[str, GlueWorker]:
     """Return the worker types that a Glue version offers to streaming jobs, by name.
 

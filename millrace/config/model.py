@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import Field, PrivateAttr, StringConstraints
+from pydantic import Field, PrivateAttr, StringConstraints, model_validator
 
 from millrace.config.base import ClusterArn, KeyArn, Model, RoleArn, Slug, TableName
 from millrace.config.estate import (
@@ -154,11 +154,46 @@ KafkaCluster = Annotated[MskCluster | ExternalCluster, Field(discriminator="kind
 class Rate(Model):
     """How fast a job is: what the benchmark found, or a guess that says so."""
 
-    records_per_second_per_core: float = Field(ge=0.01, le=1e9, description="1/b of the sizing model.")
+    records_per_second_per_core: float | None = Field(
+        default=None, ge=0.01, le=1e9, description="1/b of the sizing model; left out with `result`."
+    )
     batch_overhead: Duration = Field(
         default=timedelta(seconds=2), description="a of the sizing model: the fixed cost of a batch."
     )
     basis: Basis = "assumed"
+    result: str | None = Field(
+        default=None,
+        description="Result file of a benchmark, from the project's root: it gives both in place of the keys above.",
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Rate:
+        if self.result is None and self.records_per_second_per_core is None:
+            raise ValueError("records_per_second_per_core, or a benchmark's result")
+        given = self.model_fields_set - {"result"}
+        if self.result is not None and given:
+            raise ValueError(f"result alone: the file gives {', '.join(sorted(given))}")
+        return self
+
+
+class CatchUp(Model):
+    """How soon a job must be up to date again after it was away."""
+
+    outage: Duration = Field(description="R of the sizing model: how long the job was away.")
+    within: Duration = Field(
+        description="C: from its start until nothing waits, at the peak rate all the time."
+    )
+
+
+class MemoryNeeds(Model):
+    """What a job keeps in memory beside its batches, where somebody knows it."""
+
+    tables: Size | None = Field(
+        default=None, description="Tables that are joined, all together, as each executor holds them."
+    )
+    state: Size | None = Field(
+        default=None, description="State of all queries together: windows, keys, joined streams."
+    )
 
 
 class JobBase(Model):
@@ -167,6 +202,18 @@ class JobBase(Model):
     queries: dict[Slug, Query] = Field(min_length=1)
     latency: Duration = Field(default=timedelta(seconds=60), description="SLA from arrival to commit.")
     rate: Rate
+    goal: Literal["latency", "throughput"] = Field(
+        default="latency",
+        description="`throughput` takes the batches that waste least, whatever the SLA, and cores with `buffer`.",
+    )
+    buffer: float = Field(
+        default=0.2, ge=0, le=4, description="With goal throughput: spare capacity as a share of the peak."
+    )
+    catch_up: CatchUp | None = Field(
+        default=None,
+        description="Cores for catching up after an outage; left out, the plan shows how long it takes.",
+    )
+    memory: MemoryNeeds = MemoryNeeds()
     cores: int | None = Field(
         default=None, ge=1, description="Pins the executor cores; left out, the plan computes them."
     )
@@ -198,7 +245,9 @@ class GlueJob(JobBase):
 
     engine: Literal["glue"]
     version: Literal["4.0", "5.0", "5.1", "6.0"] = "5.1"
-    worker: str = Field(default="G.1X", description="Worker type, such as G.025X, G.1X, G.2X.")
+    worker: str = Field(
+        default="G.1X", description="Worker type, such as G.025X, G.1X, G.2X; left out, the plan chooses."
+    )
     maintenance_window: str = Field(
         default="Sun:5", pattern=r"^(Mon|Tue|Wed|Thu|Fri|Sat|Sun):([01]?\d|2[0-3])$"
     )
@@ -228,12 +277,16 @@ class EmrJob(JobBase):
 
     engine: Literal["emr"]
     version: Literal["emr-7.13.0", "emr-spark-8.0.0"] = "emr-7.13.0"
-    worker: EmrWorker = EmrWorker()
+    worker: EmrWorker = Field(default=EmrWorker(), description="Left out, the plan chooses.")
     architecture: Literal["x86_64", "arm64"] = "x86_64"
     retries_per_hour: int = Field(
         default=5, ge=1, le=10, description="Attempts of a job run in an hour; 1 is no retry."
     )
-    min_executors: int = Field(default=1, ge=1, description="Executors that stay when there is little to do.")
+    min_executors: int | None = Field(
+        default=None,
+        ge=1,
+        description="Executors that stay when there is little to do; left out, those that carry the average.",
+    )
     initial_executors: int | None = Field(
         default=None, ge=1, description="Executors at a start; left out, all: a start finds a backlog."
     )

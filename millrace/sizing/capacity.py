@@ -197,7 +197,7 @@ class BatchRange:
     most: float
 
 
-def batch_range(work: Work, effective: float) -> BatchRange:
+def batch_range(work: Work, effective: float, held: float = math.inf) -> BatchRange:
     """Return trigger and range of the limit: (λ·max(T, a/(1 − ρ)), (M − a)·c/b].
 
     Parameters
@@ -206,6 +206,9 @@ def batch_range(work: Work, effective: float) -> BatchRange:
         With ``trigger`` pinned or left to be chosen.
     effective
         Cores' worth of work done at a time, more than :func:`cores_needed`.
+    held
+        Records of a batch that its tasks can hold: a trigger that is not pinned takes no more at the peak, or a
+        looser SLA would ask for larger workers than a tighter one.
 
     Notes
     -----
@@ -217,13 +220,19 @@ def batch_range(work: Work, effective: float) -> BatchRange:
     most = room * effective / work.per_record
     trigger = work.trigger
     if trigger is None:
-        trigger = _two_digits_down(min(work.sla / 2, _BELOW_LIMIT * most / work.rate))
+        trigger = _two_digits_down(
+            min(work.sla / 2, _BELOW_LIMIT * most / work.rate, _HELD * held / work.rate)
+        )
     settled = work.overhead / (1 - load)
     return BatchRange(trigger, work.rate * max(trigger, settled), most)
 
 
 _BELOW_LIMIT = 0.95
 """A chosen trigger keeps a twentieth of the limit free, so that the range is never empty by rounding."""
+
+
+_HELD = 0.9
+"""... and a tenth of what memory holds, for the same reason."""
 
 
 def _two_digits_down(value: float) -> float:

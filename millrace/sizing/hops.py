@@ -11,6 +11,8 @@ from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.queries import DeriveQuery, Landing, LandQuery, Query, RouteQuery, SourceQuery
 from millrace.config.units import format_duration
 from millrace.sizing.capacity import InfeasibleError, Work, cores_needed
+from millrace.sizing.measured import ScalingCurve, Speed, problem, speed
+from millrace.sizing.tables import limits
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,10 @@ class Hop:
         Seconds from a record's arrival to its commit here that the SLA allows.
     fan_out
         Whether it reads through a fan-out consumer of its own.
+    average
+        Average rate divided by the peak's.
+    speed
+        Of its job: a, b, and who says so.
     part
         Share of its stream that it reads: less than 1 where several queries share a topic out.
     partitions
@@ -53,6 +59,8 @@ class Hop:
     share: str
     latency: float
     fan_out: bool
+    average: float
+    speed: Speed
     part: float = 1.0
     partitions: int | None = None
 
@@ -75,35 +83,106 @@ def hops(environment: Environment) -> tuple[list[Hop], list[Finding]]:
         The hops that can be met, and a finding for each that no number of cores can.
     """
     found: list[Hop] = []
-    problems: list[Finding] = []
+    problems = [wrong for job in environment.jobs if (wrong := problem(environment, job)) is not None]
+    if problems:
+        return [], problems
+    known = _Known(environment)
     for job_name, job in environment.jobs.items():
         for query_name, query in job.queries.items():
-            hop = _hop(environment, job_name, job, query_name, query)
+            hop = _hop(known, job_name, query_name, query)
             try:
-                needed = cores_needed(hop.work)
+                needed = _needed(environment, job, hop)
             except InfeasibleError as error:
                 problems.append(_infeasible(hop, job, query, error))
                 continue
-            # Spare partitions come with their cores: one without a core would be a second wave.
-            spare = environment.partition_buffer if job.cores is None else 0.0
-            found.append(replace(hop, needed=needed * (1 + spare)))
+            found.append(replace(hop, needed=needed))
     return found, problems
 
 
-def _hop(environment: Environment, job_name: str, job: Job, query_name: str, query: Query) -> Hop:
-    names = query.streams if isinstance(query, SourceQuery) else _landed_from(environment, query)
+class _Known:
+    """What every query asks again: how fast its job is, who lands its table and who waits for it."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        self.speeds = {name: speed(environment, name) for name in environment.jobs}
+        self.landings: dict[str, tuple[str, Job, LandQuery | RouteQuery]] = {}
+        self.readers: dict[str, list[float]] = {}
+        for name, job in environment.jobs.items():
+            for query in job.queries.values():
+                if isinstance(query, LandQuery | RouteQuery):
+                    self.landings.setdefault(query.table, (name, job, query))
+                if isinstance(query, DeriveQuery):
+                    self.readers.setdefault(query.source, []).append(self.sla(name))
+        self.shared_out = shares(environment)
+
+    def sla(self, job: str) -> float:
+        """Seconds from arrival to commit that a job is sized for, in one hop or in several."""
+        settings = self.environment.jobs[job]
+        if settings.goal == "latency":
+            return settings.latency.total_seconds()
+        longest = self.speeds[job].overhead / limits()["batch.overhead.share"]
+        hops = 2 if any(isinstance(query, DeriveQuery) for query in settings.queries.values()) else 1
+        return 2 * longest * hops
+
+
+def _needed(environment: Environment, job: Job, hop: Hop) -> float:
+    needed = cores_needed(hop.work)
+    if job.catch_up is not None:
+        needed *= 1 + job.catch_up.outage / job.catch_up.within
+    if job.goal == "throughput":
+        needed *= 1 + job.buffer
+    # Spare partitions come with their cores: one without a core would be a second wave.
+    spare = environment.partition_buffer if job.cores is None else 0.0
+    return stretched(needed * (1 + spare), hop.speed.scaling)
+
+
+def stretched(needed: float, curve: ScalingCurve | None) -> float:
+    """Return the cores that do what ``needed`` cores would if each did as much as one alone.
+
+    Parameters
+    ----------
+    needed
+        Cores as a real number.
+    curve
+        Of the benchmark; without one cores are counted as equals, up to what one driver hands out.
+
+    Raises
+    ------
+    InfeasibleError
+        Before so many are reached, another core brings less than it is worth.
+    """
+    if curve is None or needed <= 1:
+        return needed
+    worth = limits()["spark.scaling.worth"]
+    given, cores = 1.0, 1
+    while given < needed:
+        more = (cores + 1) * curve.share(cores + 1)
+        if more - given < worth:
+            raise InfeasibleError(
+                "scaling",
+                f"{needed:.1f} cores' work, and from {cores} cores on another brings less than {worth:.0%} of the first",
+            )
+        if more >= needed:
+            return cores + (needed - given) / (more - given)
+        given, cores = more, cores + 1
+    return float(cores)
+
+
+def _hop(known: _Known, job_name: str, query_name: str, query: Query) -> Hop:
+    environment, fast = known.environment, known.speeds[job_name]
+    names = query.streams if isinstance(query, SourceQuery) else _landed_from(known, query)
     traffics = {name: environment.streams[name].traffic for name in names}
     peaks = {name: each.records_per_second * each.peak_factor for name, each in traffics.items()}
     if isinstance(query, SourceQuery):
-        sla, share = _reading_share(environment, job, query)
+        sla, share = _reading_share(known, job_name, query)
     else:
-        sla, share = _deriving_share(environment, job, query)
-    part, partitions = _part(environment, query)
+        sla, share = _deriving_share(known, job_name, query)
+    part, partitions = _part(known, query)
     peaks = {name: peak * part for name, peak in peaks.items()}
     work = Work(
         rate=sum(peaks.values()),
-        per_record=1 / job.rate.records_per_second_per_core,
-        overhead=job.rate.batch_overhead.total_seconds(),
+        per_record=fast.per_record,
+        overhead=fast.overhead,
         sla=sla,
         trigger=query.trigger.total_seconds() if query.trigger is not None else None,
     )
@@ -115,74 +194,66 @@ def _hop(environment: Environment, job_name: str, job: Job, query_name: str, que
         work=work,
         needed=0.0,
         # Where records depend on each other, what one partition took says nothing about many.
-        assumed="assumed" in (*(each.basis for each in traffics.values()), job.rate.basis)
+        assumed="assumed" in (*(each.basis for each in traffics.values()), fast.basis)
         or (isinstance(query, DeriveQuery) and query.state is not None),
         share=share,
-        latency=sla if isinstance(query, SourceQuery) else job.latency.total_seconds(),
+        latency=sla if isinstance(query, SourceQuery) else known.sla(job_name),
         fan_out=isinstance(query, LandQuery) and query.fan_out,
+        average=sum(each.records_per_second for each in traffics.values()) * part / work.rate,
+        speed=fast,
         part=part,
         partitions=partitions,
     )
 
 
-def _part(environment: Environment, query: Query) -> tuple[float, int | None]:
+def _part(known: _Known, query: Query) -> tuple[float, int | None]:
     """What a query reads of a topic that is shared out: as much as each of the others, as lists are balanced."""
     listed = query.kafka.partitions if isinstance(query, LandQuery) and query.kafka is not None else None
     if listed is None or not isinstance(query, LandQuery):
         return 1.0, None
-    return 1 / len(shares(environment)[query.source, query.table]), len(listed)
+    return 1 / len(known.shared_out[query.source, query.table]), len(listed)
 
 
-def _landing(environment: Environment, table: str) -> tuple[Job, LandQuery | RouteQuery]:
-    return next(
-        (job, query)
-        for job in environment.jobs.values()
-        for query in job.queries.values()
-        if isinstance(query, LandQuery | RouteQuery) and query.table == table
-    )
-
-
-def _landed_from(environment: Environment, query: DeriveQuery) -> tuple[str, ...]:
+def _landed_from(known: _Known, query: DeriveQuery) -> tuple[str, ...]:
     """Streams whose records a derive query takes: those of its table, or that of its route."""
-    landing = _landing(environment, query.source)[1]
+    landing = known.landings[query.source][2]
     if isinstance(landing, RouteQuery) and query.route is not None:
         return (landing.routes[query.route].source,)
     return landing.streams
 
 
-def _reading_share(environment: Environment, job: Job, query: SourceQuery) -> tuple[float, str]:
+def _reading_share(known: _Known, job: str, query: SourceQuery) -> tuple[float, str]:
     """Half of the tightest SLA that waits for this table, or all of the job's own.
 
     A record that is landed and then derived passes two triggers, and the ages add.
     """
-    readers = [
-        other.latency.total_seconds()
-        for other in environment.jobs.values()
-        for each in other.queries.values()
-        if isinstance(query, Landing) and isinstance(each, DeriveQuery) and each.source == query.table
-    ]
-    own = job.latency.total_seconds()
+    readers: list[float] = known.readers.get(query.table, []) if isinstance(query, Landing) else []
+    own = known.sla(job)
     half = min(readers, default=2 * own) / 2
+    goal = known.environment.jobs[job].goal
     if half < own:
         return half, f"{half:g} s (half of the {2 * half:g} s SLA, deriving takes the rest)"
+    if goal == "throughput":
+        return own, f"{own:g} s (two batches of which little is fixed cost)"
     return own, f"{own:g} s (the whole SLA)"
 
 
-def _deriving_share(environment: Environment, job: Job, query: DeriveQuery) -> tuple[float, str]:
-    landing_job, landing = _landing(environment, query.source)
-    landed, _ = _reading_share(environment, landing_job, landing)
-    own = job.latency.total_seconds()
+def _deriving_share(known: _Known, job: str, query: DeriveQuery) -> tuple[float, str]:
+    landing_job, _, landing = known.landings[query.source]
+    landed, _ = _reading_share(known, landing_job, landing)
+    own = known.sla(job)
     return own - landed, f"{own - landed:g} s (what landing leaves of the {own:g} s SLA)"
 
 
 def _infeasible(hop: Hop, job: Job, query: Query, error: InfeasibleError) -> Finding:
+    if error.term == "scaling":
+        return Finding(("jobs", hop.job, "queries", hop.query), str(error), "less work for one job (term b)")
     if error.term == "trigger" and query.trigger is not None:
         room = hop.work.sla - hop.work.overhead
         return Finding(
             (*hop.path, "trigger"),
             format_duration(query.trigger),
-            f"less than {room:g}s: {error}",
-            "or raise latency",
+            f"less than {room:g}s: {error} (term T)",
         )
     hops_in_sla = job.latency.total_seconds() / hop.work.sla
     least = 2 * hop.work.overhead * hops_in_sla
@@ -190,6 +261,5 @@ def _infeasible(hop: Hop, job: Job, query: Query, error: InfeasibleError) -> Fin
     return Finding(
         ("jobs", hop.job, "latency"),
         f"{MISSING}, so {format_duration(job.latency)}" if default else format_duration(job.latency),
-        f"more than {least:g}s for {hop.query}: {error}",
-        "or lower rate.batch_overhead (a), if the benchmark says so",
+        f"more than {least:g}s for {hop.query}: {error} (term a)",
     )

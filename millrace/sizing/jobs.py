@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
-from millrace.config.engines import glue_tasks_per_worker
-from millrace.config.model import GlueJob, Job
+from millrace.config.engines import GLUE_DISK_GIB, glue_tasks_per_worker
+from millrace.config.model import Environment, GlueJob, Job
 from millrace.config.problems import Finding
-from millrace.config.queries import Query, SourceQuery, StreamQuery
-from millrace.sizing.capacity import Spread, batch_range, fit, per_partition, spread, whole_cores
+from millrace.config.units import format_duration
+from millrace.sizing.advice import job_advice
+from millrace.sizing.capacity import Spread, fit, spread, whole_cores
+from millrace.sizing.choice import choices, pinned, resolved, worker_hour
 from millrace.sizing.cost import job_cost
 from millrace.sizing.hops import Hop
-from millrace.sizing.model import Figure, JobPlan, QueryPlan
+from millrace.sizing.memory import Memory, of_job, records_held
+from millrace.sizing.model import Choice, Figure, JobPlan, QueryPlan, ScalingPlan
+from millrace.sizing.query import Source, plan_query
 from millrace.sizing.tables import PriceTable, limits
+from millrace.sizing.usage import usage_cost
 from millrace.sizing.words import count
-
-
-@dataclass(frozen=True)
-class Source:
-    """The partitions that a reader finds, and whether they stay."""
-
-    partitions: int
-    steady: bool
-    kinesis: bool
 
 
 def _source(hop: Hop, sources: Mapping[str, Source]) -> Source:
@@ -69,15 +65,17 @@ def workers_for(cores: int, tasks_per_worker: int) -> int:
 
 
 def plan_job(
-    name: str, job: Job, hops: Sequence[Hop], sources: Mapping[str, Source], prices: PriceTable
+    environment: Environment,
+    name: str,
+    hops: Sequence[Hop],
+    sources: Mapping[str, Source],
+    prices: PriceTable,
 ) -> tuple[JobPlan | None, list[Finding]]:
     """Size one job.
 
     Parameters
     ----------
-    name
-        In the environment.
-    job
+    environment, name
         The job.
     hops
         Its queries' demand, in their order.
@@ -91,51 +89,170 @@ def plan_job(
     tuple
         The plan, or ``None`` with the findings that forbid one.
     """
+    job = environment.jobs[name]
     spreads, problems = _spreads(name, job, hops, sources)
     if problems:
         return None, problems
-    assumed = any(hop.assumed for hop in hops)
-    needed = sum(each.cores for each in spreads)
-    parts = ", ".join(f"{each.cores} for {hop.query}" for hop, each in zip(hops, spreads, strict=True))
-    cores = (
-        Figure(job.cores, "cores", f"pinned; the queries need {sum(h.needed for h in hops):.2f}", "pinned")
-        if job.cores is not None
-        else Figure(needed, "cores", f"{parts}: {_cores_why(hops)}", assumed=assumed)
-    )
-    each = executor_cores(job)
-    executors = math.ceil(cores.value / each)
-    if job.max_workers is not None:
-        if job.max_workers - 1 < executors:
-            allowed = f"at least {executors + 1}: {cores.value} cores take {count(executors, 'executor')}, and the driver"
-            return None, [Finding(("jobs", name, "max_workers"), str(job.max_workers), allowed)]
-        why = f"{job.max_workers} workers are pinned, one is the driver; {executors} would do"
-        executor_figure = Figure(job.max_workers - 1, "executors", why, "pinned")
-        workers = Figure(job.max_workers, "workers", "pinned", "pinned")
-    else:
-        why = f"{count(cores.value, 'core')}, {each} on each"
-        executor_figure = Figure(executors, "executors", why, assumed=cores.assumed)
-        why = f"{count(executors, 'executor')} of {each} cores, and the driver"
-        workers = Figure(workers_for(cores.value, each), "workers", why, assumed=cores.assumed)
-    problems += _executors(name, job, executor_figure.value)
+    cores = _cores(job, hops, spreads)
     queries = {}
     for hop, spread_ in zip(hops, spreads, strict=True):
-        query, wrong = _query(hop, job.queries[hop.query], spread_, _source(hop, sources))
+        query, wrong = plan_query(
+            hop,
+            job,
+            spread_,
+            _source(hop, sources),
+            records_held(environment, hop, _source(hop, sources).partitions),
+        )
         problems += wrong
         queries[hop.query] = query
+    memory = _memory(environment, job, hops, spreads, sources, queries)
+    ways = choices(job, cores.value, memory, prices)
+    problems += _too_small(name, job, ways[0], memory)
+    sized = resolved(job, ways[0])
+    executors, workers, wrong = _workers(name, sized, cores)
+    problems += wrong
+    scaling, wrong = _scaling(name, job, hops, executors, executor_cores(sized))
+    problems += wrong
     if problems:
         return None, problems
+    cost = (*job_cost(sized, workers, prices), *usage_cost(environment, job, hops, queries, spreads, prices))
     plan = JobPlan(
         name=name,
         engine=job.engine,
         version=job.version,
-        worker=job.worker if isinstance(job, GlueJob) else _emr_worker(job.worker.vcpu, job.worker.memory),
+        worker=ways[0].worker,
         cores=cores,
-        executors=executor_figure,
+        executors=executors,
         max_workers=workers,
         queries=queries,
-        cost=job_cost(job, workers, prices),
+        cost=cost,
+        architecture=ways[0].architecture,
+        vcpu=ways[0].vcpu,
+        memory_gib=int(ways[0].memory_gib),
+        disk_gib=_disk_gib(sized),
+        memory=Figure(
+            round(ways[0].memory_needed_gib, 2),
+            "GiB",
+            f"an executor holds {memory.why}, and its own",
+            assumed=True,
+        ),
+        scaling=scaling,
+        worker_usd_hour=worker_hour(sized.engine, ways[0].worker, sized, prices),
+        choices=ways,
     )
-    return plan, []
+    return replace(plan, advice=tuple(job_advice(environment, plan, hops, sources))), []
+
+
+def _cores(job: Job, hops: Sequence[Hop], spreads: Sequence[Spread]) -> Figure[int]:
+    if job.cores is not None:
+        why = f"pinned; the queries need {sum(h.needed for h in hops):.2f}"
+        return Figure(job.cores, "cores", why, "pinned")
+    parts = ", ".join(f"{each.cores} for {hop.query}" for hop, each in zip(hops, spreads, strict=True))
+    assumed = any(hop.assumed for hop in hops)
+    return Figure(
+        sum(each.cores for each in spreads), "cores", f"{parts}: {_cores_why(job, hops)}", assumed=assumed
+    )
+
+
+def _workers(name: str, job: Job, cores: Figure[int]) -> tuple[Figure[int], Figure[int], list[Finding]]:
+    """Return executors and workers of a job whose worker is settled."""
+    each = executor_cores(job)
+    executors = math.ceil(cores.value / each)
+    if job.max_workers is None:
+        why = f"{count(cores.value, 'core')}, {each} on each"
+        workers_why = f"{count(executors, 'executor')} of {each} cores, and the driver"
+        return (
+            Figure(executors, "executors", why, assumed=cores.assumed),
+            Figure(workers_for(cores.value, each), "workers", workers_why, assumed=cores.assumed),
+            [],
+        )
+    problems = []
+    if job.max_workers - 1 < executors:
+        allowed = f"at least {executors + 1}: {cores.value} cores take {count(executors, 'executor')}, and the driver"
+        problems = [Finding(("jobs", name, "max_workers"), str(job.max_workers), allowed)]
+    why = f"{job.max_workers} workers are pinned, one is the driver; {executors} would do"
+    return (
+        Figure(job.max_workers - 1, "executors", why, "pinned"),
+        Figure(job.max_workers, "workers", "pinned", "pinned"),
+        problems,
+    )
+
+
+def _memory(
+    environment: Environment,
+    job: Job,
+    hops: Sequence[Hop],
+    spreads: Sequence[Spread],
+    sources: Mapping[str, Source],
+    queries: Mapping[str, QueryPlan],
+) -> Memory:
+    batches = {}
+    for hop, spread_ in zip(hops, spreads, strict=True):
+        limit = queries[hop.query].records_per_batch
+        records = (
+            float(limit.value)
+            if limit is not None
+            else hop.work.rate * queries[hop.query].trigger_seconds.value
+        )
+        # A task reads one partition of the source, before anything is repartitioned.
+        batches[hop.query] = (
+            records,
+            max(1, _source(hop, sources).partitions if hop.lands else spread_.cores),
+        )
+    return of_job(environment, job, list(hops), batches)
+
+
+def _too_small(name: str, job: Job, choice: Choice, memory: Memory) -> list[Finding]:
+    if choice.refused is None:
+        return []
+    path: tuple[str, ...] = ("jobs", name, "worker")
+    allowed = f"a larger one: {choice.refused}; it holds {memory.why}"
+    return [Finding(path, choice.worker if pinned(job) else "left to the plan", allowed)]
+
+
+def _disk_gib(job: Job) -> int:
+    if isinstance(job, GlueJob):
+        return GLUE_DISK_GIB[job.worker]
+    return job.worker.disk // 1024**3
+
+
+def _scaling(
+    name: str, job: Job, hops: Sequence[Hop], executors: Figure[int], each: int
+) -> tuple[ScalingPlan, list[Finding]]:
+    """Return the range of executors, and what breaks it."""
+    known = limits()
+    assumed = any(hop.assumed for hop in hops)
+    if isinstance(job, GlueJob):
+        why = "Glue starts and shrinks as it likes; one executor always stays"
+        return ScalingPlan(
+            Figure(1, "executors", why),
+            Figure(executors.value, "executors", "a start finds a backlog"),
+            None,
+            None,
+            None,
+        ), []
+    average = sum(whole_cores(hop.needed * hop.average) for hop in hops)
+    least = min(executors.value, math.ceil(average / each))
+    minimum = (
+        Figure(least, "executors", f"{count(average, 'core')} carry the average", assumed=assumed)
+        if job.min_executors is None
+        else Figure(job.min_executors, "executors", "pinned", "pinned")
+    )
+    initial = (
+        Figure(executors.value, "executors", "all: a start finds the backlog of its stop", assumed=assumed)
+        if job.initial_executors is None
+        else Figure(job.initial_executors, "executors", "pinned", "pinned")
+    )
+    ratio = known["scaling.emr.allocation_ratio"]
+    idle, shuffle = known["scaling.emr.idle_timeout_seconds"], known["scaling.emr.shuffle_timeout_seconds"]
+    plan = ScalingPlan(
+        minimum,
+        initial,
+        Figure(ratio, "share", "fewer executors than tasks would fill: AWS' advice for streaming"),
+        Figure(int(idle), "s", "an executor that ran nothing for so long goes"),
+        Figure(int(shuffle), "s", "one that holds shuffled data stays so long"),
+    )
+    return plan, _executors(name, job, executors.value)
 
 
 def _executors(name: str, job: Job, most: int) -> list[Finding]:
@@ -144,23 +261,25 @@ def _executors(name: str, job: Job, most: int) -> list[Finding]:
     return [
         Finding(("jobs", name, key), str(value), f"at most {most}, the executors of the plan")
         for key, value in (
-            ("min_executors", job.min_executors),
+            ("min_executors", job.min_executors or 0),
             ("initial_executors", job.initial_executors or 0),
         )
         if value > most
     ]
 
 
-def _emr_worker(vcpu: int, memory: int) -> str:
-    return f"{vcpu} vCPU {memory // 1024**3} GiB"
-
-
-def _cores_why(hops: Sequence[Hop]) -> str:
+def _cores_why(job: Job, hops: Sequence[Hop]) -> str:
     work = max(hops, key=lambda hop: hop.needed).work
-    return (
+    why = (
         f"{work.rate:,.0f} records/s at peak, {1 / work.per_record:,.0f} a core, "
         f"{work.overhead:g} s fixed in batches of up to {work.longest_batch:g} s"
     )
+    if job.catch_up is not None:
+        outage, within = job.catch_up.outage, job.catch_up.within
+        why += f", {1 + outage / within:.2f} times to catch up {format_duration(outage)} in {format_duration(within)}"
+    if job.goal == "throughput":
+        why += f", {job.buffer:.0%} to spare"
+    return why
 
 
 def _spreads(
@@ -178,7 +297,7 @@ def _spreads(
         if spread_ is not None:
             found.append(spread_)
     if given is None or len(found) < len(hops):
-        allowed = f"at least {fewest}: {_cores_why(hops)}"
+        allowed = f"at least {fewest}: {_cores_why(job, hops)}"
         return [], [Finding(("jobs", name, "cores"), str(job.cores), allowed)]
     return found, []
 
@@ -188,66 +307,3 @@ def _spread(hop: Hop, source: Source, overhead: float) -> Spread:
         cores = whole_cores(hop.needed)
         return Spread(cores, float(cores), None)
     return spread(source.partitions, hop.needed, overhead, steady=source.steady)
-
-
-def _query(hop: Hop, query: Query, spread_: Spread, source: Source) -> tuple[QueryPlan, list[Finding]]:
-    span = batch_range(hop.work, spread_.effective)
-    problems: list[Finding] = []
-    if query.trigger is not None:
-        trigger = Figure(span.trigger, "s", f"pinned; this hop has {hop.share}", "pinned")
-    else:
-        why = f"waiting and working share this hop's {hop.share}"
-        trigger = Figure(span.trigger, "s", why, assumed=hop.assumed)
-    batch = shard = None
-    if isinstance(query, SourceQuery):
-        batch, problems = _limit(hop, query, span.above, span.most)
-        if source.kinesis:
-            value = per_partition(batch.value, source.partitions, span.above)
-            why = f"{batch.value:,} records over {count(source.partitions, 'shard')}"
-            shard = Figure(value, "records", why, assumed=batch.assumed or hop.assumed)
-    repartition = None
-    if spread_.repartition is not None:
-        why = f"the source has {count(source.partitions, 'partition')} for {spread_.cores} cores"
-        if not source.steady:
-            why = f"an on-demand stream changes its shards; {spread_.cores} cores stay busy"
-        elif source.partitions >= spread_.cores:
-            why += ", which would leave cores idle in the last wave"
-        repartition = Figure(spread_.repartition, "partitions", why, assumed=hop.assumed)
-    if isinstance(query, StreamQuery) and query.kafka is not None:
-        pinned = query.kafka.min_partitions
-        if pinned is not None:
-            why = f"pinned; the source has {count(source.partitions, 'partition')}"
-            repartition = Figure(pinned, "partitions", why, "pinned")
-    latency = Figure(
-        hop.latency, "s", f"from arrival to commit: {hop.share}" if hop.lands else "the job's SLA"
-    )
-    return QueryPlan(hop.query, trigger, latency, batch, shard, repartition), problems
-
-
-def _least(hop: Hop, query: SourceQuery, most: Figure[int]) -> list[Finding]:
-    """A batch that waits for more records than it may take would wait for ever, or for its longest delay."""
-    reading = query.kafka if isinstance(query, StreamQuery) else None
-    least = None if reading is None else reading.min_records_per_batch
-    if least is None or least <= most.value:
-        return []
-    allowed = f"at most {most.value}, the most that the plan lets a batch take: {most.why}"
-    return [Finding((*hop.path, "kafka", "min_records_per_batch"), str(least), allowed)]
-
-
-def _limit(hop: Hop, query: SourceQuery, above: float, most: float) -> tuple[Figure[int], list[Finding]]:
-    pinned = query.records_per_batch
-    longest = f"{hop.work.longest_batch:g} s"
-    if pinned is None:
-        why = f"a batch of {longest} takes so many; at least {above:,.0f} keep up with the peak"
-        figure = Figure(max(1, math.floor(most)), "records", why, assumed=hop.assumed)
-        return figure, _least(hop, query, figure)
-    figure = Figure(pinned, "records", f"pinned, between {above:,.0f} and {most:,.0f}", "pinned")
-    if above < pinned <= most:
-        return figure, []
-    reason = (
-        f"fewer and the backlog grows, as {above:,.0f} arrive in the time of a batch"
-        if pinned <= above
-        else f"more and a full batch takes longer than {longest} of this hop's {hop.share}"
-    )
-    allowed = f"{math.floor(above) + 1} to {math.floor(most)}: {reason}"
-    return figure, [Finding((*hop.path, "records_per_batch"), str(pinned), allowed)]

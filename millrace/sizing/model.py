@@ -86,6 +86,66 @@ class QueryPlan:
     """The batch limit divided by the source's partitions, for Kinesis."""
     repartition: Figure[int] | None
     """Set when the source has fewer partitions than the job has cores."""
+    cores: Figure[int]
+    """Of its job's."""
+    batch_seconds: Figure[float]
+    """How long a batch takes that holds what arrives at the peak between two triggers."""
+    catch_up_seconds: Figure[float] | None
+    """Until nothing waits after an outage, at the peak all the time; ``None`` for derive queries."""
+
+
+@dataclass(frozen=True)
+class ScalingPlan:
+    """Between which numbers a job's executors move; what an engine lets nobody set is ``None``."""
+
+    min_executors: Figure[int]
+    initial_executors: Figure[int]
+    allocation_ratio: Figure[float] | None
+    idle_timeout_seconds: Figure[int] | None
+    shuffle_timeout_seconds: Figure[int] | None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to run a job: an engine, its workers, how many, and what they cost.
+
+    Attributes
+    ----------
+    engine, worker, architecture
+        Of it; Glue has one architecture.
+    vcpu, memory_gib
+        Of one worker.
+    executors
+        For the job's cores; the driver is one more.
+    usd
+        A month, all workers running.
+    memory_needed_gib
+        Of one executor.
+    refused
+        Why it cannot be, or ``None``.
+    unproven
+        Why its speed is not known, or ``None`` where the job's rate was measured on its like.
+    """
+
+    engine: Literal["glue", "emr"]
+    worker: str
+    architecture: str
+    vcpu: int
+    memory_gib: float
+    executors: int
+    usd: float
+    memory_needed_gib: float
+    refused: str | None = None
+    unproven: str | None = None
+
+    @property
+    def workers(self) -> int:
+        """Executors and the driver."""
+        return self.executors + 1
+
+    def __str__(self) -> str:
+        engine = "Glue" if self.engine == "glue" else f"EMR Serverless {self.architecture}"
+        return f"{engine}, {self.workers} of {self.worker}"
 
 
 @dataclass(frozen=True)
@@ -102,6 +162,23 @@ class JobPlan:
     """Executors and the driver."""
     queries: Mapping[str, QueryPlan]
     cost: tuple[CostItem, ...]
+    architecture: str
+    vcpu: int
+    memory_gib: int
+    disk_gib: int
+    """Of one worker, as its engine has it; a Glue worker's disk comes with its type."""
+    memory: Figure[float]
+    """GiB that one executor needs."""
+    scaling: ScalingPlan
+    worker_usd_hour: float
+    choices: tuple[Choice, ...]
+    """This plan first, then all others that would do, the cheapest first, then those that would not."""
+    advice: tuple[str, ...] = ()
+
+    @property
+    def runner_up(self) -> Choice | None:
+        """The cheapest other way that would do."""
+        return next((each for each in self.choices[1:] if each.refused is None), None)
 
 
 Missing = Literal["breaching", "notBreaching"]
@@ -183,3 +260,5 @@ class Plan:
     shared: tuple[CostItem, ...]
     """What no stream or job owns alone: keys, endpoints or NAT, alarms, the history server."""
     warnings: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+    """What concerns several jobs; the jobs have their own."""

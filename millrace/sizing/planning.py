@@ -7,14 +7,17 @@ from types import MappingProxyType
 
 from millrace.config.model import Environment, KinesisStream, MskCluster
 from millrace.config.problems import Finding
+from millrace.sizing.advice import merging
 from millrace.sizing.alarms import alarms
 from millrace.sizing.capacity import whole_cores
 from millrace.sizing.cost import stream_cost
 from millrace.sizing.hops import Hop, hops
-from millrace.sizing.jobs import Source, plan_job, shares
+from millrace.sizing.jobs import plan_job, shares
 from millrace.sizing.kafka import load, plan_cluster, zones
+from millrace.sizing.mends import mended
 from millrace.sizing.model import ClusterPlan, Figure, JobPlan, Plan, StreamPlan
 from millrace.sizing.network import plan_network
+from millrace.sizing.query import Source
 from millrace.sizing.shared import shared_cost
 from millrace.sizing.streams import partitions, refused_change
 from millrace.sizing.tables import PriceTable, price_regions, prices
@@ -43,16 +46,10 @@ def plan(environment: Environment) -> Plan:
         allowed = f"a region with a price table: {', '.join(price_regions())}"
         raise environment.places.error([Finding(("region",), environment.region, allowed)])
     table = prices(environment.region)
-    demands, problems = hops(environment)
-    if problems:
-        raise environment.places.error(problems)
-    streams, problems = _streams(environment, demands, table)
-    clusters, wrong = _clusters(environment, demands, streams, table)
-    problems += wrong
-    jobs, wrong = _jobs(environment, demands, streams, table)
-    problems += wrong
-    if problems:
-        raise environment.places.error(problems)
+    sized, problems = _sized(environment, table)
+    if sized is None:
+        raise environment.places.error(mended(environment, problems, lambda other: _sized(other, table)[1]))
+    demands, streams, clusters, jobs = sized
     network, way_out = plan_network(environment, table)
     watched = alarms(environment, jobs, clusters)
     return Plan(
@@ -66,7 +63,24 @@ def plan(environment: Environment) -> Plan:
         alarms=watched,
         shared=shared_cost(environment, way_out, watched, table),
         warnings=_warnings(environment, demands),
+        advice=tuple(merging(jobs)),
     )
+
+
+_Sized = tuple[list[Hop], dict[str, StreamPlan], dict[str, ClusterPlan], dict[str, JobPlan]]
+
+
+def _sized(environment: Environment, table: PriceTable) -> tuple[_Sized | None, list[Finding]]:
+    """Size streams, clusters and jobs, or return all that forbids it."""
+    demands, problems = hops(environment)
+    if problems:
+        return None, problems
+    streams, problems = _streams(environment, demands, table)
+    clusters, wrong = _clusters(environment, demands, streams, table)
+    problems += wrong
+    jobs, wrong = _jobs(environment, demands, streams, table)
+    problems += wrong
+    return (None, problems) if problems else ((demands, streams, clusters, jobs), [])
 
 
 def _readers(demands: list[Hop], stream: str) -> list[Hop]:
@@ -146,9 +160,11 @@ def _jobs(
         )
         for name, each in streams.items()
     }
-    for name, job in environment.jobs.items():
-        own = [hop for hop in demands if hop.job == name]
-        sized, wrong = plan_job(name, job, own, sources, table)
+    by_job: dict[str, list[Hop]] = {name: [] for name in environment.jobs}
+    for hop in demands:
+        by_job[hop.job].append(hop)
+    for name, own in by_job.items():
+        sized, wrong = plan_job(environment, name, own, sources, table)
         problems += wrong
         if sized is not None:
             found[name] = sized

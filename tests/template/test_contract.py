@@ -145,9 +145,9 @@ def test_workers_are_the_plans(each: Synthesis) -> None:
             assert isinstance(job, EmrJob)
             capacity = each.the("AWS::EMRServerless::Application", f"job-{name}")["MaximumCapacity"]
             assert capacity == {
-                "Cpu": f"{job.worker.vcpu * workers} vCPU",
-                "Memory": gigabytes(job.worker.memory * workers),
-                "Disk": gigabytes(job.worker.disk * workers),
+                "Cpu": f"{planned.vcpu * workers} vCPU",
+                "Memory": gigabytes(planned.memory_gib * workers * 1024**3),
+                "Disk": gigabytes(planned.disk_gib * workers * 1024**3),
             }
             assert document["spark"]["spark.dynamicAllocation.maxExecutors"] == str(planned.executors.value)
             assert document["retries_per_hour"] == job.retries_per_hour

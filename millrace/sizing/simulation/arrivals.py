@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+_NOTHING = 1e-9
+"""Records: a span with less has no slope that a float can tell."""
+
 
 @dataclass(frozen=True, eq=False)
 class Arrivals:
@@ -154,7 +157,7 @@ class Arrivals:
         place = np.clip(np.searchsorted(self.totals, middle) - 1, 0, len(self.totals) - 2)
         low, high = self.totals[place], self.totals[place + 1]
         begin, end = self.times[place], self.times[place + 1]
-        slope = (end - begin) / np.where(high > low, high - low, 1.0)
+        slope = (end - begin) / np.where(high - low > _NOTHING, high - low, 1.0)
         first = begin + slope * np.maximum(edges[:-1] - low, 0.0)
         last = begin + slope * np.minimum(np.maximum(edges[1:] - low, 0.0), high - low)
         return edges, first, last

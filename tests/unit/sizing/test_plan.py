@@ -147,7 +147,7 @@ def test_the_price_table_is_dated_and_says_what_is_unconfirmed() -> None:
 
 
 def test_an_unconfirmed_price_is_named(from_text: Loader) -> None:
-    (line,) = plan(from_text(text(job="worker: R.1X"))).jobs["clicks"].cost
+    line = plan(from_text(text(job="worker: R.1X"))).jobs["clicks"].cost[0]
     assert "glue.memory_dpu_hour is unconfirmed" in line.why
 
 
@@ -156,14 +156,19 @@ def test_what_a_month_costs(from_text: Loader) -> None:
     shards, puts = found.streams["clicks"].cost
     assert shards.usd == pytest.approx(32 * 730 * 0.015)
     assert puts.usd == pytest.approx(23_900 * 730 * 3600 / 1e6 * 0.014)
-    (workers,) = found.jobs["clicks"].cost
-    assert workers.usd == pytest.approx(9 * 730 * 0.44)
+    job = {line.name: line.usd for line in found.jobs["clicks"].cost}
+    assert job["workers"] == pytest.approx(9 * 730 * 0.44)
+    trigger = found.jobs["clicks"].queries["land"].trigger_seconds.value
+    batches = 730 * 3600 / trigger
+    assert job["S3 requests"] == pytest.approx(batches * (12 + 32) / 1000 * 0.005)
+    assert job["logs"] == pytest.approx(batches * 4000 / 1e9 * 0.50)
+    assert job["S3 storage"] == pytest.approx(23_900 * 100 * 730 * 3600 * 0.3 / 1e9 * 0.023)
     shared = {line.name: line.usd for line in found.shared}
     assert shared.keys() == {"keys", "endpoints", "endpoint data", "metrics", "alarms", "dashboard"}
     assert shared["keys"] == 4
     assert shared["endpoints"] == pytest.approx(6 * 3 * 7.30)
     assert shared["alarms"] == pytest.approx(len(found.alarms) * 0.10)
-    listed = shards.usd + puts.usd + workers.usd + sum(shared.values())
+    listed = shards.usd + puts.usd + sum(job.values()) + sum(shared.values())
     assert total(found).value == pytest.approx(listed)
 
 
@@ -309,7 +314,8 @@ def test_every_plan_respects_what_the_services_allow(
     shards = stream.expected_partitions.value
     assert rate <= shards * 1000 * (1 + 1e-9)
     assert rate * size <= shards * MIB * (1 + 1e-9)
-    assert job.executors.value * 4 >= job.cores.value > rate / per_core
+    assert job.executors.value * job.vcpu >= job.cores.value > rate / per_core
+    assert job.memory.value <= job.memory_gib
     assert job.max_workers.value == job.executors.value + 1
     query = job.queries["land"]
     assert query.records_per_batch is not None
@@ -339,6 +345,8 @@ def test_a_tighter_sla_never_takes_fewer_cores(
     tight = plan(built(rate=rate, sla=sla, per_core=per_core))
     loose = plan(built(rate=rate, sla=sla * factor, per_core=per_core))
     assert tight.jobs["clicks"].cores.value >= loose.jobs["clicks"].cores.value
+    tight_cost, loose_cost = (sum(i.usd for i in each.jobs["clicks"].cost) for each in (tight, loose))
+    assert tight_cost >= loose_cost * (1 - 1e-9), "a tighter SLA is never a cheaper plan"
 
 
 def test_figures_are_values(from_text: Loader) -> None:

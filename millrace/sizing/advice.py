@@ -1,0 +1,131 @@
+"""What a person might do otherwise: another worker, one job in place of two, two in place of one, no Spark at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+
+from millrace.config.formats import JsonFormat
+from millrace.config.model import Environment, KinesisStream
+from millrace.config.queries import LandQuery
+from millrace.sizing.cost import HOURS
+from millrace.sizing.hops import Hop
+from millrace.sizing.model import Choice, JobPlan
+from millrace.sizing.query import Source
+from millrace.sizing.tables import limits
+from millrace.sizing.words import count
+
+_FIREHOSE_SECONDS = 60.0
+"""Buffering of Firehose into Iceberg tables that nobody need tune (Firehose developer guide: 0 to 900 s)."""
+
+_SCHEDULED = timedelta(minutes=30)
+"""From such an SLA on, a run now and then may do in place of one that never ends."""
+
+
+def job_advice(
+    environment: Environment, plan: JobPlan, hops: Sequence[Hop], sources: Mapping[str, Source]
+) -> Iterator[str]:
+    """Yield one line for each thing that is worth a thought."""
+    yield from _workers(plan)
+    most = int(limits()["spark.driver.most_cores"])
+    if plan.cores.value > most:
+        jobs = math.ceil(plan.cores.value / most)
+        yield (
+            f"{plan.cores.value} cores are more than the {most} that one driver is trusted with: "
+            f"share the partitions out over {jobs} jobs (millrace split)"
+        )
+    yield from _foreign(environment, plan, hops, sources)
+    yield from _without_spark(environment, plan, hops)
+
+
+def _workers(plan: JobPlan) -> Iterator[str]:
+    first = plan.choices[0]
+    other = plan.runner_up
+    if other is None:
+        return
+    yield f"runner-up: {_against(other, first)}"
+    same = next((c for c in plan.choices[1:] if c.refused is None and c.engine != plan.engine), None)
+    if same is not None and same is not other:
+        yield f"on the other engine: {_against(same, first)}"
+
+
+def _against(choice: Choice, first: Choice) -> str:
+    difference = choice.usd - first.usd
+    words = f"${abs(difference):,.2f} {'more' if difference >= 0 else 'less'} a month"
+    doubt = f", if its cores keep the rate ({choice.unproven})" if choice.unproven else ""
+    return f"{choice}, {words}{doubt}"
+
+
+def _foreign(
+    environment: Environment, plan: JobPlan, hops: Sequence[Hop], sources: Mapping[str, Source]
+) -> Iterator[str]:
+    for hop in hops:
+        query = plan.queries[hop.query]
+        for name in hop.streams:
+            stream = environment.streams[name]
+            if hop.lands and stream.existing and query.repartition is not None:
+                yield (
+                    f"streams.{name} is not ours and has {count(sources[name].partitions, 'partition')} for "
+                    f"{query.cores.value} cores: {hop.query} pays {limits()['spark.repartition.overhead']:.0%} "
+                    "to spread each batch; with as many partitions as cores it need not"
+                )
+
+
+def _without_spark(environment: Environment, plan: JobPlan, hops: Sequence[Hop]) -> Iterator[str]:
+    job = environment.jobs[plan.name]
+    queries = list(job.queries.values())
+    seconds = job.latency.total_seconds()
+    if seconds >= _FIREHOSE_SECONDS and all(
+        isinstance(query, LandQuery)
+        and isinstance(query.format, JsonFormat)
+        and query.decompress_up_to is None
+        and not query.redact
+        and isinstance(environment.streams[query.source], KinesisStream)
+        for query in queries
+    ):
+        yield (
+            "nothing is transformed here: where at-least-once and Firehose's own error output will do, "
+            "Amazon Data Firehose writes such a table without a job"
+        )
+    if job.latency >= _SCHEDULED:
+        usd, each = _scheduled(plan, hops, seconds)
+        always = plan.worker_usd_hour * plan.max_workers.value * HOURS
+        if usd < always / 2:
+            yield (
+                f"an SLA of {seconds / 60:g} min lets a run that starts every {each / 60:g} min do: "
+                f"about ${usd:,.2f} a month for workers in place of ${always:,.2f}"
+            )
+
+
+def _scheduled(plan: JobPlan, hops: Sequence[Hop], sla: float) -> tuple[float, float]:
+    """Return USD a month of runs that each take what came since the last, and the seconds between two."""
+    each = sla / 2
+    start = limits()["scaling.worker_start_seconds"]
+    busy = sum(hop.work.overhead + hop.work.rate * hop.average * each * hop.work.per_record for hop in hops)
+    run = max(60.0, start + busy / plan.cores.value + sum(hop.work.overhead for hop in hops))
+    return plan.worker_usd_hour * plan.max_workers.value * HOURS * min(1.0, run / each), each
+
+
+def merging(jobs: Mapping[str, JobPlan]) -> Iterator[str]:
+    """Yield a line for small jobs of one engine that one driver could serve together."""
+    groups: dict[tuple[str, str, str, str], list[JobPlan]] = {}
+    for plan in jobs.values():
+        if plan.max_workers.origin == "pinned" or plan.executors.value > 1:
+            continue
+        key = (plan.engine, plan.version, plan.worker, plan.architecture)
+        groups.setdefault(key, []).append(plan)
+    for group in groups.values():
+        if len(group) < 2:
+            continue
+        cores = sum(each.cores.value for each in group)
+        tasks = group[0].vcpu
+        workers = math.ceil(cores / tasks) + 1
+        now = sum(each.max_workers.value for each in group)
+        if workers < now:
+            saved = (now - workers) * group[0].worker_usd_hour * HOURS
+            names = ", ".join(each.name for each in group)
+            yield (
+                f"jobs {names} are small: as queries of one job they would take {workers} workers in place "
+                f"of {now}, ${saved:,.2f} less a month; they then stop and start together"
+            )

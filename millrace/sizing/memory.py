@@ -1,0 +1,135 @@
+"""What an executor must hold, against the memory of a worker."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from millrace.config.formats import ProtobufFormat
+from millrace.config.model import Environment, Job, KafkaTopic
+from millrace.config.queries import DeriveQuery, DirectQuery, Payload, SourceQuery
+from millrace.config.sinks import DynamoDbSink, JdbcSink, OpenSearchSink
+from millrace.sizing.hops import Hop
+from millrace.sizing.tables import limits
+
+MIB, GIB = 1024**2, 1024**3
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a job's executors hold.
+
+    Attributes
+    ----------
+    per_task
+        Bytes for each task: what a connector has fetched, a file that is written.
+    per_executor
+        Bytes for each executor whatever its cores: tables that are joined.
+    together
+        Bytes that all executors share out: state, a batch that is held for a second reader.
+    python_per_task
+        Bytes outside the heap for each task.
+    why
+        In words.
+    """
+
+    per_task: float
+    per_executor: float
+    together: float
+    python_per_task: float
+    why: str
+
+    def needed(self, tasks: int, executors: int, heap_share: float) -> float:
+        """Return the memory in bytes that a worker must have.
+
+        Parameters
+        ----------
+        tasks
+            That run at once on one executor.
+        executors
+            Of the job.
+        heap_share
+            Share of a worker's memory that is its executor's heap; Python lives in the rest.
+        """
+        known = limits()
+        heap = (
+            (known["memory.reserved_mib"] + known["memory.base_mib"]) * MIB
+            + tasks * self.per_task
+            + self.per_executor
+            + self.together / executors
+        )
+        python = tasks * self.python_per_task
+        return max(heap / heap_share, heap + python)
+
+
+def of_job(
+    environment: Environment, job: Job, hops: list[Hop], batches: Mapping[str, tuple[float, int]]
+) -> Memory:
+    """Work out what a job's executors hold.
+
+    Parameters
+    ----------
+    environment, job, hops
+        The environment, the job and its queries' demand.
+    batches
+        By query, records of its largest batch and the tasks that read it at once.
+    """
+    known = limits()
+    fetched = held = 0.0
+    for hop in hops:
+        records, tasks = batches[hop.query]
+        size = records * record_bytes(environment, hop)
+        query = job.queries[hop.query]
+        if isinstance(query, SourceQuery):
+            whole = size / tasks * known["memory.expansion"]
+            if all(isinstance(environment.streams[name], KafkaTopic) for name in hop.streams):
+                whole = min(whole, known["memory.kafka_fetch_mib_per_task"] * MIB)
+            fetched = max(fetched, whole)
+        elif query.state is not None and query.state.join is not None:
+            held += size * known["memory.expansion"]
+    python = any(_in_python(query) for query in job.queries.values())
+    tables, state = job.memory.tables or 0, job.memory.state or 0
+    parts = [
+        f"{known['memory.writer_mib_per_task']:g} MiB to write a file",
+        f"{fetched / MIB:,.0f} MiB fetched for each task",
+    ]
+    parts += [f"{tables / MIB:,.0f} MiB of joined tables"] * bool(tables)
+    parts += [f"{state / MIB:,.0f} MiB of state over all executors"] * bool(state)
+    parts += [f"{held / MIB:,.0f} MiB of held batches over all executors"] * bool(held)
+    parts += [f"{known['memory.python_mib_per_task']:g} MiB of Python for each task"] * python
+    return Memory(
+        per_task=fetched + known["memory.writer_mib_per_task"] * MIB,
+        per_executor=float(tables),
+        together=float(state) + held,
+        python_per_task=known["memory.python_mib_per_task"] * MIB if python else 0.0,
+        why=", ".join(parts),
+    )
+
+
+def record_bytes(environment: Environment, hop: Hop) -> float:
+    """Return the mean size of the records that a query takes."""
+    return sum(environment.streams[name].traffic.record_size * part for name, part in hop.streams.items())
+
+
+def _in_python(query: object) -> bool:
+    """Whether records pass through Python: what Spark's own readers and writers do not do."""
+    payloads: tuple[Payload, ...] = query.payloads if isinstance(query, SourceQuery) else ()
+    if any(isinstance(each.format, ProtobufFormat) or each.decompress_up_to for each in payloads):
+        return True
+    return isinstance(query, DeriveQuery | DirectQuery) and isinstance(
+        query.sink, DynamoDbSink | JdbcSink | OpenSearchSink
+    )
+
+
+def records_held(environment: Environment, hop: Hop, tasks: int) -> float:
+    """Return the records of a Kinesis batch that tasks hold at once within their share of the heap.
+
+    Glue's and EMR's connectors fetch a shard's records of a batch before they give the first one out; a Kafka
+    consumer does not, so a topic's batch has no such bound.
+    """
+    if all(isinstance(environment.streams[name], KafkaTopic) for name in hop.streams):
+        return math.inf
+    known = limits()
+    room = tasks * known["memory.fetch_mib_per_task"] * MIB / known["memory.expansion"]
+    return room / record_bytes(environment, hop)

@@ -1,0 +1,159 @@
+"""Trigger, limits and repartition of one query."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import timedelta
+
+from millrace.config.model import Job
+from millrace.config.problems import Finding
+from millrace.config.queries import SourceQuery, StreamQuery
+from millrace.config.units import format_duration
+from millrace.sizing.capacity import BatchRange, Spread, batch_range, per_partition
+from millrace.sizing.hops import Hop
+from millrace.sizing.model import Figure, QueryPlan
+from millrace.sizing.words import count
+
+_OUTAGE = timedelta(minutes=10)
+"""What the plan shows the catching up after, where the file does not say."""
+
+
+_SPARE = 1.1
+"""A limit that memory makes leaves a tenth above what keeps up, so that a backlog drains."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The partitions that a reader finds, and whether they stay."""
+
+    partitions: int
+    steady: bool
+    kinesis: bool
+
+
+def plan_query(
+    hop: Hop, job: Job, spread_: Spread, source: Source, held: float
+) -> tuple[QueryPlan, list[Finding]]:
+    """Return a query's numbers, and a finding for each pinned one that breaks a limit.
+
+    Parameters
+    ----------
+    hop, job
+        Its demand, and its job.
+    spread_
+        Cores that it has, and how its partitions meet them.
+    source
+        What it reads.
+    held
+        Records of a batch that its tasks can hold.
+    """
+    query = job.queries[hop.query]
+    span = batch_range(hop.work, spread_.effective, held if hop.lands else math.inf)
+    problems: list[Finding] = []
+    if query.trigger is not None:
+        trigger = Figure(span.trigger, "s", f"pinned; this hop has {hop.share}", "pinned")
+    else:
+        why = f"waiting and working share this hop's {hop.share}"
+        if hop.lands and hop.work.rate * span.trigger > 0.85 * held:
+            why = f"more would not fit beside a task: {held:,.0f} records; this hop has {hop.share}"
+        trigger = Figure(span.trigger, "s", why, assumed=hop.assumed)
+    batch = shard = None
+    if isinstance(query, SourceQuery):
+        batch, problems = _limit(hop, query, span.above, _room(job, span, held))
+        if source.kinesis:
+            value = per_partition(batch.value, source.partitions, span.above)
+            why = f"{batch.value:,} records over {count(source.partitions, 'shard')}"
+            shard = Figure(value, "records", why, assumed=batch.assumed or hop.assumed)
+    repartition = None
+    if spread_.repartition is not None:
+        why = f"the source has {count(source.partitions, 'partition')} for {spread_.cores} cores"
+        if not source.steady:
+            why = f"an on-demand stream changes its shards; {spread_.cores} cores stay busy"
+        elif source.partitions >= spread_.cores:
+            why += ", which would leave cores idle in the last wave"
+        repartition = Figure(spread_.repartition, "partitions", why, assumed=hop.assumed)
+    if isinstance(query, StreamQuery) and query.kafka is not None:
+        pinned = query.kafka.min_partitions
+        if pinned is not None:
+            why = f"pinned; the source has {count(source.partitions, 'partition')}"
+            repartition = Figure(pinned, "partitions", why, "pinned")
+    latency = Figure(
+        hop.latency, "s", f"from arrival to commit: {hop.share}" if hop.lands else "the job's SLA"
+    )
+    cores = Figure(
+        spread_.cores,
+        "cores",
+        f"{hop.needed:.2f} are needed",
+        "computed" if job.cores is None else "pinned",
+        assumed=hop.assumed,
+    )
+    work, each = hop.work, hop.work.per_record / spread_.effective
+    seconds = work.overhead + work.rate * trigger.value * each
+    took = Figure(
+        round(seconds, 3),
+        "s",
+        f"{work.overhead:g} s and {work.rate * trigger.value:,.0f} records on {spread_.effective:.3g} cores",
+        assumed=hop.assumed,
+    )
+    again = None if batch is None else _catch_up(hop, job, trigger.value, batch.value, each)
+    return QueryPlan(hop.query, trigger, latency, batch, shard, repartition, cores, took, again), problems
+
+
+def _catch_up(hop: Hop, job: Job, trigger: float, limit: int, each: float) -> Figure[float]:
+    """Return λR / (μ − λ), with the capacity μ(L) = L / max(T, D(L)) of full batches."""
+    outage = job.catch_up.outage if job.catch_up is not None else _OUTAGE
+    capacity = limit / max(trigger, hop.work.overhead + limit * each)
+    waiting = hop.work.rate * outage.total_seconds()
+    rate = capacity - hop.work.rate
+    why = (
+        f"after {format_duration(outage)} at the peak: {waiting:,.0f} records wait, "
+        f"{capacity:,.0f} records/s are taken while {hop.work.rate:,.0f} arrive"
+    )
+    seconds = waiting / rate if rate > 0 else math.inf
+    return Figure(round(seconds, 1), "s", why, assumed=hop.assumed)
+
+
+def _room(job: Job, span: BatchRange, held: float) -> tuple[float, bool]:
+    """Return the largest limit, and whether memory makes it and not the SLA.
+
+    A limit that memory makes is never below what keeps up; a job that must catch up takes a larger worker
+    in its place.
+    """
+    if job.catch_up is not None or held >= span.most:
+        return span.most, False
+    return min(span.most, max(held, _SPARE * span.above)), True
+
+
+def _least(hop: Hop, query: SourceQuery, most: Figure[int]) -> list[Finding]:
+    """A batch that waits for more records than it may take would wait for ever, or for its longest delay."""
+    reading = query.kafka if isinstance(query, StreamQuery) else None
+    least = None if reading is None else reading.min_records_per_batch
+    if least is None or least <= most.value:
+        return []
+    allowed = f"at most {most.value}, the most that the plan lets a batch take: {most.why}"
+    return [Finding((*hop.path, "kafka", "min_records_per_batch"), str(least), allowed)]
+
+
+def _limit(
+    hop: Hop, query: SourceQuery, above: float, room: tuple[float, bool]
+) -> tuple[Figure[int], list[Finding]]:
+    most, held = room
+    pinned = query.records_per_batch
+    longest = f"{hop.work.longest_batch:g} s"
+    if pinned is None:
+        why = f"a batch of {longest} takes so many; at least {above:,.0f} keep up with the peak"
+        if held:
+            why = f"a task's memory holds so many of its shard; at least {above:,.0f} keep up with the peak"
+        figure = Figure(max(1, math.floor(most)), "records", why, assumed=hop.assumed)
+        return figure, _least(hop, query, figure)
+    figure = Figure(pinned, "records", f"pinned, between {above:,.0f} and {most:,.0f}", "pinned")
+    if above < pinned <= most:
+        return figure, []
+    reason = (
+        f"fewer and the backlog grows, as {above:,.0f} arrive in the time of a batch"
+        if pinned <= above
+        else f"more and a full batch takes longer than {longest} of this hop's {hop.share}"
+    )
+    allowed = f"{math.floor(above) + 1} to {math.floor(most)}: {reason}"
+    return figure, [Finding((*hop.path, "records_per_batch"), str(pinned), allowed)]

@@ -1,0 +1,69 @@
+"""What a job costs by use beside its workers: requests to S3, a month's data there, logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from millrace.config.model import Environment, Job
+from millrace.config.queries import LandQuery, RouteQuery
+from millrace.sizing.capacity import Spread
+from millrace.sizing.cost import GB, SECONDS, item
+from millrace.sizing.hops import Hop
+from millrace.sizing.model import CostItem, QueryPlan
+from millrace.sizing.tables import PriceTable, limits
+
+
+def usage_cost(
+    environment: Environment,
+    job: Job,
+    hops: Sequence[Hop],
+    queries: Mapping[str, QueryPlan],
+    spreads: Sequence[Spread],
+    prices: PriceTable,
+) -> tuple[CostItem, ...]:
+    """Return a job's lines of the bill that follow its batches and records.
+
+    Parameters
+    ----------
+    environment, job, hops, queries, spreads
+        The job, its queries' demand, their plans, and how they meet their cores.
+    prices
+        Of the environment's region.
+    """
+    known = limits()
+    batches = puts = stored = 0.0
+    for hop, spread in zip(hops, spreads, strict=True):
+        each = SECONDS / queries[hop.query].trigger_seconds.value
+        batches += each
+        # A task writes a file of its own where it has records.
+        records = hop.work.rate * hop.average * queries[hop.query].trigger_seconds.value
+        puts += each * (known["usage.requests_per_batch"] + min(float(spread.cores), max(1.0, records)))
+        if isinstance(job.queries[hop.query], LandQuery | RouteQuery):
+            size = sum(
+                environment.streams[name].traffic.record_size * part for name, part in hop.streams.items()
+            )
+            stored += hop.work.rate * hop.average * size * SECONDS * known["usage.stored_share"] / GB
+    assumed = any(hop.assumed for hop in hops)
+    written = batches * known["usage.log_bytes_per_batch"] / GB
+    lines = [
+        item(
+            "S3 requests",
+            puts / 1000,
+            "s3.thousand_puts",
+            prices,
+            f"{puts / 1e6:,.1f} million writes of {batches:,.0f} batches",
+            assumed=assumed,
+        ),
+        item(
+            "logs",
+            written,
+            "logs.gb_in",
+            prices,
+            f"{written:,.1f} GB of accounts and metrics",
+            assumed=assumed,
+        ),
+    ]
+    if stored:
+        why = f"{stored:,.0f} GB that a month lands, for one month; it adds up"
+        lines.insert(0, item("S3 storage", stored, "s3.gb_month", prices, why, assumed=assumed))
+    return tuple(lines)
