@@ -18,6 +18,7 @@ from millrace.cli import (
     replay,
     sandbox,
     schema,
+    simulate,
     split,
     traffic,
 )
@@ -57,6 +58,7 @@ def _root(
 
 
 plan.register(app)
+simulate.register(app)
 schema.register(app)
 split.register(app)
 deploy.register(app)

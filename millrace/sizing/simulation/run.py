@@ -312,8 +312,9 @@ def _outages(
     for outage in sorted(scenario.outages, key=lambda each: each.at):
         yield env.timeout(max(0.0, outage.at - env.now))
         _stop(env, pool, queries, scenario, outage)
+        # The driver is paid while it starts, executors when they have.
         downs.append((env.now, env.now + outage.seconds))
-        yield env.timeout(outage.seconds)
+        yield env.timeout(outage.seconds + scenario.driver_start)
         pool.restart()
 
 

@@ -144,7 +144,7 @@ def test_thresholds_come_from_the_plan(from_text: Loader) -> None:
 
 
 def test_long_triggers_get_long_periods(from_text: Loader) -> None:
-    found = plan(from_text(text(sla="4h", rate="500")))
+    found = plan(from_text(text(sla="4h", rate="100")))
     alarms = {alarm.name: alarm for alarm in found.alarms}
     trigger = found.jobs["clicks"].queries["land"].trigger_seconds.value
     assert trigger > 3600

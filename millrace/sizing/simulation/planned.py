@@ -1,0 +1,162 @@
+"""From a job of a plan to what is simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from millrace.config.model import Environment, GlueJob
+from millrace.config.queries import DeriveQuery, LandQuery, RouteQuery, SourceQuery
+from millrace.sizing.hops import hops
+from millrace.sizing.model import JobPlan, Plan, QueryPlan
+from millrace.sizing.simulation.arrivals import Arrivals
+from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Scenario
+from millrace.sizing.simulation.scaling import DynamicAllocation, Fixed, GlueAutoScaling, Scaling
+from millrace.sizing.simulation.tasks import Part, parts
+from millrace.sizing.tables import limits
+
+
+def streams_of(environment: Environment, job: str) -> tuple[str, ...]:
+    """Return the streams whose records a job handles, in the order of its queries."""
+    found = [name for hop in hops(environment)[0] if hop.job == job for name in hop.streams]
+    return tuple(dict.fromkeys(found))
+
+
+def scaling_of(environment: Environment, job: JobPlan, *, fixed: bool = False) -> Scaling:
+    """Return how a deployed job's executors come and go."""
+    known = limits()
+    if fixed:
+        return Fixed(job.executors.value)
+    scaling = job.scaling
+    start = known["scaling.worker_start_seconds"]
+    if isinstance(environment.jobs[job.name], GlueJob):
+        return GlueAutoScaling(
+            least=scaling.min_executors.value,
+            most=job.executors.value,
+            initial=scaling.initial_executors.value,
+            batches=int(known["scaling.glue.batches"]),
+            shrink_below=known["scaling.glue.shrink_below"],
+            worker_start=start,
+        )
+    assert scaling.allocation_ratio is not None
+    assert scaling.idle_timeout_seconds is not None
+    assert scaling.shuffle_timeout_seconds is not None
+    backlog = known["scaling.emr.backlog_timeout_seconds"]
+    return DynamicAllocation(
+        least=scaling.min_executors.value,
+        most=job.executors.value,
+        initial=scaling.initial_executors.value,
+        ratio=scaling.allocation_ratio.value,
+        backlog_timeout=backlog,
+        sustained_timeout=backlog,
+        idle_timeout=float(scaling.idle_timeout_seconds.value),
+        shuffle_timeout=float(scaling.shuffle_timeout_seconds.value),
+        worker_start=start,
+    )
+
+
+def scenario(
+    environment: Environment,
+    plan: Plan,
+    job: str,
+    arrivals: Mapping[str, Arrivals],
+    *,
+    skew: float = 1.0,
+    fixed: bool = False,
+    outages: Sequence[Outage] = (),
+    reshards: Sequence[tuple[float, int]] = (),
+    sigma: float | None = None,
+    seed: int = 1,
+) -> Scenario:
+    """Return what a job of a plan is under some traffic.
+
+    Parameters
+    ----------
+    environment, plan, job
+        A job and its environment's plan.
+    arrivals
+        By stream, for all of :func:`streams_of`.
+    skew
+        σ of every stream; as many partitions as it says at most.
+    fixed
+        All executors all the time, in place of the engine's scaling.
+    outages
+        Of the job.
+    reshards
+        Seconds, and the partitions that each of its streams has from then on.
+    sigma
+        Unevenness of tasks; left out, what the benchmark found.
+    seed
+        Of all chance.
+    """
+    sized = plan.jobs[job]
+    own = [hop for hop in hops(environment)[0] if hop.job == job]
+    total = sum(sized.queries[hop.query].cores.value for hop in own)
+    landing = {
+        query.table: name
+        for name, query in environment.jobs[job].queries.items()
+        if isinstance(query, LandQuery | RouteQuery)
+    }
+    loads, changed = [], []
+    # Who reads another's commits comes after it.
+    for hop in sorted(own, key=lambda each: not each.lands):
+        query = environment.jobs[job].queries[hop.query]
+        numbers = sized.queries[hop.query]
+        source: Arrivals | str = _together(arrivals, hop.streams, hop.part)
+        divided: tuple[Part, ...] = ()
+        if isinstance(query, SourceQuery):
+            count = hop.partitions or sum(
+                plan.streams[name].expected_partitions.value for name in hop.streams
+            )
+            divided = parts(count, min(skew, count))
+            changed += [(hop.query, Reshard(at, parts(after, min(skew, after)))) for at, after in reshards]
+        elif isinstance(query, DeriveQuery) and query.source in landing:
+            source = landing[query.source]
+        else:  # landed by another job: its records come as they arrive there
+            divided = parts(max(1, numbers.cores.value))
+        loads.append(
+            QueryLoad(
+                name=hop.query,
+                overhead=hop.work.overhead - hop.speed.wave,
+                per_record=hop.work.per_record,
+                trigger=numbers.trigger_seconds.value,
+                source=source,
+                parts=divided,
+                share=numbers.cores.value / total,
+                limit=_limit(numbers),
+                limit_per_part=(
+                    None
+                    if numbers.records_per_partition is None
+                    else float(numbers.records_per_partition.value)
+                ),
+                wave=hop.speed.wave,
+                repartition=None if numbers.repartition is None else numbers.repartition.value,
+                repartition_overhead=limits()["spark.repartition.overhead"],
+            )
+        )
+    seconds = max(each.seconds for each in arrivals.values())
+    return Scenario(
+        seconds=seconds,
+        queries=tuple(loads),
+        executor_cores=sized.vcpu,
+        scaling=scaling_of(environment, sized, fixed=fixed),
+        usd_per_worker_hour=sized.worker_usd_hour,
+        reshards=tuple(changed),
+        outages=tuple(outages),
+        driver_start=limits()["scaling.worker_start_seconds"],
+        sigma=own[0].speed.unevenness if sigma is None else sigma,
+        seed=seed,
+    )
+
+
+def _limit(numbers: QueryPlan) -> float | None:
+    # Kinesis takes its limit by the shard; the other would bind it twice.
+    if numbers.records_per_batch is None or numbers.records_per_partition is not None:
+        return None
+    return float(numbers.records_per_batch.value)
+
+
+def _together(arrivals: Mapping[str, Arrivals], streams: Mapping[str, float], part: float) -> Arrivals:
+    first, *rest = [arrivals[name] for name in streams]
+    for each in rest:
+        first = first.plus(each)
+    return first if part == 1.0 else first.scaled(part)

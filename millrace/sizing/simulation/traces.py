@@ -1,0 +1,129 @@
+"""Recorded traffic: CSV or JSON lines of a time and a rate, for one stream or several."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from millrace.config.problems import ConfigurationError, Problem
+from millrace.sizing.simulation.arrivals import Arrivals
+
+COLUMNS = ("time", "records_per_second", "stream")
+"""``stream`` may be left out: then every stream has this traffic."""
+
+
+def read_trace(file: Path) -> dict[str | None, Arrivals]:
+    """Read a trace.
+
+    Parameters
+    ----------
+    file
+        ``.csv`` with a header, or ``.jsonl`` with one object in a line. ``time`` is in seconds, or a moment in ISO
+        8601; it ascends. ``records_per_second`` holds from that time to the next; the last row holds as long as the
+        one before it.
+
+    Returns
+    -------
+    dict
+        By stream; ``None`` for rows that name none.
+
+    Raises
+    ------
+    ConfigurationError
+        A file that cannot be read as such, with the line.
+    """
+    rows: dict[str | None, list[tuple[float, float, int]]] = {}
+    for line, row in _rows(file):
+        unknown = sorted(set(row) - set(COLUMNS))
+        if unknown:
+            raise _error(file, line, unknown[0], "an unknown column", f"{', '.join(COLUMNS)}")
+        stream = row.get("stream") or None
+        at = _time(file, line, row.get("time"))
+        rate = _rate(file, line, row.get("records_per_second"))
+        known = rows.setdefault(None if stream is None else str(stream), [])
+        if known and at <= known[-1][0]:
+            raise _error(file, line, "time", str(row["time"]), "a time after the one before")
+        known.append((at, rate, line))
+    if not rows:
+        raise _error(file, 0, "", "no rows", "two rows or more of time and records_per_second")
+    begin = min(found[0][0] for found in rows.values())
+    return {stream: _arrivals(file, found, begin) for stream, found in rows.items()}
+
+
+def _arrivals(file: Path, rows: list[tuple[float, float, int]], begin: float) -> Arrivals:
+    if len(rows) < 2:
+        raise _error(
+            file,
+            rows[0][2],
+            "time",
+            "one row",
+            "two rows or more, as the last holds as long as the one before",
+        )
+    times = [at - begin for at, _, _ in rows]
+    rates = [rate for _, rate, _ in rows]
+    if times[0] > 0:  # another stream begins earlier
+        times, rates = [0.0, *times], [0.0, *rates]
+    return Arrivals.of_rates([*times, 2 * times[-1] - times[-2]], rates)
+
+
+def _rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _error(file, 0, "", "cannot be read", "a file of CSV or JSON lines in UTF-8") from error
+    if file.suffix == ".csv":
+        reader = csv.DictReader(text.splitlines(), restkey="(more)", strict=True)
+        try:
+            for row in reader:
+                yield reader.line_num, {key: value for key, value in row.items() if value is not None}
+        except csv.Error as error:
+            raise _error(file, reader.line_num, "", str(error), "CSV with a header") from error
+        return
+    if file.suffix not in (".jsonl", ".ndjson"):
+        raise _error(file, 0, "", f"ends in {file.suffix or 'nothing'}", "a file that ends in .csv or .jsonl")
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise _error(file, number, "", line[:40], "one JSON object in a line") from error
+        if not isinstance(row, dict):
+            raise _error(file, number, "", line[:40], "one JSON object in a line")
+        yield number, row
+
+
+def _time(file: Path, line: int, value: Any) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if math.isfinite(seconds) and not isinstance(value, bool):
+        return seconds
+    try:
+        moment = datetime.fromisoformat(str(value))
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        allowed = "seconds, or a moment with its zone, such as 2026-01-31T00:00:00Z"
+        raise _error(file, line, "time", str(value), allowed)
+    return moment.timestamp()
+
+
+def _rate(file: Path, line: int, value: Any) -> float:
+    try:
+        rate = float(value)
+    except (TypeError, ValueError):
+        rate = math.nan
+    if not math.isfinite(rate) or rate < 0 or isinstance(value, bool):
+        raise _error(file, line, "records_per_second", str(value), "a number, 0 or more")
+    return rate
+
+
+def _error(file: Path, line: int, key: str, value: str, allowed: str) -> ConfigurationError:
+    return ConfigurationError([Problem(str(file), line, key, value, allowed)])
