@@ -56,6 +56,26 @@ jobs:
         dead_letters: taxed_letters
         trigger: 1s
         records_per_batch: 400
+  routed: # two topics, read once, into a table and into files
+    engine: emr
+    latency: 30s
+    rate: *rate
+    queries:
+      boards:
+        kind: direct-route
+        dead_letters: boards_letters
+        routes:
+          orders:
+            source: orders
+            schema: pipelines/shop/order.ddl
+            transform: pipelines.shop.transforms:with_tax
+            sink: {{kind: iceberg, table: boards_taxed}}
+          shipments:
+            source: shipments
+            schema: pipelines/shop/order.ddl
+            sink: {{kind: parquet, table: shipped}}
+        trigger: 1s
+        records_per_batch: 600
   stateful: # sums by window, and the first order of each purchase
     engine: emr
     latency: 30s

@@ -27,6 +27,7 @@ def test_its_environment_is_planned_and_what_the_jobs_are_told_is_read(tmp_path:
     }
     assert kinds == {
         "direct": ["direct"],
+        "routed": ["direct-route"],
         "stateful": ["land", "derive", "derive"],
         "joined": ["land", "land", "derive"],
     }
