@@ -83,6 +83,8 @@ def write_page(file: Path, page: Page) -> None:
         It cannot be written there.
     """
     try:
+        with file.open("a", encoding="utf-8"):
+            pass  # before the work, not after it
         file.write_text(page.html(), encoding="utf-8")
     except OSError as error:
         reason = error.strerror or str(error)

@@ -1,0 +1,135 @@
+"""``millrace simulate``: traffic in, ages and dollars out, and every mistake in one message."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.test_commands import ROOT, millrace
+
+SPIKY = "docs/examples/spiky.yaml"
+
+
+def simulated(*arguments: str) -> dict[str, dict[str, object]]:
+    done = millrace("simulate", "--env", SPIKY, "--job", "on-glue", "--json", *arguments)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["jobs"]["on-glue"]
+
+
+def query(*arguments: str) -> dict[str, object]:
+    return simulated(*arguments)["queries"]["land-glue"]  # type: ignore[index, return-value]
+
+
+def test_without_a_trace_every_stream_has_its_peak() -> None:
+    found = query("--for", "1h", "--fixed")
+    assert found["arrived"] == pytest.approx(10_000 * 3600)
+    assert found["within_sla"] == pytest.approx(1.0)
+    assert found["age"]["max"] <= found["sla"]  # type: ignore[index]
+    assert found["committed"] + found["waiting"] == pytest.approx(found["arrived"])  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_a_trace_is_what_arrives(tmp_path: Path, suffix: str) -> None:
+    rows = [("2026-01-31T00:00:00Z", 100), ("2026-01-31T00:10:00Z", 4000), ("2026-01-31T00:20:00Z", 0)]
+    file = tmp_path / f"friday.{suffix}"
+    if suffix == "csv":
+        lines = ["time,records_per_second", *(f"{time},{rate}" for time, rate in rows)]
+    else:
+        lines = [
+            json.dumps({"time": time, "records_per_second": rate, "stream": "events"}) for time, rate in rows
+        ]
+    file.write_text("\n".join(lines) + "\n")
+    found = simulated("--trace", str(file))
+    assert found["seconds"] == 1800
+    assert found["queries"]["land-glue"]["arrived"] == pytest.approx(600 * 4100)  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("t.csv", "time,records_per_second\n0,5\n", "one row"),
+        (
+            "t.csv",
+            "time,records_per_second\n0,5\n0,6\n",
+            ":3: time is 0; allowed: a time after the one before",
+        ),
+        ("t.csv", "time,records_per_second\n0,5\n1,-6\n", ":3: records_per_second is -6"),
+        ("t.csv", "time,records_per_second\nnoon,5\n", ":2: time is noon"),
+        ("t.csv", "time,rate\n0,5\n", "rate is an unknown column"),
+        ("t.csv", "", "no rows"),
+        ("t.jsonl", "{\n", ":1: {"),
+        ("t.jsonl", '{"time": 0, "records_per_second": NaN}\n', "records_per_second is nan"),
+        ("t.txt", "x", "ends in .txt"),
+        (
+            "t.csv",
+            "time,records_per_second,stream\n0,5,moon\n1,5,moon\n",
+            "stream is moon; allowed: one of events",
+        ),
+    ],
+)
+def test_a_trace_that_is_none(tmp_path: Path, name: str, text: str, told: str) -> None:
+    (tmp_path / name).write_text(text)
+    done = millrace("simulate", "--env", SPIKY, "--trace", str(tmp_path / name))
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--job", "on-glu"), "did you mean on-glue?"),
+        (("--spikes", "10000,100"), "two rates, the low one first"),
+        (("--spikes", "many"), "such as 100,10000"),
+        (("--for", "3"), "a number with its unit"),
+        (("--outage", "2h"), "a time, a colon"),
+        (("--reshard", "2h:none"), "a number of partitions"),
+        (("--trace", "nowhere.csv"), "cannot be read"),
+        (("--for", "10m", "--html", "/nowhere/page.html"), "a file that can be written"),
+    ],
+)
+def test_wrong_arguments(arguments: tuple[str, ...], told: str) -> None:
+    done = millrace("simulate", "--env", SPIKY, *arguments)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_chance_is_the_seeds() -> None:
+    one, again, other = (query("--for", "30m", "--poisson", "--seed", seed) for seed in ("7", "7", "8"))
+    assert one == again
+    assert one["arrived"] != other["arrived"]
+
+
+def test_an_outage_and_a_reshard_show() -> None:
+    calm = query("--for", "2h", "--fixed")
+    found = query("--for", "2h", "--fixed", "--outage", "30m:5m", "--reshard", "10m:24")
+    assert found["age"]["max"] > calm["age"]["max"] + 300  # type: ignore[index, operator]
+
+
+def test_the_page_needs_no_network(tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    done = millrace("simulate", "--env", SPIKY, "--for", "30m", "--html", str(file))
+    assert done.returncode == 0, done.stderr
+    page, program = file.read_text().split("<script", 1)
+    assert "Job on-glue" in page
+    assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=", page), "nothing is fetched"
+    assert not re.search(r"""\b(import|from)\s*\(?["']https?:""", program)
+    assert page.count('id="chart') == 10
+
+
+def test_the_documents_table_is_what_is_printed() -> None:
+    text = (ROOT / "docs/simulation.md").read_text()
+    checked = 0
+    for block in re.findall(r"^```console\n(.*?)^```", text, re.M | re.S):
+        command, *lines = block.splitlines()
+        if not command.startswith("$ millrace simulate") or lines[0].startswith("$ "):
+            continue
+        done = millrace(*shlex.split(command[2:])[1:])
+        printed = {line.rstrip() for line in done.stdout.splitlines()}
+        assert [line for line in lines if line.rstrip() not in printed] == []
+        checked += 1
+    assert checked >= 2
