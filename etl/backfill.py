@@ -78,6 +78,8 @@ class Backfiller:
         # What lands meanwhile belongs to the stream.
         snapshot = self.landing.metadata(spark).currentSnapshot()
         totals = dict.fromkeys(("read", "duplicates", "filtered", "written", "replaced"), 0)
+        assert request.since is not None, "a landing table is read by time"
+        assert request.until is not None, "a landing table is read by time"
         if snapshot is not None:
             landed = spark.read.option("snapshot-id", str(snapshot.snapshotId())).table(str(self.landing))
             for since, until in steps(request.since, request.until):

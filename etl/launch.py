@@ -51,22 +51,25 @@ class ReplayRequest:
 
 @dataclass(frozen=True)
 class BackfillRequest:
-    """Which range of a landing table goes through a derive query once more.
+    """Which range of a landing table goes through a derive query once more, or what a land query lands again.
 
     Attributes
     ----------
     query
-        The derive query.
+        A derive query, or with an origin a land query.
     since, until
-        Of arrival, UTC; ``until`` is not part of it.
+        Of arrival, UTC; ``until`` is not part of it. None for files.
     replace
         Whether rows that the sink has of the range are replaced; if not, only those it lacks are written.
+    origin
+        ``stream`` for the land query's own, or the URL of files; None for a derive query's landing table.
     """
 
     query: str
-    since: datetime
-    until: datetime
+    since: datetime | None
+    until: datetime | None
     replace: bool = False
+    origin: str | None = None
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser.add_argument("--since", metavar="TIME", type=_moment)
     parser.add_argument("--until", metavar="TIME", type=_moment)
     parser.add_argument("--replace", action="store_true")
+    parser.add_argument("--from", dest="origin", metavar="stream|URL")
     parser.add_argument("--benchmark", metavar="URL")
     known, unknown = parser.parse_known_args(list(arguments))
     ids = tuple(dict.fromkeys(i for some in known.id for i in some))
@@ -130,14 +134,19 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
 
 def _backfill(parser: argparse.ArgumentParser, known: argparse.Namespace) -> BackfillRequest | None:
     if known.backfill is None:
-        if known.since or known.until or known.replace:
-            parser.error("--since, --until and --replace go with --backfill QUERY")
+        if known.since or known.until or known.replace or known.origin:
+            parser.error("--since, --until, --replace and --from go with --backfill QUERY")
         return None
     if known.replay is not None:
         parser.error("--backfill does not go with --replay")
-    if known.since is None or known.until is None or known.since >= known.until:
+    if known.origin is not None and known.replace:
+        parser.error("--replace does not go with --from, which lands what the table lacks")
+    if known.origin not in (None, "stream"):
+        if known.since or known.until:
+            parser.error("--since and --until do not go with files")
+    elif known.since is None or known.until is None or known.since >= known.until:
         parser.error("--backfill QUERY takes --since TIME and a later --until TIME")
-    return BackfillRequest(known.backfill, known.since, known.until, known.replace)
+    return BackfillRequest(known.backfill, known.since, known.until, known.replace, known.origin)
 
 
 def _moment(text: str) -> datetime:

@@ -12,11 +12,11 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
-from etl import benchmark, chores, hadoop, launch, once, run
+from etl import benchmark, chores, hadoop, launch, once, refill, run
 from etl.accounts import Reporter
 from etl.chores import Chores
 from etl.errors import AccountsError, StartError
-from etl.launch import Arguments
+from etl.launch import Arguments, BackfillRequest
 from etl.metrics.outputs import Console, open_monitor
 from etl.metrics.spark import SparkMetrics
 from etl.settings import JobSettings
@@ -78,7 +78,12 @@ def _once(spark: SparkSession, job: JobSettings, given: Arguments) -> int | None
         work = partial(once.replayer(spark, job, query, report, given.binds), spark, given.replay)
     elif given.backfill is not None:
         query = given.backfill.query
-        work = partial(once.backfiller(spark, job, query, report), spark, given.backfill)
+        again: Callable[[SparkSession, BackfillRequest], int]
+        if given.backfill.origin is None:
+            again = once.backfiller(spark, job, query, report)
+        else:
+            again = refill.of_query(spark, job, given.backfill, given.binds, report)
+        work = partial(again, spark, given.backfill)
     elif given.benchmark is not None:
         schedule = benchmark.read_schedule(spark, given.benchmark)
         query = ", ".join(schedule.queries)

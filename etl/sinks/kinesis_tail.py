@@ -106,7 +106,29 @@ class Tail:
         return found
 
     def identities(self, client: Any, shard: str, since: datetime, until: datetime) -> Iterator[Identity]:
-        """Of the records of one shard that arrived between two moments, give or take :data:`SLACK`."""
+        """Of the records of one shard that :meth:`records` gives; others than ours have none."""
+        for record in self.records(client, shard, since, until):
+            identity = identity_of(record["Data"])
+            if identity is not None:
+                yield identity
+
+    def records(self, client: Any, shard: str, since: datetime, until: datetime) -> Iterator[dict[str, Any]]:
+        """Records of one shard that arrived between two moments, give or take :data:`SLACK`.
+
+        Parameters
+        ----------
+        client
+            Of :meth:`client`.
+        shard
+            Its id.
+        since, until
+            By the stream's clock.
+
+        Returns
+        -------
+        Iterator
+            As ``GetRecords`` has them.
+        """
         backoff = Backoff(self._what)
 
         def patiently(call: Any, **asked: Any) -> Any:
@@ -124,10 +146,7 @@ class Tail:
         while iterator is not None:
             answer = patiently(client.get_records, ShardIterator=iterator, Limit=MOST_RECORDS)
             records = answer["Records"]
-            for record in records:
-                identity = identity_of(record["Data"])
-                if identity is not None:
-                    yield identity
+            yield from records
             if records and records[-1]["ApproximateArrivalTimestamp"] > until + SLACK:
                 return
             if not records and not answer.get("MillisBehindLatest"):

@@ -25,7 +25,7 @@ _UNTIL_NOW = timedelta(hours=1)
 """What arrived within it is still the stream's: both would write it."""
 
 Moment = Annotated[
-    datetime,
+    datetime | None,
     typer.Option(
         formats=["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%HZ", "%Y-%m-%d"], help="Arrival, UTC: 2026-11-20T08:00:00Z."
     ),
@@ -40,9 +40,11 @@ def register(app: typer.Typer) -> None:
 def backfill(
     env: EnvironmentName,
     job: JobName,
-    since: Moment,
-    until: Moment,
-    query: Annotated[str | None, typer.Option(help="The derive query, where the job has several.")] = None,
+    since: Moment = None,
+    until: Moment = None,
+    query: Annotated[
+        str | None, typer.Option(help="The query, where the job has several of the kind.")
+    ] = None,
     replace: Annotated[
         bool,
         typer.Option(
@@ -51,55 +53,123 @@ def backfill(
             "are missing are written.",
         ),
     ] = False,
+    origin: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="stream|URL",
+            help="Land what a landing table lacks: out of the land query's own stream, or out of files (a line is a "
+            "record; .gz is opened). Left out, the landing table is what is read.",
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take what arrived in a range of time through a derive query's transform once more.
+    """Take what arrived in a range of time through a query once more.
 
-    For a transform that was mended, or a sink that lost rows. The landing table is read, hour
-    by hour; the stream goes on meanwhile, and nothing is doubled. What it takes is shown first.
-    In an environment that `KEEP=1 make demo` left running it runs beside the stream. On AWS the job is stopped for it, runs
-    once with the backfill's arguments, and is started again.
+    For a transform that was mended, or a sink that lost rows: the landing table is read, hour by hour, and derived
+    again. With --from, for a landing table that lacks records: they are landed, each once, and queries that derive
+    from the table take them from there. What it takes is shown first.
+
+    In an environment that `KEEP=1 make demo` left running it runs beside the stream. On AWS the job is stopped for it,
+    runs once with the backfill's arguments, and is started again.
 
     [bold]Examples[/bold]
 
       millrace backfill flights --env local --since 2026-11-20T08:00:00Z --until 2026-11-20T20:00:00Z
 
       millrace backfill departures --env local --since 2026-11-20 --until 2026-11-21 --replace --yes
+
+      millrace backfill flights --env prod --from stream --since 2026-11-20T08Z --until 2026-11-20T10Z
+
+      millrace backfill flights --env prod --from s3://exports/flights/2026-10-*.jsonl.gz
     """
     from rich.console import Console
 
     from millrace.config import load
-    from millrace.lifecycle.audit_table import Landed
     from millrace.sandbox.process import SandboxError
 
     environment = load(env)
     check_job(environment, job)
-    name = _query(environment, job, query)
-    begin, end = since.replace(tzinfo=UTC), until.replace(tzinfo=UTC)
-    _check_range(environment, begin, end)
+    name = _query(environment, job, query, origin)
+    span = _span(environment, since, until, origin, replace=replace)
     console = Console(stderr=True, highlight=False)
-    table = _landing(environment, job, name)
     try:
         with aws_told("backfill"):
             place, aws = _where(environment)
-            rows = Landed.open(place.catalog(), place.names.table(table), "").rows(begin, end)
-            takes = estimate(environment, job, rows, begin, end)
-            console.print(
-                f"{name}: {rows:,} records of {table} from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC\n"
-                f"{takes}; {_IN_THE_SANDBOX if aws is None else _ON_AWS}"
-            )
+            told = _size(environment, place, job, name, span, origin)
+            console.print(f"{told}; {_IN_THE_SANDBOX if aws is None else _ON_AWS}")
             if not yes and not (sys.stdin.isatty() and typer.confirm("Go on?", err=True)):
                 typer.echo("millrace backfill: nothing was done; --yes goes on without a question", err=True)
                 raise typer.Exit(1)
-            asked = {"--backfill": name, "--since": begin.isoformat(), "--until": end.isoformat()}
+            asked = {"--backfill": name}
+            if span is not None:
+                asked |= {"--since": span[0].isoformat(), "--until": span[1].isoformat()}
             asked |= {"--replace": ""} if replace else {}
+            asked |= {"--from": origin} if origin is not None else {}
             with console.status(f"backfill {name}"):
                 outcome = _run(environment, job, aws, asked)
     except SandboxError as error:
         typer.echo(f"millrace backfill: {error}", err=True)
         raise typer.Exit(1) from None
     typer.echo(json.dumps(outcome) if as_json else _sentence(outcome))
+
+
+Span = tuple[datetime, datetime]
+
+
+def _span(
+    environment: Environment,
+    since: datetime | None,
+    until: datetime | None,
+    origin: str | None,
+    *,
+    replace: bool,
+) -> Span | None:
+    """The range that was asked for; None for files."""
+    from millrace.config.problems import ConfigurationError, Problem
+
+    where = f"environment {environment.name}"
+    if origin is not None and replace:
+        raise ConfigurationError(
+            [Problem(where, 0, "--replace", "given", "none: --from lands what the table lacks")]
+        )
+    if origin not in (None, "stream"):
+        if since or until:
+            wrong = "--since" if since else "--until"
+            raise ConfigurationError([Problem(where, 0, wrong, "given", "none: files are taken whole")])
+        return None
+    if since is None or until is None:
+        wrong = "--since" if since is None else "--until"
+        raise ConfigurationError([Problem(where, 0, wrong, "(none)", "a time: 2026-11-20T08:00:00Z")])
+    begin, end = since.replace(tzinfo=UTC), until.replace(tzinfo=UTC)
+    _check_range(environment, begin, end)
+    return begin, end
+
+
+def _size(
+    environment: Environment, place: Place, job: str, name: str, span: Span | None, origin: str | None
+) -> str:
+    """How much there is to read, and what it takes."""
+    from millrace.config.queries import LandQuery
+    from millrace.lifecycle.audit_table import Landed
+
+    if span is None:
+        return f"{name}: lines of {origin}, a transaction for each file"
+    begin, end = span
+    when = f"from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
+    if origin is None:
+        table = _landing(environment, job, name)
+        rows = Landed.open(place.catalog(), place.names.table(table), "").rows(begin, end)
+        return f"{name}: {rows:,} records of {table} {when}\n{estimate(environment, job, rows, begin, end)}"
+    found = environment.jobs[job].queries[name]
+    assert isinstance(found, LandQuery)
+    traffic = environment.streams[found.source].traffic
+    rows = round(traffic.records_per_second * (end - begin).total_seconds())
+    return (
+        f"{name}: stream {found.source} {when}, about {rows:,} records by the traffic in the environment file\n"
+        f"{estimate(environment, job, rows, begin, end)}"
+    )
 
 
 _IN_THE_SANDBOX = "in the sandbox it costs nothing"
@@ -190,17 +260,19 @@ def estimate(environment: Environment, job: str, rows: int, begin: datetime, end
     return Estimate(seconds, hourly * seconds / 3600, rate.basis)
 
 
-def _query(environment: Environment, job: str, query: str | None) -> str:
+def _query(environment: Environment, job: str, query: str | None, origin: str | None) -> str:
     from millrace.config import Finding
-    from millrace.config.queries import DeriveQuery
+    from millrace.config.queries import DeriveQuery, LandQuery
 
-    names = [n for n, q in environment.jobs[job].queries.items() if isinstance(q, DeriveQuery)]
+    kind: type[DeriveQuery | LandQuery] = DeriveQuery if origin is None else LandQuery
+    names = [n for n, q in environment.jobs[job].queries.items() if type(q) is kind]
     if query is None and len(names) == 1:
         return names[0]
     if query in names:
         assert query is not None
         return query
-    allowed = f"one of {', '.join(names)}, by --query" if names else "a job with a derive query"
+    wanted = "derive" if origin is None else "land"
+    allowed = f"one of {', '.join(names)}, by --query" if names else f"a job with a {wanted} query"
     raise environment.places.error(
         [Finding(("jobs", job, "queries"), value=query or "(none)", allowed=allowed)]
     )

@@ -14,10 +14,13 @@ import typer
 
 from millrace.cli.lifecycle import AsJson, aws_told
 from millrace.cli.plan import EnvironmentName
+from millrace.cli.tables import REFUSED, altered, refused
 from millrace.config import load
 
 if TYPE_CHECKING:
     from millrace.lifecycle.deploy import Changes
+    from millrace.lifecycle.verbs import Aws
+    from millrace.sandbox.rehearsal import Rehearsal
 
 _SHOWN_LINES = 30
 
@@ -35,7 +38,8 @@ def deploy(
 ) -> None:
     """Deploy an environment: show what changes, drain what must be, deploy, start, watch until healthy.
 
-    Shows numbers of the plan, resources and permissions that change, and asks. Jobs whose
+    Shows numbers of the plan, resources, permissions and tables that change, and asks. A schema that a deployed
+    table cannot take is refused before anything is stopped. Jobs whose
     application or stream is replaced are drained first; jobs whose code or settings change
     are restarted on their checkpoints afterwards; a job that somebody stopped stays stopped.
 
@@ -50,6 +54,7 @@ def deploy(
     from millrace.lifecycle.health import UnhealthyError
     from millrace.lifecycle.problems import check_bootstrapped
     from millrace.lifecycle.verbs import connect
+    from millrace.sandbox.process import SandboxError
     from millrace.sandbox.toolchain import STATE, ToolchainError
     from millrace.sizing import plan
 
@@ -71,6 +76,13 @@ def deploy(
                 typer.echo(json.dumps(as_document(found), indent=2, ensure_ascii=False))
             else:
                 typer.echo("\n".join(describe(found)))
+            tables = _tables(aws, assembly, found)
+            if not as_json:
+                typer.echo("\n".join(altered(tables)), nl=bool(tables.altered))
+            if tables.refused:
+                typer.echo("millrace deploy: nothing was drained or deployed", err=True)
+                typer.echo("\n".join(refused(tables)), err=True)
+                raise typer.Exit(REFUSED)
             if only_show or not found:
                 return
             if not yes:
@@ -81,10 +93,24 @@ def deploy(
                 cdk_deploy=lambda: _deploy(assembly),
                 progress=lambda line: typer.echo(line, err=True),
             )
-        except (DeployError, UnhealthyError, ToolchainError) as error:
+        except (DeployError, SandboxError, UnhealthyError, ToolchainError) as error:
             typer.echo(f"millrace deploy: {error}", err=True)
             raise typer.Exit(1) from None
     typer.echo(f"deployed {environment.name}; started: {', '.join(started) or 'nothing'}", err=as_json)
+
+
+def _tables(aws: Aws, assembly: Path, found: Changes) -> Rehearsal:
+    """What the starts of jobs that were deployed before will do to their tables."""
+    from millrace.lifecycle import catalog
+    from millrace.lifecycle.deploy import settings_of
+    from millrace.sandbox.rehearsal import Rehearsal, rehearse
+
+    jobs = [change.job for change in found.jobs if change.after == "restart"]
+    if not jobs:
+        return Rehearsal({}, ())
+    settings = [settings_of(aws.names, assembly, job) for job in jobs]
+    named = sorted(set[str]().union(*(catalog.named(each) for each in settings)))
+    return rehearse(settings, catalog.columns(aws.client("glue"), named))
 
 
 def describe(found: Changes) -> list[str]:

@@ -1,4 +1,4 @@
-"""``millrace schema``: that of environment files, and with ``infer`` that of a stream's records."""
+"""``millrace schema``: that of environment files, with ``infer`` that of a stream's records, with ``check`` of tables."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+from millrace.cli import tables
 
 if TYPE_CHECKING:
     from millrace.config.model import Environment
@@ -20,6 +22,7 @@ Format = Literal["json", "csv", "avro"]
 
 def register(app: typer.Typer) -> None:
     """Add the verbs to the command line."""
+    tables.register(schema_app)
     app.add_typer(schema_app, name="schema", rich_help_panel="Decide")
 
 

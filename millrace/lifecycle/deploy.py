@@ -11,6 +11,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from millrace.config.names import Names
 from millrace.lifecycle.changes import (
     JobChange,
     StackChange,
@@ -75,8 +76,7 @@ def changes(aws: Aws, assembly: Path) -> Changes:
     jobs, numbers = [], {}
     for job in names.environment.jobs:
         stack = names.stack(f"job-{job}")
-        url = new[stack]["Outputs"]["LaunchDocument"]["Value"]
-        document = json.loads((assembly / f"asset.{url.rsplit('/', 1)[1]}").read_text())
+        url, document = _new_document(new[stack], assembly)
         old_url, old_document = _deployed_document(aws, stack) if old[stack] is not None else (None, None)
         jobs.append(
             job_change(
@@ -96,6 +96,27 @@ def changes(aws: Aws, assembly: Path) -> Changes:
         jobs=tuple(jobs),
         numbers=numbers,
     )
+
+
+def settings_of(names: Names, assembly: Path, job: str) -> dict[str, Any]:
+    """A job's settings, as an assembly would deploy them.
+
+    Parameters
+    ----------
+    names
+        The deployed names.
+    assembly
+        The folder that ``cdk synth`` wrote.
+    job
+        A job of the environment.
+    """
+    template = json.loads((assembly / f"{names.stack(f'job-{job}')}.template.json").read_text())
+    return dict(_new_document(template, assembly)[1]["settings"])
+
+
+def _new_document(template: Template, assembly: Path) -> tuple[str, dict[str, Any]]:
+    url = template["Outputs"]["LaunchDocument"]["Value"]
+    return url, json.loads((assembly / f"asset.{url.rsplit('/', 1)[1]}").read_text())
 
 
 def apply(

@@ -36,19 +36,27 @@ class Run:
     """Of a run that was asked to end."""
 
     crashed: bool = False
+    once: int | None = None
+    """Looks until a run ends by itself: one that has something else to do than to run on."""
 
     @property
     def phase(self) -> str:
         if self.crashed:
             return "crashed"
+        if self.once is not None and self.once <= 0:
+            return "done"
         if self.looks_left is None:
             return "running"
         return "ending" if self.looks_left > 0 else "ended"
 
 
-OVER = ("ended", "crashed")
-GLUE_STATES = {"running": "RUNNING", "ending": "STOPPING", "ended": "STOPPED", "crashed": "FAILED"}
-EMR_STATES = {"running": "RUNNING", "ending": "CANCELLING", "ended": "CANCELLED", "crashed": "FAILED"}
+OVER = ("ended", "crashed", "done")
+GLUE_STATES = {
+    "running": "RUNNING", "ending": "STOPPING", "ended": "STOPPED", "crashed": "FAILED", "done": "SUCCEEDED",
+}  # fmt: skip
+EMR_STATES = {
+    "running": "RUNNING", "ending": "CANCELLING", "ended": "CANCELLED", "crashed": "FAILED", "done": "SUCCESS",
+}  # fmt: skip
 
 
 class RefusedError(Exception):
@@ -78,6 +86,9 @@ class Engines:
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     seen: dict[str, list[str]] = field(default_factory=dict)
     stopped_applications: set[str] = field(default_factory=set)
+    tables: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Of the Glue Data Catalog: type of each column, by table."""
+
     url: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _played: set[str] = field(default_factory=set)
@@ -104,6 +115,8 @@ class Engines:
         phase = run.phase
         if run.looks_left:
             run.looks_left -= 1
+        if run.once:
+            run.once -= 1
         states_seen = self.seen.setdefault(run.id, [])
         if not states_seen or states_seen[-1] != states[phase]:
             states_seen.append(states[phase])
@@ -123,6 +136,12 @@ class Engines:
     # ---- Glue: one address, the action in a header ----
 
     def glue(self, action: str, given: dict[str, Any]) -> dict[str, Any]:
+        if action == "GetTable":
+            name = f"{given['DatabaseName']}.{given['Name']}"
+            if name not in self.tables:
+                raise RefusedError("EntityNotFoundException", f"Table {name} not found.")
+            columns = [{"Name": c, "Type": kind} for c, kind in self.tables[name].items()]
+            return {"Table": {"Name": given["Name"], "StorageDescriptor": {"Columns": columns}}}
         job = str(given["JobName"])
         if action == "GetJobRuns":
             return {"JobRuns": [self._glue_run(run) for run in self._of(job)[: given["MaxResults"]]]}
@@ -132,7 +151,9 @@ class Engines:
         if action == "StartJobRun":
             if self._live(job):
                 raise RefusedError("ConcurrentRunsExceededException", f"Concurrent runs exceeded for {job}")
-            return {"JobRunId": self._begin(job, "", "jr").id}
+            run = self._begin(job, "", "jr")
+            run.once = LOOKS_WHILE_ENDING if "--backfill" in given.get("Arguments", {}) else None
+            return {"JobRunId": run.id}
         if action == "BatchStopJobRun":
             for run in given["JobRunIds"]:
                 self.runs[run].looks_left = LOOKS_WHILE_ENDING
@@ -185,6 +206,8 @@ class Engines:
         same = [run for run in self.runs.values() if run.token == given["clientToken"]]
         run = same[0] if same else self._begin(given["name"], given["clientToken"], "emr")
         run.driver = given["jobDriver"]
+        if "--backfill" in run.driver["sparkSubmit"]["entryPointArguments"]:
+            run.once = LOOKS_WHILE_ENDING
         return {"applicationId": application, "jobRunId": run.id, "arn": f"arn:aws:emr-serverless:::{run.id}"}
 
     def _emr_run(self, run: Run, application: str) -> dict[str, Any]:

@@ -29,6 +29,26 @@ RANGE = ("--since", "2026-11-20", "--until", "2026-11-21")
             "within the last hour",
         ),
         (("backfill", "flights", "--env", "prod", "--since", "soon", "--until", "2026-11-21"), "soon"),
+        (("backfill", "flights", "--env", "prod", "--until", "2026-11-21"), "2026-11-20T08:00:00Z"),
+        (
+            ("backfill", "flights", "--env", "prod", "--from", "stream", "--replace", *RANGE),
+            "what the table lacks",
+        ),
+        (("backfill", "flights", "--env", "prod", "--from", "s3://a/b", *RANGE), "files are taken whole"),
+        (
+            (
+                "backfill",
+                "flights",
+                "--env",
+                "prod",
+                "--from",
+                "stream",
+                "--query",
+                "flights-weather",
+                *RANGE,
+            ),
+            "land-flights",
+        ),
         (("audit", "flight", "--env", "prod"), "flight"),
         (("audit", "flights", "--env", "prod", "--query", "flights-weather"), "land-flights"),
         (("audit", "flights", "--env", "prod", "--hours", "0"), "--hours"),
@@ -41,10 +61,12 @@ def test_a_mistake_is_status_2_and_says_what_is_allowed(arguments: tuple[str, ..
     assert "Traceback" not in done.stderr
 
 
-def test_a_sandbox_that_does_not_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_runs_in_no_sandbox_is_looked_for_on_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
     done = millrace("backfill", "flights", "--env", "prod", *RANGE)
     assert done.returncode == 1
-    assert "is not running in the sandbox" in done.stderr
+    assert "asking AWS whose credentials these are" in done.stderr
 
 
 def test_time_and_dollars_follow_the_rate_and_the_plan() -> None:

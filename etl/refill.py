@@ -1,0 +1,371 @@
+"""Refill: records of a range of time out of a stream, or lines of files, into a landing table that lacks them.
+
+For what a connector has lost, for what came before the query, for a table that was deleted in part. Every record
+has the identity that it has for the query itself, so that what is landed stays landed once, and whatever
+derives from the table reads what is new in it. A line of a file is known by the file and its number.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
+
+from etl import accounts, envelope, land, session, tables
+from etl.accounts import Reporter
+from etl.clock import UTC
+from etl.decode import Decoder
+from etl.errors import StartError, describe
+from etl.formats import build as formats
+from etl.launch import BackfillRequest
+from etl.outward import stamped
+from etl.settings import (
+    AvroFormat,
+    Connection,
+    JobSettings,
+    KafkaSource,
+    KinesisSource,
+    LandSettings,
+    ProtobufFormat,
+)
+from etl.sinks.iceberg import Bound, IcebergSink
+from etl.sinks.kinesis_tail import Tail
+from etl.sources import kafka
+from etl.sources.kinesis_tails import AGGREGATE
+from etl.tables import Table
+
+STEP = timedelta(hours=6)
+"""Of arrival: each is a transaction."""
+
+APART = timedelta(hours=1)
+"""How far a Kafka record's own time may be from that of its neighbours: so much more of the topic is looked at."""
+
+LARGEST_BYTES = 256 * 1024 * 1024
+"""Of a file, as it is stored: a task holds it as a whole."""
+
+_KINESIS = (
+    "data BINARY, streamName STRING, partitionKey STRING, sequenceNumber STRING, "
+    "approximateArrivalTimestamp TIMESTAMP"
+)
+_LINES = "path STRING, line LONG, modified TIMESTAMP, payload BINARY"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Records that go into the table in one transaction.
+
+    Attributes
+    ----------
+    name
+        For reports: a time, or a file.
+    records
+        In the envelope's shape.
+    bound
+        Where in the table they can be.
+    """
+
+    name: str
+    records: DataFrame
+    bound: Bound
+
+
+Parts = Callable[[SparkSession, BackfillRequest], Iterator[Part]]
+
+
+@dataclass(frozen=True)
+class Refiller:
+    """Lands what a landing table lacks.
+
+    Parameters
+    ----------
+    query
+        Name of the land query.
+    parts
+        Reads what is asked for.
+    decoder
+        Of the query's payload.
+    sink
+        Its landing table.
+    report
+        Told about each part, and the whole.
+    """
+
+    query: str
+    parts: Parts
+    decoder: Decoder
+    sink: IcebergSink
+    report: Reporter
+
+    def __call__(self, spark: SparkSession, request: BackfillRequest) -> int:
+        """Refill, report, end.
+
+        Parameters
+        ----------
+        spark
+            The job's session.
+        request
+            The range, or the files.
+
+        Returns
+        -------
+        int
+            Exit status 0.
+        """
+        begun = accounts.now()
+        totals = {"read": 0, "written": 0, "bad": 0}
+        for part in self.parts(spark, request):
+            at = accounts.now()
+            appended = self.sink.append(
+                self.decoder.decode(stamped(part.records)), part.bound, F.count("_error").alias("bad")
+            )
+            found = {
+                "read": appended.offered,
+                "written": appended.written,
+                "bad": appended.figures["bad"] or 0,
+            }
+            totals = {name: totals[name] + count for name, count in found.items()}
+            self.report.emit(
+                "step", query=self.query, part=part.name, **found, **accounts.times(at, accounts.now())
+            )
+        self.report.emit(
+            "backfilled",
+            query=self.query,
+            table=str(self.sink.table),
+            origin=request.origin,
+            **totals,
+            duplicates=totals["read"] - totals["written"],
+            filtered=0,
+            replaced=0,
+            **accounts.times(begun, accounts.now()),
+        )
+        return 0
+
+
+def of_topic(source: KafkaSource, connection: Connection) -> Parts:
+    """Read a Kafka stream, a part for each step of a range.
+
+    Parameters
+    ----------
+    source
+        The query's.
+    connection
+        After :func:`etl.sources.kafka.bind`.
+    """
+
+    def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[Part]:
+        chosen = {
+            name: value
+            for name, value in kafka.options(source, connection, partitions=None).items()
+            if not name.startswith(("starting", "maxOffsets", "minOffsets", "maxTrigger"))
+        }
+        several = bool(source.reading is not None and source.reading.pattern)
+        for since, until in _steps(request):
+            read = (
+                spark.read.format("kafka")
+                .options(**chosen, startingOffsetsByTimestampStrategy="latest")
+                .options(startingTimestamp=_millis(since - APART), endingTimestamp=_millis(until + APART))
+                .load()
+            )
+            records = envelope.from_kafka(read, source.name, several=several)
+            yield _within(source.name, records, since, until)
+
+    return parts
+
+
+def of_stream(source: KinesisSource, endpoint: str | None) -> Parts:
+    """Read a Kinesis stream by its API, a task for each shard and a part for each step of a range.
+
+    No connector ends at a time. Shards that are closed are read, too.
+
+    Parameters
+    ----------
+    source
+        The query's.
+    endpoint
+        Another endpoint than the region's own.
+    """
+    tail = Tail(source.stream, source.region, endpoint)
+
+    def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[Part]:
+        client = tail.client()
+        shards = tail.shards(client)
+        client.close()
+        for since, until in _steps(request):
+            rows = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(
+                partial(_of_shards, tail, since, until)
+            )
+            read = spark.createDataFrame(rows, _KINESIS)
+            yield _within(source.name, envelope.from_kinesis(read, source.name), since, until)
+
+    return parts
+
+
+def of_files(name: str) -> Parts:
+    """Read lines of files, a part for each file; those that end in ``.gz`` are opened.
+
+    Parameters
+    ----------
+    name
+        Of the source, as the table has it.
+    """
+
+    def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[Part]:
+        try:
+            listed = spark.read.format("binaryFile").load(request.origin)
+            found = {row["path"]: row["length"] for row in listed.select("path", "length").collect()}
+        except (CapturedException, Py4JJavaError) as error:
+            raise StartError(f"--from {request.origin}: {describe(error)}") from error
+        large = [path for path, length in found.items() if length > LARGEST_BYTES]
+        if large or not found:
+            raise StartError(
+                f"--from {request.origin}: "
+                + (
+                    f"{large[0]} is above {LARGEST_BYTES >> 20} MiB: cut it"
+                    if large
+                    else "there are no files"
+                )
+            )
+        for path in sorted(found):
+            file = spark.read.format("binaryFile").load(path)
+            lines = spark.createDataFrame(
+                file.select("path", "modificationTime", "content").rdd.flatMap(_lines), _LINES
+            )
+            number = F.col("line").cast("string")
+            records = lines.select(
+                F.concat_ws("/", "path", number).alias("_id"),
+                F.lit(name).alias("_source"),
+                F.col("path").alias("_shard"),
+                F.lpad(number, envelope.POSITION_DIGITS, "0").alias("_position"),
+                F.lit(None).cast("binary").alias("_key"),
+                F.lit(None).cast(envelope.HEADERS).alias("_headers"),
+                F.col("modified").alias("_arrived_at"),
+                "payload",
+            )
+            yield Part(path, records, Bound((F.col("_source") == name) & (F.col("_shard") == path)))
+
+    return parts
+
+
+def _within(source: str, records: DataFrame, since: datetime, until: datetime) -> Part:
+    arrived = F.col("_arrived_at")
+    within: Column = (arrived >= F.lit(since)) & (arrived < F.lit(until))
+    return Part(accounts.text(since), records.where(within), Bound((F.col("_source") == source) & within))
+
+
+def _steps(request: BackfillRequest) -> Iterator[tuple[datetime, datetime]]:
+    assert request.since is not None, "a stream is read by time"
+    assert request.until is not None, "a stream is read by time"
+    start, end = request.since.astimezone(UTC), request.until.astimezone(UTC)
+    while start < end:
+        border = min(start + STEP, end)
+        yield start, border
+        start = border
+
+
+def _millis(moment: datetime) -> str:
+    return str(round(moment.timestamp() * 1000))
+
+
+def _of_shards(
+    tail: Tail, since: datetime, until: datetime, shards: Iterable[str]
+) -> Iterator[tuple[Any, ...]]:
+    client = tail.client()
+    try:
+        for shard in shards:
+            for record in tail.records(client, shard, since, until):
+                if record["Data"].startswith(AGGREGATE):
+                    raise ValueError(
+                        f"{shard}, {record['SequenceNumber']}: an aggregate of Kinesis' producer library, which only "
+                        "the engine's connector takes apart: use a land query of another name with its start in time"
+                    )
+                yield (
+                    bytearray(record["Data"]),
+                    tail.stream,
+                    record["PartitionKey"],
+                    record["SequenceNumber"],
+                    record["ApproximateArrivalTimestamp"],
+                )
+    finally:
+        client.close()
+
+
+def _lines(file: Any) -> Iterator[tuple[str, int, datetime, bytearray]]:
+    path, modified, content = file
+    lines = (gzip.decompress(content) if path.endswith(".gz") else bytes(content)).split(b"\n")
+    # The last line ends with the file; an empty one between others is a record, and a bad one.
+    for number, line in enumerate(lines if lines[-1] else lines[:-1]):
+        yield path, number, modified, bytearray(line.removesuffix(b"\r"))
+
+
+def of_query(
+    spark: SparkSession,
+    job: JobSettings,
+    request: BackfillRequest,
+    binds: Mapping[str, str],
+    report: Reporter,
+) -> Refiller:
+    """Make what refills a query's landing table; its checkpoint is not touched.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    job
+        Its settings.
+    request
+        With an origin, and the name of a land query.
+    binds
+        Names and values of ``--bind``.
+    report
+        Where the outcome is reported.
+
+    Raises
+    ------
+    StartError
+        No such query, a stream that cannot be read by time, files of a format without lines, or a table that is
+        missing or of another shape.
+    """
+    session.prepare(spark, job)
+    have = {q.name: q for q in job.queries if isinstance(q, LandSettings)}
+    if request.query not in have:
+        raise StartError(
+            f"--backfill {request.query} --from {request.origin}: no land query of this job; it has: "
+            f"{', '.join(have) or 'none'}"
+        )
+    query = have[request.query]
+    parts = _parts(job, query, request, binds)
+    table = Table.of(job.catalog, query.table)
+    if not table.exists(spark):
+        raise StartError(f"--backfill {query.name}: there is no table {table}: start the job, which makes it")
+    decoder = formats.of_query(spark, query)
+    headers = spark.createDataFrame([], f"_headers {envelope.HEADERS}").schema["_headers"]
+    tables.check(spark, table, land.table_schema(headers, decoder.schema))
+    return Refiller(query.name, parts, decoder, IcebergSink(table), report)
+
+
+def _parts(
+    job: JobSettings, query: LandSettings, request: BackfillRequest, binds: Mapping[str, str]
+) -> Parts:
+    source = query.source
+    if request.origin != "stream":
+        if isinstance(query.format, AvroFormat | ProtobufFormat):
+            raise StartError(
+                f"--from {request.origin}: files are taken line by line, and {query.format.kind} has no lines"
+            )
+        return of_files(source.name)
+    if isinstance(source, KafkaSource):
+        return of_topic(source, kafka.bind(source.connection, job.connections[source.connection], binds))
+    if source.role is not None:
+        raise StartError(
+            f"--backfill {query.name} --from stream: its stream is another account's, and is read by the engine's "
+            "connector only: use a land query of another name with its start in time"
+        )
+    return of_stream(source, binds.get("kinesis.endpoint"))

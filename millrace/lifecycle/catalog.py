@@ -1,0 +1,77 @@
+"""What the deployed tables look like: columns out of the Glue Data Catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from millrace.lifecycle.problems import told
+
+
+def columns(glue: Any, tables: Iterable[str]) -> dict[str, str]:
+    """Columns of those tables that are there.
+
+    Parameters
+    ----------
+    glue
+        A boto3 client.
+    tables
+        ``database.table``, each.
+
+    Returns
+    -------
+    dict
+        By table, what stands between the brackets of a ``CREATE TABLE`` of Spark's: the catalog keeps Hive's types, whose
+        names are Spark's. Columns that Iceberg keeps for old rows only (``iceberg.field.current`` is false) are
+        left out.
+
+    Raises
+    ------
+    AwsError
+        The catalog refuses the question.
+    """
+    found = {}
+    for name in dict.fromkeys(tables):
+        database, table = name.split(".")
+        with told(f"looking at table {name}"):
+            try:
+                held = glue.get_table(DatabaseName=database, Name=table)["Table"]
+            except ClientError as error:
+                if error.response["Error"].get("Code") != "EntityNotFoundException":
+                    raise
+                continue
+        now = [c for c in held["StorageDescriptor"]["Columns"] if _is_current(c)]
+        found[name] = ", ".join(f"`{column['Name']}` {column['Type']}" for column in now)
+    return found
+
+
+def _is_current(column: Mapping[str, Any]) -> bool:
+    return str((column.get("Parameters") or {}).get("iceberg.field.current", "true")).lower() == "true"
+
+
+def named(settings: Mapping[str, Any]) -> set[str]:
+    """Every table that a job's settings name: to read, to write, for dead letters and enrichment.
+
+    Parameters
+    ----------
+    settings
+        Of a launch document (``docs/launch-document.md``).
+    """
+    found: set[str] = set()
+
+    def walk(node: Any) -> None:
+        if isinstance(node, list):
+            for each in node:
+                walk(each)
+        elif isinstance(node, dict):
+            outside = node.get("kind") in ("dynamodb", "jdbc", "parquet", "delta") and "sink" not in node
+            for key, value in node.items():
+                if key in ("table", "source_table", "dead_letters") and isinstance(value, str):
+                    found.update(() if outside else (value,))
+                else:
+                    walk(value)
+
+    walk(settings.get("queries", []))
+    return {name for name in found if name.count(".") == 1}

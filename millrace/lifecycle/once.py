@@ -1,0 +1,193 @@
+"""One run of a deployed job with arguments of its own: to backfill, or to replay dead letters.
+
+Glue lets a job have one run at a time, and the capacity of an EMR Serverless application is planned for one. So the job
+is stopped first, and started again when the run has ended, however it ended: what its streams took in meanwhile they
+still hold.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millrace.lifecycle.deployed import NotDeployedError
+from millrace.lifecycle.problems import AwsError, told
+from millrace.lifecycle.verbs import Aws, Verb, execute, machine_arn
+
+POLL_SECONDS = 10.0
+
+_GLUE_ENDED = ("STOPPED", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "EXPIRED")
+_EMR_ENDED = ("SUCCESS", "FAILED", "CANCELLED")
+_WELL = ("SUCCEEDED", "SUCCESS")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended.
+
+    Attributes
+    ----------
+    detail
+        What the engine says of a run that did not end well.
+    """
+
+    run: str
+    state: str
+    detail: str
+
+    @property
+    def well(self) -> bool:
+        """Whether the entry script ended with status 0."""
+        return self.state in _WELL
+
+
+def run_once(
+    aws: Aws,
+    job: str,
+    arguments: Sequence[tuple[str, str]],
+    *,
+    progress: Callable[[str], None],
+    poll_seconds: float = POLL_SECONDS,
+) -> Ended:
+    """Run a job once, in place of its run that goes on and on.
+
+    Parameters
+    ----------
+    aws
+        Where it is deployed.
+    job
+        Its logical name.
+    arguments
+        Names and values for the entry script (``docs/launch-document.md``); a switch has an empty value.
+    progress
+        Called with a line whenever something new happens.
+    poll_seconds
+        How often the run is looked at.
+
+    Raises
+    ------
+    NotDeployedError
+        The job is not deployed, or by a version that cannot.
+    AwsError
+        AWS refused, or the job did not stop or start; says how it stands.
+    """
+    start = _start_of(aws, job)
+    was_to_run = _verb(aws, job, "status", progress)["wish"] == "running"
+    if was_to_run:
+        _verb(aws, job, "stop", progress)
+    try:
+        ended = start(arguments, progress, poll_seconds)
+    finally:
+        if was_to_run:
+            _verb(aws, job, "start", progress)
+    return ended
+
+
+def _verb(aws: Aws, job: str, verb: Verb, progress: Callable[[str], None]) -> dict[str, Any]:
+    done = execute(aws, job, verb, progress=lambda phrase: progress(f"{job}: {phrase}"), reason="a run once")
+    if not done.ok:
+        raise AwsError(
+            f"{verb} of {job} failed: {done.outcome}: {done.message}; look at it with "
+            f"`millrace status --env {aws.names.environment.name} {job}`"
+        )
+    return done.answer
+
+
+_Run = Callable[[Sequence[tuple[str, str]], Callable[[str], None], float], Ended]
+
+
+def _start_of(aws: Aws, job: str) -> _Run:
+    """What runs a job once: with the very call that its state machine starts it by."""
+    arn = machine_arn(aws, job)
+    with told(f"reading the state machine of {job}"):
+        definition = json.loads(
+            aws.client("stepfunctions").describe_state_machine(stateMachineArn=arn)["definition"]
+        )
+    found = _find(definition, ":startJobRun")
+    if found is None:
+        raise NotDeployedError(f"the state machine of {job} starts no run: deploy it with this version")
+    resource, call = found
+    if ":glue:" in resource:
+        return lambda *given: _on_glue(aws, call["JobName"], *given)
+    return lambda *given: _on_emr(aws, job, call, *given)
+
+
+def _find(node: Any, ending: str) -> tuple[str, dict[str, Any]] | None:
+    """Resource and arguments of the first call of a definition whose resource ends so."""
+    if isinstance(node, dict):
+        resource = node.get("Resource")
+        if (
+            isinstance(resource, str)
+            and resource.endswith(ending)
+            and isinstance(node.get("Arguments"), dict)
+        ):
+            return resource, node["Arguments"]
+        node = list(node.values())
+    if isinstance(node, list):
+        return next((found for each in node if (found := _find(each, ending)) is not None), None)
+    return None
+
+
+def _on_glue(
+    aws: Aws,
+    name: str,
+    arguments: Sequence[tuple[str, str]],
+    progress: Callable[[str], None],
+    poll_seconds: float,
+) -> Ended:
+    glue = aws.client("glue")
+    with told(f"starting job {name} once"):
+        run = glue.start_job_run(JobName=name, Arguments=dict(arguments))["JobRunId"]
+    progress(f"run {run} has begun")
+    while True:
+        with told(f"looking at run {run}"):
+            seen = glue.get_job_run(JobName=name, RunId=run)["JobRun"]
+        if seen["JobRunState"] in _GLUE_ENDED:
+            return Ended(run, seen["JobRunState"], str(seen.get("ErrorMessage", "")))
+        time.sleep(poll_seconds)
+
+
+def _on_emr(
+    aws: Aws,
+    job: str,
+    call: Mapping[str, Any],
+    arguments: Sequence[tuple[str, str]],
+    progress: Callable[[str], None],
+    poll_seconds: float,
+) -> Ended:
+    emr = aws.client("emr-serverless")
+    given = _as_boto(
+        {key: value for key, value in call.items() if key not in ("ClientToken", "Mode", "RetryPolicy")}
+    )
+    given["jobDriver"]["sparkSubmit"]["entryPointArguments"] += [
+        part for pair in arguments for part in pair if part
+    ]
+    with told(f"starting job {job} once"):
+        run = emr.start_job_run(clientToken=uuid.uuid4().hex, mode="BATCH", **given)["jobRunId"]
+    progress(f"run {run} has begun")
+    while True:
+        with told(f"looking at run {run}"):
+            seen = emr.get_job_run(applicationId=given["applicationId"], jobRunId=run)["jobRun"]
+        if seen["state"] in _EMR_ENDED:
+            return Ended(run, seen["state"], str(seen.get("stateDetails", "")))
+        time.sleep(poll_seconds)
+
+
+_OURS = ("Properties",)
+"""Keys below which names are not the service's."""
+
+
+def _as_boto(node: Any) -> Any:
+    """A call as Step Functions writes it, as boto3 takes it: names begin with a small letter."""
+    if isinstance(node, list):
+        return [_as_boto(each) for each in node]
+    if isinstance(node, dict):
+        return {
+            key[0].lower() + key[1:]: value if key in _OURS else _as_boto(value)
+            for key, value in node.items()
+        }
+    return node

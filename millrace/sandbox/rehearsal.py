@@ -1,0 +1,218 @@
+"""What a job's start will do to the tables that are deployed, tried on empty copies of them.
+
+The core decides at a job's start what fits its tables (:mod:`etl.evolve`), by what its decoders and transforms make,
+which only Spark can tell. So it is asked before anything is drained: by the same code, in a process of
+its own, on a catalog of empty tables with the columns of the deployed ones. No source, no data and no sink
+beside the lake is touched.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from etl import envelope, land, routed, run, session, tables
+from etl.accounts import Reporter
+from etl.errors import StartError
+from etl.formats import build as formats
+from etl.parts import composition
+from etl.settings import (
+    DeriveSettings,
+    DirectSettings,
+    JobSettings,
+    LandSettings,
+    RoutedDirectSettings,
+    RoutedSettings,
+    parse,
+)
+from etl.settings_sinks import IcebergSinkSettings
+from etl.tables import Table
+from millrace.sandbox import jars
+from millrace.sandbox.process import SandboxError
+from millrace.sandbox.toolchain import ROOT, program_environment
+
+_SECONDS = 180.0
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A query that would not start.
+
+    Attributes
+    ----------
+    why
+        As the core would say it, with the way out.
+    """
+
+    job: str
+    query: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What starts would do.
+
+    Attributes
+    ----------
+    altered
+        By table, what would be changed in it.
+    refused
+        What would end a start with status 2.
+    """
+
+    altered: Mapping[str, tuple[str, ...]]
+    refused: tuple[Refusal, ...]
+
+
+def rehearse(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, str]) -> Rehearsal:
+    """Try the starts of some jobs.
+
+    Parameters
+    ----------
+    jobs
+        Settings of launch documents.
+    deployed
+        By table, its columns (:func:`millrace.lifecycle.catalog.columns`). A table that is not there is made.
+
+    Raises
+    ------
+    SandboxError
+        Spark does not start here.
+    """
+    if not jobs or not deployed:
+        return Rehearsal({}, ())
+    asked = json.dumps({"jobs": list(jobs), "deployed": dict(deployed)})
+    done = subprocess.run(
+        [sys.executable, "-m", __name__],
+        input=asked,
+        cwd=ROOT,
+        env={**program_environment(), "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"altered"')]
+    if done.returncode != 0 or not lines:
+        raise SandboxError(f"the tables could not be compared:\n{(done.stderr or done.stdout)[-2000:]}")
+    told = json.loads(lines[-1])
+    return Rehearsal(
+        {table: tuple(changes) for table, changes in told["altered"].items()},
+        tuple(Refusal(**each) for each in told["refused"]),
+    )
+
+
+def _try(spark: SparkSession, asked: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
+    jobs = [replace(parse(each), checkpoints=str(scratch / "checkpoints")) for each in asked["jobs"]]
+    for name, ddl in asked["deployed"].items():
+        catalog, database = jobs[0].catalog, name.split(".")[0]
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{database}")
+        spark.sql(f"CREATE TABLE {Table.of(catalog, name)} ({ddl}) USING iceberg")
+    altered: dict[str, list[str]] = {}
+    report = Reporter("rehearsal", io.StringIO())
+    report.listen(lambda told: _note(altered, told))
+    refused: list[Refusal] = []
+    # Landing tables of all jobs first: what derives from them sees them as they will be.
+    queries = [(job, query) for job in jobs for query in job.queries]
+    for job, query in sorted(queries, key=lambda pair: isinstance(pair[1], DeriveSettings)):
+        session.prepare(spark, job)
+        try:
+            if isinstance(query, DeriveSettings):
+                _derive(spark, job, query, report)
+            else:
+                _of_source(spark, job, query, report)
+        except StartError as error:
+            refused.append(Refusal(job.job, query.name, str(error)))
+    return {"altered": altered, "refused": [asdict(each) for each in refused]}
+
+
+def _note(altered: dict[str, list[str]], told: Mapping[str, Any]) -> None:
+    if told["event"] == "altered":
+        altered.setdefault(told["table"].partition(".")[2], []).extend(told["changes"])
+
+
+def _of_source(
+    spark: SparkSession,
+    job: JobSettings,
+    query: LandSettings | RoutedSettings | DirectSettings | RoutedDirectSettings,
+    report: Reporter,
+) -> None:
+    routes = query.routes if isinstance(query, RoutedSettings | RoutedDirectSettings) else ()
+    decoder = (
+        routed.router(spark, query)
+        if isinstance(query, RoutedSettings | RoutedDirectSettings)
+        else formats.of_query(spark, query)
+    )
+    kept = query.table if isinstance(query, LandSettings | RoutedSettings) else query.dead_letters
+    landed = Table.of(job.catalog, kept)
+    headers = spark.createDataFrame([], f"_headers {envelope.HEADERS}").schema["_headers"]
+    tables.ensure(spark, landed, land.table_schema(headers, decoder.schema), report=report)
+    if isinstance(query, DirectSettings):
+        ends: Sequence[tuple[Any, str | None]] = [(query, None)]
+    elif isinstance(query, RoutedDirectSettings):
+        ends = [(route, route.name) for route in routes]
+    else:
+        ends = []
+    for end, route in ends:
+        if isinstance(end.sink, IcebergSinkSettings):
+            compose = composition(spark, job, query.name, end, report)
+            table = Table.of(job.catalog, end.sink.table)
+            tables.ensure(spark, table, compose.schema(spark, landed, route), report=report)
+
+
+def _derive(spark: SparkSession, job: JobSettings, query: DeriveSettings, report: Reporter) -> None:
+    if isinstance(query.sink, IcebergSinkSettings):
+        run.opened(spark, job, query.name, None, binds={}, report=report)
+
+
+@contextmanager
+def _spark(catalog: str, warehouse: Path) -> Iterator[SparkSession]:
+    files = [path for path in jars.files("sandbox") if path.name.startswith("iceberg-")] + jars.files("avro")
+    name = f"spark.sql.catalog.{catalog}"
+    builder: Any = SparkSession.builder
+    settings = {
+        "spark.master": "local[1]",
+        "spark.jars": ",".join(map(str, files)),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
+        "spark.local.dir": str(warehouse / "tmp"),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        name: "org.apache.iceberg.spark.SparkCatalog",
+        f"{name}.type": "hadoop",
+        f"{name}.warehouse": str(warehouse / "lake"),
+        "spark.sql.warehouse.dir": str(warehouse / "hive"),
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    running: SparkSession = builder.getOrCreate()
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def main() -> None:
+    """Read what is asked from standard input, and print what was found as the last line."""
+    asked = json.load(sys.stdin)
+    catalog = asked["jobs"][0]["catalog"]
+    with tempfile.TemporaryDirectory() as scratch, _spark(catalog, Path(scratch)) as spark:
+        found = _try(spark, asked, Path(scratch))
+    sys.stdout.write(f"{json.dumps(found)}\n")
+
+
+if __name__ == "__main__":
+    main()
