@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ from millrace.config import Names, load
 from millrace.lifecycle.changes import JobChange
 from millrace.lifecycle.deploy import Changes, DeployError, apply, changes
 from millrace.lifecycle.deployed import outputs
+from millrace.lifecycle.once import run_once
 from millrace.lifecycle.verbs import Aws, execute, machine_arn
 from millrace.sandbox import localstack
 from millrace.sandbox.localstack import LocalStack
@@ -300,6 +302,77 @@ def verbs(shop: Shop, engines: Engines, job: str) -> dict[str, Any]:
     found["drain"] = shop.millrace("drain", job, "--json")
     found["after"] = shop.millrace("status", job)
     return found
+
+
+def test_a_schema_that_no_table_takes_is_refused_before_anything_is_stopped(
+    shop: Shop, engines: Engines
+) -> None:
+    """The deployed table has a column that nothing fills any more; another one lacks a field, which would be added."""
+    assert shop.first.returncode == 0, shop.first.stderr[-1500:]
+    text = shop.file.read_text()
+    landed = {
+        "_id": "string",
+        "_source": "string",
+        "_shard": "string",
+        "_position": "string",
+        "_key": "binary",
+    }
+    landed |= {"_headers": "array<struct<key:string,value:binary>>", "_arrived_at": "timestamp"}
+    landed |= {"_hash": "bigint", "_landed_at": "timestamp", "session": "string", "page": "string"}
+    landed |= {"clicked_at": "timestamp", "_bytes": "binary", "_stage": "string", "_error": "string"}
+    database = shop.names.database
+    engines.tables = {
+        f"{database}.clicks_landed": landed,
+        f"{database}.orders_landed": {**landed, "referrer": "string", "colour": "string"},
+    }
+    engines.asked.clear()
+    try:
+        shop.file.write_text(re.sub("trigger: [0-9]+s", "trigger: 30s", text))
+        done = shop.millrace("deploy", "--yes")
+    finally:
+        shop.file.write_text(text)
+        engines.tables = {}
+    assert done.returncode == 2, done.stderr[-1500:]
+    assert f"table {database}.clicks_landed: ADD COLUMN `referrer` string" in done.stdout.splitlines()
+    refused = done.stderr.splitlines()
+    assert "millrace deploy: nothing was drained or deployed" in refused
+    assert any(
+        line.startswith(
+            f"job {EMR}, query land-orders: table lake.{database}.orders_landed: has colour, which nothing"
+        )
+        and "name another table and replay into it" in line
+        for line in refused
+    ), refused
+    assert engines.asked == []
+
+
+def test_a_backfill_runs_once_in_place_of_its_job(shop: Shop, engines: Engines) -> None:
+    assert shop.first.returncode == 0, shop.first.stderr[-1500:]
+    engines.asked.clear()
+    asked = [("--backfill", "q"), ("--since", "2026-11-20T00:00:00+00:00"), ("--replace", "")]
+    for job in (GLUE, EMR):
+        said: list[str] = []
+        ended = run_once(shop.aws, job, asked, progress=said.append, poll_seconds=0.1)
+        assert ended.well, ended
+        assert f"{job}: asking the run to end" in said
+        (live,) = engines.live(shop.names.job(job))
+        assert live != ended.run
+    names = [name for name, _ in engines.asked]
+    assert names == [
+        "BatchStopJobRun",
+        "StartJobRun",
+        "StartJobRun",
+        "CancelJobRun",
+        "StartJobRun",
+        "StartJobRun",
+    ]
+    glue, again, emr, _ = engines.calls("StartJobRun")
+    assert glue == {"JobName": shop.names.job(GLUE), "Arguments": dict(asked)}
+    assert again == {"JobName": shop.names.job(GLUE)}
+    assert emr["mode"] == "BATCH"
+    given = emr["jobDriver"]["sparkSubmit"]["entryPointArguments"]
+    assert given[-5:] == ["--backfill", "q", "--since", "2026-11-20T00:00:00+00:00", "--replace"]
+    assert "--launch-document" in given
 
 
 def test_status_stop_start_and_drain_of_running_jobs(shop: Shop, engines: Engines) -> None:
