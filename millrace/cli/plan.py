@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from millrace.config import load
+
+if TYPE_CHECKING:
+    from millrace.config import Environment
+    from millrace.sizing import Plan
 
 EnvironmentName = Annotated[
     str,
@@ -33,6 +39,17 @@ def plan_command(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object with every figure, its reason and its origin.")
     ] = False,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--explain",
+            metavar="KEY",
+            help="How one number came about, such as jobs.flights.max_workers: formula, inputs, where each is from.",
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="A page with charts that needs no network.")
+    ] = None,
 ) -> None:
     """Show what an environment takes and costs: shards, workers, limits, dollars, and why.
 
@@ -45,11 +62,21 @@ def plan_command(
       millrace plan --env environments/minimal.yaml
 
       millrace plan --env prod --json | jq '.jobs.flights.max_workers.value'
+
+      millrace plan --env prod --explain jobs.flights.max_workers
     """
     from millrace.sizing import plan
 
     environment = load(env)
     sized = plan(environment)
+    if html is not None:
+        from millrace.cli.pages import write_page
+        from millrace.cli.plan_page import plan_page
+
+        write_page(html, plan_page(environment, sized))
+    if key is not None:
+        _explain(environment, sized, key, as_json=as_json)
+        return
     if as_json:
         from millrace.sizing.export import to_json
 
@@ -59,6 +86,32 @@ def plan_command(
     from millrace.cli.render_plan import render
 
     show(*render(environment, sized, width=width(sys.stdout)))
+
+
+def _explain(environment: Environment, sized: Plan, key: str, *, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from rich.tree import Tree
+
+    from millrace.cli.console import show
+    from millrace.sizing.derivation import Node, explain
+
+    found = explain(environment, sized, key)
+    if as_json:
+        typer.echo(json.dumps(asdict(found), indent=2, ensure_ascii=False))
+        return
+
+    def line(node: Node) -> str:
+        parts = [f"{escape(node.name)} = [bold]{escape(node.value)}[/bold]"]
+        parts += [escape(each) for each in (node.how, f"from {node.origin}" if node.origin else "") if each]
+        return "  ".join(parts)
+
+    def grow(tree: Tree, node: Node) -> Tree:
+        for each in node.inputs:
+            grow(tree.add(line(each)), each)
+        return tree
+
+    show(grow(Tree(line(found)), found))
 
 
 def validate_command(env: EnvironmentName) -> None:

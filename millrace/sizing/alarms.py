@@ -40,9 +40,10 @@ def alarms(
     """
     names = Names(environment, environment.account or "")
     found = [alarm for plan in jobs.values() for alarm in _job(names, plan)]
+    readers = _readers(environment, jobs)
     for name, stream in environment.streams.items():
         if isinstance(stream, KinesisStream):
-            found += _stream(names, name, stream, jobs)
+            found += _stream(names, name, stream, jobs, readers.get(name, {}))
     for name, cluster in clusters.items():
         found += _cluster(names, name, cluster)
     return tuple(found)
@@ -214,16 +215,27 @@ def _fan_out(query: LandQuery | RouteQuery) -> bool:
     return isinstance(query, LandQuery) and query.fan_out
 
 
-def _stream(names: Names, name: str, stream: KinesisStream, jobs: Mapping[str, JobPlan]) -> Iterator[Alarm]:
+_Readers = dict[tuple[str, str], LandQuery | RouteQuery]
+"""By job and query."""
+
+
+def _readers(environment: Environment, jobs: Mapping[str, JobPlan]) -> dict[str, _Readers]:
+    """Return who reads each stream."""
+    found: dict[str, _Readers] = {}
+    for job, plan in jobs.items():
+        for query in plan.queries:
+            settings = environment.jobs[job].queries[query]
+            if isinstance(settings, LandQuery | RouteQuery):
+                for stream in settings.streams:
+                    found.setdefault(stream, {})[job, query] = settings
+    return found
+
+
+def _stream(
+    names: Names, name: str, stream: KinesisStream, jobs: Mapping[str, JobPlan], readers: _Readers
+) -> Iterator[Alarm]:
     if stream.read_role is not None:
         return  # its metrics are in the other account
-    readers = {
-        (job, query): settings
-        for job, plan in jobs.items()
-        for query in plan.queries
-        if isinstance(settings := names.environment.jobs[job].queries[query], LandQuery | RouteQuery)
-        and name in settings.streams
-    }
     dimensions = {"StreamName": names.stream(name)}
     shared = [jobs[job].queries[query] for (job, query), s in readers.items() if not _fan_out(s)]
     if shared:

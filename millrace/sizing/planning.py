@@ -83,16 +83,22 @@ def _sized(environment: Environment, table: PriceTable) -> tuple[_Sized | None, 
     return (None, problems) if problems else ((demands, streams, clusters, jobs), [])
 
 
-def _readers(demands: list[Hop], stream: str) -> list[Hop]:
-    return [hop.of(stream) for hop in demands if stream in hop.streams and hop.lands]
+def _readers(demands: list[Hop]) -> dict[str, list[Hop]]:
+    """Return by stream what those ask of it that read it themselves."""
+    found: dict[str, list[Hop]] = {}
+    for hop in demands:
+        for stream in hop.streams if hop.lands else ():
+            found.setdefault(stream, []).append(hop.of(stream))
+    return found
 
 
 def _streams(
     environment: Environment, demands: list[Hop], table: PriceTable
 ) -> tuple[dict[str, StreamPlan], list[Finding]]:
     found, problems = {}, []
+    reading = _readers(demands)
     for name, stream in environment.streams.items():
-        readers = _readers(demands, name)
+        readers = reading.get(name, [])
         expected, wrong = partitions(name, stream, readers, _pinned_cores(environment, demands, readers))
         if wrong is not None:
             problems.append(wrong)
@@ -138,7 +144,8 @@ def _clusters(
     found, problems = {}, []
     counts = {name: each.expected_partitions.value for name, each in streams.items()}
     # Those that share a topic out read it once, together.
-    readers = {name: round(sum(hop.part for hop in _readers(demands, name))) for name in streams}
+    reading = _readers(demands)
+    readers = {name: round(sum(hop.part for hop in reading.get(name, []))) for name in streams}
     for name, cluster in environment.kafka.items():
         if not isinstance(cluster, MskCluster) or cluster.existing is not None:
             continue
@@ -172,11 +179,8 @@ def _jobs(
 
 
 def _warnings(environment: Environment, demands: list[Hop]) -> tuple[str, ...]:
-    found = [
-        f"streams.{name}: no job reads it"
-        for name in environment.streams
-        if not any(name in hop.streams for hop in demands)
-    ]
+    read = {name for hop in demands for name in hop.streams}
+    found = [f"streams.{name}: no job reads it" for name in environment.streams if name not in read]
     return tuple(found)
 
 

@@ -1,0 +1,142 @@
+"""How long a plan and a simulated day take: ``millrace plan`` as people run it, and the simulator by itself.
+
+``python -m tests.performance.plan --rounds 5``. The goals: ``plan`` of ``prod`` under 2 seconds, of 1,000 streams and
+300 jobs under 10, a simulated day of one job under 5. Medians with 95 % bootstrap intervals; CPU seconds are the
+figures to trust where the machine is busy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from millrace.config import load
+from millrace.sandbox.toolchain import ROOT
+from millrace.sizing import plan
+from millrace.sizing.simulation import Arrivals, simulate
+from millrace.sizing.simulation.planned import scenario, streams_of
+from tests.performance.synth import Took, interval
+
+GOALS = {
+    "plan prod": 2.0,
+    "plan 1,000 streams, 300 jobs": 10.0,
+    "a day of departures": 5.0,
+    "a day at 1 s": 5.0,
+}
+
+
+def large(streams: int, jobs: int) -> str:
+    """Write an environment of so many streams and jobs, several queries each."""
+    lines = ["project: large", 'account: "111122223333"', "partition_buffer: 0.25", "streams:"]
+    for number in range(streams):
+        rate = 200 + 37 * (number % 50)
+        lines.append(
+            f"  s{number}x: {{kind: kinesis, traffic: {{records_per_second: {rate}, peak_factor: 2, "
+            "record_size: 400B, basis: measured}}"
+        )
+    lines.append("jobs:")
+    for number in range(jobs):
+        engine = "glue" if number % 2 else "emr"
+        lines += [
+            f"  j{number}x:",
+            f"    engine: {engine}",
+            "    rate: {records_per_second_per_core: 5000, basis: measured}",
+            "    queries:",
+        ]
+        for stream in range(number, streams, jobs):
+            lines.append(
+                f"      land-{stream}: {{kind: land, source: s{stream}x, table: t{stream}, "
+                "schema: pipelines/clicks/schemas/click.ddl}"
+            )
+        lines.append(
+            f"      derive-{number}: {{kind: derive, source: t{number}, sink: {{kind: iceberg, table: d{number}}}}}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def command(*arguments: str) -> Took:
+    """Run the command line in a process of its own."""
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    subprocess.run(
+        [sys.executable, "-m", "millrace", *arguments], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
+    )
+    wall, after = time.monotonic() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Took(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def here(run: Callable[[], object]) -> Took:
+    """Measure something in this process."""
+    started, cpu = time.monotonic(), time.process_time()
+    run()
+    return Took(time.monotonic() - started, time.process_time() - cpu)
+
+
+def day(job: str, trigger: float | None = None) -> Callable[[], object]:
+    """Return a day of a job of ``prod``, arriving by chance, its triggers shortened where asked."""
+    environment = load("prod", root=ROOT)
+    sized = plan(environment)
+    arrivals = {}
+    for name in streams_of(environment, job):
+        traffic = environment.streams[name].traffic
+        arrivals[name] = Arrivals.constant(traffic.records_per_second, 86_400.0).poisson(1)
+    made = scenario(environment, sized, job, arrivals)
+    if trigger is not None:
+        made = replace(made, queries=tuple(replace(q, trigger=trigger, overhead=0.2) for q in made.queries))
+    return lambda: simulate(made)
+
+
+def measure(rounds: int, progress: Callable[[str], None]) -> dict[str, list[Took]]:
+    """Measure each so many times, in turn, after one round that fills caches."""
+    found: dict[str, list[Took]] = {name: [] for name in GOALS}
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "large.yaml"
+        target.write_text(large(1000, 300), encoding="utf-8")
+        runs: dict[str, Callable[[], Took]] = {
+            "plan prod": lambda: command("plan", "--env", "prod"),
+            "plan 1,000 streams, 300 jobs": lambda: command("plan", "--env", str(target)),
+            "a day of departures": lambda: here(day("departures")),
+            "a day at 1 s": lambda: here(day("departures", 1.0)),
+        }
+        for number in range(rounds + 1):
+            for what, run in runs.items():
+                took = run()
+                if number:
+                    found[what].append(took)
+                    progress(f"{number}/{rounds}: {what} {took.wall:.2f} s, {took.cpu:.2f} s CPU")
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure and report; status 1 when a goal is missed by the clock."""
+    parser = argparse.ArgumentParser(prog="python -m tests.performance.plan", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="how often each is measured (5)")
+    rounds = parser.parse_args(arguments).rounds
+    if rounds < 2:
+        parser.error("--rounds: at least 2, or there is no interval")
+    console = Console()
+    found = measure(rounds, console.print)
+    table = Table(title=f"{rounds} rounds, medians with 95 % bootstrap intervals")
+    for heading in ("", "seconds", "CPU seconds", "goal"):
+        table.add_column(heading, justify="right" if heading else "left")
+    met = True
+    for name, took in found.items():
+        wall = interval([each.wall for each in took])
+        met &= wall.median <= GOALS[name]
+        verdict = f"{GOALS[name]:g} s, {'met' if wall.median <= GOALS[name] else 'MISSED'}"
+        table.add_row(name, str(wall), str(interval([each.cpu for each in took])), verdict)
+    console.print(table)
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

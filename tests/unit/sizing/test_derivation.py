@@ -1,0 +1,110 @@
+"""Every number of every plan says how it came about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millrace.cli.plan_page import plan_page, worst_age
+from millrace.config import ConfigurationError, environments, load
+from millrace.sizing import plan
+from millrace.sizing.derivation import Node, explain, keys
+from tests.unit.cli.test_commands import millrace
+from tests.unit.sizing.conftest import Loader, text
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def leaves(node: Node) -> Iterator[Node]:
+    if not node.inputs:
+        yield node
+    for each in node.inputs:
+        yield from leaves(each)
+
+
+@pytest.mark.parametrize("name", environments(ROOT))
+def test_every_number_has_a_derivation_that_ends_in_its_sources(name: str) -> None:
+    environment = load(name, root=ROOT)
+    sized = plan(environment)
+    known = keys(sized)
+    assert len(known) == len(set(known))
+    for key in known:
+        found = explain(environment, sized, key)
+        assert found.name == key
+        assert found.value
+        assert found.how or found.origin or found.inputs, key
+        if key.startswith("jobs.") and key.endswith((".cores", ".max_workers", "_batch", ".executors")):
+            for leaf in leaves(found):
+                assert leaf.origin, f"{key}: {leaf} comes from nowhere"
+
+
+def test_a_tree_names_file_and_line() -> None:
+    environment = load("prod", root=ROOT)
+    found = explain(environment, plan(environment), "jobs.flights.max_workers")
+    origins = [leaf.origin for leaf in leaves(found)]
+    line = next(
+        number
+        for number, each in enumerate((ROOT / "environments/prod.yaml").read_text().splitlines(), start=1)
+        if "records_per_second: 6000" in each
+    )
+    assert f"environments/prod.yaml:{line} streams.flights.traffic.records_per_second" in origins
+
+
+def test_a_default_says_that_it_is_one(from_text: Loader) -> None:
+    environment = from_text(text())
+    origins = [leaf.origin for leaf in leaves(explain(environment, plan(environment), "jobs.clicks.cores"))]
+    assert "default of streams.clicks.traffic.peak_factor" in origins
+
+
+def test_a_pin_is_where_it_stands(from_text: Loader) -> None:
+    environment = from_text(text(stream="shards: 40"))
+    found = explain(environment, plan(environment), "streams.clicks.expected_partitions")
+    (leaf,) = leaves(found)
+    assert leaf.origin.endswith("streams.clicks.shards")
+    assert ":7 " in leaf.origin
+
+
+def test_the_total_is_the_sum_of_its_parts() -> None:
+    environment = load("prod", root=ROOT)
+    found = explain(environment, plan(environment), "total")
+    parts = sum(float(each.value.strip("$").replace(",", "")) for each in found.inputs)
+    assert parts == pytest.approx(float(found.value.split()[0].strip("$").replace(",", "")), abs=0.2)
+
+
+def test_an_unknown_key_names_the_nearest() -> None:
+    environment = load("prod", root=ROOT)
+    with pytest.raises(ConfigurationError) as caught:
+        explain(environment, plan(environment), "jobs.flight.max_worker")
+    assert caught.value.problems[0].hint == "did you mean jobs.flights.max_workers?"
+    done = millrace("plan", "--env", "prod", "--explain", "nothing")
+    assert done.returncode == 2
+    assert "one of the plan's" in done.stderr
+
+
+def test_the_command_prints_the_tree() -> None:
+    done = millrace("plan", "--env", "minimal", "--explain", "streams.clicks.shards")
+    assert done.returncode == 2
+    done = millrace("plan", "--env", "minimal", "--explain", "streams.clicks.expected_partitions")
+    assert done.returncode == 0
+    assert "environments/minimal.yaml:8 streams.clicks.traffic.records_per_second" in done.stdout
+    assert "limits.yaml: Kinesis quotas" in done.stdout
+
+
+def test_the_page_has_what_it_promises() -> None:
+    environment = load("prod", root=ROOT)
+    sized = plan(environment)
+    page = plan_page(environment, sized)
+    text_ = "".join(page._parts)
+    assert len(page._charts) == 1 + len(sized.jobs)
+    for job in sized.jobs.values():
+        assert str(job.choices[0]) in text_
+        drawn = {
+            row["way"]: row
+            for chart in page._charts[1:]
+            for rows in chart.get("datasets", {"": chart["data"].get("values", [])}).values()
+            for row in rows
+        }
+        assert drawn[str(job.choices[0])]["usd"] > 0
+        assert worst_age(environment, job, job.choices[0]) > 0
