@@ -1,0 +1,307 @@
+"""Plans with known answers: the advice's examples, what binds a stream, what is cheaper."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millrace.config import ConfigurationError
+from millrace.config.engines import EMR_DISK_GIB, EMR_MEMORY_GIB, glue_workers
+from millrace.config.model import Environment
+from millrace.sizing import plan, total
+from millrace.sizing.tables import limits, prices
+from tests.unit.sizing.conftest import DERIVE, Loader, text
+from tests.unit.sizing.test_plan import KAFKA, built
+
+MIB = 1024**2
+
+
+def shards(environment: Environment) -> tuple[int, str]:
+    figure = plan(environment).streams["clicks"].expected_partitions
+    return figure.value, figure.why
+
+
+@pytest.mark.parametrize(
+    ("rate", "size", "expected", "bound"),
+    [
+        ("1000", "100B", 1, "records/s in"),
+        ("1001", "100B", 2, "records/s in"),
+        ("100", "10485B", 1, "MiB/s in"),
+        ("100", "10486B", 2, "MiB/s in"),
+        ("1000000", "100B", 1000, "records/s in"),
+        ("64", "1MiB", 64, "MiB/s in"),
+    ],
+)
+def test_from_one_shard_to_a_thousand(
+    from_text: Loader, rate: str, size: str, expected: int, bound: str
+) -> None:
+    found, why = shards(from_text(text(rate=rate, size=size, per_core="10000000")))
+    assert found == expected
+    assert bound in why
+
+
+def test_consumers_bind_where_they_are_many(from_text: Loader) -> None:
+    more = "".join(
+        f"      again-{n}: {{kind: land, source: clicks, table: t{n}, schema: pipelines/clicks/schemas/click.ddl}}\n"
+        for n in range(3)
+    )
+    alone, _ = shards(from_text(text(rate="800", size="10KiB", per_core="10000000")))
+    found, why = shards(from_text(text(rate="800", size="10KiB", per_core="10000000", more=more)))
+    assert alone == 8
+    assert found == math.ceil(4 * 800 * 10 / 1024 / 2) == 16
+    assert "4 readers" in why
+    fanned = more.replace("schema:", "fan_out: true, schema:")
+    assert shards(from_text(text(rate="800", size="10KiB", per_core="10000000", more=fanned)))[0] == 8
+
+
+def test_a_record_of_ten_mebibytes(from_text: Loader) -> None:
+    yaml = text(
+        rate="2", size="10MiB", per_core="5", stream="max_record_size: 10MiB", sla="60s", job="worker: G.2X"
+    )
+    sized = plan(from_text(yaml))
+    assert sized.streams["clicks"].expected_partitions.value == 20, "20 MiB/s, a MiB a shard"
+    query = sized.jobs["clicks"].queries["land"]
+    assert query.records_per_partition is not None
+    assert query.records_per_partition.value >= 1
+    with pytest.raises(ConfigurationError, match="at most 1MiB"):
+        from_text(text(size="10MiB"))
+
+
+def cost(environment: Environment) -> float:
+    return sum(line.usd for line in plan(environment).streams["clicks"].cost)
+
+
+def test_where_on_demand_and_provisioned_break_even(from_text: Loader) -> None:
+    """A shard used to the full costs less than what it carries on demand; one that idles costs more than nothing."""
+    table = prices("us-east-1")
+    full = {"rate": "1000", "size": "1000B", "per_core": "10000000"}
+    assert cost(from_text(text(**full))) < cost(from_text(text(**full, stream="mode: on-demand")))
+    # What a month of one shard costs buys so many GB on demand, in and out, above the stream's own price.
+    quiet = {"rate": "1", "size": "100B", "per_core": "10000000"}
+    many = text(**quiet, stream="shards: 40")
+    assert cost(from_text(many)) > cost(from_text(text(**quiet, stream="mode: on-demand")))
+    per_gb = table.usd("kinesis.on_demand.gb_in") + table.usd("kinesis.on_demand.gb_out")
+    gb = 1000 * 1000 * 730 * 3600 / 1e9
+    found = cost(from_text(text(**full, stream="mode: on-demand")))
+    assert found == pytest.approx(730 * table.usd("kinesis.on_demand.stream_hour") + gb * per_gb)
+
+
+def cluster(from_text: Loader, tier: str, rate: int, retention: str) -> float:
+    made = plan(from_text(KAFKA.format(cluster=f"tier: {tier}", retention=retention, rate=rate)))
+    return sum(line.usd for line in made.clusters["main"].cost)
+
+
+def test_standard_for_little_and_express_for_much(from_text: Loader) -> None:
+    """An Express broker of a size costs twice as much and takes three times as much (unconfirmed for Standard)."""
+    assert cluster(from_text, "standard", 1024, "1d") < cluster(from_text, "express", 1024, "1d")
+    assert cluster(from_text, "express", 1024 * 45, "7d") < cluster(from_text, "standard", 1024 * 45, "7d")
+
+
+@pytest.mark.parametrize(
+    ("rate", "worker", "workers"),
+    [("500", "G.025X", 2), ("2900", "G.025X", 3), ("3500", "G.1X", 3), ("9000", "G.1X", 5)],
+)
+def test_small_workers_for_small_jobs(from_text: Loader, rate: str, worker: str, workers: int) -> None:
+    job = plan(from_text(text(rate=rate, job="restarts_per_hour: 5"))).jobs["clicks"]
+    assert (job.worker, job.max_workers.value) == (worker, workers)
+    pinned = plan(from_text(text(rate=rate, job="worker: G.1X"))).jobs["clicks"]
+    assert pinned.worker == "G.1X"
+    assert job.cost[0].usd <= pinned.cost[0].usd
+
+
+def test_what_is_pinned_stays_and_the_other_is_shown(from_text: Loader) -> None:
+    job = plan(from_text(text(rate="500", job="worker: G.2X"))).jobs["clicks"]
+    assert job.worker == "G.2X"
+    other = job.runner_up
+    assert other is not None
+    assert other.usd < job.choices[0].usd
+    assert any(
+        f"${job.choices[0].usd - other.usd:,.2f} less a month" in line
+        for line in job.advice
+        if line.startswith("runner-up")
+    )
+    assert {each.engine for each in job.choices} == {"glue", "emr"}
+    assert {each.architecture for each in job.choices if each.engine == "emr"} == {"x86_64", "arm64"}
+
+
+def test_memory_takes_a_larger_worker(from_text: Loader) -> None:
+    """Tables of 12 GiB on each executor are too much for G.1X: many cores share them on G.2X, few have memory DPUs."""
+    small = plan(from_text(text())).jobs["clicks"]
+    assert small.worker == "G.1X"
+    large = plan(from_text(text(job="memory: {tables: 12GiB}"))).jobs["clicks"]
+    assert large.memory_gib >= large.memory.value > 16
+    assert large.worker == "G.2X"
+    few = plan(from_text(text(rate="2900", job="memory: {tables: 12GiB}"))).jobs["clicks"]
+    assert (few.worker, few.max_workers.value) == ("R.1X", 2)
+    refused = next(each for each in large.choices if each.worker == "G.1X")
+    assert refused.refused is not None
+    assert refused.usd < large.choices[0].usd
+    with pytest.raises(ConfigurationError) as caught:
+        plan(from_text(text(job="worker: G.1X\n    memory: {tables: 12GiB}")))
+    (problem,) = caught.value.problems
+    assert problem.key == "jobs.clicks.worker"
+    assert "an executor needs" in problem.allowed
+    assert "leave worker to the plan: remove it" in str(problem.hint)
+
+
+def test_state_is_shared_out(from_text: Loader) -> None:
+    with_state = plan(from_text(text(job="worker: G.1X\n    memory: {state: 16GiB}"))).jobs["clicks"]
+    without = plan(from_text(text(job="worker: G.1X"))).jobs["clicks"]
+    more = with_state.memory.value - without.memory.value
+    assert more == pytest.approx(16 / 8 / 0.625, abs=0.02), (
+        "eight executors, and five eighths of each are heap"
+    )
+
+
+def test_catching_up_takes_cores(from_text: Loader) -> None:
+    calm = plan(from_text(text(rate="8000", sla="60s"))).jobs["clicks"]
+    asked = "catch_up: {outage: 15m, within: 30m}"
+    quick = plan(from_text(text(rate="8000", sla="60s", job=asked))).jobs["clicks"]
+    assert quick.cores.value >= 1.5 * calm.cores.value - 1
+    again = quick.queries["land"].catch_up_seconds
+    assert again is not None
+    assert again.value <= 30 * 60, "the model's own promise"
+    slow = calm.queries["land"].catch_up_seconds
+    assert slow is not None
+    assert slow.value * 15 / 10 > 30 * 60
+
+
+def test_the_simulator_keeps_the_promise_of_catching_up(from_text: Loader) -> None:
+    from millrace.sizing.simulation import Arrivals, Outage, simulate
+    from millrace.sizing.simulation.planned import scenario
+
+    environment = from_text(
+        text(rate="8000", sla="60s", job="worker: G.1X\n    catch_up: {outage: 15m, within: 30m}")
+    )
+    made = scenario(
+        environment,
+        plan(environment),
+        "clicks",
+        {"clicks": Arrivals.constant(8000, 3 * 3600)},
+        fixed=True,
+        outages=[Outage(3600, 900)],
+    )
+    found = simulate(made).queries["land"]
+    away = 900 + made.driver_start
+    late = found.ends[found.oldest > 60]
+    assert late[-1] <= 3600 + away + 2 * away + 60, "lambda R / (mu - lambda) = 2 R, and a batch"
+
+
+def test_throughput_in_place_of_latency(from_text: Loader) -> None:
+    """Batches of which a twentieth is fixed cost, and a fifth more cores than the peak takes."""
+    job = plan(from_text(text(rate="10000", sla="10s", job="goal: throughput"))).jobs["clicks"]
+    query = job.queries["land"]
+    needed = 10 / (1 - 0.05) * 1.2
+    assert job.cores.value == math.floor(needed) + 1
+    assert query.latency_seconds.value == pytest.approx(2 * 2 / 0.05)
+    assert query.records_per_batch is not None
+    assert query.records_per_batch.value == pytest.approx((40 - 2) * job.cores.value * 1000, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "term", "mends"),
+    [
+        ({"sla": "4s"}, "(term a)", ["latency: ", "rate.batch_overhead: "]),
+        ({"sla": "8s", "more": DERIVE}, "(term a)", ["latency: ", "rate.batch_overhead: "]),
+        (
+            {"job": "cores: 2"},
+            "records/s at peak",
+            ["leave cores to the plan", "rate.records_per_second_per_core: "],
+        ),
+    ],
+)
+def test_infeasible_says_what_would_mend_it(
+    from_text: Loader, changes: dict[str, str], term: str, mends: list[str]
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        plan(from_text(text(**changes)))
+    for problem in caught.value.problems:
+        assert term in problem.allowed
+        for mend in mends:
+            assert mend in str(problem.hint)
+
+
+def test_each_mend_does_mend(from_text: Loader) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        plan(from_text(text(sla="4s")))
+    hint = str(caught.value.problems[0].hint).removeprefix("any of these would do: ")
+    found = dict(each.split(", if")[0].split(": ") for each in hint.split("; "))
+    assert plan(from_text(text(sla=found["latency"])))
+    assert plan(from_text(text(sla="4s", overhead=found["rate.batch_overhead"])))
+
+
+def test_small_jobs_are_told_to_share_a_driver(from_text: Loader) -> None:
+    second = (
+        "  more:\n    engine: glue\n    latency: 16s\n    worker: G.1X\n"
+        "    rate: {records_per_second_per_core: 1000, batch_overhead: 2s}\n"
+        "    queries:\n      other: {kind: land, source: clicks, table: other,"
+        " schema: pipelines/clicks/schemas/click.ddl}\n"
+    )
+    (line,) = plan(from_text(text(rate="500") + second)).advice
+    assert line.startswith(
+        "jobs clicks, more are small: as queries of one job they would take 2 workers in place of 4"
+    )
+    assert f"${2 * 730 * 0.44:,.2f} less" in line
+
+
+def test_a_large_job_is_told_to_be_shared_out(from_text: Loader) -> None:
+    job = plan(from_text(text(rate="700000", sla="60s", job="worker: G.8X"))).jobs["clicks"]
+    assert job.cores.value > 700
+    assert any("over 2 jobs" in line for line in job.advice)
+
+
+def test_firehose_and_a_run_now_and_then(from_text: Loader) -> None:
+    plain = plan(from_text(text(rate="100", sla="2h"))).jobs["clicks"].advice
+    assert any("Firehose" in line for line in plain)
+    assert any("a run that starts every 60 min" in line for line in plain)
+    derived = plan(from_text(text(rate="100", sla="2h", more=DERIVE))).jobs["clicks"].advice
+    assert not any("Firehose" in line for line in derived)
+
+
+RATES = st.floats(1, 50_000)
+
+
+@settings(deadline=None, max_examples=25)
+@given(rate=RATES, size=st.integers(1, 500_000), per_core=st.floats(50, 50_000), sla=st.floats(6, 900))
+def test_every_plan_keeps_within_every_limit(rate: float, size: int, per_core: float, sla: float) -> None:
+    environment = built(rate=rate, size=size, per_core=per_core, sla=sla)
+    sized = plan(environment)
+    known = limits()
+    count = sized.streams["clicks"].expected_partitions.value
+    assert rate <= count * known["kinesis.shard.records_in_per_second"] * (1 + 1e-9)
+    assert rate * size <= count * known["kinesis.shard.bytes_in_per_second"] * (1 + 1e-9)
+    assert rate * size <= count * known["kinesis.shard.bytes_out_per_second"]
+    job = sized.jobs["clicks"]
+    for choice in job.choices:
+        if choice.refused is None:
+            assert choice.memory_needed_gib <= choice.memory_gib
+            assert choice.executors * choice.vcpu >= job.cores.value
+            assert choice.memory_gib >= known["memory.driver_gib"]
+        if choice.engine == "emr":
+            assert choice.memory_gib in EMR_MEMORY_GIB[choice.vcpu]
+        else:
+            assert choice.worker in glue_workers("5.1")
+    assert job.disk_gib >= EMR_DISK_GIB[0]
+    assert 1 <= job.scaling.min_executors.value <= job.scaling.initial_executors.value <= job.executors.value
+    assert [each.refused is not None for each in job.choices[1:]] == sorted(
+        each.refused is not None for each in job.choices[1:]
+    )
+    able = [each.usd for each in job.choices[1:] if each.refused is None]
+    assert able == sorted(able)
+    assert total(sized).value > 0
+
+
+@settings(deadline=None, max_examples=25)
+@given(rate=RATES, factor=st.floats(1, 10), sla=st.floats(6, 300))
+def test_more_load_never_gives_less_capacity(rate: float, factor: float, sla: float) -> None:
+    less, more = (plan(built(rate=each, sla=sla)).jobs["clicks"] for each in (rate, rate * factor))
+    assert more.cores.value >= less.cores.value
+    assert more.executors.value * more.vcpu >= less.cores.value
+    first, second = (each.queries["land"].records_per_batch for each in (less, more))
+    assert first is not None
+    assert second is not None
+    seconds = [each.queries["land"].trigger_seconds.value for each in (less, more)]
+    assert second.value / max(seconds[1], sla / 2) >= first.value / max(seconds[0], sla / 2) * (1 - 0.05)
