@@ -17,8 +17,8 @@ nesting to about 990 levels (the limit of the JSON parser is 1,000).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Protocol
 
@@ -148,6 +148,10 @@ class JsonDecoder:
     """
 
     schema: StructType
+    _projections: dict[tuple[str, ...], tuple[list[Column], list[Column]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """By the columns that are kept. To build them takes the driver longer than to plan the batch with them."""
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Replace ``payload`` by the schema's columns and the dead letter's.
@@ -163,23 +167,38 @@ class JsonDecoder:
             The other columns; the schema's columns (all null for a dead letter); ``_bytes``
             (the payload of a dead letter), ``_stage`` and ``_error`` (null for a good record).
         """
-        kept = [c for c in rows.columns if c != "payload"]
-        # The first projection parses and judges: what is written in it many times runs once, as Spark shares
-        # what is evaluated in any case. The second takes the fields apart, so that the plan stays
-        # linear in their number.
+        kept = tuple(c for c in rows.columns if c != "payload")
+        if kept not in self._projections:
+            self._projections[kept] = self._project(kept)
+        judged, taken_apart = self._projections[kept]
+        return rows.select(*judged).select(*taken_apart)
+
+    def _project(self, kept: tuple[str, ...]) -> tuple[list[Column], list[Column]]:
+        """Two projections: one that parses and judges, one that takes the fields apart.
+
+        What is written in the first many times runs once, as Spark shares what is evaluated in any case; with the
+        second the plan stays linear in the number of fields.
+        """
         quick = _parse(_times_as_text(nullable(self.schema)))
         raw = quick["w"].getItem(0)
-        record = F.struct(*(_quick_value(f, raw.getField(f.name)).alias(f.name) for f in self.schema.fields))
-        read = [raw.getField(n).isNull() | record.getField(n).isNotNull() for n in _times(self.schema)]
-        present = [~absent for _, absent in _required(self.schema, record)]
+        # Asked of each value by itself: out of the record, each question would hold the whole of it, and the
+        # driver would take apart thousands of expressions for every batch.
+        values = {f.name: _quick_value(f, raw.getField(f.name)) for f in self.schema.fields}
+        record = F.struct(*(value.alias(name) for name, value in values.items()))
+        read = [raw.getField(n).isNull() | values[n].isNotNull() for n in _times(self.schema)]
+        present = [~absent for _, absent in _required_of(self.schema, values)]
         fine = _all(_whole(quick), *present, *read, _valid(), _inside())
-        judged = rows.select(
-            *kept, "payload", record.alias("quick"), F.when(~fine, self._exact()).alias("exact")
-        )
+        others = [F.col(name) for name in kept]
+        judged = [
+            *others,
+            F.col("payload"),
+            record.alias("quick"),
+            F.when(~fine, self._exact()).alias("exact"),
+        ]
         exact = F.col("exact")
-        bad = F.col("exact.error").isNotNull()
-        return judged.select(
-            *kept,
+        bad = F.col("exact.verdict").isNotNull()
+        return judged, [
+            *others,
             *(
                 F.when(exact.isNull(), F.col("quick").getField(f.name))
                 .when(~bad, exact["record"].getField(f.name))
@@ -187,12 +206,12 @@ class JsonDecoder:
                 for f in self.schema.fields
             ),
             F.when(bad, F.col("payload")).alias("_bytes"),
-            F.col("exact.stage").alias("_stage"),
-            F.col("exact.error").alias("_error"),
-        )
+            F.col("exact.verdict.stage").alias("_stage"),
+            F.col("exact.verdict.error").alias("_error"),
+        ]
 
     def _exact(self) -> Column:
-        """``record``, ``stage`` and ``error`` of what the quick way could not take; each parse runs once."""
+        """``record`` and ``verdict`` of what the quick way could not take; each parse runs once."""
         parses = F.struct(
             _parse(nullable(self.schema)).alias("strict"),
             _parse(MapType(StringType(), StringType())).alias("loose"),
@@ -217,9 +236,7 @@ class JsonDecoder:
                 missing != "", _reason("schema", F.concat(F.lit("no value for a required field: "), missing))
             )
         )
-        return F.struct(
-            record.alias("record"), verdict["stage"].alias("stage"), verdict["error"].alias("error")
-        )
+        return F.struct(record.alias("record"), verdict.alias("verdict"))
 
     def _diagnosis(self, record: Column, loose: Column) -> Column:
         """Tell "not an object" from "wrong type", by a parse that allows any type."""
@@ -231,7 +248,8 @@ class JsonDecoder:
                 for f in self.schema.fields
             ),
         )
-        where = F.when(refused != "", refused).otherwise(F.lit("inside a nested field"))
+        # Not a `when`, which would hold the list of all fields twice.
+        where = F.regexp_replace(refused, "^$", "inside a nested field")
         return F.when(_whole(loose), _reason("schema", F.concat(F.lit("wrong type: "), where))).otherwise(
             _reason("decode", F.lit(NOT_ONE))
         )
@@ -318,9 +336,20 @@ def _reason(stage: str, error: Column) -> Column:
 
 def _required(schema: StructType, record: Column, prefix: str = "") -> Iterator[tuple[str, Column]]:
     """Dotted name and "is absent" of each NOT NULL field; inside a struct only where the struct is given."""
-    for field in schema.fields:
-        value = record.getField(field.name)
-        if not field.nullable:
-            yield prefix + field.name, record.isNotNull() & value.isNull()
-        if isinstance(field.dataType, StructType):
-            yield from _required(field.dataType, value, f"{prefix}{field.name}.")
+    given = record.isNotNull()
+    for name, absent in _required_of(
+        schema, {f.name: record.getField(f.name) for f in schema.fields}, prefix
+    ):
+        yield name, given & absent
+
+
+def _required_of(
+    schema: StructType, values: Mapping[str, Column], prefix: str = ""
+) -> Iterator[tuple[str, Column]]:
+    """The same of a record that is there, by its values."""
+    for one in schema.fields:
+        value = values[one.name]
+        if not one.nullable:
+            yield prefix + one.name, value.isNull()
+        if isinstance(one.dataType, StructType):
+            yield from _required(one.dataType, value, f"{prefix}{one.name}.")

@@ -125,7 +125,7 @@ class Composition:
         if "_written_at" in out.columns:
             raise StartError(f"transform {self.name}: _written_at is a column of the sink's own")
         # Of a stream Spark fixes the time for each batch; a moment of ours would be that of its start.
-        written = F.current_timestamp() if out.isStreaming else moment(accounts.now(), out.columns[0])
+        written = F.current_timestamp() if out.isStreaming else moment(accounts.now(), F.col("_id") == "")
         return out.withColumn("_written_at", written)
 
     def schema(self, spark: SparkSession, landing: Table, route: str | None = None) -> StructType:

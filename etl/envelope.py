@@ -87,7 +87,7 @@ def from_kinesis(records: DataFrame, source: str) -> DataFrame:
     )
 
 
-def moment(at: datetime, beside: str = "_arrived_at") -> Column:
+def moment(at: datetime, never: Column | None = None) -> Column:
     """One moment for all rows, in a form that does not become a part of Spark's generated code.
 
     A literal time does, so that each batch would be code of its own, compiled and warmed up anew. Arrays
@@ -98,8 +98,8 @@ def moment(at: datetime, beside: str = "_arrived_at") -> Column:
     ----------
     at
         The moment.
-    beside
-        Any column of the rows.
+    never
+        What holds for no row, and the optimizer cannot know; by default that there is no ``_arrived_at``.
     """
-    index = F.when(F.col(beside).isNull(), 1).otherwise(0)
-    return F.array(F.lit(at), F.lit(at))[index]
+    condition = F.col("_arrived_at").isNull() if never is None else never
+    return F.array(F.lit(at), F.lit(at))[F.when(condition, 1).otherwise(0)]

@@ -62,7 +62,7 @@ class Bound:
         outside = self.outside
         if outside is None:
             assert self.minimum is not None, f"{self.column}: neither a minimum nor what lies outside"
-            outside = value < moment(self.minimum, self.column)
+            outside = value < moment(self.minimum, value.isNull())
         failing = F.raise_error(F.lit(OUTSIDE)).cast(batch.schema[self.column].dataType)
         return batch.withColumn(self.column, F.when(outside, failing).otherwise(value))
 

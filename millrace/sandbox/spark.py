@@ -46,6 +46,31 @@ _ENGINE_OWNED = (
 """Settings that speak of the engine's machines, files and catalog; the sandbox has its own."""
 
 
+def iceberg_catalog(name: str, database: Path, warehouse: str) -> dict[str, str]:
+    """Spark settings of an Iceberg catalog in an SQLite file, whose tables somebody else has made.
+
+    Parameters
+    ----------
+    name
+        Of the catalog in Spark.
+    database
+        The file.
+    warehouse
+        URL below which the tables lie.
+    """
+    prefix = f"spark.sql.catalog.{name}"
+    return {
+        prefix: "org.apache.iceberg.spark.SparkCatalog",
+        f"{prefix}.type": "jdbc",
+        f"{prefix}.uri": f"jdbc:sqlite:{database}?busy_timeout=30000&journal_mode=WAL",
+        f"{prefix}.jdbc.schema-version": "V1",
+        # Its look for the tables never closes the cursor, which locks others out; PyIceberg makes them.
+        f"{prefix}.jdbc.init-catalog-tables": "false",
+        f"{prefix}.warehouse": warehouse,
+        f"{prefix}.cache-enabled": "false",
+    }
+
+
 @dataclass(frozen=True)
 class SandboxSpark:
     """Where local Spark finds its S3, its Kinesis and its Kafka.
@@ -63,9 +88,14 @@ class SandboxSpark:
 
     def settings(self, document: Mapping[str, Any]) -> dict[str, str]:
         """Work out a job's Spark settings here: the document's, with the engine's own replaced."""
-        kept = {k: v for k, v in document["spark"].items() if not k.startswith(_ENGINE_OWNED)}
+        kept = self.carried(document)
         name = {"spark.app.name": f"{document['environment']}/{document['job']}"}
         return {**kept, **name, **self._file_system(), **self._catalog(document), **self._machine()}
+
+    @staticmethod
+    def carried(document: Mapping[str, Any]) -> dict[str, str]:
+        """Pick those of a document's Spark settings that hold on any machine."""
+        return {k: v for k, v in document["spark"].items() if not k.startswith(_ENGINE_OWNED)}
 
     def _file_system(self) -> dict[str, str]:
         s3a = "spark.hadoop.fs.s3a."
@@ -84,17 +114,8 @@ class SandboxSpark:
 
     def _catalog(self, document: Mapping[str, Any]) -> dict[str, str]:
         name = document["settings"]["catalog"]
-        prefix = f"spark.sql.catalog.{name}"
-        return {
-            prefix: "org.apache.iceberg.spark.SparkCatalog",
-            f"{prefix}.type": "jdbc",
-            f"{prefix}.uri": f"jdbc:sqlite:{_CATALOG_DATABASE}?busy_timeout=30000&journal_mode=WAL",
-            f"{prefix}.jdbc.schema-version": "V1",
-            # Its look for the tables never closes the cursor, which locks others out; `catalog` made them.
-            f"{prefix}.jdbc.init-catalog-tables": "false",
-            f"{prefix}.warehouse": document["spark"][f"{prefix}.warehouse"],
-            f"{prefix}.cache-enabled": "false",
-        }
+        warehouse = document["spark"][f"spark.sql.catalog.{name}.warehouse"]
+        return iceberg_catalog(name, _CATALOG_DATABASE, warehouse)
 
     def _machine(self) -> dict[str, str]:
         java_options = "-Dcom.amazonaws.sdk.disableCbor=true -XX:+UseParallelGC"

@@ -1,0 +1,316 @@
+"""From batches to the model's parameters: a, κ and b of D = a + ceil(P/c)·(κ + b·n/P), with intervals.
+
+Durations are fitted by least squares with weights 1/D² (their errors are relative ones), bounded to what
+can be: no cost is negative. Where some batches lie far off, Tukey's biweight takes the place of
+the squares. Intervals come from resampling whole runs, as the batches of one run are alike; the sessions of
+one benchmark are few, so the percentiles are expanded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import statsmodels.api as sm
+from scipy import optimize, stats
+
+from millrace.benchmark.measurements import Measurements, Point, point
+from millrace.benchmark.warmup import LEAST, settled
+
+Array = npt.NDArray[np.float64]
+
+RESAMPLES = 999
+
+_FAR = 5.0
+"""Normal-consistent median deviations beyond which a batch counts as an outlier (of 10⁶ normal ones, one)."""
+
+_FEW_OUTLIERS = 0.01
+"""Share of outliers up to which least squares stay."""
+
+_DISTURBED = 0.25
+"""How far the task time per record may move between repetitions (the sizing model's rule)."""
+
+
+class FitError(ValueError):
+    """The measurements cannot carry a fit; says what is missing."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A parameter with its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """How well the smaller limits foretell the largest: the fit without it, scored on it.
+
+    Attributes
+    ----------
+    limit
+        Which was held out, in records.
+    median, p95
+        Of |foretold - measured| / measured.
+    """
+
+    limit: int
+    batches: int
+    median: float
+    p95: float
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The same model for a quantile of the durations (quantile regression)."""
+
+    quantile: float
+    overhead: float
+    wave: float
+    per_record: float
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """Repetitions that do not agree: the machine did something else."""
+
+    limit: int
+    partitions: int
+    moved: float
+    """Largest over smallest of the runs' task seconds per record, less 1."""
+    seconds_per_record: tuple[float, ...]
+
+    def __str__(self) -> str:
+        listed = ", ".join(f"{value * 1e6:.1f}" for value in self.seconds_per_record)
+        return (
+            f"{self.limit:,} records over {self.partitions} partition{'s' * (self.partitions != 1)}: tasks took "
+            f"{listed} µs a record in its repetitions, {self.moved:.0%} apart"
+        )
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a query costs.
+
+    Attributes
+    ----------
+    overhead
+        a, seconds; with κ in it where one partition only was measured.
+    wave
+        κ, seconds; None where it cannot be told from a.
+    per_record
+        b, core-seconds for a record.
+    unevenness
+        Slowest task of a stage over the mean: the median over batches of several partitions; 1 where one
+        only was measured.
+    held_out
+        None where fewer than three limits were measured.
+    robust
+        Whether outliers made the biweight take over.
+    warm_up
+        Batches that were cut.
+    batches
+        That were used.
+    disturbed
+        Evidence against the measurements; with any, nothing should be decided by them.
+    """
+
+    overhead: Estimate
+    wave: Estimate | None
+    per_record: Estimate
+    unevenness: float
+    tails: tuple[Tail, ...]
+    held_out: HeldOut | None
+    robust: bool
+    warm_up: int
+    batches: int
+    disturbed: tuple[Disturbance, ...]
+
+    def duration(self, records: float, partitions: int, cores: int) -> float:
+        """D in seconds of a batch, by the estimates."""
+        wave = self.wave.value if self.wave else 0.0
+        waves = -(-partitions // cores)
+        return self.overhead.value + waves * (wave + self.per_record.value * records / partitions)
+
+
+def points(measured: Iterable[Measurements], query: str) -> tuple[list[Point], int]:
+    """Take a query's settled batches out of all sessions.
+
+    Returns
+    -------
+    tuple
+        The points, and how many batches were cut as warm-up.
+
+    Raises
+    ------
+    FitError
+        A run has fewer than ten batches after the cut.
+    """
+    found: list[Point] = []
+    cut = group = 0
+    for session in measured:
+        for run in session.of(query):
+            first = settled([batch.duration for batch in run.batches])
+            kept = run.batches[first:]
+            if len(kept) < LEAST:
+                raise FitError(
+                    f"run {run.number} of {run.query} ({run.limit:,} records a batch) has {len(run.batches)} batches; "
+                    f"at least {LEAST} are wanted after the warm-up"
+                )
+            found += [point(batch, run, session.cores, group) for batch in kept]
+            cut += first
+            group += 1
+    return found, cut
+
+
+def fit(found: Sequence[Point], warm_up: int = 0, *, seed: int = 0) -> Fit:
+    """Fit the model to one query's batches.
+
+    Parameters
+    ----------
+    found
+        From :func:`points`; at least two limits.
+    warm_up
+        Batches that were cut, for the record.
+    seed
+        Of the resampling.
+
+    Raises
+    ------
+    FitError
+        One limit only: what is fixed cannot be told from what grows.
+    """
+    if len({each.limit for each in found}) < 2:
+        raise FitError("at least two limits are wanted: of one, overhead and work cannot be told apart")
+    waves = len({(each.partitions, each.cores) for each in found}) > 1
+    design, durations = _design(found, waves=waves), _durations(found)
+    plain = _solve(design, durations)
+    robust = _outliers(design @ plain, durations) > _FEW_OUTLIERS
+    best = _solve(design, durations, robust=robust)
+    spread = _bootstrap(found, waves=waves, robust=robust, seed=seed)
+    low, high = np.percentile(spread, _expanded(len({each.group for each in found}), len(best)), axis=0)
+    estimates = [
+        Estimate(float(value), float(min(below, value)), float(max(above, value)))
+        for value, below, above in zip(best, low, high, strict=True)
+    ]
+    several = [each.slowest for each in found if each.partitions > 1]
+    return Fit(
+        overhead=estimates[0],
+        wave=estimates[1] if waves else None,
+        per_record=estimates[-1],
+        unevenness=float(np.median(several)) if several else 1.0,
+        tails=tuple(_tail(design, durations, q, waves=waves) for q in (0.95, 0.99)),
+        held_out=_held_out(found, waves=waves, robust=robust),
+        robust=robust,
+        warm_up=warm_up,
+        batches=len(found),
+        disturbed=tuple(disturbances(found)),
+    )
+
+
+def _expanded(runs: int, parameters: int) -> tuple[float, float]:
+    """Percentiles of the resamples that make a 95 % interval with few runs.
+
+    The bootstrap of few units is too narrow; its percentiles are moved out as Student's t asks for
+    (T. Hesterberg, *What Teachers Should Know About the Bootstrap*, The American Statistician 69, 2015, 3.3).
+    """
+    free = max(1, runs - parameters)
+    tail = float(stats.norm.cdf(np.sqrt(runs / free) * stats.t.ppf(0.025, free)))
+    return 100 * tail, 100 * (1 - tail)
+
+
+def _design(found: Sequence[Point], *, waves: bool) -> Array:
+    """Columns of a, κ (where it can be told) and b."""
+    work = [each.waves * each.records / each.partitions for each in found]
+    columns = [np.ones(len(found)), *([[each.waves for each in found]] if waves else []), work]
+    return np.column_stack([np.asarray(column, dtype=float) for column in columns])
+
+
+def _durations(found: Sequence[Point]) -> Array:
+    return np.asarray([each.duration for each in found], dtype=float)
+
+
+def _solve(design: Array, durations: Array, *, robust: bool = False) -> Array:
+    """Minimise relative errors, no parameter below zero."""
+    scale = np.abs(design).max(axis=0)
+    weighted, target = design / scale / durations[:, None], np.ones(len(durations))
+    if robust:
+        rlm = sm.RLM(target, weighted, M=sm.robust.norms.TukeyBiweight()).fit()
+        roots = np.sqrt(np.asarray(rlm.weights, dtype=float))
+        weighted, target = weighted * roots[:, None], target * roots
+    solved = optimize.lsq_linear(weighted, target, bounds=(0, np.inf))
+    return np.asarray(solved.x / scale, dtype=float)
+
+
+def _outliers(foretold: Array, durations: Array) -> float:
+    """Share of batches whose relative error lies far from the others'."""
+    errors = durations / foretold - 1
+    scale = float(stats.median_abs_deviation(errors, scale="normal"))
+    return 0.0 if scale == 0 else float(np.mean(np.abs(errors - np.median(errors)) > _FAR * scale))
+
+
+def _bootstrap(found: Sequence[Point], *, waves: bool, robust: bool, seed: int) -> Array:
+    """Parameters of resampled runs; a draw without two limits, or without waves where they are asked for, is drawn anew."""
+    by_run: dict[int, list[Point]] = {}
+    for each in found:
+        by_run.setdefault(each.group, []).append(each)
+    runs = [
+        (_design(run, waves=waves), _durations(run), run[0].limit, (run[0].partitions, run[0].cores))
+        for run in by_run.values()
+    ]
+    rng = np.random.default_rng(seed)
+    results: list[Array] = []
+    while len(results) < RESAMPLES:
+        drawn = [runs[i] for i in rng.integers(len(runs), size=len(runs))]
+        if len({run[2] for run in drawn}) < 2 or (waves and len({run[3] for run in drawn}) < 2):
+            continue
+        design = np.concatenate([run[0] for run in drawn])
+        durations = np.concatenate([run[1] for run in drawn])
+        results.append(_solve(design, durations, robust=robust))
+    return np.stack(results)
+
+
+def _tail(design: Array, durations: Array, quantile: float, *, waves: bool) -> Tail:
+    """Quantile regression of D on the same columns, each error weighted by 1/D."""
+    scale = np.abs(design).max(axis=0)
+    model = sm.QuantReg(np.ones(len(durations)), design / scale / durations[:, None])
+    # 1 - foretold/D lies below zero exactly where D lies below what is foretold.
+    with np.errstate(divide="ignore", invalid="ignore"):  # in its standard errors, which nobody asked for
+        values = np.asarray(model.fit(q=quantile, max_iter=5000).params, dtype=float) / scale
+    return Tail(quantile, float(values[0]), float(values[1]) if waves else 0.0, float(values[-1]))
+
+
+def _held_out(found: Sequence[Point], *, waves: bool, robust: bool) -> HeldOut | None:
+    """Fit without the largest limit and foretell it."""
+    sizes = sorted({each.limit for each in found})
+    if len(sizes) < 3:
+        return None
+    seen = [each for each in found if each.limit < sizes[-1]]
+    unseen = [each for each in found if each.limit == sizes[-1]]
+    known = waves and len({(each.partitions, each.cores) for each in seen}) > 1
+    values = _solve(_design(seen, waves=known), _durations(seen), robust=robust)
+    actual = _durations(unseen)
+    errors = np.abs(_design(unseen, waves=known) @ values - actual) / actual
+    return HeldOut(sizes[-1], len(unseen), float(np.median(errors)), float(np.percentile(errors, 95)))
+
+
+def disturbances(found: Sequence[Point]) -> list[Disturbance]:
+    """Find repetitions whose tasks took another time per record, by more than a quarter."""
+    cells: dict[tuple[int, int, int], dict[int, list[Point]]] = {}
+    for each in found:
+        cells.setdefault((each.limit, each.partitions, each.cores), {}).setdefault(each.group, []).append(
+            each
+        )
+    result = []
+    for (limit, partitions, _), runs in sorted(cells.items()):
+        costs = tuple(float(np.median([p.work / p.records for p in run])) for run in runs.values())
+        if len(costs) < 2 or min(costs) <= 0:
+            continue
+        moved = max(costs) / min(costs) - 1
+        if moved > _DISTURBED:
+            result.append(Disturbance(limit, partitions, moved, costs))
+    return result

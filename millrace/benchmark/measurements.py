@@ -1,0 +1,128 @@
+"""What the core measured, as it wrote it down."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Batch(_Strict):
+    """One micro-batch.
+
+    Attributes
+    ----------
+    seconds
+        Of each part, as Spark names them (``triggerExecution`` is the whole).
+    tasks
+        Seconds of each task, by stage.
+    """
+
+    batch: int
+    records: int
+    seconds: dict[str, float]
+    tasks: tuple[tuple[float, ...], ...]
+
+    @property
+    def duration(self) -> float:
+        """D, seconds from the trigger to the next batch's."""
+        return self.seconds["triggerExecution"]
+
+    @property
+    def work(self) -> float:
+        """Seconds of all tasks together."""
+        return math.fsum(task for stage in self.tasks for task in stage)
+
+
+class Run(_Strict):
+    """One run of a query; see :class:`millrace.benchmark.schedule.Planned`."""
+
+    query: str
+    number: int
+    limit: int
+    partitions: int
+    repetition: int
+    batches: tuple[Batch, ...]
+
+
+class Measurements(_Strict):
+    """Everything that one session measured, with what it was measured on.
+
+    Attributes
+    ----------
+    cores
+        Tasks that could run at once.
+    processors
+        What the driver's JVM saw.
+    settings
+        Spark's, as far as they bear on speed.
+    """
+
+    version: int
+    job: str
+    engine: str
+    begun_at: datetime
+    ended_at: datetime
+    spark: str
+    java: str
+    python: str
+    cores: int
+    processors: int
+    processor: str
+    settings: dict[str, str]
+    runs: tuple[Run, ...]
+
+    def of(self, query: str) -> Iterator[Run]:
+        """The counted runs of a query."""
+        return (run for run in self.runs if run.query == query and run.repetition >= 0)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One batch as the model sees it.
+
+    Attributes
+    ----------
+    records, partitions, cores
+        n, P, c.
+    duration
+        D in seconds.
+    work
+        Seconds of all its tasks.
+    slowest
+        Share of the slowest task of its longest stage in that stage, times the stage's tasks: 1 where all take
+        the same.
+    group
+        Which run it comes from.
+    limit
+        Of that run.
+    """
+
+    records: int
+    partitions: int
+    cores: int
+    duration: float
+    work: float
+    slowest: float
+    group: int
+    limit: int
+
+    @property
+    def waves(self) -> int:
+        """ceil(P/c)."""
+        return math.ceil(self.partitions / self.cores)
+
+
+def point(batch: Batch, run: Run, cores: int, group: int) -> Point:
+    """Take a batch of a run as a point."""
+    longest = max(batch.tasks, key=math.fsum, default=())
+    total = math.fsum(longest)
+    slowest = max(longest) * len(longest) / total if total > 0 else 1.0
+    return Point(batch.records, run.partitions, cores, batch.duration, batch.work, slowest, group, run.limit)

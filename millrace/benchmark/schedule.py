@@ -1,0 +1,128 @@
+"""What is measured, in which order: limits that rise by powers, partitions, repetitions, all in random order."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+BATCHES = 16
+"""Of a run: ten after the warm-up, which takes up to six."""
+
+REPETITIONS = 3
+
+WARM_UP = -1
+"""Repetition of the run that only warms the session up; nothing of it counts."""
+
+_WARM_UP_BATCHES = 40
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run: a limit in records, over so many partitions.
+
+    Attributes
+    ----------
+    repetition
+        Of the same limit and partitions, from 0 on; :data:`WARM_UP` for the first run of all.
+    """
+
+    number: int
+    limit: int
+    partitions: int
+    repetition: int
+    batches: int
+
+
+def limits(smallest: int, largest: int, levels: int) -> tuple[int, ...]:
+    """Space limits evenly on a logarithmic scale.
+
+    Parameters
+    ----------
+    smallest, largest
+        Records in a batch.
+    levels
+        How many, both ends among them.
+
+    Examples
+    --------
+    >>> limits(1000, 64000, 4)
+    (1000, 4000, 16000, 64000)
+    """
+    if levels == 1:
+        return (largest,)
+    ratio = (largest / smallest) ** (1 / (levels - 1))
+    return tuple(dict.fromkeys(round(smallest * ratio**level) for level in range(levels)))
+
+
+def schedule(
+    sizes: Sequence[int],
+    partitions: Sequence[int],
+    *,
+    repetitions: int = REPETITIONS,
+    batches: int = BATCHES,
+    seed: int = 0,
+) -> tuple[Planned, ...]:
+    """Put runs in an order in which nothing that drifts with time looks like an effect of the limit.
+
+    One partition is measured at all limits, more at the two largest only: what a wave costs and how it
+    is shared shows there, and small batches are all overhead anyway.
+
+    Parameters
+    ----------
+    sizes
+        Limits, rising.
+    partitions
+        Counts to be measured; 1 is always among them.
+    repetitions, batches
+        Of each, and in each.
+    seed
+        Of the order.
+
+    Returns
+    -------
+    tuple of Planned
+        First a run that warms up; then each repetition as a block in an order of its own, so that a
+        disturbance of a minute does not hit all repetitions of one limit.
+    """
+    order = random.Random(seed)  # noqa: S311 - repeatable on purpose, no secret
+    cells = [(limit, 1) for limit in sizes]
+    cells += [(limit, count) for count in sorted(set(partitions) - {1}) for limit in sizes[-2:]]
+    found = [Planned(0, sizes[len(sizes) // 2], max(partitions, default=1), WARM_UP, _WARM_UP_BATCHES)]
+    for repetition in range(repetitions):
+        block = list(cells)
+        order.shuffle(block)
+        found += [Planned(len(found) + n, *cell, repetition, batches) for n, cell in enumerate(block)]
+    return tuple(found)
+
+
+def records_needed(runs: Sequence[Planned]) -> int:
+    """Records that one partition must hold, so that every run has all its batches full."""
+    return max(math.ceil(run.limit / run.partitions) * (run.batches + 1) for run in runs)
+
+
+def document(
+    runs: Sequence[Planned], queries: Sequence[str], topic_partitions: int, result: str
+) -> dict[str, Any]:
+    """Write the schedule that the core reads (``docs/launch-document.md``).
+
+    Parameters
+    ----------
+    runs
+        From :func:`schedule`.
+    queries
+        The reading one first.
+    topic_partitions
+        Of the topic that is filled.
+    result
+        URL for the measurements.
+    """
+    return {
+        "version": 1,
+        "queries": list(queries),
+        "topic_partitions": topic_partitions,
+        "result": result,
+        "runs": [asdict(run) for run in runs],
+    }

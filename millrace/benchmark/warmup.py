@@ -1,0 +1,37 @@
+"""Where a run has warmed up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import ruptures
+
+LEAST = 10
+"""Batches that are left at least after the cut."""
+
+_WORTH = 0.10
+"""A first part that is not so much slower than the rest has no warm-up in it."""
+
+
+def settled(durations: Sequence[float]) -> int:
+    """Find how many batches at the beginning of a run are warm-up.
+
+    One rule for all: the one change point that explains the logarithms of the durations best (least
+    squares, dynamic programming of ``ruptures``). What lies before it is cut where it was slower by a tenth
+    in the median; the very first batch is always cut, as it alone opens the source. At least
+    :data:`LEAST` batches are left where there were so many.
+
+    Parameters
+    ----------
+    durations
+        Seconds of the run's batches, in order.
+    """
+    most = max(0, len(durations) - LEAST)
+    first = min(1, most)
+    rest = np.log(np.asarray(durations[first:], dtype=float))
+    if len(rest) < 4:
+        return first
+    change = ruptures.Dynp(model="l2", min_size=2, jump=1).fit(rest).predict(n_bkps=1)[0]
+    slower = float(np.median(rest[:change]) - np.median(rest[change:]))
+    return min(first + change, most) if slower > np.log1p(_WORTH) else first

@@ -1,0 +1,259 @@
+"""A job's queries measured on this machine: a real broker with a filled topic, local Spark, the job's own settings."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Producer
+from pyiceberg.catalog.sql import SqlCatalog
+
+from millrace.benchmark.measurements import Measurements
+from millrace.benchmark.schedule import Planned, document
+from millrace.sandbox import jars
+from millrace.sandbox.process import RUN, Process, SandboxError
+from millrace.sandbox.spark import SandboxSpark, iceberg_catalog
+from millrace.sandbox.toolchain import ROOT, java_home, program_environment, spark_home
+
+HOME = RUN / "benchmark"
+
+TOPIC = "benchmark"
+
+_CONNECTION = "benchmark"
+
+_FLUSH_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is measured.
+
+    Attributes
+    ----------
+    document
+        The job's launch document.
+    queries
+        The reading one, then those that derive from it.
+    references
+        Tables that they are enriched with, by the name that the document has for them (``database.table``).
+    """
+
+    document: Mapping[str, Any]
+    queries: tuple[str, ...]
+    references: Mapping[str, pa.Table]
+
+
+def fill(bootstrap: str, payloads: Sequence[bytes], records: Mapping[int, int]) -> int:
+    """Fill the partitions of the topic with payloads, from the first and again, each in the same order.
+
+    Parameters
+    ----------
+    bootstrap
+        The broker.
+    payloads
+        At least one.
+    records
+        Per partition.
+
+    Returns
+    -------
+    int
+        Records sent.
+
+    Raises
+    ------
+    SandboxError
+        The broker did not take them all.
+    """
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 50,
+            "compression.type": "lz4",
+            "message.max.bytes": 10_485_760,
+            "queue.buffering.max.messages": 200_000,
+        }
+    )
+    sent = 0
+    for partition, count in records.items():
+        for payload in itertools.islice(itertools.cycle(payloads), count):
+            while True:
+                try:
+                    producer.produce(TOPIC, payload, partition=partition)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            sent += 1
+            if sent % 1000 == 0:
+                producer.poll(0)
+    if left := producer.flush(_FLUSH_SECONDS):
+        raise SandboxError(f"{left:,} of {sent:,} records did not reach the broker in {_FLUSH_SECONDS} s")
+    return sent
+
+
+def per_partition(runs: Sequence[Planned]) -> dict[int, int]:
+    """Records that each partition must hold, so that all batches of all runs are full."""
+    needed: dict[int, int] = {}
+    for run in runs:
+        for partition in range(run.partitions):
+            count = -(-run.limit // run.partitions) * (run.batches + 1)
+            needed[partition] = max(needed.get(partition, 0), count)
+    return needed
+
+
+def measure(
+    subject: Subject,
+    runs: Sequence[Planned],
+    bootstrap: str,
+    *,
+    cores: int,
+    done: Callable[[int, int], None],
+    driver_memory: str = "2g",
+) -> Measurements:
+    """Run a schedule on local Spark.
+
+    Parameters
+    ----------
+    subject
+        What is measured.
+    runs
+        The schedule.
+    bootstrap
+        Of a broker that holds the filled topic.
+    cores
+        Tasks that run at once.
+    done
+        Told of each run that ended: its place, from 1 on, and how many there are.
+    driver_memory
+        Of the JVM that does it all.
+
+    Raises
+    ------
+    SandboxError
+        It ended before its end; holds what it said.
+    """
+    home = HOME / f"cores-{cores}"
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    result = home / "measured.json"
+    count = max(run.partitions for run in runs)
+    (home / "schedule.json").write_text(json.dumps(document(runs, subject.queries, count, result.as_uri())))
+    (home / "launch.json").write_text(json.dumps(_here(subject, home, bootstrap)))
+    settings = _spark_settings(subject.document, home, cores, driver_memory)
+    _references(subject, home)
+    (home / "spark.properties").write_text(
+        "".join(f"{key} {value}\n" for key, value in sorted(settings.items()))
+    )
+    command: list[str | Path] = [
+        spark_home() / "bin" / "spark-submit", "--properties-file", home / "spark.properties",
+        ROOT / "etl" / "main.py", "--launch-document", (home / "launch.json").as_uri(), "--engine", "sandbox",
+        "--benchmark", (home / "schedule.json").as_uri(),
+    ]  # fmt: skip
+    environment = {**program_environment(), "JAVA_HOME": str(java_home()), "PYTHONPATH": str(ROOT)}
+    log = home / "driver.log"
+    with Process.start(
+        "benchmark", command, environment=environment, log=log, cwd=home, scratch=home / "tmp"
+    ) as process:
+        told = 0
+        while process.alive:
+            time.sleep(0.2)
+            for event in itertools.islice(_events(log), told, None):
+                told += 1
+                if event["event"] == "measured":
+                    done(event["number"] + 1, event["of"])
+        status = process.popen.returncode
+    if status != 0 or not result.exists():
+        raise SandboxError(f"the benchmark ended with status {status}:\n{process.tail(20)}")
+    measured = Measurements.model_validate_json(result.read_text())
+    shutil.rmtree(home)
+    return measured
+
+
+def _events(log: Path) -> Iterator[dict[str, Any]]:
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if line.startswith('{"event"') and line.endswith("}\n"):
+                yield json.loads(line)
+
+
+def _here(subject: Subject, home: Path, bootstrap: str) -> dict[str, Any]:
+    """The launch document with its source, checkpoints and connections on this machine."""
+    settings = dict(subject.document["settings"])
+    queries = []
+    for query in settings["queries"]:
+        if query["name"] not in subject.queries:
+            continue
+        if "source" in query:
+            source = query["source"]
+            query = query | {
+                "source": {
+                    "kind": "kafka",
+                    "name": source["name"],
+                    "topic": TOPIC,
+                    "connection": _CONNECTION,
+                    "start": "earliest",
+                    "records_per_batch": 1,
+                    "retention_seconds": source["retention_seconds"],
+                    "reading": None,
+                }
+            }
+        queries.append(query)
+    connection = {
+        "kind": "external",
+        "cluster": None,
+        "bootstrap_servers": bootstrap,
+        "authentication": "none",
+    }
+    settings |= {
+        "queries": queries,
+        "checkpoints": str(home / "checkpoints"),
+        "upkeep": None,
+        "dead_letters_kept_seconds": None,
+        "connections": {_CONNECTION: connection},
+    }
+    return {**subject.document, "settings": settings}
+
+
+def _spark_settings(launch: Mapping[str, Any], home: Path, cores: int, driver_memory: str) -> dict[str, str]:
+    kept = SandboxSpark.carried(launch)
+    name = launch["settings"]["catalog"]
+    found = [*jars.files("sandbox"), *jars.files("kafka-client")]
+    return {
+        **kept,
+        **iceberg_catalog(name, home / "catalog.db", f"file://{home}/warehouse"),
+        "spark.app.name": f"benchmark/{launch['job']}",
+        "spark.jars": ",".join(map(str, found)),
+        "spark.local.dir": str(home / "tmp"),
+        "spark.master": f"local[{cores}]",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": driver_memory,
+        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.retainedStages": "10000",
+        "spark.ui.retainedJobs": "10000",
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.eventLog.enabled": "false",
+    }
+
+
+def _references(subject: Subject, home: Path) -> None:
+    catalog = SqlCatalog(
+        "lake",
+        uri=f"sqlite:///{home / 'catalog.db'}",
+        warehouse=f"file://{home}/warehouse",
+        **{"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"},
+    )
+    for name, rows in subject.references.items():
+        catalog.create_namespace_if_not_exists(name.partition(".")[0])
+        catalog.create_table(name, schema=rows.schema).append(rows)
