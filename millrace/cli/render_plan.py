@@ -49,7 +49,7 @@ def render(environment: Environment, plan: Plan, *, width: int | None) -> Iterat
     if plan.clusters:
         yield from _section("Kafka clusters", _clusters(plan.clusters.values(), terminal, inline), terminal)
     yield from _section("Jobs", _jobs(environment, plan.jobs.values(), terminal), terminal)
-    yield from _section("Dollars a month", _cost(plan, terminal), terminal)
+    yield from _section("Dollars a month", cost_table(plan, terminal=terminal), terminal)
     yield Text(f"Prices of {plan.prices.isoformat()}, {plan.region}. {_NOT_IN_IT}", "dim")
     for line in plan.advice:
         yield Text(f"Advice: {line}")
@@ -206,7 +206,8 @@ def _query_reasons(query: QueryPlan) -> Iterator[str]:
         yield f"caught up in {again.value:,.0f} s {again.why}"
 
 
-def _cost(plan: Plan, terminal: bool) -> Table:
+def cost_table(plan: Plan, *, terminal: bool) -> Table:
+    """Return every line of a month's bill with its reason."""
     table = _table(terminal, ("for", "text"), ("item", "text"), ("$/month", "number"), ("why", "why"))
     groups: list[tuple[str, tuple[CostItem, ...]]] = [
         *((f"stream {each.name}", each.cost) for each in plan.streams.values()),

@@ -1,0 +1,188 @@
+"""``millrace cost``: what a plan costs, and what AWS billed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.plan import EnvironmentName
+from millrace.config import ConfigurationError, load
+from millrace.config.problems import Problem
+
+if TYPE_CHECKING:
+    from millrace.lifecycle.bill import Bill
+    from millrace.sizing import Plan
+    from millrace.sizing.against import Pair
+
+_ITEMS = 5
+"""Usage types shown for each subject; the rest are added up."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command("cost", rich_help_panel="Decide")(cost_command)
+
+
+def cost_command(
+    env: EnvironmentName,
+    actual: Annotated[
+        bool,
+        typer.Option(
+            "--actual", help="Beside the plan, what AWS billed by tag (two cents of Cost Explorer)."
+        ),
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="DATE", help="First day; left out, the first of this month."),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="DATE", help="The day after the last; left out, today.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Show what an environment costs by plan, and with [bold]--actual[/bold] what it came to.
+
+    Needs the tags millrace:project, millrace:environment, millrace:job and millrace:stream activated for the bill.
+
+    [bold]Examples[/bold]
+
+      millrace cost --env prod
+
+      millrace cost --env prod --actual --since 2026-11-01 --until 2026-11-15
+    """
+    from millrace.sizing import plan
+    from millrace.sizing.against import pairs
+
+    environment = load(env)
+    sized = plan(environment)
+    if not actual:
+        for option, value in (("--since", since), ("--until", until)):
+            if value is not None:
+                raise _wrong(option, value, "only together with --actual: a plan is of a month")
+        _planned(sized, as_json=as_json)
+        return
+    today = datetime.now(UTC).date()
+    begin = today.replace(day=1) if since is None else _day("--since", since)
+    end = today if until is None else _day("--until", until)
+    if begin >= end:
+        raise _wrong("--since", begin.isoformat(), f"a day before {end.isoformat()}, which is not in it")
+
+    from millrace.cli.lifecycle import aws_told
+    from millrace.config.names import Names
+    from millrace.lifecycle.bill import actual as ask
+    from millrace.lifecycle.verbs import connect
+
+    with aws_told("cost"):
+        connect(Names(environment, environment.account or ""))
+        bill = ask(_explorer(), environment, begin, end)
+    subjects = dict.fromkeys(line.subject for line in bill.lines)
+    found = pairs(sized, {each: bill.of(each) for each in subjects}, bill.days)
+    if as_json:
+        typer.echo(json.dumps(to_json(bill, found), indent=2))
+    else:
+        _show(sized, bill, found)
+
+
+def _explorer() -> Any:
+    import boto3
+
+    from millrace.lifecycle.bill import REGION
+
+    return boto3.client("ce", region_name=REGION)
+
+
+def _day(option: str, value: str) -> date:
+    try:
+        return date.fromisoformat(value)
+    except ValueError as error:
+        raise _wrong(option, value, "a date, such as 2026-11-01") from error
+
+
+def _wrong(option: str, value: str, allowed: str) -> ConfigurationError:
+    return ConfigurationError([Problem("command line", 0, option, value, allowed)])
+
+
+def to_json(bill: Bill, found: tuple[Pair, ...]) -> dict[str, Any]:
+    """Return the comparison as an object that ``json.dumps`` takes.
+
+    Returns
+    -------
+    dict
+        ``version``, ``since``, ``until``, ``days``, ``estimated``, ``planned_usd``, ``paid_usd``, and ``subjects``:
+        each with ``subject``, ``planned_usd``, ``paid_usd``, ``difference_usd`` and ``usage`` (USD by usage type).
+    """
+    return {
+        "version": 1,
+        "since": bill.since.isoformat(),
+        "until": bill.until.isoformat(),
+        "days": bill.days,
+        "estimated": bill.estimated,
+        "planned_usd": sum(each.planned for each in found),
+        "paid_usd": sum(each.paid for each in found),
+        "subjects": [
+            {
+                "subject": each.subject,
+                "planned_usd": each.planned,
+                "paid_usd": each.paid,
+                "difference_usd": each.difference,
+                "usage": {line.usage: line.usd for line in bill.lines if line.subject == each.subject},
+            }
+            for each in found
+        ],
+    }
+
+
+def _planned(sized: Plan, *, as_json: bool) -> None:
+    from millrace.sizing.cost import HOURS
+    from millrace.sizing.export import to_json as whole
+
+    document = whole(sized)
+    if as_json:
+        parts = {section: document[section] for section in ("streams", "clusters", "jobs")}
+        costs = {name: {each: of["cost"] for each, of in members.items()} for name, members in parts.items()}
+        typer.echo(
+            json.dumps(
+                {"version": 1, **costs, "shared": document["shared"], "total": document["total"]}, indent=2
+            )
+        )
+        return
+    from rich.console import Group
+
+    from millrace.cli.console import is_terminal, show
+    from millrace.cli.render_plan import cost_table
+
+    show(Group(cost_table(sized, terminal=is_terminal(sys.stdout))))
+    typer.echo(f"a month of {HOURS} hours, prices of {sized.prices.isoformat()}, {sized.region}")
+
+
+def _show(sized: Plan, bill: Bill, found: tuple[Pair, ...]) -> None:
+    from rich.table import Table
+
+    from millrace.cli.console import show
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    table.add_column("for", no_wrap=True)
+    for column in ("planned", "paid", "difference"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for each in found:
+        table.add_row(
+            each.subject, *(f"${usd:,.2f}" for usd in (each.planned, each.paid)), f"{each.difference:+,.2f}"
+        )
+        lines = [line for line in bill.lines if line.subject == each.subject]
+        for line in lines[:_ITEMS]:
+            table.add_row(f"  {line.usage}", "", f"${line.usd:,.2f}", "")
+        if len(lines) > _ITEMS:
+            rest = sum(line.usd for line in lines[_ITEMS:])
+            table.add_row(f"  {len(lines) - _ITEMS} more", "", f"${rest:,.2f}", "")
+    planned, paid = (sum(getattr(each, key) for each in found) for key in ("planned", "paid"))
+    table.add_row("total", f"${planned:,.2f}", f"${paid:,.2f}", f"{paid - planned:+,.2f}")
+    state = ", which AWS still estimates" if bill.estimated else ""
+    show(
+        f"{bill.since} to {bill.until}, {bill.days} days{state}; prices of the plan of {sized.prices.isoformat()}"
+    )
+    show(table)
+    show("shared holds all that bears no job's or stream's tag: Kafka clusters, storage, network, logs.")

@@ -1,0 +1,162 @@
+"""What an environment really cost: Cost Explorer, by the tags that every stack sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from millrace.config.model import Environment
+from millrace.lifecycle.deployed import NotDeployedError
+from millrace.lifecycle.problems import AwsError, told
+
+PROJECT, ENVIRONMENT, JOB, STREAM = (
+    f"millrace:{name}" for name in ("project", "environment", "job", "stream")
+)
+"""Keys of the tags; the first two are on all that a deployment makes, the others on what a job or stream has."""
+
+REGION = "us-east-1"
+"""Cost Explorer answers for all regions there (Billing user guide, "Cost Explorer API")."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Dollars of one usage type.
+
+    Attributes
+    ----------
+    subject
+        ``jobs.NAME``, ``streams.NAME``, or ``shared`` for what bears neither tag.
+    usage
+        AWS' own word, such as ``USE1-ETL-Flex-DPU-Hour``.
+    usd
+        Unblended.
+    """
+
+    subject: str
+    usage: str
+    usd: float
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What came to be paid in some days.
+
+    Attributes
+    ----------
+    since, until
+        The second is the day after the last.
+    estimated
+        Whether AWS still reckons: the last days always, a month until it is billed.
+    """
+
+    since: date
+    until: date
+    lines: tuple[Line, ...]
+    estimated: bool
+
+    @property
+    def days(self) -> int:
+        """How many."""
+        return (self.until - self.since).days
+
+    def of(self, subject: str) -> float:
+        """Return dollars of one subject."""
+        return sum(line.usd for line in self.lines if line.subject == subject)
+
+
+def actual(ce: Any, environment: Environment, since: date, until: date) -> Bill:
+    """Ask Cost Explorer; each question costs a cent, and this is two or a few.
+
+    Parameters
+    ----------
+    ce
+        A boto3 client of ``ce`` in :data:`REGION`.
+    environment
+        Whose tags are asked for.
+    since, until
+        Days; the second is not in it.
+
+    Raises
+    ------
+    millrace.lifecycle.deployed.NotDeployedError
+        Nothing bears the tags, though they are activated.
+    millrace.lifecycle.problems.AwsError
+        The tags are not activated for the bill, no permission, or AWS refused for another reason.
+    """
+    with told("asking Cost Explorer"):
+        by_job = list(_groups(ce, environment, since, until, JOB))
+        by_stream = list(_groups(ce, environment, since, until, STREAM))
+    estimated = any(each for *_, each in (*by_job, *by_stream))
+    if not by_job:
+        _say_why(ce, environment, since, until)
+    lines: dict[tuple[str, str], float] = {}
+    rest: dict[str, float] = {}
+    for name, usage, usd, _ in by_job:
+        if name:
+            lines[f"jobs.{name}", usage] = lines.get((f"jobs.{name}", usage), 0.0) + usd
+        else:
+            rest[usage] = rest.get(usage, 0.0) + usd
+    for name, usage, usd, _ in by_stream:
+        if name:
+            lines[f"streams.{name}", usage] = lines.get((f"streams.{name}", usage), 0.0) + usd
+            rest[usage] = rest.get(usage, 0.0) - usd
+    found = [Line(subject, usage, usd) for (subject, usage), usd in lines.items()]
+    found += [Line("shared", usage, usd) for usage, usd in rest.items() if abs(usd) >= _CENT / 100]
+    return Bill(since, until, tuple(sorted(found, key=lambda line: (line.subject, -line.usd))), estimated)
+
+
+_CENT = 0.01
+
+
+def _groups(
+    ce: Any, environment: Environment, since: date, until: date, tag: str
+) -> Iterator[tuple[str, str, float, bool]]:
+    """Yield value of the tag, usage type, dollars and whether AWS still reckons, by the month."""
+    asked: dict[str, Any] = {
+        "TimePeriod": {"Start": since.isoformat(), "End": until.isoformat()},
+        "Granularity": "MONTHLY",
+        "Metrics": ["UnblendedCost"],
+        "Filter": {
+            "And": [
+                {"Tags": {"Key": PROJECT, "Values": [environment.project]}},
+                {"Tags": {"Key": ENVIRONMENT, "Values": [environment.name]}},
+            ]
+        },
+        "GroupBy": [{"Type": "TAG", "Key": tag}, {"Type": "DIMENSION", "Key": "USAGE_TYPE"}],
+    }
+    while True:
+        answer: Mapping[str, Any] = ce.get_cost_and_usage(**asked)
+        for span in answer["ResultsByTime"]:
+            for group in span.get("Groups", ()):
+                value, usage = group["Keys"]
+                amount = group["Metrics"]["UnblendedCost"]
+                if amount["Unit"] != "USD":
+                    raise AwsError(
+                        f"asking Cost Explorer: it counts in {amount['Unit']}, and the plan in USD"
+                    )
+                # AWS writes "key$value", and nothing behind the $ where there is no such tag.
+                yield value.split("$", 1)[-1], usage, float(amount["Amount"]), bool(span.get("Estimated"))
+        if not answer.get("NextPageToken"):
+            return
+        asked["NextPageToken"] = answer["NextPageToken"]
+
+
+def _say_why(ce: Any, environment: Environment, since: date, until: date) -> None:
+    """Raise what explains a bill without a line."""
+    with told("asking which tags the bill knows"):
+        answer = ce.list_cost_allocation_tags(TagKeys=[PROJECT, ENVIRONMENT, JOB, STREAM])
+    known = {each["TagKey"]: each["Status"] for each in answer["CostAllocationTags"]}
+    missing = [key for key in (PROJECT, ENVIRONMENT, JOB, STREAM) if known.get(key) != "Active"]
+    if missing:
+        status = " ".join(f"TagKey={key},Status=Active" for key in missing)
+        raise AwsError(
+            f"the bill does not know the tags {', '.join(missing)}: activate them once, in the account that pays "
+            f"(`aws ce update-cost-allocation-tags-status --cost-allocation-tags-status {status}`); AWS counts "
+            "from that day on, and shows a tag there up to a day after something first bears it"
+        )
+    raise NotDeployedError(
+        f"nothing of {environment.project}-{environment.name} cost anything from {since} to {until}: it was not "
+        "deployed then, or the figures of the last day are not there yet"
+    )

@@ -1,0 +1,58 @@
+"""A plan's dollars beside what was paid, subject by subject."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from millrace.sizing.cost import HOURS
+from millrace.sizing.model import CostItem, Plan
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What was planned and what was paid for one subject, in the same days.
+
+    Attributes
+    ----------
+    subject
+        ``jobs.NAME``, ``streams.NAME`` or ``shared``: all that bears neither's tag, Kafka clusters among it.
+    planned, paid
+        USD.
+    """
+
+    subject: str
+    planned: float
+    paid: float
+
+    @property
+    def difference(self) -> float:
+        """What was paid beyond the plan."""
+        return self.paid - self.planned
+
+
+def pairs(plan: Plan, paid: Mapping[str, float], days: int) -> tuple[Pair, ...]:
+    """Compare a plan with dollars by subject.
+
+    Parameters
+    ----------
+    plan
+        Its month has 730 hours.
+    paid
+        USD by subject; a job or stream that the plan does not know is shown, planned at nothing.
+    days
+        In which it was paid.
+    """
+    share = days * 24 / HOURS
+    planned: dict[str, float] = {}
+    for section, members in (("jobs", plan.jobs), ("streams", plan.streams)):
+        for name, member in members.items():
+            planned[f"{section}.{name}"] = _sum(member.cost)
+    clusters = sum(_sum(cluster.cost) for cluster in plan.clusters.values())
+    planned["shared"] = _sum(plan.shared) + clusters
+    subjects = (*planned, *(each for each in paid if each not in planned))
+    return tuple(Pair(each, planned.get(each, 0.0) * share, paid.get(each, 0.0)) for each in subjects)
+
+
+def _sum(items: tuple[CostItem, ...]) -> float:
+    return sum(line.usd for line in items)
