@@ -154,7 +154,7 @@ class _Asked:
 
     def _offsets(self, ask: Any) -> dict[str, int]:
         wanted = self.jvm.java.util.ArrayList()
-        for info in self.consumer.partitionsFor(self.topic):
+        for info in self.consumer.partitionsFor(self.topic) or ():
             wanted.add(self.jvm.org.apache.kafka.common.TopicPartition(self.topic, info.partition()))
         told = ask(wanted)
         return {str(each.partition()): int(told.get(each)) for each in wanted}

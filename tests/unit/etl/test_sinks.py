@@ -17,6 +17,7 @@ from etl.sinks.base import SinkError
 from etl.sinks.dynamodb import Form, UnfitError, attribute, size_of
 from etl.sinks.opensearch import action, document
 from etl.sinks.postgres import LONGEST_NAME, Shape
+from etl.sinks.sending import Record, Refused, _deliver
 
 
 class Clock:
@@ -143,3 +144,42 @@ def test_columns_that_a_database_has_no_place_for_stop_the_start() -> None:
     assert shape.columns == {'a"b': "numeric(9,2)", "_id": "text"}
     assert shape.staging == '"shop"."t_millrace"'
     assert shape.replaces
+
+
+class Connected:
+    """A writer whose server refuses the second row, and goes away at the third."""
+
+    written = 0
+    closed = False
+
+    def add(self, record: Record) -> list[Refused]:
+        if record.id == "3":
+            raise OSError("gone")
+        return [(record, "no")] if record.id == "2" else []
+
+    def finish(self) -> list[Refused]:
+        return []
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_connections_are_closed_whatever_happens(count: int) -> None:
+    writer = Connected()
+    rows = [Record(str(n + 1), None, None, None, None, "{}") for n in range(count)]
+    delivered = _deliver(lambda: writer, rows)
+    if count == 3:
+        with pytest.raises(OSError, match="gone"):
+            list(delivered)
+    else:
+        refused, counts = list(delivered)
+        assert (refused[5], counts[6:]) == ("no", (2, 0))
+    assert writer.closed
+
+
+def test_an_empty_partition_connects_to_nobody() -> None:
+    def never() -> Connected:
+        raise AssertionError("connected")
+
+    assert list(_deliver(never, [])) == []

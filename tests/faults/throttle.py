@@ -1,0 +1,321 @@
+"""Sinks before servers that are too slow for them, or stay busy: ``python -m tests.faults.throttle``.
+
+For each sink that a server can throttle: a write that the server's limit makes slow, which must end with every row there
+once, and a write whose server takes nothing, which must fail loudly, when the patience of three minutes is at an end.
+Kafka is slowed by a quota of the broker itself, and held by SIGSTOP; before Kinesis and DynamoDB stands a proxy with a limit as AWS
+documents it; the OpenSearch of :mod:`tests.opensearch` answers 429. It takes about five minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+from confluent_kafka import Consumer
+from moto.server import ThreadedMotoServer
+from pyspark.sql import SparkSession
+
+from etl.errors import describe
+from etl.settings import Connection
+from etl.settings_sinks import (
+    DynamoDbSinkSettings,
+    KafkaSinkSettings,
+    KinesisSinkSettings,
+    OpenSearchSinkSettings,
+)
+from etl.sinks.base import Sink
+from etl.sinks.dynamodb import DynamoDbSink
+from etl.sinks.kafka import KafkaSink
+from etl.sinks.kinesis import KinesisSink
+from etl.sinks.kinesis_tail import identity_of
+from etl.sinks.opensearch import OpenSearchSink
+from millrace.sandbox import jars, kafka, kinesalite
+from millrace.sandbox.kafka import Kafka
+from millrace.sandbox.kinesalite import CREDENTIALS, REGION
+from millrace.sandbox.toolchain import java_home
+from tests import opensearch
+from tests.spark import faulty
+from tests.spark.sinks import none_refused, place, row, rows
+
+ROWS = 5_000
+QUOTA = 200_000
+"""Bytes in a second that the broker takes of a producer; the rows below are some 2 MB."""
+
+RECORDS = 500
+"""A second, of the stream: a half of what one shard takes (Kinesis developer guide, "Quotas")."""
+
+ITEMS = 150
+"""A second, of the table: less than moto's server takes here."""
+
+REFUSED = 20
+"""Requests that the OpenSearch answers with 429."""
+
+MOST_SECONDS = 300.0
+"""For a write whose server takes nothing: the patience, and a task's end."""
+
+
+@dataclass
+class Case:
+    """A sink, before a server that can be made slow, and what the server has seen.
+
+    Attributes
+    ----------
+    busy
+        Makes its server take nothing.
+    held
+        How often it holds each identity.
+    seen
+        What it has answered, or how it was slowed.
+    """
+
+    name: str
+    sink: Sink
+    busy: Callable[[], None]
+    held: Callable[[], Counter[str]]
+    seen: Callable[[], str]
+
+
+def open_session() -> SparkSession:
+    """Local Spark with Kafka's jars."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.update(CREDENTIALS)
+    return (
+        SparkSession.builder.master("local[6]")  # type: ignore[attr-defined]  # a property, to its stubs
+        .config("spark.jars", ",".join(map(str, jars.files("kafka-client"))))
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "OFF")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+
+
+@contextmanager
+def topic(broker: Kafka) -> Iterator[Case]:
+    """Kafka, slowed by a quota of its own."""
+    broker.create_topic("slow", 2)
+    settings = KafkaSinkSettings("kafka", "slow", "main", None, 100_000)
+    _quota(broker, QUOTA)
+    begun = time.monotonic()
+
+    def seen() -> str:
+        return f"quota of {QUOTA:,} B/s, {sum(sizes):,} B in the topic after {time.monotonic() - begun:.0f} s"
+
+    sizes: list[int] = []
+
+    def held() -> Counter[str]:
+        found = Counter[str]()
+        for identity, size in _messages(broker, "slow"):
+            found[identity] += 1
+            sizes.append(size)
+        return found
+
+    connection = Connection("external", None, broker.bootstrap, "none")
+    pid = broker.process.popen.pid
+    try:
+        # However low, a quota lets some through: a broker that is held answers nobody.
+        yield Case("kafka", KafkaSink(settings, connection), lambda: os.kill(pid, signal.SIGSTOP), held, seen)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def _quota(broker: Kafka, rate: int) -> None:
+    """Set what every producer may send in a second, by Kafka's own tool."""
+    class_path = ":".join(map(str, jars.files("kafka-broker")))
+    command = [
+        str(java_home() / "bin" / "java"), "-cp", class_path, "kafka.admin.ConfigCommand", "--bootstrap-server",
+        broker.bootstrap, "--alter", "--add-config", f"producer_byte_rate={rate}", "--entity-type", "clients",
+        "--entity-default",
+    ]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def _messages(broker: Kafka, name: str) -> Iterator[tuple[str, int]]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "reader",
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": "true",
+        }
+    )
+    consumer.subscribe([name])
+    ended = 0
+    while ended < 2:
+        message = consumer.poll(30)
+        assert message is not None, "the broker does not answer"
+        if message.error():
+            ended += 1
+        else:
+            headers: dict[str, bytes] = dict(message.headers() or ())  # type: ignore[arg-type]
+            yield headers["millrace-id"].decode(), len(message)
+    consumer.close()
+
+
+@contextmanager
+def stream() -> Iterator[Case]:
+    """Kinesis, behind a proxy that takes so many records in a second."""
+    with kinesalite.running(name="throttle") as server, faulty.before(server.endpoint) as faults:
+        client = server.client()
+        client.create_stream(StreamName="slow", ShardCount=1)
+        client.get_waiter("stream_exists").wait(StreamName="slow", WaiterConfig={"Delay": 1})
+        faults.rate = RECORDS
+        settings = KinesisSinkSettings("kinesis", "slow", REGION, None, 100_000)
+
+        def held() -> Counter[str]:
+            shard = client.list_shards(StreamName="slow")["Shards"][0]["ShardId"]
+            iterator = client.get_shard_iterator(
+                StreamName="slow", ShardId=shard, ShardIteratorType="TRIM_HORIZON"
+            )["ShardIterator"]
+            found = Counter[str]()
+            while (answer := client.get_records(ShardIterator=iterator, Limit=10_000))["Records"]:
+                found.update(i[1] for r in answer["Records"] if (i := identity_of(r["Data"])) is not None)
+                iterator = answer["NextShardIterator"]
+            return found
+
+        yield Case(
+            "kinesis",
+            KinesisSink(settings, faults.endpoint),
+            lambda: setattr(faults, "rate", 0.0),
+            held,
+            lambda: _answers(faults, f"{RECORDS} records"),
+        )
+
+
+@contextmanager
+def table(endpoint: str) -> Iterator[Case]:
+    """DynamoDB, behind a proxy that takes so many items in a second."""
+    keys = {"_id": "HASH", "_source": "RANGE"}
+    resource: Any = boto3.resource("dynamodb", endpoint_url=endpoint, region_name=REGION)
+    made = resource.create_table(
+        TableName="slow",
+        AttributeDefinitions=[{"AttributeName": k, "AttributeType": "S"} for k in keys],
+        KeySchema=[{"AttributeName": k, "KeyType": kind} for k, kind in keys.items()],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    with faulty.before(endpoint) as faults:
+        faults.rate = ITEMS
+
+        def held() -> Counter[str]:
+            found, page = Counter[str](), made.scan()
+            while True:
+                found.update(str(item["_id"]) for item in page["Items"])
+                if "LastEvaluatedKey" not in page:
+                    return found
+                page = made.scan(ExclusiveStartKey=page["LastEvaluatedKey"])
+
+        yield Case(
+            "dynamodb",
+            DynamoDbSink(DynamoDbSinkSettings("dynamodb", "slow", REGION), faults.endpoint),
+            lambda: setattr(faults, "rate", 0.0),
+            held,
+            lambda: _answers(faults, f"{ITEMS} items"),
+        )
+
+
+def _answers(faults: faulty.Faults, what: str) -> str:
+    return (
+        f"{what} a second, {faults.done['refused']} of {faults.done['refused'] + faults.done['passed']} "
+        "requests throttled in whole or in part"
+    )
+
+
+@contextmanager
+def index() -> Iterator[Case]:
+    """OpenSearch that answers 429."""
+    with opensearch.running() as domain:
+        domain.refuse = REFUSED
+        settings = OpenSearchSinkSettings("opensearch", domain.endpoint, "flights", REGION)
+        yield Case(
+            "opensearch",
+            OpenSearchSink(settings),
+            lambda: setattr(domain, "refuse", 10**9),
+            lambda: Counter(document["millrace"]["id"] for document in domain.documents.values()),
+            lambda: f"{domain.asked['refused']} requests answered 429, {domain.asked['taken']} taken",
+        )
+
+
+def slowed(spark: SparkSession, case: Case) -> bool:
+    """Write through the limit; print what came of it."""
+    batch = rows(spark, [row(n) for n in range(ROWS)], parts=2)
+    begun = time.monotonic()
+    done = case.sink.write(batch, place(0), none_refused)
+    seconds = time.monotonic() - begun
+    held = case.held()
+    whole = held == Counter(f"flights-topic/0/{n}" for n in range(ROWS)) and done.written == ROWS
+    sys.stdout.write(
+        f"{case.name}: {case.seen()}; {done.written} rows written in {seconds:.1f} s, {len(held)} there, "
+        f"{sum(held.values()) - len(held)} twice\n"
+    )
+    return whole
+
+
+def stuck(spark: SparkSession, case: Case, results: dict[str, tuple[float, str]]) -> None:
+    """Write to a server that takes nothing, and keep how long it took and what was said."""
+    batch = rows(spark, [row(n) for n in range(ROWS, ROWS + 500)], parts=1)
+    begun = time.monotonic()
+    try:
+        case.sink.write(batch, place(1), none_refused)
+    except Exception as error:
+        said = [
+            line for line in describe(error).splitlines() if "could be written" in line or "Timeout" in line
+        ]
+        results[case.name] = (time.monotonic() - begun, said[-1] if said else describe(error))
+
+
+def main() -> int:
+    """Run both kinds of writes; 1 where one is not as promised."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=("kafka", "kinesis", "dynamodb", "opensearch"))
+    only = parser.parse_args().only
+    status = 0
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request
+    with ExitStack() as ending:
+        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+        server.start()
+        ending.callback(server.stop)
+        _, port = server.get_host_and_port()
+        spark = open_session()
+        ending.callback(spark.stop)
+        ways: dict[str, Callable[[], AbstractContextManager[Case]]] = {
+            "kafka": lambda: topic(ending.enter_context(kafka.running())),
+            "kinesis": stream,
+            "dynamodb": lambda: table(f"http://127.0.0.1:{port}"),
+            "opensearch": index,
+        }
+        cases = [ending.enter_context(way()) for name, way in ways.items() if only in (None, name)]
+        for case in cases:
+            status |= not slowed(spark, case)
+        results: dict[str, tuple[float, str]] = {}
+        for case in cases:
+            case.busy()
+        # At once, as each of them takes three minutes.
+        threads = [threading.Thread(target=stuck, args=(spark, case, results)) for case in cases]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for case in cases:
+            seconds, said = results.get(case.name, (0.0, "written, though nothing was taken"))
+            sys.stdout.write(f"{case.name}, taking nothing: after {seconds:.0f} s: {said[:300]}\n")
+            status |= not 150 < seconds < MOST_SECONDS
+    return status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
