@@ -1,0 +1,78 @@
+"""Every plan keeps its own promise: at the peak, with all executors, no record is older than the SLA."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millrace.config import Environment, environments, load
+from millrace.sizing import plan
+from millrace.sizing.simulation import Arrivals, DynamicAllocation, Fixed, GlueAutoScaling, simulate
+from millrace.sizing.simulation.planned import scaling_of, scenario, streams_of
+from tests.unit.sizing.test_plan import built
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def at_peak(environment: Environment, job: str, seconds: float) -> dict[str, Arrivals]:
+    found = {}
+    for name in streams_of(environment, job):
+        traffic = environment.streams[name].traffic
+        found[name] = Arrivals.constant(traffic.records_per_second * traffic.peak_factor, seconds)
+    return found
+
+
+def keeps(environment: Environment, job: str, seconds: float) -> None:
+    sized = plan(environment)
+    result = simulate(scenario(environment, sized, job, at_peak(environment, job, seconds), fixed=True))
+    for name, query in result.queries.items():
+        promised = sized.jobs[job].queries[name].latency_seconds.value
+        assert query.ages.most <= promised * (1 + 1e-6), f"{job}/{name}"
+        assert query.waiting <= query.arrived * promised / seconds + 1
+
+
+@pytest.mark.parametrize("name", environments(ROOT))
+def test_plans_keep_their_promise(name: str) -> None:
+    environment = load(name, root=ROOT)
+    for job in environment.jobs:
+        keeps(environment, job, 3600.0)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    rate=st.floats(1, 50_000),
+    size=st.integers(1, 20_000),
+    per_core=st.floats(100, 50_000),
+    sla=st.floats(6, 600),
+    overhead=st.floats(0.1, 1.4),
+)
+def test_any_plan_keeps_its_promise(
+    rate: float, size: int, per_core: float, sla: float, overhead: float
+) -> None:
+    environment = built(rate=rate, size=size, per_core=per_core, sla=sla, overhead=overhead)
+    keeps(environment, "clicks", 12 * sla)
+
+
+def test_scaling_is_the_deployed_one() -> None:
+    environment = load("prod", root=ROOT)
+    sized = plan(environment)
+    glue = scaling_of(environment, sized.jobs["departures"])
+    assert isinstance(glue, GlueAutoScaling)
+    assert (glue.least, glue.most) == (1, sized.jobs["departures"].executors.value)
+    emr = scaling_of(environment, sized.jobs["flights"])
+    assert isinstance(emr, DynamicAllocation)
+    assert (emr.ratio, emr.idle_timeout, emr.shuffle_timeout) == (0.7, 60.0, 300.0)
+    assert emr.least == sized.jobs["flights"].scaling.min_executors.value
+    assert scaling_of(environment, sized.jobs["flights"], fixed=True) == Fixed(
+        sized.jobs["flights"].executors.value
+    )
+
+
+def test_a_derived_query_follows_its_own_jobs_landing() -> None:
+    environment = load("prod", root=ROOT)
+    made = scenario(environment, plan(environment), "bookings", at_peak(environment, "bookings", 600.0))
+    assert [query.source for query in made.queries[1:]] == ["land-bookings", "land-bookings"]
+    assert sum(query.share for query in made.queries) == pytest.approx(1.0)
