@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -63,19 +64,39 @@ def _section(title: str, body: RenderableType, terminal: bool) -> Iterator[Rende
     yield body
 
 
-def _table(terminal: bool, *columns: tuple[str, str]) -> Table:
+class _Plain:
+    """A table, or a line, for a pipe: nothing is wrapped or coloured, which Rich takes its time for."""
+
+    def __init__(self, *columns: tuple[str, str], indent: int = 2) -> None:
+        self._numbers = [kind == "number" for _, kind in columns]
+        self._rows = [[name for name, _ in columns]]
+        self._indent = " " * indent
+
+    def add_row(self, *cells: str | Text) -> None:
+        self._rows.append([each.plain if isinstance(each, Text) else each for each in cells])
+
+    def add_section(self) -> None:
+        """Nothing: a pipe has no rules."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        widths = [max(map(len, column)) for column in zip(*self._rows, strict=True)]
+        for row in self._rows:
+            cells = [
+                cell.rjust(width) if number else cell.ljust(width)
+                for cell, width, number in zip(row, widths, self._numbers, strict=True)
+            ]
+            yield Segment(f"{self._indent}{'    '.join(cells)}".rstrip())
+            yield Segment.line()
+
+
+def _table(terminal: bool, *columns: tuple[str, str], indent: int = 2) -> Table | _Plain:
     """Make a table; ``columns`` are names with ``text``, ``number`` or ``why``."""
-    table = Table(
-        box=box.SIMPLE_HEAD if terminal else None,
-        pad_edge=not terminal,
-        padding=(0, 1) if terminal else (0, 2),
-        show_edge=False,
-    )
+    if not terminal:
+        return _Plain(*columns, indent=indent)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
     for name, kind in columns:
         if kind == "why":
-            table.add_column(
-                name, style="dim" if terminal else "", overflow="fold", ratio=1 if terminal else None
-            )
+            table.add_column(name, style="dim", overflow="fold", ratio=1)
         else:
             table.add_column(name, justify="right" if kind == "number" else "left", no_wrap=True)
     return table
@@ -150,7 +171,7 @@ def _jobs(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> 
             _reason(f"{_counted(job.cores, 'core')}: {job.cores.why}", terminal),
             _reason(f"{_counted(job.max_workers, 'worker')}: {job.max_workers.why}", terminal),
             _reason(_range(job), terminal),
-            Padding(_queries(job, terminal), (0, 0, 0, 2)),
+            Padding(_queries(job, terminal), (0, 0, 0, 2)) if terminal else _queries(job, terminal),
         ]
         parts += [
             _reason(f"{query.name}, {reason}", terminal)
@@ -168,16 +189,16 @@ def _range(job: JobPlan) -> str:
     return f"{_figure(least)} to {_figure(most)} executors; {_figure(job.memory)} of {job.memory_gib} GiB: {job.memory.why}"
 
 
-def _reason(text: str, terminal: bool) -> Padding:
-    return Padding(Text(text, "dim" if terminal else ""), (0, 0, 0, 2))
+def _reason(text: str, terminal: bool) -> Padding | _Plain:
+    return Padding(Text(text, "dim"), (0, 0, 0, 2)) if terminal else _Plain((text, "text"))
 
 
-def _queries(job: JobPlan, terminal: bool) -> Table:
+def _queries(job: JobPlan, terminal: bool) -> Table | _Plain:
     spread = any(query.repartition for query in job.queries.values())
     columns = [("query", "text"), ("trigger", "number"), ("records a batch", "number"), ("a shard", "number")]
     if spread:
         columns.append(("repartition", "number"))
-    table = _table(terminal, *columns)
+    table = _table(terminal, *columns, indent=4)
     for query in job.queries.values():
         trigger = query.trigger_seconds
         row = [
@@ -206,7 +227,7 @@ def _query_reasons(query: QueryPlan) -> Iterator[str]:
         yield f"caught up in {again.value:,.0f} s {again.why}"
 
 
-def cost_table(plan: Plan, *, terminal: bool) -> Table:
+def cost_table(plan: Plan, *, terminal: bool) -> Table | _Plain:
     """Return every line of a month's bill with its reason."""
     table = _table(terminal, ("for", "text"), ("item", "text"), ("$/month", "number"), ("why", "why"))
     groups: list[tuple[str, tuple[CostItem, ...]]] = [

@@ -93,6 +93,9 @@ def _changes(job: Job) -> Iterator[tuple[str, Job]]:
                 f"rate.records_per_second_per_core: {faster:g}, if a benchmark says so",
                 job.model_copy(update={"rate": rate}),
             )
+    if job.goal == "latency":
+        changed = job.model_copy(update={"goal": "throughput"})
+        yield "goal: throughput, where records may be older than the SLA", changed
     derived = {name for name, query in job.queries.items() if isinstance(query, DeriveQuery)}
     if derived and any(isinstance(query, SourceQuery) for query in job.queries.values()):
         rest = {name: query for name, query in job.queries.items() if name not in derived}
