@@ -105,8 +105,8 @@ class Fit:
     per_record
         b, core-seconds for a record.
     unevenness
-        Slowest task of a stage over the mean: the median over batches of several partitions; 1 where one
-        only was measured.
+        Standard deviation of the logarithm of a task's time, within its stage; None where no batch had several
+        partitions.
     held_out
         None where fewer than three limits were measured.
     robust
@@ -122,7 +122,7 @@ class Fit:
     overhead: Estimate
     wave: Estimate | None
     per_record: Estimate
-    unevenness: float
+    unevenness: Estimate | None
     tails: tuple[Tail, ...]
     held_out: HeldOut | None
     robust: bool
@@ -197,12 +197,11 @@ def fit(found: Sequence[Point], warm_up: int = 0, *, seed: int = 0) -> Fit:
         Estimate(float(value), float(min(below, value)), float(max(above, value)))
         for value, below, above in zip(best, low, high, strict=True)
     ]
-    several = [each.slowest for each in found if each.partitions > 1]
     return Fit(
         overhead=estimates[0],
         wave=estimates[1] if waves else None,
         per_record=estimates[-1],
-        unevenness=float(np.median(several)) if several else 1.0,
+        unevenness=_unevenness(found, seed),
         tails=tuple(_tail(design, durations, q, waves=waves) for q in (0.95, 0.99)),
         held_out=_held_out(found, waves=waves, robust=robust),
         robust=robust,
@@ -272,6 +271,24 @@ def _bootstrap(found: Sequence[Point], *, waves: bool, robust: bool, seed: int) 
         durations = np.concatenate([run[1] for run in drawn])
         results.append(_solve(design, durations, robust=robust))
     return np.stack(results)
+
+
+def _unevenness(found: Sequence[Point], seed: int) -> Estimate | None:
+    """Pooled within stages (a mean of each is taken off), with an interval over resampled runs."""
+    by_run: dict[int, list[tuple[float, int]]] = {}
+    for each in found:
+        if len(each.deviations) > 1:
+            squares = float(np.square(each.deviations).sum())
+            by_run.setdefault(each.group, []).append((squares, len(each.deviations) - 1))
+    if not by_run:
+        return None
+    sums = np.asarray([np.sum(run, axis=0) for run in by_run.values()], dtype=float)
+    drawn = np.random.default_rng(seed).integers(len(sums), size=(RESAMPLES, len(sums)))
+    resampled = sums[drawn].sum(axis=1)
+    spread = np.sqrt(resampled[:, 0] / resampled[:, 1])
+    value = float(np.sqrt(sums[:, 0].sum() / sums[:, 1].sum()))
+    low, high = np.percentile(spread, _expanded(len(sums), 1))
+    return Estimate(value, float(min(low, value)), float(max(high, value)))
 
 
 def _tail(design: Array, durations: Array, quantile: float, *, waves: bool) -> Tail:

@@ -9,6 +9,9 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
+_SHORTEST = 0.001
+"""Seconds; Spark tells a task's time in whole milliseconds, and some take none."""
+
 
 class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -96,9 +99,8 @@ class Point:
         D in seconds.
     work
         Seconds of all its tasks.
-    slowest
-        Share of the slowest task of its longest stage in that stage, times the stage's tasks: 1 where all take
-        the same.
+    deviations
+        Logarithms of the times of the tasks of its longest stage, less their mean.
     group
         Which run it comes from.
     limit
@@ -110,7 +112,7 @@ class Point:
     cores: int
     duration: float
     work: float
-    slowest: float
+    deviations: tuple[float, ...]
     group: int
     limit: int
 
@@ -122,7 +124,15 @@ class Point:
 
 def point(batch: Batch, run: Run, cores: int, group: int) -> Point:
     """Take a batch of a run as a point."""
-    longest = max(batch.tasks, key=math.fsum, default=())
-    total = math.fsum(longest)
-    slowest = max(longest) * len(longest) / total if total > 0 else 1.0
-    return Point(batch.records, run.partitions, cores, batch.duration, batch.work, slowest, group, run.limit)
+    longest = [math.log(max(task, _SHORTEST)) for task in max(batch.tasks, key=math.fsum, default=())]
+    mean = math.fsum(longest) / len(longest) if longest else 0.0
+    return Point(
+        batch.records,
+        run.partitions,
+        cores,
+        batch.duration,
+        batch.work,
+        tuple(each - mean for each in longest),
+        group,
+        run.limit,
+    )

@@ -10,6 +10,7 @@ import typer
 from millrace.cli import (
     audit,
     backfill,
+    bench,
     cost,
     deploy,
     history,
@@ -59,6 +60,7 @@ def _root(
 
 
 plan.register(app)
+bench.register(app)
 simulate.register(app)
 cost.register(app)
 schema.register(app)

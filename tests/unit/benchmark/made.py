@@ -16,6 +16,7 @@ def points(
     per_record: float = 20e-6,
     noise: float = 0.05,
     drift: float = 0.02,
+    uneven: float = 0.1,
     cells: tuple[tuple[int, int], ...] = (
         (1000, 1),
         (4000, 1),
@@ -40,6 +41,8 @@ def points(
                 exact = overhead + math.ceil(partitions / cores) * (wave + per_record * limit / partitions)
                 duration = exact * run * rng.lognormal(0, noise)
                 work = limit * per_record * run
-                found.append(Point(limit, partitions, cores, duration, work, 1.0, group, limit))
+                logs = rng.normal(0, uneven, partitions)
+                deviations = tuple(float(x) for x in logs - logs.mean())
+                found.append(Point(limit, partitions, cores, duration, work, deviations, group, limit))
             group += 1
     return found

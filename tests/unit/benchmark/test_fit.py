@@ -26,7 +26,14 @@ def test_one_partition_keeps_the_wave_in_the_overhead() -> None:
     found = fit(points(overhead=0.3, wave=0.1, cells=((1000, 1), (8000, 1), (64000, 1))))
     assert found.wave is None
     assert found.overhead.value == pytest.approx(0.4, rel=0.1)
-    assert found.unevenness == 1.0
+    assert found.unevenness is None
+
+
+def test_uneven_tasks_are_told_by_their_deviation() -> None:
+    found = fit(points(uneven=0.25, batches=40)).unevenness
+    assert found is not None
+    assert found.low <= 0.25 <= found.high
+    assert found.value == pytest.approx(0.25, rel=0.1)
 
 
 def test_nothing_costs_less_than_nothing() -> None:

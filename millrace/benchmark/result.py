@@ -1,0 +1,128 @@
+"""From measurements to the file that an environment refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from millrace.benchmark.fit import Disturbance, Estimate, Fit, FitError, fit, points
+from millrace.benchmark.measurements import Measurements, Run
+from millrace.benchmark.scaling import curve
+from millrace.benchmark.warmup import settled
+from millrace.sizing.measured import BatchRun, BenchmarkResult, Interval
+
+Where = Literal["sandbox", "glue", "emr"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a benchmark came to.
+
+    Attributes
+    ----------
+    fits
+        By query.
+    costliest
+        The query whose figures the job is planned by: that with the most core-seconds for a record.
+    result
+        The file.
+    """
+
+    fits: Mapping[str, Fit]
+    costliest: str
+    result: BenchmarkResult
+
+    @property
+    def disturbed(self) -> tuple[Disturbance, ...]:
+        """Evidence against the measurements, of all queries."""
+        return tuple(each for found in self.fits.values() for each in found.disturbed)
+
+
+def outcome(
+    measured: Sequence[Measurements],
+    queries: Sequence[str],
+    *,
+    record_bytes: float,
+    where: Where,
+    worker: str,
+    architecture: Literal["x86_64", "arm64"],
+    seed: int = 0,
+) -> Outcome:
+    """Fit every query, and write down what the plan needs.
+
+    Costs are those of the fewest cores that were measured; what more of them bring is the scaling curve's.
+
+    Parameters
+    ----------
+    measured
+        A session for each core level.
+    queries
+        That were measured.
+    record_bytes
+        Mean size of the payloads.
+    where, worker, architecture
+        What they were measured on.
+    seed
+        Of all resampling.
+
+    Raises
+    ------
+    FitError
+        The measurements cannot carry a fit.
+    """
+    ordered = sorted(measured, key=lambda each: each.cores)
+    fits: dict[str, Fit] = {}
+    for query in queries:
+        fits[query] = fit(*points(ordered[:1], query), seed=seed)
+    costliest = max(fits, key=lambda query: fits[query].per_record.high)
+    chosen, first = fits[costliest], ordered[0]
+    if chosen.held_out is None:
+        raise FitError("at least three limits are wanted: the largest is held out to score the fit")
+    every, _ = points(ordered, costliest)
+    result = BenchmarkResult(
+        version=1,
+        job=first.job,
+        measured_at=min(each.begun_at for each in measured),
+        where=where,
+        worker=worker,
+        architecture=architecture,
+        machine={"processors": str(first.processors), "system": first.processor},
+        versions={"spark": first.spark, "java": first.java, "python": first.python},
+        settings={**first.settings, "query": costliest},
+        record_bytes=record_bytes,
+        overhead_seconds=_interval(chosen.overhead),
+        core_seconds_per_record=_interval(chosen.per_record),
+        wave_seconds=None if chosen.wave is None else _interval(chosen.wave),
+        unevenness=None if chosen.unevenness is None else _interval(chosen.unevenness),
+        scaling=curve(every, seed=seed),
+        held_out_error=chosen.held_out.median,
+        batches=tuple(
+            each
+            for session in ordered
+            for run in session.of(costliest)
+            for each in _batches(run, session.cores)
+        ),
+    )
+    return Outcome(fits, costliest, result)
+
+
+def _interval(estimate: Estimate) -> Interval:
+    return Interval(value=estimate.value, low=estimate.low, high=estimate.high)
+
+
+def _batches(run: Run, cores: int) -> list[BatchRun]:
+    first = settled([batch.duration for batch in run.batches])
+    return [
+        BatchRun(
+            limit=run.limit,
+            partitions=run.partitions,
+            cores=cores,
+            repetition=run.repetition,
+            records=batch.records,
+            seconds=batch.duration,
+            task_seconds=batch.work,
+            warm_up=number < first,
+        )
+        for number, batch in enumerate(run.batches)
+    ]

@@ -1,0 +1,74 @@
+"""What more cores bring: throughput at several core levels, and the curve through them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize
+
+from millrace.benchmark.measurements import Point
+from millrace.sizing.measured import Interval, ScalingCurve
+
+Array = npt.NDArray[np.float64]
+
+_RESAMPLES = 499
+
+_LEVELS_FOR_COHERENCE = 4
+"""With fewer, contention and coherence cannot be told apart (the sizing model: Amdahl)."""
+
+
+def curve(found: Sequence[Point], *, seed: int = 0) -> ScalingCurve | None:
+    """Fit X(c) = γc / (1 + α(c - 1) + βc(c - 1)) to the throughput of full cores.
+
+    Parameters
+    ----------
+    found
+        Batches at several core levels; those at the largest limit count whose partitions keep all cores busy
+        in every wave.
+    seed
+        Of the resampling, by run.
+
+    Returns
+    -------
+    ScalingCurve or None
+        None where one level only was measured.
+    """
+    largest = max((each.limit for each in found), default=0)
+    levels: dict[int, dict[int, list[float]]] = {}
+    for each in found:
+        if each.limit == largest and each.partitions % each.cores == 0:
+            rates = levels.setdefault(each.cores, {}).setdefault(each.group, [])
+            rates.append(each.records / each.duration)
+    if len(levels) < 2:
+        return None
+    cores = sorted(levels)
+    runs = {c: [float(np.median(rates)) for rates in levels[c].values()] for c in cores}
+    best = _solve(cores, [float(np.median(runs[c])) for c in cores])
+    rng = np.random.default_rng(seed)
+    drawn = np.stack(
+        [
+            _solve(cores, [float(np.median(rng.choice(runs[c], len(runs[c])))) for c in cores])
+            for _ in range(_RESAMPLES)
+        ]
+    )
+    low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
+    alpha, beta = (
+        Interval(value=float(v), low=float(min(lo, v)), high=float(max(hi, v)))
+        for v, lo, hi in zip(best, low, high, strict=True)
+    )
+    return ScalingCurve(contention=alpha, coherence=beta, cores=tuple(cores))
+
+
+def _solve(cores: Sequence[int], rates: Sequence[float]) -> Array:
+    """α and β, none below zero: c·γ/X(c) = 1 + α(c - 1) + βc(c - 1) is linear in γ, αγ' and βγ'."""
+    c = np.asarray(cores, dtype=float)
+    time = c / np.asarray(rates, dtype=float)
+    columns = [np.ones(len(c)), c - 1]
+    if len(c) >= _LEVELS_FOR_COHERENCE:
+        columns.append(c * (c - 1))
+    design = np.column_stack(columns) / time[:, None]
+    solved = optimize.lsq_linear(design, np.ones(len(c)), bounds=(0, np.inf)).x
+    found = solved[1:] / solved[0]
+    return np.asarray([found[0], found[1] if len(found) > 1 else 0.0], dtype=float)

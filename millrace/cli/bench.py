@@ -1,0 +1,395 @@
+"""``millrace bench``: how fast a job's queries are, measured from the job's own settings."""
+
+from __future__ import annotations
+
+import json
+import platform
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from millrace.cli.lifecycle import AsJson, JobName, aws_told, check_job
+from millrace.cli.plan import EnvironmentName
+
+if TYPE_CHECKING:
+    from millrace.benchmark.measurements import Measurements
+    from millrace.benchmark.result import Outcome
+    from millrace.benchmark.schedule import Planned
+    from millrace.config import Environment
+    from millrace.sandbox.benchmark import Subject
+
+_PAYLOADS = 20_000
+"""Different records; the topic holds them again and again."""
+
+On = Literal["sandbox", "glue", "emr"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command("bench", rich_help_panel="Decide")(bench)
+
+
+def bench(
+    env: EnvironmentName,
+    job: JobName,
+    query: Annotated[
+        str | None, typer.Option(help="The query that reads the topic, where the job has several.")
+    ] = None,
+    smallest: Annotated[int, typer.Option(min=1, help="Records in a batch of the smallest limit.")] = 1_000,
+    largest: Annotated[int, typer.Option(min=2, help="... of the largest.")] = 32_000,
+    levels: Annotated[int, typer.Option(min=3, max=12, help="Limits from one to the other, by powers.")] = 5,
+    partitions: Annotated[
+        str, typer.Option(metavar="N,N", help="Partitions that are read; one is measured at all limits.")
+    ] = "1,2",
+    cores: Annotated[
+        str, typer.Option(metavar="N,N", help="In the sandbox: tasks that run at once, each measured.")
+    ] = "1,2",
+    repetitions: Annotated[int, typer.Option(min=2, max=20, help="Of each limit.")] = 3,
+    batches: Annotated[int, typer.Option(min=12, max=200, help="Of each run, warm-up among them.")] = 16,
+    sample: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="JSON lines or CSV: records like these."),
+    ] = None,
+    reference: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TABLE=FILE", help="A table that a query is enriched with: CSV or Parquet."),
+    ] = None,
+    on: Annotated[On, typer.Option(help="The sandbox, or the deployed job's own engine.")] = "sandbox",
+    out: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="The result; benchmarks/JOB.json by default.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", dir_okay=False, help="A page with charts.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the order, the records and the resampling.")] = 0,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --on: do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how fast a job's queries are, and write the result that `rate: {result: FILE}` names.
+
+    A topic of a real broker is filled with records of the job's own shape. The job's queries read it at rising
+    limits, in random order, from a fresh checkpoint each time, as fast as they can. Out come the fixed
+    cost of a batch (a), of a wave of tasks (κ) and of a record (b), each with its interval; what the smaller
+    limits foretell is compared with the largest. A run that was disturbed is refused.
+
+    With --on glue or --on emr the deployed job is stopped, reads its own topic from the beginning into tables
+    that are dropped again, and is started once more.
+
+    [bold]Examples[/bold]
+
+      millrace bench flights --env local
+
+      millrace bench flights --env local --largest 64000 --levels 6 --html bench.html
+    """
+    from millrace.benchmark.fit import FitError
+    from millrace.benchmark.result import outcome
+    from millrace.benchmark.schedule import limits, schedule
+    from millrace.config import load
+    from millrace.sandbox.process import SandboxError
+
+    counts, levels_of_cores = _counts("--partitions", partitions), _counts("--cores", cores)
+    if largest <= smallest:
+        raise typer.BadParameter(f"--largest {largest}: more than --smallest {smallest}")
+    environment = load(env)
+    check_job(environment, job)
+    reading = _reading(environment, job, query)
+    runs = schedule(
+        limits(smallest, largest, levels), counts, repetitions=repetitions, batches=batches, seed=seed
+    )
+    try:
+        if on == "sandbox":
+            subject, payloads = _subject(environment, job, reading, sample, reference or [], seed)
+            measured = _in_sandbox(subject, payloads, runs, levels_of_cores)
+            queries, size = subject.queries, sum(map(len, payloads)) / len(payloads)
+        else:
+            if sample or reference:
+                raise typer.BadParameter(
+                    "--sample and --reference go with the sandbox: a deployed job has its own"
+                )
+            queries, size = (reading,), float(_record_size(environment, job, reading))
+            with aws_told("bench"):
+                measured = [_on_engine(environment, job, reading, runs, on, yes=yes)]
+        worker, architecture = _worker(environment, job, on)
+        found = outcome(
+            measured,
+            queries,
+            record_bytes=size,
+            where=on,
+            worker=worker,
+            architecture=architecture,
+            seed=seed,
+        )
+    except (SandboxError, FitError) as error:
+        typer.echo(f"millrace bench: {error}", err=True)
+        raise typer.Exit(1) from None
+    _finish(environment, job, found, out, html, as_json=as_json)
+
+
+def _counts(option: str, text: str) -> tuple[int, ...]:
+    try:
+        found = tuple(sorted({int(each) for each in text.split(",")}))
+    except ValueError:
+        found = ()
+    if not found or found[0] < 1:
+        raise typer.BadParameter(f"{option} {text}: whole numbers from 1 on, with commas: 1,2,4")
+    return found
+
+
+def _reading(environment: Environment, job: str, wanted: str | None) -> str:
+    """The query that reads a stream and can be measured."""
+    from millrace.config import Finding
+    from millrace.config.queries import StreamQuery
+
+    names = [n for n, q in environment.jobs[job].queries.items() if isinstance(q, StreamQuery)]
+    if wanted is None and len(names) == 1:
+        return names[0]
+    if wanted is not None and wanted in names:
+        return wanted
+    allowed = f"one of {', '.join(names)}, by --query" if names else "a job with a land or direct query"
+    raise environment.places.error([Finding(("jobs", job, "queries"), wanted or "(none)", allowed)])
+
+
+def _record_size(environment: Environment, job: str, reading: str) -> int:
+    from millrace.config.queries import StreamQuery
+
+    query = environment.jobs[job].queries[reading]
+    assert isinstance(query, StreamQuery)
+    return environment.streams[query.source].traffic.record_size
+
+
+def _worker(environment: Environment, job: str, on: On) -> tuple[str, Literal["x86_64", "arm64"]]:
+    from millrace.config.model import EmrJob
+    from millrace.sizing import plan
+
+    if on == "sandbox":
+        arm = platform.machine() in ("arm64", "aarch64")
+        return "a core of this machine", "arm64" if arm else "x86_64"
+    settings = environment.jobs[job]
+    architecture = settings.architecture if isinstance(settings, EmrJob) else "x86_64"
+    return plan(environment).jobs[job].worker, architecture
+
+
+def _subject(
+    environment: Environment,
+    job: str,
+    reading: str,
+    sample: Path | None,
+    reference: Sequence[str],
+    seed: int,
+) -> tuple[Subject, list[bytes]]:
+    """What is measured in the sandbox, and the records that it reads."""
+    from millrace.config.queries import StreamQuery
+    from millrace.sandbox import traffic_payloads
+    from millrace.sandbox.benchmark import Subject
+    from millrace.sandbox.deployment import synthesise
+    from millrace.sandbox.process import RUN
+    from millrace.sandbox.traffic import Feed, Shape
+    from millrace.sandbox.traffic_values import Generator, Sample, from_file
+
+    settings = environment.jobs[job].queries[reading]
+    assert isinstance(settings, StreamQuery)
+    choose = random.Random(seed)  # noqa: S311 - repeatable on purpose, no secret
+    payloads = traffic_payloads.of_query(settings, environment.places.root)
+    values = (
+        Generator(payloads.schema, choose)
+        if sample is None
+        else Sample(from_file(sample, payloads.schema), payloads.schema, choose)
+    )
+    feed = Feed(values, payloads, Shape(per_second=1), choose)
+    made = [event.payload for event in feed.events(most=_PAYLOADS)]
+    assembly = RUN / "benchmark-cdk.out"
+    synthesise(environment.name, assembly)
+    document = json.loads(next(assembly.glob(f"**/launch/{job}.json")).read_text())
+    given = _references(reference)
+    queries: list[str] = [reading]
+    tables: dict[str, Any] = {}
+    landed = next(q.get("table") for q in document["settings"]["queries"] if q["name"] == reading)
+    for each in document["settings"]["queries"]:
+        if each["kind"] != "derive" or each["source_table"] != landed:
+            continue
+        needed = [item["table"] for item in each["enrich"]]
+        missing = [table for table in needed if _rows_of(table, given) is None]
+        if missing:
+            short = ", ".join(table.rpartition(".")[2] for table in missing)
+            typer.echo(
+                f"{each['name']} is left out: it is enriched with {short}; give --reference TABLE=FILE",
+                err=True,
+            )
+            continue
+        if each["state"] is not None or each["sink"]["kind"] != "iceberg":
+            why = "it keeps state" if each["state"] is not None else f"its sink is {each['sink']['kind']}"
+            typer.echo(f"{each['name']} is left out: {why}, which is not measured", err=True)
+            continue
+        queries.append(each["name"])
+        tables |= {table: _rows_of(table, given) for table in needed}
+    return Subject(document, tuple(queries), tables), made
+
+
+def _references(given: Sequence[str]) -> dict[str, Path]:
+    found = {}
+    for each in given:
+        name, separator, path = each.partition("=")
+        if not separator or not Path(path).is_file():
+            raise typer.BadParameter(f"--reference {each}: TABLE=FILE, a CSV or Parquet file that is there")
+        found[name] = Path(path)
+    return found
+
+
+def _rows_of(table: str, given: Mapping[str, Path]) -> Any:
+    """A reference table's rows: of a file, or those that come with the example; None where there are none."""
+    from pyarrow import csv, parquet
+
+    from millrace.sandbox import flights
+
+    name = table.rpartition(".")[2]
+    if name in given:
+        path = given[name]
+        return parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
+    return flights.reference(name) if name in flights.REFERENCE_TABLES else None
+
+
+def _in_sandbox(
+    subject: Subject, payloads: Sequence[bytes], runs: Sequence[Planned], cores: Sequence[int]
+) -> list[Measurements]:
+    from millrace.sandbox import benchmark, kafka
+    from millrace.sandbox.process import only_one
+
+    with only_one(), kafka.running() as broker:
+        held = benchmark.per_partition(runs)
+        broker.create_topic(benchmark.TOPIC, len(held))
+        with _progress(len(runs) * len(cores)) as moved:
+            benchmark.fill(broker.bootstrap, payloads, held)
+            return [
+                benchmark.measure(subject, runs, broker.bootstrap, cores=level, done=lambda _n, _of: moved())
+                for level in cores
+            ]
+
+
+def _on_engine(
+    environment: Environment, job: str, reading: str, runs: Sequence[Planned], on: On, *, yes: bool
+) -> Measurements:
+    """Run the deployed job once with the schedule, and fetch what it measured."""
+    from millrace.benchmark.measurements import Measurements
+    from millrace.benchmark.schedule import document
+    from millrace.config import Finding
+    from millrace.config.model import KafkaTopic
+    from millrace.config.names import Names
+    from millrace.config.queries import StreamQuery
+    from millrace.lifecycle.deployed import split_url
+    from millrace.lifecycle.once import run_once
+    from millrace.lifecycle.problems import AwsError, told
+    from millrace.lifecycle.verbs import connect
+    from millrace.sizing import plan
+
+    settings = environment.jobs[job]
+    if settings.engine != on:
+        raise environment.places.error(
+            [Finding(("jobs", job, "engine"), settings.engine, f"{on}, as --on {on} asks for it")]
+        )
+    query = settings.queries[reading]
+    assert isinstance(query, StreamQuery)
+    if not isinstance(environment.streams[query.source], KafkaTopic):
+        raise environment.places.error(
+            [
+                Finding(
+                    (*("jobs", job, "queries", reading), "source"),
+                    query.source,
+                    "a Kafka topic, to be measured there",
+                )
+            ]
+        )
+    has = plan(environment).streams[query.source].expected_partitions.value
+    asked = max(run.partitions for run in runs)
+    if asked > has:
+        raise typer.BadParameter(f"--partitions {asked}: topic {query.source} has {has}")
+    names = Names(environment, environment.account or "")
+    base = f"{names.checkpoints(job)}/benchmarks/{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    if not yes and not (
+        sys.stdin.isatty()
+        and typer.confirm(
+            f"Stop {job}, measure {len(runs)} runs on {on} at its price, start it again?", err=True
+        )
+    ):
+        typer.echo("millrace bench: nothing was done; --yes goes on without a question", err=True)
+        raise typer.Exit(1)
+    aws = connect(names)
+    bucket, prefix = split_url(base)
+    store = aws.client("s3")
+    with told(f"writing the schedule to {base}"):
+        store.put_object(
+            Bucket=bucket,
+            Key=f"{prefix}/schedule.json",
+            Body=json.dumps(document(runs, [reading], has, f"{base}/measured.json")).encode(),
+        )
+    ended = run_once(
+        aws,
+        job,
+        [("--benchmark", f"{base}/schedule.json")],
+        progress=lambda line: typer.echo(line, err=True),
+    )
+    if not ended.well:
+        raise AwsError(f"run {ended.run} ended as {ended.state}: {ended.detail or 'its log says why'}")
+    with told(f"reading {base}/measured.json"):
+        body = store.get_object(Bucket=bucket, Key=f"{prefix}/measured.json")["Body"].read()
+    return Measurements.model_validate_json(body)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[], None]]:
+    """A bar with the remaining time for people, a line for each run in a pipe; both on standard error."""
+    from millrace.cli.console import is_terminal
+
+    if not is_terminal(sys.stderr):
+        done, started = 0, time.monotonic()
+
+        def line() -> None:
+            nonlocal done
+            done += 1
+            left = (time.monotonic() - started) / done * (total - done)
+            typer.echo(f"run {done} of {total}, about {left:.0f} s left", err=True)
+
+        yield line
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda: bar.advance(task)
+
+
+def _finish(
+    environment: Environment, job: str, found: Outcome, out: Path | None, html: Path | None, *, as_json: bool
+) -> None:
+    """Print and write; what was disturbed is told, kept for evidence, and refused."""
+    from millrace.cli.bench_report import page, summary
+    from millrace.cli.console import show
+    from millrace.cli.pages import write_page
+
+    if html is not None:
+        write_page(html, page(environment, job, found))
+    if found.disturbed:
+        for each in found.disturbed:
+            typer.echo(f"disturbed: {each}", err=True)
+        typer.echo("millrace bench: the machine did something else meanwhile; nothing was written", err=True)
+        raise typer.Exit(1)
+    target = out or environment.places.root / "benchmarks" / f"{job}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    text = found.result.model_dump_json(indent=1)
+    target.write_text(text + "\n", encoding="utf-8")
+    if as_json:
+        typer.echo(text)
+        return
+    show(*summary(found))
+    typer.echo(f"{target} is written; the job takes it by `rate: {{result: {_shown(target, environment)}}}`")
+
+
+def _shown(target: Path, environment: Environment) -> str:
+    root = environment.places.root.resolve()
+    path = target.resolve()
+    return str(path.relative_to(root) if path.is_relative_to(root) else path)
