@@ -204,8 +204,11 @@ class Deriver:
         spark = batch.sparkSession
         start = self.checkpoint.start_of(spark, batch_id)
         since = snapshot_bound(self.landing.metadata(spark), start)
+        state = self.settings.state
+        # A joined row was landed when its first record was, which may have waited in the state for the second.
+        slacks = SLACKS if state is None or state.join is None else SLACKS[1:]
         if since is not None:
-            for slack in SLACKS:
+            for slack in slacks:
                 yield Bound.since("_landed_at", since - slack)
         yield EVERYTHING
 
