@@ -185,7 +185,7 @@ def _subject(
     from millrace.config.queries import StreamQuery
     from millrace.sandbox import traffic_payloads
     from millrace.sandbox.benchmark import Subject
-    from millrace.sandbox.deployment import synthesise
+    from millrace.sandbox.deployment import document_in, synthesise
     from millrace.sandbox.process import RUN
     from millrace.sandbox.traffic import Feed, Shape
     from millrace.sandbox.traffic_values import Generator, Sample, from_file
@@ -203,7 +203,7 @@ def _subject(
     made = [event.payload for event in feed.events(most=_PAYLOADS)]
     assembly = RUN / "benchmark-cdk.out"
     synthesise(environment.name, assembly)
-    document = json.loads(next(assembly.glob(f"**/launch/{job}.json")).read_text())
+    document = document_in(assembly, job)
     given = _references(reference)
     queries: list[str] = [reading]
     tables: dict[str, Any] = {}

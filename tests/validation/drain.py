@@ -1,0 +1,167 @@
+"""After a pause of R seconds the backlog drains in λR/(μ - λ): on real Spark and Kafka, with a producer that goes on."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from confluent_kafka import Producer
+
+from millrace.benchmark.fit import Fit
+from millrace.sandbox import flights, kafka
+from millrace.sandbox.process import only_one
+from tests.performance import core
+
+PARTITIONS = 4
+CORES = 2
+
+_WARM_SECONDS = 40.0
+_MOST_SECONDS = 240.0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is tried: λ records per second, L records in a batch, T and R in seconds."""
+
+    name: str
+    rate: float
+    limit: int
+    trigger: float
+    pause: float
+
+
+SETTINGS = (
+    Setting("the limit binds", rate=1000, limit=4000, trigger=2.0, pause=30.0),
+    Setting("the limit binds, less room", rate=1400, limit=4000, trigger=2.0, pause=15.0),
+    Setting("the work binds", rate=8000, limit=8000, trigger=0.0, pause=20.0),
+)
+
+
+@dataclass(frozen=True)
+class Drained:
+    """What was foretold and what came: seconds."""
+
+    setting: Setting
+    capacity: float
+    pause: float
+    foretold: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        return abs(self.foretold - self.measured) / self.measured
+
+
+@contextmanager
+def _traffic(bootstrap: str, payloads: Sequence[bytes], rate: float) -> Iterator[None]:
+    """Send at a rate until the end; what a stall has missed is made good at once."""
+    stop = threading.Event()
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+
+    def send() -> None:
+        started, sent = time.monotonic(), 0
+        while not stop.is_set():
+            for _ in range(int((time.monotonic() - started) * rate) - sent):
+                producer.produce(core.TOPIC, payloads[sent % len(payloads)], partition=sent % PARTITIONS)
+                sent += 1
+                producer.poll(0)
+            stop.wait(0.02)
+        producer.flush(30)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def drained(fit: Fit, said: Callable[[str], None]) -> list[Drained]:
+    """Try every setting; capacity is foretold by the fit of the training runs."""
+    payloads = [event.payload for event in flights.events(flights.flights(month=1), dirty_share=0, seed=1)]
+    found = []
+    shutil.rmtree(core.HOME, ignore_errors=True)
+    core.HOME.mkdir(parents=True)
+    with only_one(), kafka.running() as broker, core.spark_session(CORES) as spark:
+        for number, setting in enumerate(SETTINGS):
+            broker.admin().delete_topics([core.TOPIC])
+            _made(broker, core.TOPIC)
+            with (core.HOME / "events.jsonl").open("a") as log:
+                bench = core.Bench(spark, broker.bootstrap, setting.limit, 0, log)
+                with _traffic(broker.bootstrap, payloads, setting.rate):
+                    found.append(_once(bench, f"drain_{number}", setting, fit))
+            one = found[-1]
+            said(f"{setting.name}: foretold {one.foretold:.1f} s, measured {one.measured:.1f} s")
+    shutil.rmtree(core.HOME)
+    return found
+
+
+def _made(broker: kafka.Kafka, topic: str) -> None:
+    """Make the topic, once the one before is gone."""
+    ends = time.monotonic() + 30
+    while topic in broker.admin().list_topics(timeout=5).topics:
+        if time.monotonic() > ends:
+            raise SystemExit(f"topic {topic} was not deleted in 30 s")
+        time.sleep(0.2)
+    broker.create_topic(topic, PARTITIONS)
+
+
+def _once(bench: core.Bench, name: str, setting: Setting, fit: Fit) -> Drained:
+    query = bench.land_query(name)
+
+    def start() -> Any:
+        return (
+            query.rows.writeStream.foreachBatch(query.handle)
+            .option("checkpointLocation", query.checkpoint)
+            .trigger(processingTime=f"{round(setting.trigger * 1000)} milliseconds")
+            .start()
+        )
+
+    running = start()
+    time.sleep(_WARM_SECONDS)
+    last = _end(running.recentProgress[-1])
+    running.stop()
+    time.sleep(setting.pause)
+    running = start()
+    try:
+        full: list[dict[str, Any]] = []
+        ends = time.monotonic() + _MOST_SECONDS
+        caught_up = None
+        while caught_up is None:
+            if time.monotonic() > ends or not running.isActive:
+                raise SystemExit(f"{setting.name}: the backlog did not drain in {_MOST_SECONDS:.0f} s")
+            time.sleep(0.1)
+            # The first is the batch at which the query was stopped, if it was planned already.
+            full = [dict(each) for each in running.recentProgress if each["numInputRows"]]
+            caught_up = next((each for each in full[1:] if each["numInputRows"] < 0.95 * setting.limit), None)
+    finally:
+        running.stop()
+    began = _begin(full[0])
+    pause = (began - last).total_seconds()
+    duration = fit.duration(setting.limit, PARTITIONS, CORES)
+    capacity = setting.limit / max(setting.trigger, duration)
+    return Drained(
+        setting,
+        capacity,
+        pause,
+        foretold=setting.rate * pause / (capacity - setting.rate),
+        measured=(_begin(caught_up) - began).total_seconds(),
+    )
+
+
+def _begin(progress: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00"))
+
+
+def _end(progress: dict[str, Any]) -> datetime:
+    return datetime.fromtimestamp(
+        _begin(progress).timestamp() + progress["durationMs"]["triggerExecution"] / 1000,
+        tz=_begin(progress).tzinfo,
+    )

@@ -1,0 +1,150 @@
+"""Real Spark and Kafka on this machine: trained on one core and small limits, asked about all the rest."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from millrace.benchmark.fit import Disturbance, Fit, disturbances, fit
+from millrace.benchmark.measurements import Measurements, Point, Run, point
+from millrace.benchmark.schedule import WARM_UP, Planned
+from millrace.benchmark.warmup import settled
+from millrace.sandbox import benchmark, flights, kafka
+from millrace.sandbox.deployment import document_in, synthesise
+from millrace.sandbox.process import RUN, only_one
+from tests.validation import rivals
+from tests.validation.rivals import Foretell
+
+JOB, QUERY = "flights", "land-flights"
+
+LIMITS = (500, 1000, 2000, 4000, 8000, 16000, 32000)
+TRAINING_LIMIT = 4000
+TRAINING_PARTITIONS = (1, 2)
+PARTITIONS = (1, 2, 3, 4)
+CORES = (1, 2)
+
+
+@dataclass(frozen=True)
+class Score:
+    """Errors of one way to foretell, over the medians of held-out runs' batches."""
+
+    rival: str
+    of: str
+    runs: int
+    median: float
+    p95: float
+
+
+def schedule(repetitions: int, batches: int, seed: int) -> list[Planned]:
+    """Every limit with every count of partitions, in random order within each repetition."""
+    order = random.Random(seed)  # noqa: S311 - repeatable on purpose, no secret
+    found = [Planned(0, LIMITS[-3], max(PARTITIONS), WARM_UP, 60)]
+    for repetition in range(repetitions):
+        cells = list(itertools.product(LIMITS, PARTITIONS))
+        order.shuffle(cells)
+        found += [Planned(len(found) + n, *cell, repetition, batches) for n, cell in enumerate(cells)]
+    return found
+
+
+def measure(repetitions: int, batches: int, said: Callable[[str], None]) -> list[Measurements]:
+    """Measure the example's land query at every limit, count of partitions and core level."""
+    assembly = RUN / "validation-cdk.out"
+    synthesise("local", assembly)
+    launch = document_in(assembly, JOB)
+    payloads = [event.payload for event in flights.events(flights.flights(month=1), dirty_share=0, seed=1)]
+    runs = schedule(repetitions, batches, seed=1)
+    subject = benchmark.Subject(launch, (QUERY,), {})
+    with only_one(), kafka.running() as broker:
+        held = benchmark.per_partition(runs)
+        broker.create_topic(benchmark.TOPIC, len(held))
+        said(f"{benchmark.fill(broker.bootstrap, payloads, held):,} records sent")
+        return [
+            benchmark.measure(
+                subject,
+                runs,
+                broker.bootstrap,
+                cores=cores,
+                done=lambda n, of, cores=cores: (
+                    said(f"{cores} cores: run {n} of {of}") if n % 10 == 0 else None
+                ),
+            )
+            for cores in CORES
+        ]
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What came of it."""
+
+    fit: Fit
+    scores: list[Score]
+    disturbed: list[Disturbance]
+    training: int
+    asked: int
+
+
+def _settled(run: Run, cores: int, group: int) -> list[Point]:
+    first = settled([batch.duration for batch in run.batches])
+    return [point(batch, run, cores, group) for batch in run.batches[first:]]
+
+
+def validate(measured: Sequence[Measurements]) -> Validation:
+    """Train on one core, one and two partitions and small limits; score on all other cells."""
+    every: list[Point] = []
+    training: list[Point] = []
+    trained = []
+    asked: dict[str, list[Point]] = {}
+    group = 0
+    for session in measured:
+        for run in session.of(QUERY):
+            points = _settled(run, session.cores, group)
+            group += 1
+            every += points
+            if session.cores == 1 and run.limit <= TRAINING_LIMIT and run.partitions in TRAINING_PARTITIONS:
+                training += points
+                trained.append((run, session.cores, run.batches[len(run.batches) - len(points) :]))
+                continue
+            if session.cores > 1:
+                asked.setdefault("two cores", []).extend(points)
+            elif run.limit > TRAINING_LIMIT:
+                asked.setdefault("larger limits, one core", []).extend(points)
+            else:
+                asked.setdefault("other partitions, one core", []).extend(points)
+    ways: dict[str, Foretell] = {
+        "ours": rivals.ours(training),
+        "constant rate": rivals.constant_rate(training),
+        "Sparklens": rivals.replay(trained),
+        "DS2": rivals.true_rate(training),
+    }
+    groups = {**asked, "all": [p for points in asked.values() for p in points]}
+    scores = [_score(name, of, way, points) for of, points in groups.items() for name, way in ways.items()]
+    return Validation(fit(training), scores, disturbances(every), len(training), len(groups["all"]))
+
+
+def _score(rival: str, of: str, way: Foretell, points: Sequence[Point]) -> Score:
+    runs: dict[int, list[Point]] = {}
+    for each in points:
+        runs.setdefault(each.group, []).append(each)
+    errors = []
+    for run in runs.values():
+        actual = float(np.median([p.duration for p in run]))
+        one = run[0]
+        records = round(float(np.median([p.records for p in run])))
+        errors.append(abs(way(records, one.partitions, one.cores) - actual) / actual)
+    return Score(rival, of, len(runs), float(np.median(errors)), float(np.percentile(errors, 95)))
+
+
+def save(measured: Sequence[Measurements], path: Path) -> None:
+    """Keep what was measured, so that it can be scored again."""
+    path.write_text(json.dumps([json.loads(each.model_dump_json()) for each in measured]))
+
+
+def read(path: Path) -> list[Measurements]:
+    """Read what was kept."""
+    return [Measurements.model_validate(each) for each in json.loads(path.read_text())]
