@@ -43,6 +43,8 @@ class Hop:
         Average rate divided by the peak's.
     speed
         Of its job: a, b, and who says so.
+    again
+        What it must be able to read while it catches up, as a multiple of the peak; 1 where nobody asks.
     part
         Share of its stream that it reads: less than 1 where several queries share a topic out.
     partitions
@@ -61,6 +63,7 @@ class Hop:
     fan_out: bool
     average: float
     speed: Speed
+    again: float = 1.0
     part: float = 1.0
     partitions: int | None = None
 
@@ -127,8 +130,7 @@ class _Known:
 
 def _needed(environment: Environment, job: Job, hop: Hop) -> float:
     needed = cores_needed(hop.work)
-    if job.catch_up is not None:
-        needed *= 1 + job.catch_up.outage / job.catch_up.within
+    needed *= hop.again
     if job.goal == "throughput":
         needed *= 1 + job.buffer
     # Spare partitions come with their cores: one without a core would be a second wave.
@@ -201,9 +203,15 @@ def _hop(known: _Known, job_name: str, query_name: str, query: Query) -> Hop:
         fan_out=isinstance(query, LandQuery) and query.fan_out,
         average=sum(each.records_per_second for each in traffics.values()) * part / work.rate,
         speed=fast,
+        again=_again(environment.jobs[job_name]),
         part=part,
         partitions=partitions,
     )
+
+
+def _again(job: Job) -> float:
+    """1 + R/C: to be up to date again within C after an outage of R."""
+    return 1.0 if job.catch_up is None else 1 + job.catch_up.outage / job.catch_up.within
 
 
 def _part(known: _Known, query: Query) -> tuple[float, int | None]:

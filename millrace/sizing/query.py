@@ -10,7 +10,7 @@ from millrace.config.model import Job
 from millrace.config.problems import Finding
 from millrace.config.queries import SourceQuery, StreamQuery
 from millrace.config.units import format_duration
-from millrace.sizing.capacity import BatchRange, Spread, batch_range, per_partition
+from millrace.sizing.capacity import Spread, batch_range, per_partition
 from millrace.sizing.hops import Hop
 from millrace.sizing.model import Figure, QueryPlan
 from millrace.sizing.words import count
@@ -50,6 +50,7 @@ def plan_query(
     """
     query = job.queries[hop.query]
     span = batch_range(hop.work, spread_.effective, held if hop.lands else math.inf)
+    above = max(span.above, _keeps_up(hop, span.trigger, hop.work.per_record / spread_.effective))
     problems: list[Finding] = []
     if query.trigger is not None:
         trigger = Figure(span.trigger, "s", f"pinned; this hop has {hop.share}", "pinned")
@@ -60,9 +61,9 @@ def plan_query(
         trigger = Figure(span.trigger, "s", why, assumed=hop.assumed)
     batch = shard = None
     if isinstance(query, SourceQuery):
-        batch, problems = _limit(hop, query, span.above, _room(job, span, held))
+        batch, problems = _limit(hop, query, above, _room(span.most, above, held))
         if source.kinesis:
-            value = per_partition(batch.value, source.partitions, span.above)
+            value = per_partition(batch.value, source.partitions, above)
             why = f"{batch.value:,} records over {count(source.partitions, 'shard')}"
             shard = Figure(value, "records", why, assumed=batch.assumed or hop.assumed)
     repartition = None
@@ -114,15 +115,23 @@ def _catch_up(hop: Hop, job: Job, trigger: float, limit: int, each: float) -> Fi
     return Figure(round(seconds, 1), "s", why, assumed=hop.assumed)
 
 
-def _room(job: Job, span: BatchRange, held: float) -> tuple[float, bool]:
+def _keeps_up(hop: Hop, trigger: float, each: float) -> float:
+    """Return the limit above which full batches take what arrives, and what waited, as fast as was asked.
+
+    The range of the limit with ``λ(1 + R/C)`` in the place of ``λ``.
+    """
+    rate = hop.work.rate * hop.again
+    return rate * max(trigger, hop.work.overhead / (1 - rate * each))
+
+
+def _room(most: float, above: float, held: float) -> tuple[float, bool]:
     """Return the largest limit, and whether memory makes it and not the SLA.
 
-    A limit that memory makes is never below what keeps up; a job that must catch up takes a larger worker
-    in its place.
+    A limit that memory makes is never below what keeps up, or catches up where that is asked.
     """
-    if job.catch_up is not None or held >= span.most:
-        return span.most, False
-    return min(span.most, max(held, _SPARE * span.above)), True
+    if held >= most:
+        return most, False
+    return min(most, max(held, _SPARE * above)), True
 
 
 def _least(hop: Hop, query: SourceQuery, most: Figure[int]) -> list[Finding]:
@@ -151,7 +160,11 @@ def _limit(
     if above < pinned <= most:
         return figure, []
     reason = (
-        f"fewer and the backlog grows, as {above:,.0f} arrive in the time of a batch"
+        (
+            f"fewer and the backlog grows, as {above:,.0f} arrive in the time of a batch"
+            if hop.again == 1
+            else f"fewer and it does not catch up: full batches must take {hop.again:.2f} times the peak"
+        )
         if pinned <= above
         else f"more and a full batch takes longer than {longest} of this hop's {hop.share}"
     )

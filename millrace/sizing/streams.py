@@ -25,7 +25,7 @@ class Demand:
     why: str
 
 
-def demands(stream: Stream, readers: int) -> tuple[Demand, ...]:
+def demands(stream: Stream, readers: int, again: float = 0.0) -> tuple[Demand, ...]:
     """Return what the traffic at its peak asks of a stream.
 
     Parameters
@@ -34,7 +34,10 @@ def demands(stream: Stream, readers: int) -> tuple[Demand, ...]:
         Kinesis: 1,000 records/s and 1 MiB/s in, 2 MiB/s out shared by all readers
         without fan-out, for each shard. Kafka: bytes in for each partition.
     readers
-        Queries that read it.
+        Queries that read it without fan-out.
+    again
+        Times the peak that these read together while they catch up; what one with fan-out reads, which has a shard's
+        output for itself, counts alone.
     """
     traffic, known = stream.traffic, limits()
     records = traffic.records_per_second * traffic.peak_factor
@@ -52,12 +55,14 @@ def demands(stream: Stream, readers: int) -> tuple[Demand, ...]:
             f"{size / MIB:,.1f} MiB/s in at peak, 1 a shard",
         ),
     ]
-    if readers > 1:
-        read = size * readers
+    times = max(float(readers), again)
+    if times > 1:
+        read = size * times
+        when = "at peak" if times == readers else "while catching up"
         found.append(
             Demand(
                 read / known["kinesis.shard.bytes_out_per_second"],
-                f"{read / MIB:,.1f} MiB/s out at peak to {readers} readers, 2 a shard",
+                f"{read / MIB:,.1f} MiB/s out {when} to {count(max(1, readers), 'reader')}, 2 a shard",
             )
         )
     return tuple(found)
@@ -138,9 +143,9 @@ def partitions(
     """
     kinesis = isinstance(stream, KinesisStream)
     unit = "shards" if kinesis else "partitions"
-    binding = max(
-        demands(stream, sum(not hop.fan_out for hop in readers)), key=lambda demand: demand.partitions
-    )
+    shared = [hop.again for hop in readers if not hop.fan_out]
+    again = max([sum(shared), *(hop.again for hop in readers if hop.fan_out)])
+    binding = max(demands(stream, len(shared), again), key=lambda demand: demand.partitions)
     fewest = max(1, math.ceil(binding.partitions))
     assumed = stream.traffic.basis == "assumed"
     pinned = stream.shards if isinstance(stream, KinesisStream) else stream.partitions

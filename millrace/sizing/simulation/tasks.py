@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -100,8 +101,11 @@ def makespan(tasks: Iterable[Tasks], cores: int) -> float:
     >>> makespan([Tasks(1.0, 9)], 8), makespan([Tasks(1.0, 8), Tasks(3.0, 1)], 2)
     (2.0, 6.0)
     """
+    asked = list(tasks)
+    if len(asked) == 1:  # most batches: the same by multiplication
+        return math.ceil(asked[0].count / cores) * asked[0].seconds
     slots = Slots(cores, 0.0)
-    for each in sorted(tasks, key=lambda one: one.seconds, reverse=True):
+    for each in sorted(asked, key=lambda one: one.seconds, reverse=True):
         left = each.count
         while left:
             left -= slots.give(Tasks(each.seconds, left), 0.0)

@@ -169,6 +169,28 @@ def test_catching_up_takes_cores(from_text: Loader) -> None:
     assert slow.value * 15 / 10 > 30 * 60
 
 
+def test_a_limit_that_cannot_catch_up_is_refused(from_text: Loader) -> None:
+    asked = "cores: 16\n    catch_up: {outage: 15m, within: 30m}"
+    yaml = text(rate="8000", sla="60s", job=asked)
+    free = plan(from_text(yaml)).jobs["clicks"].queries["land"]
+    assert free.records_per_batch is not None
+    least = 8000 * 1.5 * max(free.trigger_seconds.value, 2 / (1 - 8000 * 1.5 / 16_000))
+    pinned = yaml.replace("kind: land\n", f"kind: land\n        records_per_batch: {int(least) - 1}\n")
+    with pytest.raises(ConfigurationError, match=r"must take 1\.50 times the peak"):
+        plan(from_text(pinned))
+    assert plan(from_text(pinned.replace(str(int(least) - 1), str(int(least) + 1))))
+
+
+def test_shards_can_give_what_catching_up_reads(from_text: Loader) -> None:
+    """A shard gives twice what it takes in: to read four times the peak takes twice the shards."""
+    yaml = {"rate": "1000", "size": "10KiB", "per_core": "10000000", "sla": "60s"}
+    assert shards(from_text(text(**yaml)))[0] == 10
+    quick = text(**yaml, job="worker: G.2X\n    catch_up: {outage: 30m, within: 10m}")
+    found, why = shards(from_text(quick))
+    assert found == 20
+    assert "while catching up" in why
+
+
 def test_the_simulator_keeps_the_promise_of_catching_up(from_text: Loader) -> None:
     from millrace.sizing.simulation import Arrivals, Outage, simulate
     from millrace.sizing.simulation.planned import scenario
