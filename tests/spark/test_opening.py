@@ -1,0 +1,89 @@
+"""Queries as their settings make them: what they read, what guards it, which tables take it; nothing is started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from etl import run
+from etl.errors import StartError
+from etl.land import Lander
+from etl.routed_direct import RoutedDirector
+from etl.settings import parse
+from etl.sources.legs import Legs
+from etl.tables import Table
+from tests.spark.batches import Events
+
+Names = Callable[[str], Table]
+READING = {
+    "pattern": True, "partitions": None, "partition_count": None, "min_records_per_batch": None,
+    "max_delay_seconds": None, "start_offsets": None, "headers": True, "group_id_prefix": "readers",
+}  # fmt: skip
+
+
+def source(name: str, topic: str, connection: str, **reading: Any) -> dict[str, Any]:
+    return {
+        "kind": "kafka", "name": name, "topic": topic, "connection": connection, "start": "earliest",
+        "records_per_batch": 10, "retention_seconds": 60, "reading": reading or None,
+    }  # fmt: skip
+
+
+def job(folder: Path, *queries: dict[str, Any]) -> Any:
+    servers = {"kind": "external", "cluster": None, "authentication": "none"}
+    connections = {name: servers | {"bootstrap_servers": "127.0.0.1:1"} for name in ("main", "other")}
+    return parse(
+        {
+            "version": 1, "environment": "dev", "job": "shop", "engine": "sandbox", "catalog": "lake",
+            "checkpoints": str(folder), "batch_retries": 0, "dead_letters_kept_seconds": None, "upkeep": None,
+            "connections": connections, "queries": list(queries),
+        }
+    )  # fmt: skip
+
+
+def test_routes_are_opened_leg_by_leg(spark: SparkSession, table: Names, tmp_path: Path) -> None:
+    schema = tmp_path / "text.ddl"
+    schema.write_text("text STRING")
+    payload: dict[str, Any] = {
+        "format": "text",
+        "schema": str(schema),
+        "decompress_up_to": None,
+        "redact": [],
+    }
+    topics = {
+        "orders": ("orders", source("orders", "orders", "main")),
+        "gifts": ("gifts", source("gifts", "gifts", "main")),
+        "clicks": ("web.clicks", source("web", r"web\..*", "main", **READING)),
+        "bags": ("bags", source("bags", "bags", "other")),
+    }
+    routes = [{"name": n, "origin": o, "source": s, **payload} for n, (o, s) in topics.items()]
+    shared = {"trigger_seconds": 1.0, "repartition": None}
+    landing, letters, sinks = table("landed"), table("letters"), {n: table(n) for n in topics}
+    land = {"kind": "route", "name": "land-all", "routes": routes, "table": f"tests.{landing.name}", **shared}
+    ends = [
+        {**route, "enrich": [], "transform": None, "sink": {"kind": "iceberg", "table": f"tests.{sink.name}"}}
+        for route, sink in zip(routes, sinks.values(), strict=True)
+    ]
+    direct = {"kind": "direct-route", "name": "boards", "routes": ends, **shared}
+    direct["dead_letters"] = f"tests.{letters.name}"
+    first, second = run.build(spark, job(tmp_path, land, direct), {}, Events().reporter)
+    assert isinstance(first.handle, Lander)
+    assert isinstance(first.handle.guard, Legs)
+    assert isinstance(second.handle, RoutedDirector)
+    for legs in (first.handle.guard.topics, second.handle.topics):
+        found = [[each.name for each in leg.sources] for leg in legs]
+        assert found == [["gifts", "orders"], ["web"], ["bags"]]
+        assert [leg.checkpoint.place for leg in legs] == [0, 1, 2]
+    for query in (first, second):
+        assert query.rows.isStreaming
+        assert query.rows.columns[:2] == ["_id", "_source"]
+    routed = {"_route", "orders", "gifts", "clicks", "bags", "_bytes"}
+    assert routed <= set(spark.table(str(landing)).columns) == set(spark.table(str(letters)).columns)
+    for sink in sinks.values():
+        assert {"_id", "text", "_written_at"} <= set(spark.table(str(sink)).columns)
+    unconnected = [{**routes[0], "source": source("orders", "orders", "nowhere")}]
+    with pytest.raises(StartError, match="query land-all: there is no connection nowhere"):
+        run.build(spark, job(tmp_path, {**land, "routes": unconnected}), {}, Events().reporter)
