@@ -17,7 +17,7 @@ PYTHON311 := $(firstword $(wildcard $(BIN)/python3.11) python3.11)
 WITH_NODE := PATH="$$($(BIN)/python -c 'from millrace.sandbox.toolchain import node_bin; print(node_bin())'):$$PWD/$(BIN):$$PWD/node_modules/.bin:$$PATH"
 NPM = $$($(BIN)/python -c 'from millrace.sandbox.toolchain import npm; print(*npm())')
 
-.PHONY: help setup setup-dev jars demo plan synth test test-unit test-template test-spark test-integration check lint policy faults bench-core bench-formats bench-dedup bench-synth bench-plan format lock clean
+.PHONY: help setup setup-dev jars demo plan synth test test-unit test-template test-spark test-integration check lint policy faults bench-core bench-formats bench-dedup bench-synth bench-plan validate format lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -133,6 +133,9 @@ bench-synth: setup-dev ## Synthesis of prod against an empty CDK app
 
 bench-plan: setup-dev ## plan of prod and of 1,000 streams, a simulated day
 	@$(BIN)/python -m tests.performance.plan
+
+validate: setup-dev ## Hold the sizing model against known answers and real runs; writes docs/validation.md
+	@$(WITH_NODE) $(BIN)/python -m tests.validation
 
 format: $(STAMPS)/python-dev ## Let ruff mend what it can
 	@$(BIN)/ruff check --fix --quiet .

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -29,6 +31,10 @@ from etl.sources.bounds import kafka_bound
 from etl.sources.kinesis_guard import KinesisGuard, Records
 from etl.sources.kinesis_tails import AGGREGATE
 from etl.sources.legs import Legs
+from etl.sources.offsets import OffsetRange
+
+_TOKEN = "millrace.batch"  # noqa: S105 - names a property of a commit
+"""Property of a commit: which append it was."""
 
 MOST_READS = 3
 """How often a Kinesis batch is read in a row, when each time a part of it had to be read again."""
@@ -83,12 +89,15 @@ class Landing:
     ----------
     whole
         Whether what was written is what was read: no part of the batch was read twice.
+    alone
+        Whether the table had nothing where the batch's records could be.
     """
 
     figures: Mapping[str, Any]
     balance: LandAccounts
     held: int | None
     whole: bool
+    alone: bool
 
 
 @dataclass
@@ -111,6 +120,8 @@ class Lander:
     guard: KinesisGuard | Legs | None = None
     splits_aggregates: bool = False
     _blind: bool = False
+    _before: tuple[OffsetRange, str] | None = field(default=None, repr=False)
+    """Offsets and token of the batch before, where nothing at or after them was in the table."""
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Land a batch and report its accounts.
@@ -152,9 +163,12 @@ class Lander:
     def _land(self, batch: DataFrame, batch_id: int, positions: Mapping[str, str]) -> None:
         for _ in range(MOST_READS):
             begun = accounts.now()
-            done = with_first_that_holds(
-                self._bounds(batch, batch_id, begun), lambda bound: self._write(batch, bound, positions)
-            )
+            if self.guard:
+                done = with_first_that_holds(
+                    self.guard.bounds(begun), lambda bound: self._write(batch, bound, positions)
+                )
+            else:
+                done = self._write_topic(batch, batch_id)
             self._report(done, batch_id, begun)
             if self.guard:
                 self.guard.after(positions, done.held)
@@ -175,18 +189,40 @@ class Lander:
             self.guard.landed(done.figures)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
-    def _bounds(self, batch: DataFrame, batch_id: int, begun: datetime) -> Iterator[Bound]:
-        if self.guard:
-            yield from self.guard.bounds(begun)
-            return
+    def _write_topic(self, batch: DataFrame, batch_id: int) -> Landing:
+        """Write a Kafka batch; looked up only where the table may hold some of its offsets.
+
+        Where it held none at or after the offsets of the batch before, it holds none after those: nobody has
+        written since, as its newest commit is that batch's.
+        """
         assert isinstance(self.settings, LandSettings), f"{self.settings.name}: routes without a guard"
         source = self.settings.source
         assert isinstance(source, KafkaSource), f"{self.settings.name}: Kinesis without a guard"
-        start = self.checkpoint.start_of(batch.sparkSession, batch_id)
-        end = self.checkpoint.end_of(batch.sparkSession, batch_id)
-        yield kafka_bound(source, start, end)
+        spark = batch.sparkSession
+        start = self.checkpoint.start_of(spark, batch_id)
+        end = self.checkpoint.end_of(spark, batch_id)
+        offsets = OffsetRange.of(source, start, end)
+        last, self._before = self._before, None
+        goes_on = (
+            last is not None
+            and offsets is not None
+            and offsets.end.keys() == last[0].end.keys()
+            and offsets.follows(last[0])
+            and self.sink.latest(spark, _TOKEN) == last[1]
+        )
+        token = uuid.uuid4().hex
+        done = self._write(batch, None if goes_on else kafka_bound(source, start, end), {}, {_TOKEN: token})
+        if done.alone and offsets is not None:
+            self._before = offsets, token
+        return done
 
-    def _write(self, batch: DataFrame, bound: Bound, positions: Mapping[str, str]) -> Landing:
+    def _write(
+        self,
+        batch: DataFrame,
+        bound: Bound | None,
+        positions: Mapping[str, str],
+        properties: Mapping[str, str] = MappingProxyType({}),
+    ) -> Landing:
         # Topics alone are fixed ranges of offsets: what is read of them twice is the same.
         streams = self.guard.streams if self.guard else ()
         read = _Reading(batch, self.settings.repartition, self.splits_aggregates) if streams else None
@@ -203,10 +239,11 @@ class Lander:
             F.expr("min(unix_micros(_arrived_at))").alias("oldest"),
             *(self.guard.figures() if self.guard else ()),
             held=self.guard.held(positions) if self.guard else None,
+            properties=properties,
         )
         count, whole = read.outcome() if read else (appended.offered, True)
         balance = LandAccounts(count, appended.written, appended.figures["bad"])
-        return Landing(appended.figures, balance, appended.held, whole)
+        return Landing(appended.figures, balance, appended.held, whole, appended.alone)
 
 
 class _Reading:

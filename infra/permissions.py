@@ -15,9 +15,9 @@ from infra.sink_permissions import SinkPermissions
 from infra.source_permissions import SourcePermissions
 from infra.spark import database_location
 from millrace.config.estate import ExistingTable
-from millrace.config.model import KinesisStream
+from millrace.config.model import KafkaTopic, KinesisStream
 from millrace.config.names import Names
-from millrace.config.queries import DeriveQuery, written
+from millrace.config.queries import DeriveQuery, StreamQuery, written
 from millrace.config.tables import kept_by, readers
 from millrace.sizing.model import JobPlan
 
@@ -79,6 +79,17 @@ class JobPermissions:
         return tuple(table for query in queries for table in query.writes.values())
 
     @property
+    def measured_tables(self) -> tuple[str, ...]:
+        """Tables of a benchmark: beside those that queries on topics write, made and dropped by each run."""
+        environment = self.names.environment
+        queries = environment.jobs[self.plan.name].queries.values()
+        on_topic = any(
+            isinstance(query, StreamQuery) and isinstance(environment.streams[query.source], KafkaTopic)
+            for query in queries
+        )
+        return tuple(f"{table}_benchmark" for table in self.written_tables) if on_topic else ()
+
+    @property
     def read_tables(self) -> tuple[str, ...]:
         """Tables that the job reads without writing them: references, and other jobs' landing tables.
 
@@ -119,6 +130,14 @@ class JobPermissions:
                 [*catalog, *tables(self.written_tables)],
             )
         ]
+        if self.measured_tables:
+            found.append(
+                allow(
+                    "BenchmarkTables",
+                    ["glue:CreateTable", "glue:DeleteTable", "glue:GetTable", "glue:UpdateTable"],
+                    [*catalog, *tables(self.measured_tables)],
+                )
+            )
         if self.read_tables:
             found.append(allow("ReadTables", ["glue:GetTable"], [*catalog, *tables(self.read_tables)]))
         given = [
@@ -138,7 +157,7 @@ class JobPermissions:
     def _objects(self) -> list[Grant]:
         lake, location = self._bucket("lake"), database_location(self.names).split("/", 3)[3]
         checkpoints, logs = self._bucket("checkpoints"), self._bucket("event-logs")
-        written = [f"{location}/{table}" for table in self.written_tables]
+        written = [f"{location}/{table}" for table in (*self.written_tables, *self.measured_tables)]
         read = [f"{location}/{table}" for table in self.read_tables]
         log_prefix = event_log_prefix(self.plan)
         found = [

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
@@ -75,12 +75,15 @@ class Appended:
     ----------
     held
         The figure of the rows that were looked at; None where none was asked for or there were none.
+    alone
+        Whether the table has no row within the bound, nor had any.
     """
 
     offered: int
     written: int
     figures: dict[str, Any]
     held: Any = None
+    alone: bool = False
 
 
 EVERYTHING = Bound()
@@ -131,7 +134,7 @@ class IcebergSink:
     def append(
         self,
         batch: DataFrame,
-        bound: Bound,
+        bound: Bound | None,
         *figures: Column,
         held: Column | None = None,
         properties: Mapping[str, str] = MappingProxyType({}),
@@ -149,7 +152,7 @@ class IcebergSink:
         batch
             With ``_source`` and ``_id``, each pair once.
         bound
-            Where in the table a record of this batch can be.
+            Where in the table a record of this batch can be; None where the caller knows that there is none.
         *figures
             Aggregates over the rows that are written.
         held
@@ -168,19 +171,17 @@ class IcebergSink:
         OutsideBoundError
             The bound does not hold; nothing was written.
         """
-        spark = batch.sparkSession
-        table = spark.table(str(self.table))
-        known = (table if bound.rows is None else table.where(bound.rows)).select(*IDENTITY)
-        # Mostly no file can hold a record of the batch, which Iceberg knows from its metadata: then
-        # there is nothing to look up, and all that is offered is written.
-        offered = Observed(F.count(F.lit(1)).alias("offered")) if known.rdd.getNumPartitions() else None
-        looked = Observed(held.alias("held")) if offered and held is not None else None
-        known = looked.on(known) if looked else known
-        new = offered.on(batch).join(known, list(IDENTITY), "left_anti") if offered else batch
+        known = None if bound is None else self._known(batch.sparkSession, bound)
+        offered = Observed(F.count(F.lit(1)).alias("offered")) if known is not None else None
+        looked = Observed(held.alias("held")) if known is not None and held is not None else None
+        new = batch
+        if known is not None and offered is not None:
+            known = looked.on(known) if looked else known
+            new = offered.on(batch).join(known, list(IDENTITY), "left_anti")
         counted = F.count(F.lit(1)).alias("written")
         observed = Observed(counted, *figures)
         with outside(str(self.table)):
-            self._commit(observed.on(bound.guard(new)), properties)
+            self._commit(observed.on(new if bound is None else bound.guard(new)), properties)
         values = observed.values()
         written = values.pop("written")
         return Appended(
@@ -188,7 +189,24 @@ class IcebergSink:
             written,
             values,
             looked.values()["held"] if looked else None,
+            alone=offered is None,
         )
+
+    def _known(self, spark: SparkSession, bound: Bound) -> DataFrame | None:
+        """Identities within a bound; None where no file can hold one.
+
+        Mostly there is none, which Iceberg knows from its metadata: then there is nothing to look up, and all
+        that is offered is written.
+        """
+        table = spark.table(str(self.table))
+        known = (table if bound.rows is None else table.where(bound.rows)).select(*IDENTITY)
+        return known if known.rdd.getNumPartitions() else None
+
+    def latest(self, spark: SparkSession, name: str) -> str | None:
+        """A property of the table's newest commit; None where it has none, or nothing was committed yet."""
+        snapshot = self.table.metadata(spark).currentSnapshot()
+        found = None if snapshot is None else snapshot.summary().get(name)
+        return None if found is None else str(found)
 
 
 @contextmanager

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -39,13 +40,18 @@ Names = Callable[[str], Table]
 class CountingSink(IcebergSink):
     """Notes the bound of every attempt."""
 
-    attempts: list[Bound] = field(default_factory=list)
+    attempts: list[Bound | None] = field(default_factory=list)
 
     def append(
-        self, batch: DataFrame, bound: Bound, *figures: Column, held: Column | None = None
+        self,
+        batch: DataFrame,
+        bound: Bound | None,
+        *figures: Column,
+        held: Column | None = None,
+        properties: Mapping[str, str] = MappingProxyType({}),
     ) -> Appended:
         self.attempts.append(bound)
-        return super().append(batch, bound, *figures, held=held)
+        return super().append(batch, bound, *figures, held=held, properties=properties)
 
 
 def ids(spark: SparkSession, table: Table) -> list[str]:
@@ -114,7 +120,9 @@ def test_a_kafka_batch_looks_only_at_offsets_from_its_start(
     write(frame(spark, second), 1)
     assert events.accounts() == (3, 0, 3, 3, 0)
 
-    rows = sink.attempts[-1].rows
+    last = sink.attempts[-1]
+    assert last is not None
+    rows = last.rows
     assert rows is not None
     seen = spark.table(str(landing)).where(rows)
     assert sorted(r["_id"] for r in seen.select("_id").collect()) == [
@@ -128,6 +136,49 @@ def test_a_kafka_batch_looks_only_at_offsets_from_its_start(
     # Killed after the commit: the batch comes again, with one record more than before.
     write(frame(spark, [*second, *kafka_rows(2, 1, [good(4)])]), 1)
     assert events.accounts() == (4, 3, 1, 1, 0)
+
+
+def test_a_batch_after_one_that_was_alone_is_not_looked_up_while_nobody_else_writes(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    landing, events = table("landing"), Events()
+    sink = CountingSink(landing)
+    write = lander(spark, landing, events, checkpoint=tmp_path, sink=sink)
+
+    def batch(number: int, partition: int = 0) -> None:
+        ends = {"0": 2 * number + 2} | ({"1": 2} if partition else {})
+        log_offsets(tmp_path, number, {"flights-topic": ends})
+        write(frame(spark, kafka_rows(0, 2 * number, [good(n) for n in range(2)])), number)
+
+    def looked_up() -> bool:
+        return sink.attempts[-1] is not None
+
+    batch(0)
+    assert looked_up()
+    batch(1)
+    assert not looked_up()
+    # Somebody lands offsets that are still to come: another commit is the newest.
+    ahead = lander(spark, landing, Events(), checkpoint=tmp_path / "elsewhere")
+    ahead(frame(spark, kafka_rows(0, 4, [good(0), good(1), good(2)])), 0)
+    batch(2)
+    assert looked_up()
+    assert events.accounts() == (2, 2, 0, 0, 0)
+    batch(3)
+    assert looked_up()  # as the one before was not alone
+    assert events.accounts() == (2, 1, 1, 1, 0)
+    batch(4)
+    assert looked_up()
+    batch(5)
+    assert not looked_up()
+    # The same batch again, and one with a partition that is new.
+    batch(5)
+    assert looked_up()
+    batch(6)
+    batch(7)
+    assert not looked_up()
+    batch(8, partition=1)
+    assert looked_up()
+    assert ids(spark, landing) == sorted(f"flights-topic/0/{n}" for n in range(18))
 
 
 def test_a_batch_that_no_file_can_hold_is_landed_in_one_job(
