@@ -7,6 +7,8 @@ else the machine does falls on all of them; the figures to trust are ratios of a
 plain
     What a Spark expert would write by hand in ten lines: ``from_json`` with the
     schema, one append to an Iceberg table partitioned and written like ours.
+same_direct
+    ``plain`` with the columns of a direct query's sink.
 tutorial
     A Python function per record, a sink for good and one for bad records, nothing held
     in memory, no limit on a batch.
@@ -27,38 +29,31 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
 import numpy as np
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 from scipy import stats
 
-from etl import envelope, run, session, settings, tables
+from etl import run, session, settings
 from etl.accounts import Reporter
-from etl.decode import parse_schema
-from etl.formats.build import read_schema
 from etl.supervise import Query
-from etl.tables import Table
 from millrace.sandbox import flights, jars, kafka
-from millrace.sandbox.process import RUN
 from millrace.sandbox.toolchain import program_environment
+from tests.performance.by_hand import HOME, SCHEMA, plain, same_columns, same_direct, tutorial
 from tests.performance.cpu import cpu_seconds, task_seconds
 from tests.performance.watching import listener, watched
 
 TOPIC = "flights"
 PARTITIONS = 4
-SCHEMA = "pipelines/flights/schemas/flight.ddl"
-HOME = RUN / "bench-core"
 
 PARTS = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
 """Of a micro-batch, as Spark reports them (``StreamingQueryProgress.durationMs``)."""
@@ -73,10 +68,11 @@ class Bench:
     per_batch: int
     events: int
     log: TextIO
+    topic: str = TOPIC
 
     def land_query(self, name: str, report: Reporter | None = None, *, direct: bool = False) -> Query:
         """The core's query, built from settings as a launch document has them; or its direct one."""
-        source = {"kind": "kafka", "name": "flights", "topic": TOPIC, "connection": "main"}
+        source = {"kind": "kafka", "name": "flights", "topic": self.topic, "connection": "main"}
         source |= {"start": "earliest", "records_per_batch": self.per_batch, "retention_seconds": 86400}
         source |= {"reading": None}
         query = {
@@ -117,7 +113,7 @@ class Bench:
         if limit is not None:
             reader = reader.option("maxOffsetsPerTrigger", str(limit))
         reader = reader.option("includeHeaders", str(headers).lower())
-        return reader.option("subscribe", TOPIC).option("startingOffsets", "earliest").load()
+        return reader.option("subscribe", self.topic).option("startingOffsets", "earliest").load()
 
 
 @dataclass(frozen=True)
@@ -143,75 +139,6 @@ Case = Callable[[Bench, str], Any]
 """Starts a streaming query that writes to tables under a name of its own."""
 
 
-def plain(bench: Bench, name: str) -> Any:
-    schema = parse_schema(bench.spark, read_schema(bench.spark, SCHEMA), SCHEMA)
-    parsed = F.from_json(F.col("value").cast("string"), schema)
-    rows = bench.source(bench.per_batch).select(parsed.alias("r"), F.col("timestamp").alias("_arrived_at"))
-    rows = rows.select("r.*", "_arrived_at")
-    tables.ensure(bench.spark, Table("lake", "bench", name), rows.schema)
-    return (
-        rows.writeStream.format("iceberg")
-        .option("checkpointLocation", str(HOME / name))
-        .toTable(f"lake.bench.{name}")
-    )
-
-
-def same_columns(bench: Bench, name: str) -> Any:
-    schema = parse_schema(bench.spark, read_schema(bench.spark, SCHEMA), SCHEMA)
-    parsed = F.from_json(F.col("payload").cast("string"), schema)
-    records = envelope.from_kafka(bench.source(bench.per_batch, headers=True), "flights")
-    rows = records.select(
-        *envelope.COLUMNS,
-        F.xxhash64("payload").alias("_hash"),
-        F.current_timestamp().alias("_landed_at"),
-        parsed.alias("r"),
-    ).select(*envelope.COLUMNS, "_hash", "_landed_at", "r.*")
-    tables.ensure(bench.spark, Table("lake", "bench", name), rows.schema)
-    query = rows.writeStream.format("iceberg").option("checkpointLocation", str(HOME / name))
-    return query.toTable(f"lake.bench.{name}")
-
-
-def tutorial(bench: Bench, name: str) -> Any:
-    schema = parse_schema(bench.spark, read_schema(bench.spark, SCHEMA), SCHEMA)
-    wanted = {
-        f.name: {"int": int, "double": (int, float)}.get(f.dataType.simpleString(), str) for f in schema
-    }
-    required = [f.name for f in schema if not f.nullable]
-
-    @F.udf("struct<good: string, error: string>")
-    def check(value: bytes) -> tuple[str | None, str | None]:
-        try:
-            record = json.loads(value)
-            for field, kind in wanted.items():
-                if record.get(field) is not None and not isinstance(record[field], kind):
-                    return None, f"wrong type: {field}"
-            missing = [field for field in required if record.get(field) is None]
-        except (ValueError, AttributeError) as error:
-            return None, str(error)
-        return (None, f"missing: {missing}") if missing else (json.dumps(record), None)
-
-    rows = bench.source().select("value", F.col("timestamp").alias("_arrived_at"))
-    checked = rows.withColumn("checked", check("value"))
-    good = F.from_json("checked.good", schema).alias("r")
-    tables.ensure(
-        bench.spark,
-        Table("lake", "bench", name),
-        checked.select(good, "_arrived_at").select("r.*", "_arrived_at").schema,
-    )
-    tables.ensure(
-        bench.spark, Table("lake", "bench", name + "_bad"), rows.withColumn("error", F.lit("")).schema
-    )
-
-    def write(batch: DataFrame, _id: int) -> None:
-        fine, bad = batch.where("checked.good is not null"), batch.where("checked.good is null")
-        fine.select(good, "_arrived_at").select("r.*", "_arrived_at").writeTo(f"lake.bench.{name}").append()
-        bad.select("value", "_arrived_at", F.col("checked.error").alias("error")).writeTo(
-            f"lake.bench.{name}_bad"
-        ).append()
-
-    return checked.writeStream.foreachBatch(write).option("checkpointLocation", str(HOME / name)).start()
-
-
 def landing(bench: Bench, name: str) -> Any:
     query = bench.land_query(name)
     return (
@@ -233,6 +160,7 @@ def direct(bench: Bench, name: str) -> Any:
 CASES: Mapping[str, Case] = {
     "plain": plain,
     "same_columns": same_columns,
+    "same_direct": same_direct,
     "tutorial": tutorial,
     "landing": landing,
     "direct": direct,
@@ -242,6 +170,9 @@ CASES: Mapping[str, Case] = {
 
 
 OURS = ("landing", "direct")
+
+DEFAULT = ("plain", "same_columns", "same_direct", "tutorial", "landing", "direct")
+"""What it costs to be measured has cases of its own: watched, listener."""
 
 
 def measure(bench: Bench, case: str, number: int) -> Outcome:
@@ -267,7 +198,47 @@ def measure(bench: Bench, case: str, number: int) -> Outcome:
     )
 
 
-def preload(bootstrap: str, events: int) -> None:
+SMALL = "small"
+
+SMALL_BATCHES = 40
+"""Of one record for each partition; the first ten warm up."""
+
+_WARM = 10
+
+
+def small(bench: Bench, case: str, number: int) -> float:
+    """Median seconds of a batch with next to nothing in it: what a query costs that has nothing to do.
+
+    A batch without any record is not run at all.
+    """
+    name = f"{case}_small_{number}"
+    query = CASES[case](replace(bench, per_batch=PARTITIONS, topic=SMALL), name)
+    try:
+        query.processAllAvailable()
+        batches = [b for b in query.recentProgress if b["numInputRows"]]
+    finally:
+        query.stop()
+    for table in bench.spark.catalog.listTables("lake.bench"):
+        bench.spark.sql(f"DROP TABLE lake.bench.{table.name} PURGE")
+    if len(batches) != SMALL_BATCHES:
+        raise SystemExit(f"{case}: {len(batches)} batches of {SMALL_BATCHES}")
+    return float(np.median([b["durationMs"]["triggerExecution"] for b in batches[_WARM:]])) / 1000
+
+
+def report_small(console: Console, rounds: Sequence[Mapping[str, float]]) -> None:
+    """Print what a batch of nearly nothing takes."""
+    console.print(
+        f"\na batch of {PARTITIONS} records: median seconds of the rounds, and the ratio [95 % interval]"
+    )
+    for case in rounds[0]:
+        console.print(f"  {case:12} {np.median([r[case] for r in rounds]):.3f} s")
+    for ours in (case for case in OURS if case in rounds[0]):
+        for case in (c for c in rounds[0] if c not in OURS):
+            median, low, high = interval([r[ours] / r[case] for r in rounds])
+            console.print(f"  {ours:7} / {case:12} {median:.2f} [{low:.2f}, {high:.2f}]")
+
+
+def preload(bootstrap: str, events: int, topic: str = TOPIC) -> None:
     """Fill the topic with flights, from the year's beginning and again, dealt out evenly."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "lz4"})
     table = flights.flights(month=None if events > 300_000 else 1)
@@ -275,7 +246,7 @@ def preload(bootstrap: str, events: int) -> None:
     for n, payload in enumerate(itertools.islice(itertools.cycle(payloads), events)):
         while True:
             try:
-                producer.produce(TOPIC, payload, partition=n % PARTITIONS)
+                producer.produce(topic, payload, partition=n % PARTITIONS)
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -360,7 +331,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--pairs", type=int, default=5, help="measured rounds")
     parser.add_argument("--per-batch", type=int, default=200_000)
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES)[:-1])
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=DEFAULT)
     given = parser.parse_args(arguments)
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
@@ -379,6 +350,11 @@ def main(arguments: Sequence[str]) -> int:
                 rates = ", ".join(f"{case} {outcomes[case].rate:,.0f}/s" for case in turn)
                 console.print(f"{'warm-up' if number == 0 else f'round {number}'}: {rates}")
             report(console, rounds[1:])
+            broker.create_topic(SMALL, PARTITIONS)
+            preload(broker.bootstrap, PARTITIONS * SMALL_BATCHES, SMALL)
+            # The tutorials' way sets no limit, and so takes all in one batch.
+            few = [case for case in given.cases if case != "tutorial"]
+            report_small(console, [{case: small(bench, case, n) for case in few} for n in range(given.pairs)])
     shutil.rmtree(HOME)
     return 0
 
