@@ -1,0 +1,249 @@
+"""Every sink that this machine has, out of a deployed document: ``python -m tests.faults.deployed_sinks``.
+
+An environment with one job, which lands a topic and derives from it into PostgreSQL, DynamoDB, another topic, Kinesis and
+Parquet, is synthesised by the CDK app and deployed to LocalStack. Its job is started from the launch document that
+stands there and from nothing else, killed in the middle (kill -9), started again, and each sink read back. DynamoDB is
+moto's server, since LocalStack's own is a download.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import boto3
+import pyarrow.parquet as pq
+from confluent_kafka import Consumer, Producer
+from moto.server import ThreadedMotoServer
+
+from millrace.sandbox import deployment
+from millrace.sandbox.deployment import Sandbox
+from millrace.sandbox.kinesalite import CREDENTIALS, REGION
+from millrace.sandbox.process import RUN
+from millrace.sandbox.spark import Job
+from tests import postgres
+from tests.postgres import PASSWORD, USER, Postgres
+
+HOME = RUN / "deployed-sinks"
+JOB = "clicks"
+SECONDS = 900.0
+
+ENVIRONMENT = """\
+project: shop
+account: "000000000000"
+removal: destroy
+network: {{availability_zones: 2}}
+storage: {{disposable: [lake, checkpoints, event-logs, dead-letters, access-logs, database, logs]}}
+kafka:
+  main: {{kind: msk, brokers: 2, disposable: true}}
+streams:
+  clicks: {{kind: kafka, cluster: main, partitions: 2, disposable: true, traffic: {{records_per_second: 100, record_size: 200B}}}}
+  seen: {{kind: kafka, cluster: main, partitions: 2, disposable: true, traffic: {{records_per_second: 100, record_size: 400B}}}}
+  alerts: {{kind: kinesis, disposable: true, traffic: {{records_per_second: 100, record_size: 400B}}}}
+jobs:
+  clicks:
+    engine: glue
+    latency: 60s
+    rate: {{records_per_second_per_core: 5000}}
+    queries:
+      land-clicks:
+        kind: land
+        source: clicks
+        table: clicks_landed
+        schema: pipelines/clicks/schemas/click.ddl
+        trigger: 1s
+        records_per_batch: 400
+"""
+
+DERIVE = """\
+      {name}:
+        kind: derive
+        source: clicks_landed
+        trigger: 1s
+        sink: {sink}
+"""
+"""Followed, where the sink may refuse a row, by the table for that."""
+
+
+def environment(database: Postgres, secret: str) -> str:
+    """The environment file."""
+    sinks = {
+        "to-database": f"{{kind: jdbc, url: '{database.url}', table: clicks, secret: '{secret}'}}",
+        "to-topic": "{kind: kafka, topic: seen}",
+        "to-stream": "{kind: kinesis, stream: alerts}",
+        "to-items": "{kind: dynamodb, table: clicks}",
+        "to-files": "{kind: parquet, table: clicks_files}",
+    }
+    parts = [ENVIRONMENT.format()]
+    for name, sink in sinks.items():
+        letters = "" if name == "to-files" else f"        dead_letters: {name.replace('-', '_')}_letters\n"
+        parts.append(DERIVE.format(name=name, sink=sink) + letters)
+    return "".join(parts)
+
+
+def send(sandbox: Sandbox, count: int) -> None:
+    """Fill the topic."""
+    producer = Producer({"bootstrap.servers": sandbox.kafka.bootstrap})
+    for number in range(count):
+        click = {"session": f"s{number}", "page": f"/{number}", "clicked_at": "2026-11-20T12:00:00Z"}
+        producer.produce(sandbox.names.stream("clicks"), key=str(number), value=json.dumps(click))
+    producer.flush()
+
+
+def readers(sandbox: Sandbox, database: Postgres, dynamodb: Any) -> dict[str, Callable[[], Counter[str]]]:
+    """How often each sink holds each record, by its identity."""
+    names = sandbox.names
+
+    def rows() -> Counter[str]:
+        return Counter(identity for (identity,) in database.run("SELECT _id FROM public.clicks"))
+
+    def messages() -> Counter[str]:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": sandbox.kafka.bootstrap,
+                "group.id": f"reader-{time.time_ns()}",
+                "auto.offset.reset": "earliest",
+                "enable.partition.eof": "true",
+            }
+        )
+        consumer.subscribe([names.stream("seen")])
+        found, ended = Counter[str](), 0
+        while ended < 2:
+            message = consumer.poll(30)
+            assert message is not None, "the broker does not answer"
+            if message.error():
+                ended += 1
+            else:
+                found[json.loads(message.value())["_id"]] += 1
+        consumer.close()
+        return found
+
+    def records() -> Counter[str]:
+        client, found = sandbox.stack.client("kinesis"), Counter[str]()
+        stream = names.stream("alerts")
+        for shard in client.list_shards(StreamName=stream)["Shards"]:
+            iterator = client.get_shard_iterator(
+                StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+            )["ShardIterator"]
+            while (answer := client.get_records(ShardIterator=iterator, Limit=10_000))["Records"]:
+                found.update(json.loads(record["Data"])["_id"] for record in answer["Records"])
+                iterator = answer["NextShardIterator"]
+        return found
+
+    def items() -> Counter[str]:
+        pages = dynamodb.get_paginator("scan").paginate(TableName="clicks")
+        return Counter(item["_id"]["S"] for page in pages for item in page["Items"])
+
+    def files() -> Counter[str]:
+        s3, bucket = sandbox.stack.client("s3"), names.bucket("lake")
+        prefix = f"parquet/{names.database}/clicks_files"
+        found, part = Counter[str](), HOME / "part.parquet"
+        for page in s3.get_paginator("list_objects_v2").paginate(
+            Bucket=bucket, Prefix=f"{prefix}/_manifests/"
+        ):
+            for key in (each["Key"] for each in page.get("Contents", ()) if each["Key"].endswith(".json")):
+                held = json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
+                for name in held["files"]:
+                    s3.download_file(bucket, f"{prefix}/{held['folder']}/{name}", str(part))
+                    found.update(pq.read_table(part)["_id"].to_pylist())
+        return found
+
+    return {
+        "to-database": rows,
+        "to-topic": messages,
+        "to-stream": records,
+        "to-items": items,
+        "to-files": files,
+    }
+
+
+def wait(job: Job, enough: Callable[[], bool]) -> None:
+    """Wait while a job runs."""
+    deadline = time.monotonic() + SECONDS
+    while not enough():
+        if not job.process.alive or time.monotonic() > deadline:
+            raise RuntimeError(f"the end was not reached:\n{job.process.tail(40)}")
+        time.sleep(1.0)
+
+
+def batches(job: Job, query: str) -> list[dict[str, Any]]:
+    """What a run told of a query's batches."""
+    return [e for e in job.events() if e["event"] == "batch" and e["query"] == query]
+
+
+def main() -> int:
+    """Deploy, run, kill, run, read back; 1 where a sink holds something else than was sent."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=2000)
+    count = parser.parse_args().records
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    HOME.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as ending:
+        moto = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+        moto.start()
+        ending.callback(moto.stop)
+        _, port = moto.get_host_and_port()
+        dynamodb: Any = boto3.client(
+            "dynamodb",
+            endpoint_url=f"http://127.0.0.1:{port}",
+            region_name=REGION,
+            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        )
+        keys = {"_id": "HASH", "_source": "RANGE"}
+        dynamodb.create_table(
+            TableName="clicks",
+            AttributeDefinitions=[{"AttributeName": k, "AttributeType": "S"} for k in keys],
+            KeySchema=[{"AttributeName": k, "KeyType": kind} for k, kind in keys.items()],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        database = ending.enter_context(postgres.running())
+        stack, broker = ending.enter_context(deployment.servers())
+        login = json.dumps({"username": USER, "password": PASSWORD})
+        secret = stack.client("secretsmanager").create_secret(Name="shop/db", SecretString=login)["ARN"]
+        file = HOME / "sinks.yaml"
+        file.write_text(environment(database, secret))
+        sandbox = deployment.open_sandbox(str(file), stack, broker)
+        send(sandbox, count)
+        document = sandbox.launch_document(JOB)
+        bind = ("--bind", f"dynamodb.endpoint=http://127.0.0.1:{port}")
+        held = readers(sandbox, database, dynamodb)
+        queries = list(held)
+        first = sandbox.spark.submit(document, "clicks-1", bind)
+        ending.callback(first.process.kill)
+        wait(first, lambda: all(len(batches(first, query)) > 1 for query in queries))
+        first.process.kill()
+        second = sandbox.spark.submit(document, "clicks-2", bind)
+        ending.callback(second.process.kill)
+        found: dict[str, Counter[str]] = {}
+
+        def whole() -> bool:
+            found.update({query: read() for query, read in held.items()})
+            return all(len(each) >= count for each in found.values())
+
+        wait(second, whole)
+        time.sleep(5.0)
+        whole()
+        status = 0
+        sys.stdout.write(f"{count} records, {document.url.rsplit('/', 1)[1][:12]}..., one kill -9\n")
+        for query, each in found.items():
+            repeated = each.total() - len(each)
+            left_out = sum(batch["duplicates"] for batch in batches(second, query))
+            sys.stdout.write(
+                f"{query}: {len(each)} records, {count - len(each)} lost, {repeated} repeated; {left_out} were there "
+                f"when their batch came again; {len(batches(first, query))} batches before the kill, "
+                f"{len(batches(second, query))} after it\n"
+            )
+            status |= int(len(each) != count or repeated > 0)
+    return status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
