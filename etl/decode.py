@@ -193,7 +193,10 @@ class JsonDecoder:
             *others,
             F.col("payload"),
             record.alias("quick"),
-            F.when(~fine, self._exact()).alias("exact"),
+            # Whether it is fine comes first: what is asked in a later branch only is not shared.
+            F.when(
+                ~fine, F.when(F.col("payload").isNull(), self._tombstone()).otherwise(self._exact())
+            ).alias("exact"),
         ]
         exact = F.col("exact")
         bad = F.col("exact.verdict").isNotNull()
@@ -209,6 +212,13 @@ class JsonDecoder:
             F.col("exact.verdict.stage").alias("_stage"),
             F.col("exact.verdict.error").alias("_error"),
         ]
+
+    def _tombstone(self) -> Column:
+        """What :meth:`_exact` would say of a null payload; with routes most are, for each of their decoders."""
+        return F.struct(
+            F.lit(None).cast(nullable(self.schema)).alias("record"),
+            _reason("decode", F.lit("null payload (a tombstone)")).alias("verdict"),
+        )
 
     def _exact(self) -> Column:
         """``record`` and ``verdict`` of what the quick way could not take; each parse runs once."""
@@ -227,8 +237,7 @@ class JsonDecoder:
         required = list(_required(self.schema, record))
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in required))
         verdict = (
-            F.when(payload.isNull(), _reason("decode", F.lit("null payload (a tombstone)")))
-            .when(F.length(payload) == 0, _reason("decode", F.lit("empty record")))
+            F.when(F.length(payload) == 0, _reason("decode", F.lit("empty record")))
             .when(~_valid(), _reason("decode", F.lit("not UTF-8")))
             .when(~_whole(parses["strict"]), self._diagnosis(record, parses["loose"]))
             .when(~parses["inside"], _reason("decode", F.lit(NOT_ONE)))
