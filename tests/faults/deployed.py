@@ -358,14 +358,19 @@ def opened(seed: int) -> Iterator[Shop]:
         yield shop
 
 
-def main() -> int:
-    """Kill, compare, print a line for each table."""
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=ROUNDS, default=list(ROUNDS), metavar="ROUND")
     parser.add_argument("--kills", type=int, default=5, help="of each job")
     parser.add_argument("--records", type=int, default=12_000, help="of each source")
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    """Kill, compare, print a line for each table."""
+    given = parser().parse_args()
     status = 0
     with opened(given.seed) as shop:
         for name in given.only:

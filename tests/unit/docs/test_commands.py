@@ -22,7 +22,11 @@ UsageError = BadParameter.__mro__[1]  # typer carries its command-line library w
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"^```(?:console|sh|bash)\n(.*?)^```", re.M | re.S)
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
-MODULES = {"tests.faults": "tests.faults.__main__", "tests.performance.dedup": "tests.performance.dedup"}
+MODULES = {
+    "tests.faults": "tests.faults.__main__",
+    "tests.faults.deployed": "tests.faults.deployed",
+    "tests.performance.dedup": "tests.performance.dedup",
+}
 CDK_VERBS = {"synth", "deploy", "diff", "destroy", "bootstrap", "list"}
 
 
