@@ -188,10 +188,8 @@ class Benchmark:
         if not isinstance(first, LandSettings | DirectSettings) or not isinstance(first.source, KafkaSource):
             raise StartError(f"query {first.name}: one that reads one Kafka topic can be measured")
         found = []
-        for query in chain:
-            if isinstance(query, RoutedSettings) or (
-                query is not first and not isinstance(query, DeriveSettings)
-            ):
+        for place, query in enumerate(chain):
+            if isinstance(query, RoutedSettings) or (place > 0 and not isinstance(query, DeriveSettings)):
                 raise StartError(f"query {query.name}: only queries that derive from {first.name} go with it")
             if isinstance(query, DeriveSettings) and (
                 not isinstance(first, LandSettings) or query.source_table != first.table
@@ -296,9 +294,10 @@ class Benchmark:
                     )
                 time.sleep(POLL_SECONDS)
             progress = _full(running.recentProgress)
+            # Asked before the stop, which cuts the batch at hand short: that is no failure.
+            failure = None if running.isActive else running.exception()
         finally:
             running.stop()
-        failure = running.exception()
         if failure is not None:
             raise StartError(f"query {query.name}: {describe(failure)}")
         work = tasks_of(self.spark, str(running.runId))

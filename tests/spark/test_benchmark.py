@@ -1,0 +1,104 @@
+"""A query measured: as many batches as asked for, of the limit's size, with their tasks; nothing is left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from etl.benchmark import Benchmark, Run, Schedule, machine
+from etl.errors import StartError
+from etl.settings import JobSettings, parse
+from etl.supervise import Query
+from tests.spark.batches import Events
+
+
+def job(tmp_path: Path, kind: str = "kafka") -> JobSettings:
+    source = {"name": "flights", "start": "earliest", "retention_seconds": 3600}
+    source |= (
+        {"kind": "kafka", "topic": "flights", "connection": "main", "records_per_batch": 7, "reading": None}
+        if kind == "kafka"
+        else {
+            "kind": "kinesis", "stream": "flights", "region": "us-east-1", "records_per_shard": 1,
+            "fetch_seconds": 1.0, "consumer": None, "role": None, "records_per_batch": None,
+        }
+    )  # fmt: skip
+    query = {"kind": "land", "name": "land-flights", "source": source, "format": "json", "schema": "x.ddl"}
+    query |= {"decompress_up_to": None, "redact": [], "table": "tests.landed", "trigger_seconds": 5.0}
+    settings = {"version": 1, "environment": "test", "job": "flights", "engine": "sandbox", "catalog": "lake"}
+    settings |= {"checkpoints": str(tmp_path / "checkpoints"), "batch_retries": 0, "upkeep": None}
+    settings |= {
+        "dead_letters_kept_seconds": None,
+        "connections": {},
+        "queries": [query | {"repartition": 2}],
+    }
+    if kind == "kafka":
+        source["reading"] = None
+    return parse(settings)
+
+
+def schedule(tmp_path: Path, *runs: Run, queries: tuple[str, ...] = ("land-flights",)) -> Schedule:
+    return Schedule(1, queries, 2, str(tmp_path / "measured.json"), runs)
+
+
+@pytest.mark.parametrize(
+    ("queries", "kind", "said"),
+    [
+        (("land",), "kafka", "no query land; the job has land-flights"),
+        (("land-flights",), "kinesis", "one that reads one Kafka topic"),
+        (("land-flights", "land-flights"), "kafka", "only queries that derive from land-flights"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    spark: SparkSession, tmp_path: Path, queries: tuple[str, ...], kind: str, said: str
+) -> None:
+    def never(_job: JobSettings, _name: str, _most: int | None) -> Query:
+        raise AssertionError("nothing is opened")
+
+    measured = Benchmark(spark, job(tmp_path, kind), never, Events().reporter)
+    with pytest.raises(StartError, match=said):
+        measured(schedule(tmp_path, Run(0, 10, 1, 0, 3), queries=queries))
+
+
+def test_a_run_has_its_own_limit_table_and_checkpoint_and_ends(spark: SparkSession, tmp_path: Path) -> None:
+    seen: list[tuple[str, int, tuple[int, ...] | None, str]] = []
+    sizes: list[int] = []
+
+    def opened(settings: JobSettings, name: str, _most: int | None) -> Query:
+        (query,) = settings.queries
+        assert query.kind == "land"
+        source = query.source
+        assert source.kind == "kafka"
+        assert source.reading is not None
+        seen.append((query.table, source.records_per_batch, source.reading.partitions, settings.checkpoints))
+        rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", source.records_per_batch)
+        rows = rate.option("numPartitions", 2).load()
+        return Query(
+            name, rows, lambda batch, _id: sizes.append(batch.count()), f"{settings.checkpoints}/{name}", 0.0
+        )
+
+    events = Events()
+    done = Benchmark(spark, job(tmp_path), opened, events.reporter)(
+        schedule(tmp_path, Run(0, 10, 1, -1, 2), Run(1, 30, 2, 0, 3))
+    )
+    assert done == 0
+    assert [each[:3] for each in seen] == [
+        ("tests.landed_benchmark", 10, (0,)),
+        ("tests.landed_benchmark", 30, (0, 1)),
+    ]
+    assert seen[0][3] != seen[1][3]
+    assert not any(Path(each[3]).exists() for each in seen)
+    assert [e["number"] for e in events.all() if e["event"] == "measured"] == [0, 1]
+    from json import loads
+
+    measured = loads((tmp_path / "measured.json").read_text())
+    first, second = measured["runs"]
+    assert [batch["records"] for batch in second["batches"]] == [30, 30, 30]
+    assert len(first["batches"]) == 2
+    for batch in second["batches"]:
+        assert batch["seconds"]["triggerExecution"] > 0
+        assert batch["tasks"]
+        assert all(task >= 0 for stage in batch["tasks"] for task in stage)
+    assert measured["cores"] == 2
+    assert machine(spark)["spark"] == spark.version
