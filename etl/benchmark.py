@@ -28,6 +28,7 @@ from etl.settings import (
     KafkaReading,
     KafkaSource,
     LandSettings,
+    RoutedDirectSettings,
     RoutedSettings,
 )
 from etl.settings_sinks import IcebergSinkSettings
@@ -189,7 +190,9 @@ class Benchmark:
             raise StartError(f"query {first.name}: one that reads one Kafka topic can be measured")
         found = []
         for place, query in enumerate(chain):
-            if isinstance(query, RoutedSettings) or (place > 0 and not isinstance(query, DeriveSettings)):
+            if isinstance(query, RoutedSettings | RoutedDirectSettings) or (
+                place > 0 and not isinstance(query, DeriveSettings)
+            ):
                 raise StartError(f"query {query.name}: only queries that derive from {first.name} go with it")
             if isinstance(query, DeriveSettings) and (
                 not isinstance(first, LandSettings) or query.source_table != first.table
