@@ -22,7 +22,7 @@ from etl.derive import Composition, good_records
 from etl.envelope import CARRIED
 from etl.errors import AccountsError
 from etl.launch import ReplayRequest
-from etl.replay import Selection, next_of, of_families, read_corrected
+from etl.replay import Selection, conclude, next_of, of_families, read_corrected
 from etl.route import along
 from etl.sinks.base import JSON_OPTIONS, LETTER, STAGE, Sink
 from etl.sinks.iceberg import EVERYTHING, IcebergSink
@@ -115,18 +115,7 @@ class RefusedReplayer:
         asked = request.ids or request.corrected
         selection = Selection.of(request.ids, corrected, MARK) if asked else None
         balance, missing = self._replay(spark, selection)
-        unknown: list[str] = []
-        if selection is not None:
-            unknown = [*selection.unknown, *(i for root in missing for i in selection.written[root])]
-        self.report.emit(
-            "replayed",
-            query=self.query,
-            table=str(self.letters),
-            **dataclasses.asdict(balance),
-            unknown_ids=sorted(unknown),
-            **accounts.times(begun, accounts.now()),
-        )
-        return int(bool(unknown))
+        return conclude(self.report, self.query, self.letters, balance, selection, missing, begun)
 
     def _replay(self, spark: SparkSession, selection: Selection | None) -> tuple[RefusedAccounts, list[str]]:
         snapshot = self.letters.metadata(spark).currentSnapshot()

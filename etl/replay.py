@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -130,6 +131,49 @@ class Selection:
         return spark.createDataFrame(rows, "_root STRING, _corrected BINARY")
 
 
+def conclude(
+    report: Reporter,
+    query: str,
+    table: Table,
+    balance: Any,
+    selection: Selection | None,
+    missing: Sequence[str],
+    begun: datetime,
+) -> int:
+    """Report what a replay came to.
+
+    Parameters
+    ----------
+    report
+        Where.
+    query, table
+        Whose letters, and where they are.
+    balance
+        Accounts, a dataclass.
+    selection, missing
+        What was asked for, and those of it that no letter has, as the source named them.
+    begun
+        The replay's start.
+
+    Returns
+    -------
+    int
+        Exit status: 1 where something that was asked for is not there.
+    """
+    unknown: list[str] = []
+    if selection is not None:
+        unknown = [*selection.unknown, *(i for root in missing for i in selection.written[root])]
+    report.emit(
+        "replayed",
+        query=query,
+        table=str(table),
+        **dataclasses.asdict(balance),
+        unknown_ids=sorted(unknown),
+        **accounts.times(begun, accounts.now()),
+    )
+    return int(bool(unknown))
+
+
 @dataclass(frozen=True)
 class Replayer:
     """Decodes dead letters of one source again and appends what came of it to their own table.
@@ -190,18 +234,7 @@ class Replayer:
         corrected = read_corrected(spark, request.corrected) if request.corrected else None
         selection = Selection.of(request.ids, corrected) if request.ids or request.corrected else None
         balance, missing = self._replay(spark, selection)
-        unknown: list[str] = []
-        if selection is not None:
-            unknown = [*selection.unknown, *(i for root in missing for i in selection.written[root])]
-        self.report.emit(
-            "replayed",
-            query=self.query,
-            table=str(self.table),
-            **dataclasses.asdict(balance),
-            unknown_ids=sorted(unknown),
-            **accounts.times(begun, accounts.now()),
-        )
-        return int(bool(unknown))
+        return conclude(self.report, self.query, self.table, balance, selection, missing, begun)
 
     def _replay(
         self, spark: SparkSession, selection: Selection | None

@@ -42,8 +42,8 @@ LETTER = StructType(
 """A row that a sink refused: whose it is, the row as JSON, and why."""
 
 JSON_OPTIONS: Mapping[str, str] = {
-    # Spark's own default cuts microseconds off. The last letters are Java's pattern for an offset such as +01:00.
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    # Spark's own default cuts microseconds off.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # X three times: Java's offset as +01:00
 }
 
 Refuse = Callable[[DataFrame], None]
