@@ -1,0 +1,1 @@
+"""What should change? Event logs in; findings out."""

@@ -1,0 +1,167 @@
+"""What advice is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from millrace.advisor.history import History
+
+Kind = Literal[
+    "at-capacity",
+    "silent-backlog",
+    "overhead-bound",
+    "trigger-too-short",
+    "slow-checkpoint",
+    "skewed-tasks",
+    "queued-partitions",
+    "idle-cores",
+    "rows-counted-twice",
+    "missing-cache",
+    "needless-cache",
+    "retried-tasks",
+    "small-files",
+    "empty-batches",
+    "unstable-start",
+    "growing-state",
+    "too-few-partitions",
+    "too-many-partitions",
+    "failed-query",
+]
+
+Value = str | int | float | bool | None
+"""What a setting may hold."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One value to change.
+
+    Attributes
+    ----------
+    kind
+        ``environment``: ``key`` of the environment file ``where``. ``argument``: job argument ``key`` of the job
+        ``where``, as its own service names it. ``code``: the job's own program, which no setting reaches.
+    where
+        ``environments/prod.yaml``, ``job orders-glue``, or the call in the program.
+    key
+        Dotted path in the file, or the argument's or option's name.
+    old
+        What it is now; ``None`` where it is not set.
+    new
+        What it should be; ``None`` takes it away.
+    """
+
+    kind: Literal["environment", "argument", "code"]
+    where: str
+    key: str
+    old: Value
+    new: Value
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One figure that a finding rests on.
+
+    Attributes
+    ----------
+    name
+        What it is, in words.
+    value, unit
+        The figure; ``""`` for a bare number.
+    low, high
+        95 % interval, where one was estimated.
+    """
+
+    name: str
+    value: float
+    unit: str = ""
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What the change is expected to bring.
+
+    Attributes
+    ----------
+    what
+        Such as ``batch duration`` or ``record age``.
+    unit
+        ``s`` for seconds; less is better.
+    low, likely, high
+        By how much it falls: 95 % interval and median.
+    """
+
+    what: str
+    unit: str
+    low: float
+    likely: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to change.
+
+    Attributes
+    ----------
+    kind
+        What it is.
+    query
+        Name of the query, or ``None`` for the whole application.
+    words
+        One or two sentences for people.
+    evidence
+        Figures that show it.
+    batches
+        Batches in which it shows, in their order.
+    changes
+        What to change, the best way first.
+    effect
+        What the first change is expected to bring.
+    dollars_a_month
+        What it costs to leave it, in USD a month; ``None`` where no price is known.
+    """
+
+    kind: Kind
+    query: str | None
+    words: str
+    evidence: tuple[Evidence, ...]
+    batches: tuple[int, ...]
+    changes: tuple[Change, ...]
+    effect: Effect
+    dollars_a_month: float | None = None
+
+    @property
+    def change(self) -> Change | None:
+        """The best change."""
+        return self.changes[0] if self.changes else None
+
+    @property
+    def seconds(self) -> float:
+        """What a batch or a record's age is expected to gain."""
+        return self.effect.likely
+
+
+@dataclass(frozen=True)
+class Advice:
+    """All findings of one log.
+
+    Attributes
+    ----------
+    history
+        What was read.
+    findings
+        The dearest first: by dollars a month, then by seconds.
+    disturbed
+        Why figures of this run are not to be trusted; ``None`` where they are.
+    notes
+        What could not be judged, and why.
+    """
+
+    history: History
+    findings: tuple[Finding, ...]
+    disturbed: str | None = None
+    notes: tuple[str, ...] = field(default=())
