@@ -15,6 +15,7 @@ from millrace.cli import (
     deploy,
     history,
     lifecycle,
+    logs,
     notebook,
     plan,
     replay,
@@ -67,6 +68,7 @@ schema.register(app)
 split.register(app)
 deploy.register(app)
 lifecycle.register(app)
+logs.register(app)
 history.register(app)
 notebook.register(app)
 sandbox.register(app)

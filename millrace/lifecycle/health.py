@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from millrace.config.model import KinesisStream
 from millrace.config.queries import SourceQuery
+from millrace.lifecycle import logs
 from millrace.lifecycle.problems import told
 from millrace.lifecycle.verbs import Aws
 from millrace.sizing.metrics import BY_NAME, NAMESPACE
@@ -173,34 +172,10 @@ def _values(aws: Aws, job: str, metric: str, statistic: str, begin: datetime) ->
 
 def _failures(aws: Aws, job: str, since: float) -> Iterator[str]:
     """Errors that the job's lines tell: the metric counts them, the line says why."""
-    logs = aws.client("logs")
-    prefix = f"/{aws.names.prefix}/jobs/{job}"
-    # Glue writes below it, or appends the name of the security configuration, which is the job's.
-    own = (prefix, f"{prefix}-{aws.names.job(job)}")
-    with told(f"reading the lines of {job}"):
-        groups = logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=prefix)
-        for group in [group["logGroupName"] for page in groups for group in page["logGroups"]]:
-            if group not in own and not group.startswith(f"{prefix}/"):
-                continue  # of a job whose name only begins alike
-            pages = logs.get_paginator("filter_log_events").paginate(
-                logGroupName=group,
-                startTime=int(since * 1000),
-                filterPattern='"failed"',
-                PaginationConfig={"MaxItems": _MAX_EVENTS},
-            )
-            for line in (event["message"].strip() for page in pages for event in page["events"]):
-                yield from _error(job, line)
-
-
-def _error(job: str, line: str) -> Iterator[str]:
-    if not (line.startswith("{") and line.endswith("}")):
-        return
-    try:
-        parsed: Any = json.loads(line)
-    except json.JSONDecodeError:
-        return  # a line of somebody else's that only looks like one of ours
-    if isinstance(parsed, dict) and parsed.get("event") == "failed" and parsed.get("job", job) == job:
-        yield f"{parsed.get('query', 'a query')}: {parsed.get('error', 'no reason given')}"
+    for failure in logs.failures(aws, job, datetime.fromtimestamp(since, UTC), _MAX_EVENTS):
+        if failure.kind in ("failed", "refused"):
+            who = failure.query or ("a query" if failure.kind == "failed" else "the job")
+            yield f"{who}: {failure.text}"
 
 
 def _iterator_ages(aws: Aws, source: str) -> Iterator[float]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from pyiceberg.catalog import Catalog
@@ -16,12 +18,15 @@ from millrace.config.names import Names
 from millrace.config.queries import DeriveQuery, SourceQuery
 from millrace.lifecycle.audit_job import Place
 from millrace.lifecycle.deployed import launch_document
+from millrace.lifecycle.logs import Line
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.localstack import ACCOUNT, LocalStack, answers
 from millrace.sandbox.process import RUN, SandboxError
 from millrace.sandbox.spark import SandboxSpark
 
 _RECORD = RUN / "kept.json"
+_MOST_BYTES = 16 * 1024**2
+"""Of a run's log: its end."""
 
 
 def keep(sandbox: Sandbox) -> None:
@@ -72,6 +77,25 @@ def place_in(spark: SandboxSpark, environment: Environment) -> Place:
         lambda _: {"bootstrap.servers": spark.kafka},
         counts=False,
     )
+
+
+def lines(job: str) -> list[Line]:
+    """What the runs of a job wrote, each run's lines in their order; runs by when they last wrote.
+
+    A line has the time of the run's last one, since most say none.
+    """
+    own = re.compile(
+        rf"{re.escape(job)}-(\d{{1,3}}|[a-z]+-\d{{15,}})"
+    )  # as the drill and :func:`run` name them
+    logs = [path for path in (RUN / "jobs").glob("*/driver.log") if own.fullmatch(path.parent.name)]
+    found = []
+    for path in sorted(logs, key=lambda path: path.stat().st_mtime):
+        at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _MOST_BYTES))
+            text = file.read().decode(errors="replace")
+        found += [Line(at, str(path), each) for each in text.splitlines()]
+    return found
 
 
 def columns(catalog: Catalog, tables: Iterable[str]) -> dict[str, str]:

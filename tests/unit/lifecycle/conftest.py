@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import boto3
 import pytest
 from moto.server import ThreadedMotoServer
+
+from millrace.config import Names, load
+from millrace.lifecycle.verbs import Aws
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +32,20 @@ def moto(moto_server: str) -> str:
     reset = urllib.request.Request(f"{moto_server}/moto-api/reset", method="POST")  # noqa: S310 - our own server
     urllib.request.urlopen(reset).close()  # noqa: S310 - our own server
     return moto_server
+
+
+@pytest.fixture
+def aws(moto: str) -> Aws:
+    """Environment ``minimal`` on a server that has been told nothing yet."""
+
+    def client(service: str) -> Any:
+        make: Any = boto3.client
+        return make(
+            service,
+            endpoint_url=moto,
+            region_name="us-east-1",
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+        )
+
+    return Aws(Names(load("minimal", root=ROOT), "123456789012"), client)

@@ -8,31 +8,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
-from millrace.config import Names, load
 from millrace.lifecycle.deploy import _stop_application, changes
 from millrace.lifecycle.health import UnhealthyError, look, wait_until_healthy
 from millrace.lifecycle.verbs import Aws
 
 ROOT = Path(__file__).parents[3]
 BUCKET = "assets"
-
-
-@pytest.fixture
-def aws(moto: str) -> Aws:
-    def client(service: str) -> Any:
-        make: Any = boto3.client
-        return make(
-            service,
-            endpoint_url=moto,
-            region_name="us-east-1",
-            aws_access_key_id="test",
-            aws_secret_access_key="test",
-        )
-
-    return Aws(Names(load("minimal", root=ROOT), "123456789012"), client)
 
 
 def template(workers: int, url: str) -> dict[str, Any]:

@@ -1,0 +1,245 @@
+"""What a deployed job's runs wrote: lines of CloudWatch Logs, and the failures that are told in them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from millrace.lifecycle.problems import told
+from millrace.lifecycle.verbs import Aws
+
+Kind = Literal["failed", "refused", "traceback", "exception"]
+
+_WINDOWS = tuple(timedelta(hours=hours) for hours in (1, 6, 24, 24 * 7, 24 * 30))
+"""How far back is looked, one after the other: CloudWatch gives the oldest events of a window first."""
+
+_BEGINNINGS = ('{ $.event = "failed" }', '?"Traceback (most" ?"Exception in thread" ?"error: " ?" ERROR "')
+"""Filter patterns ("Filter pattern syntax", CloudWatch Logs user guide): our lines, and everybody's."""
+
+_BLOCK_EVENTS = 200
+"""After an error's first line: as much of its trace as is read."""
+
+_MOST_LINES = 80
+"""Of one failure: the rest of a trace is frames."""
+
+_LOGGED = re.compile(r"^\S+ \S+ ERROR ")
+"""Log4j's pattern in Spark's default: date, time, level."""
+
+_CONTINUED = re.compile(
+    r"^(\s|Caused by: |Traceback |During handling of |The above exception |\.\.\. \d+ more|$)"
+)
+_RAISED = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Warning)?(: |$)")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line.
+
+    Attributes
+    ----------
+    at
+        When it was written, UTC; None where the line does not say and nobody else knows.
+    source
+        Log group and stream, or a file.
+    """
+
+    at: datetime | None
+    source: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong, in the words of who failed.
+
+    Attributes
+    ----------
+    kind
+        ``failed``: a query, by the core's own line. ``refused``: the job did not start. ``traceback``:
+        Python's. ``exception``: the JVM's, on the driver or an executor.
+    query
+        None where no query is named.
+    """
+
+    kind: Kind
+    at: datetime | None
+    source: str
+    query: str | None
+    text: str
+
+
+def groups(aws: Aws, job: str) -> list[str]:
+    """Name the log groups of a job.
+
+    Glue writes below the job's group, or appends the name of the security configuration, which is
+    the job's.
+    """
+    prefix = f"/{aws.names.prefix}/jobs/{job}"
+    own = (prefix, f"{prefix}-{aws.names.job(job)}")
+    with told(f"looking for the log groups of {job}"):
+        pages = aws.client("logs").get_paginator("describe_log_groups").paginate(logGroupNamePrefix=prefix)
+        found = [str(group["logGroupName"]) for page in pages for group in page["logGroups"]]
+    # Those of a job whose name only begins alike are not its own.
+    return [group for group in found if group in own or group.startswith((f"{prefix}/", f"{own[1]}/"))]
+
+
+def newest(aws: Aws, job: str, since: datetime, most: int) -> list[Line]:
+    """Return a job's last lines, the oldest of them first.
+
+    Parameters
+    ----------
+    since
+        Older lines are not looked for.
+    most
+        Lines.
+
+    Raises
+    ------
+    AwsError
+        AWS refused a call.
+    """
+    return [line for line, _ in _search(aws, job, since, most, None)][-most:]
+
+
+def failures(aws: Aws, job: str, since: datetime, most: int) -> list[Failure]:
+    """Return a job's last failures with their traces, the oldest of them first.
+
+    Raises
+    ------
+    AwsError
+        AWS refused a call.
+    """
+    found: list[Failure] = []
+    seen: set[tuple[str, datetime | None, str]] = set()
+    for line, (group, stream) in _search(aws, job, since, most, _BEGINNINGS):
+        if (line.source, line.at, line.text) in seen or not _begins(line):
+            continue  # within the trace of the one before, or a word that only looks like a failure's
+        block = [line]
+        if not line.text.startswith("{"):
+            block = _block(aws, group, stream, line)
+            seen |= {(each.source, each.at, each.text) for each in block}
+        found += told_in(block)[:1]
+    return sorted(found, key=lambda failure: failure.at or since)[-most:]
+
+
+def _search(
+    aws: Aws, job: str, since: datetime, most: int, patterns: Sequence[str] | None
+) -> list[tuple[Line, tuple[str, str]]]:
+    """Lines with the group and stream of each, in the shortest window that holds enough of them."""
+    logs = aws.client("logs")
+    now = datetime.now(UTC)
+    own = groups(aws, job)
+    found: dict[str, tuple[Line, tuple[str, str]]] = {}
+    for window in _WINDOWS:
+        begin = max(since, now - window)
+        for group in own:
+            for pattern in patterns or ("",):
+                with told(f"reading the lines of {job}"):
+                    pages = logs.get_paginator("filter_log_events").paginate(
+                        logGroupName=group,
+                        startTime=int(begin.timestamp() * 1000),
+                        **({"filterPattern": pattern} if pattern else {}),
+                    )
+                    for event in (event for page in pages for event in page["events"]):
+                        stream = str(event["logStreamName"])
+                        line = Line(_moment(event), f"{group} {stream}", str(event["message"]).rstrip())
+                        found[str(event["eventId"])] = line, (group, stream)
+        if len(found) >= most or begin == since:
+            break
+    return sorted(found.values(), key=lambda each: each[0].at or since)
+
+
+def _block(aws: Aws, group: str, stream: str, first: Line) -> list[Line]:
+    """Lines of a stream from one on."""
+    assert first.at is not None, "CloudWatch knows the time of every event"
+    with told("reading the lines after an error"):
+        events = aws.client("logs").get_log_events(
+            logGroupName=group,
+            logStreamName=stream,
+            startTime=int(first.at.timestamp() * 1000),
+            startFromHead=True,
+            limit=_BLOCK_EVENTS,
+        )["events"]
+    lines = [Line(_moment(event), first.source, str(event["message"]).rstrip()) for event in events]
+    at = next((n for n, line in enumerate(lines) if line.text == first.text), None)
+    return [first] if at is None else lines[at:]
+
+
+def _moment(event: dict[str, Any]) -> datetime:
+    return datetime.fromtimestamp(event["timestamp"] / 1000, UTC)
+
+
+def told_in(lines: Iterable[Line]) -> list[Failure]:
+    """Find failures in the lines of one stream, in their order.
+
+    An event may hold several lines, and a trace several events; both are taken apart by lines.
+    """
+    apart = [Line(line.at, line.source, text) for line in lines for text in line.text.splitlines() or [""]]
+    return list(_told(apart))
+
+
+def _told(lines: Sequence[Line]) -> Iterator[Failure]:
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        at += 1
+        own = event_of(line.text)
+        if own is not None:
+            if own.get("event") == "failed":
+                yield Failure(
+                    "failed", line.at, line.source, own.get("query"), str(own.get("error", "no reason given"))
+                )
+            continue
+        kind = _kind(line.text)
+        if kind is None:
+            continue
+        end = _end(lines, at, kind)
+        text = "\n".join(each.text for each in lines[at - 1 : min(end, at - 1 + _MOST_LINES)])
+        yield Failure(kind, line.at, line.source, None, text)
+        at = end
+
+
+def _begins(line: Line) -> bool:
+    """Whether a failure begins in an event."""
+    return any(_kind(text) is not None or event_of(text) is not None for text in line.text.splitlines())
+
+
+def event_of(text: str) -> dict[str, Any] | None:
+    """Return a line of the core's as what it says; None for anybody else's."""
+    if not (text.startswith("{") and text.endswith("}")):
+        return None
+    try:
+        parsed = json.loads(text)
+    except json.JSONDecodeError:
+        return None  # somebody else's, that only looks like one of ours
+    return parsed if isinstance(parsed, dict) and "event" in parsed else None
+
+
+def _kind(text: str) -> Kind | None:
+    if text.startswith("error: "):
+        return "refused"
+    if text.startswith("Traceback (most recent call last):"):
+        return "traceback"
+    if text.startswith("Exception in thread ") or _LOGGED.match(text):
+        return "exception"
+    return None
+
+
+def _end(lines: Sequence[Line], at: int, kind: Kind) -> int:
+    """Where a failure's text ends: Python names the exception after its frames, a logger before them."""
+    raised = kind != "traceback" and not _LOGGED.match(lines[at - 1].text)
+    while at < len(lines):
+        text = lines[at].text
+        if _CONTINUED.match(text):
+            # Of chained exceptions each names its own; an empty line parts them.
+            raised = raised and not text.startswith("Traceback ")
+        elif raised or not _RAISED.match(text):
+            break
+        else:
+            raised = True
+        at += 1
+    return at

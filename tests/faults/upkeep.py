@@ -1,0 +1,210 @@
+"""Upkeep under load, with a reader that is kept behind: ``python -m tests.faults.upkeep --minutes 10``.
+
+One thread lands batches as fast as it can. The job's own chores compact, expire and remove orphans without a pause;
+states older than 15 s may go, and files that no state names are laid beside the table all the time. A derived query
+reads what is there only every so often, so that it is behind by far more than that. At the end it reads the rest.
+Ends with 1 where a record is missing or twice, in the landing table or in the derived one, where a chore failed, where
+nothing was compacted, expired or held, or where a laid file stayed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import threading
+import time
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from etl import derive, session, upkeep
+from etl.checkpoint import Checkpoint
+from etl.chores import Chores
+from etl.tables import Table
+from etl.upkeep import Compaction, Expiry, Orphans, begin_with_everything
+from millrace.sandbox import jars
+from millrace.sandbox.process import RUN
+from tests.spark.batches import Events, frame, good, kafka_rows
+from tests.spark.test_derive import Pipeline
+
+HOME = RUN / "faults-upkeep"
+ROWS = 500
+"""Of a landed batch."""
+
+KEEP = timedelta(seconds=15)
+BEHIND_SECONDS = 75.0
+"""Between two looks of the derived query at the landing table."""
+
+
+def open_session() -> SparkSession:
+    """Local Spark with Iceberg, in a folder of this program's own."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    files = [path for path in jars.files("sandbox") if path.name.startswith("iceberg-")]
+    settings = {
+        "spark.jars": ",".join(map(str, files)),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": str(HOME / "lake"),
+        "spark.sql.catalog.lake.cache-enabled": "false",
+        **session.RUNTIME,
+    }
+    builder = SparkSession.builder.master("local[2]")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    running: SparkSession = builder.getOrCreate()
+    return running
+
+
+class Writer(threading.Thread):
+    """Lands batch after batch, and lays a file that nobody knows beside each tenth."""
+
+    def __init__(self, pipe: Pipeline) -> None:
+        super().__init__(name="writer", daemon=True)
+        self._pipe = pipe
+        self._stop_asked = threading.Event()
+        self.batches = 0
+        self.laid: list[Path] = []
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self._stop_asked.is_set():
+                self._land()
+        except BaseException as error:
+            self.error = error
+
+    def _land(self) -> None:
+        first = self.batches * ROWS
+        payloads = [good(n) for n in range(first, first + ROWS)]
+        self._pipe.land(frame(self._pipe.spark, kafka_rows(0, first, payloads)), self.batches)
+        self.batches += 1
+        if self.batches % 10 == 0:
+            self._lay()
+
+    def _lay(self) -> None:
+        """A file of a writer that was killed two days ago."""
+        folder = HOME / "lake" / self._pipe.landing.database / self._pipe.landing.name / "data"
+        file = folder / f"left-behind-{self.batches}.parquet"
+        file.write_bytes(b"PAR1")
+        old = time.time() - 2 * 86_400
+        os.utime(file, (old, old))
+        self.laid.append(file)
+
+    def stop(self) -> None:
+        """End after the batch at hand."""
+        self._stop_asked.set()
+        self.join()
+
+
+def chores(spark: SparkSession, pipe: Pipeline, events: Events) -> Chores:
+    """The job's own, one after the other without a pause."""
+    again = timedelta(seconds=2)
+    size = 64 * 1024**2
+    return Chores(
+        spark,
+        (
+            Compaction(pipe.landing, size, events.reporter, again),
+            Expiry(pipe.landing, KEEP, (str(pipe.checkpoint),), events.reporter, again),
+            Orphans(pipe.landing, timedelta(hours=25), events.reporter, again),
+            Compaction(pipe.sink, size, events.reporter, again),
+            Expiry(pipe.sink, KEEP, (), events.reporter, again),
+            Orphans(pipe.sink, timedelta(hours=25), events.reporter, again),
+        ),
+        events.reporter,
+        first=timedelta(0),
+    )
+
+
+def behind(spark: SparkSession, pipe: Pipeline) -> int:
+    """States of the landing table that the derived query has yet to read."""
+    offset, *_ = Checkpoint(str(pipe.checkpoint)).positions(spark) or (None,)
+    at = None if offset is None else int(offset["snapshot_id"])
+    seen = spark.table(f"{pipe.landing}.snapshots").orderBy("committed_at").select("snapshot_id").collect()
+    order = [row["snapshot_id"] for row in seen]
+    assert at in order, "the state that the reader has read last is gone"
+    return len(order) - 1 - order.index(at)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Arguments of this program."""
+    reading = argparse.ArgumentParser(
+        prog="python -m tests.faults.upkeep", description="Upkeep of tables while they are written and read."
+    )
+    reading.add_argument("--minutes", type=float, default=10.0, help="of load")
+    return reading
+
+
+def main() -> int:
+    """Run for a while, compare, print."""
+    minutes = parser().parse_args().minutes
+    shutil.rmtree(HOME, ignore_errors=True)
+    upkeep.FEWEST_SNAPSHOTS = 5  # a direct query's need; here is none
+    spark = open_session()
+    pipe = Pipeline(spark, lambda name: Table("lake", "tests", name), HOME / "reader")
+    events = Events()
+    begin_with_everything(spark, derive.read(spark, pipe.landing), Checkpoint(str(pipe.checkpoint)))
+    writer, housekeeping = Writer(pipe), chores(spark, pipe, events)
+    writer._land()
+    pipe.derive()
+    begun = time.monotonic()
+    writer.start()
+    housekeeping.start()
+    lags: list[int] = []
+    while (left := begun + minutes * 60 - time.monotonic()) > 0 and writer.error is None:
+        time.sleep(min(left, BEHIND_SECONDS))
+        lags.append(behind(spark, pipe))
+        pipe.derive()
+    writer.stop()
+    time.sleep(60.0)  # chores go on over what is complete
+    housekeeping.stop()
+    pipe.derive()
+    sent = writer.batches * ROWS
+    landed = Counter(row["_id"] for row in spark.table(str(pipe.landing)).select("_id").collect())
+    derived = Counter(row["flight"] for row in pipe.written().select("flight").collect())
+    wanted = {n for n in range(sent) if n % 3}
+    told = Counter(event["event"] for event in events.all())
+    removed = sum(event["files"] for event in events.all() if event["event"] == "orphans_removed")
+    deleted = sum(event["files"] for event in events.all() if event["event"] == "snapshots_expired")
+    merged = sum(event["files_before"] for event in events.all() if event["event"] == "compacted")
+    into = sum(event["files_after"] for event in events.all() if event["event"] == "compacted")
+    stayed = [file for file in writer.laid if file.exists()]
+    lines = (
+        f"{minutes:g} minutes: {writer.batches} batches of {ROWS} rows landed; the reader was behind by up to "
+        f"{max(lags, default=0)} states, {len(lags)} times",
+        f"landed: {len(landed)} of {sent}, {sent - len(landed)} lost, {landed.total() - len(landed)} twice",
+        f"derived: {len(derived)} of {len(wanted)}, {len(wanted - derived.keys())} lost, "
+        f"{derived.total() - len(derived)} twice",
+        f"compacted {told['compacted']} times, {merged} files into {into}; expired {told['snapshots_expired']} times, "
+        f"{deleted} files deleted; held for the reader {told['expiry_held']} times; {removed} of {len(writer.laid)} laid "
+        f"files removed; {told['chore_failed']} chores failed",
+        f"now: {spark.table(f'{pipe.landing}.files').count()} files and "
+        f"{spark.table(f'{pipe.landing}.snapshots').count()} states of the landing table",
+    )
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    for event in events.all():
+        if event["event"] == "chore_failed":
+            sys.stdout.write(f"{event['chore']}: {event['error'][:500]}\n")
+    if writer.error is not None:
+        sys.stdout.write(f"the writer failed: {writer.error}\n")
+    exact = landed.total() == len(landed) == sent and derived == Counter(wanted)
+    busy = told["compacted"] and told["snapshots_expired"] and told["expiry_held"] and removed
+    spark.stop()
+    return int(
+        not exact or not busy or bool(stayed) or bool(told["chore_failed"]) or writer.error is not None
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

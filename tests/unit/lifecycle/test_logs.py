@@ -1,0 +1,149 @@
+"""Lines of a job's runs and the failures in them, from moto's CloudWatch Logs and from a sandbox's files."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from millrace.cli.app import app
+from millrace.lifecycle import logs
+from millrace.lifecycle.logs import Line
+from millrace.lifecycle.verbs import Aws
+from millrace.sandbox import kept
+
+FAILED = json.dumps({"event": "failed", "job": "clicks", "query": "land-clicks", "error": "LossError: gone"})
+BATCH = json.dumps({"event": "batch", "job": "clicks", "query": "land-clicks", "batch": 7, "read": 12})
+PYTHON = """\
+Traceback (most recent call last):
+  File "/opt/etl/decode.py", line 12, in parse
+    return table[key]
+KeyError: 'x'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/opt/main.py", line 3, in <module>
+    main()
+etl.errors.LossError: records 5 to 9 are gone
+"""
+JAVA = """\
+26/11/21 08:00:02 ERROR Executor: Exception in task 0.0 in stage 3.0 (TID 5)
+java.lang.OutOfMemoryError: Java heap space
+\tat java.base/java.util.Arrays.copyOf(Arrays.java:3537)
+Caused by: java.io.IOException: closed
+\t... 12 more
+"""
+LOG = f"26/11/21 08:00:00 INFO SparkContext: Running\n{BATCH}\n{PYTHON}{BATCH}\n{JAVA}26/11/21 08:00:03 WARN x\n"
+
+
+def line(text: str) -> Line:
+    return Line(datetime(2026, 11, 21, 8, tzinfo=UTC), "here", text)
+
+
+def test_failures_are_told_with_their_traces_and_nothing_else() -> None:
+    found = logs.told_in([line(text) for text in f"{LOG}{FAILED}".splitlines()])
+    assert [each.kind for each in found] == ["traceback", "exception", "failed"]
+    assert found[0].text == PYTHON.rstrip()
+    assert found[1].text == JAVA.rstrip()
+    assert (found[2].query, found[2].text) == ("land-clicks", "LossError: gone")
+
+
+def test_an_event_may_hold_a_whole_trace() -> None:
+    assert logs.told_in([line(LOG)])[0].text == PYTHON.rstrip()
+
+
+def test_a_healthy_log_has_none() -> None:
+    healthy = ["26/11/21 08:00:00 INFO x: no ERROR at all", BATCH, '{"broken', "{}", "an error: not ours", ""]
+    assert logs.told_in([line(text) for text in healthy]) == []
+
+
+def put(aws: Aws, group: str, *texts: str, stream: str = "driver", ago: timedelta = timedelta()) -> None:
+    client = aws.client("logs")
+    if not client.describe_log_groups(logGroupNamePrefix=group)["logGroups"]:
+        client.create_log_group(logGroupName=group)
+    client.create_log_stream(logGroupName=group, logStreamName=stream)
+    first = int((datetime.now(UTC) - ago).timestamp() * 1000)
+    client.put_log_events(
+        logGroupName=group,
+        logStreamName=stream,
+        # An event has text: an empty line is none.
+        logEvents=[{"timestamp": first + n, "message": text} for n, text in enumerate(texts) if text],
+    )
+
+
+GROUP = "/hello-minimal/jobs/clicks"
+
+
+def test_the_last_failures_come_from_all_streams_of_the_job_and_of_no_other(aws: Aws) -> None:
+    put(aws, GROUP, *LOG.splitlines(), ago=timedelta(minutes=20))
+    put(aws, f"{GROUP}-hello-minimal-clicks/error", FAILED, stream="late", ago=timedelta(minutes=5))
+    put(aws, f"{GROUP}-two", FAILED.replace("gone", "another job's"))
+    found = logs.failures(aws, "clicks", datetime.now(UTC) - timedelta(days=1), 3)
+    assert [each.kind for each in found] == ["traceback", "exception", "failed"]
+    assert found[0].text == PYTHON.rstrip().replace("\n\n", "\n")
+    assert found[2].text == "LossError: gone"
+    last = logs.failures(aws, "clicks", datetime.now(UTC) - timedelta(days=1), 1)
+    assert [each.text for each in last] == ["LossError: gone"]
+
+
+def test_older_ones_are_found_where_the_last_hour_has_none(aws: Aws) -> None:
+    put(aws, GROUP, FAILED, ago=timedelta(hours=9))
+    put(aws, GROUP, BATCH, stream="now")
+    assert logs.failures(aws, "clicks", datetime.now(UTC) - timedelta(hours=5), 3) == []
+    assert len(logs.failures(aws, "clicks", datetime.now(UTC) - timedelta(days=1), 3)) == 1
+    lines = logs.newest(aws, "clicks", datetime.now(UTC) - timedelta(days=1), 1)
+    assert [each.text for each in lines] == [BATCH]
+
+
+@pytest.fixture
+def left_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Logs of a sandbox, as files; which of them are a job's goes by their names."""
+    monkeypatch.setattr(kept, "RUN", tmp_path)
+    monkeypatch.setattr(kept, "place", lambda environment: environment)
+    for number, (run, text) in enumerate(
+        (
+            ("departures-1", LOG),
+            ("departures-2", FAILED),
+            ("departures-late-1", "of another job"),
+            (f"departures-replay-{time.time_ns()}", "error: no such letter"),
+        )
+    ):
+        file = tmp_path / "jobs" / run / "driver.log"
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+        os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
+    return tmp_path
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["logs", "--env", "local", *arguments])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_a_sandbox_tells_its_runs_in_their_order(left_running: Path) -> None:
+    status, told, _ = run("departures", "--errors", "--json", "--lines", "9")
+    assert status == 0
+    found = [json.loads(each) for each in told.splitlines()]
+    assert [each["kind"] for each in found] == ["traceback", "exception", "failed", "refused"]
+    assert found[-1]["text"] == "error: no such letter"
+    status, told, _ = run("departures", "--errors", "--lines", "2")
+    assert "LossError: gone" in told
+    assert "KeyError" not in told
+    status, told, _ = run("departures", "--lines", "1")
+    assert told == "error: no such letter\n"
+
+
+def test_no_line_is_said_to_be_none(left_running: Path) -> None:
+    status, told, said = run("flights", "--errors", "--since", "2h")
+    assert (status, told, said) == (0, "", "flights: no failure in the last 2h\n")
+
+
+def test_what_is_no_time_is_refused(left_running: Path) -> None:
+    done = CliRunner().invoke(app, ["logs", "--env", "local", "flights", "--since", "yesterday"])
+    assert "write a number with its unit" in str(done.exception)
