@@ -121,8 +121,10 @@ def failures(aws: Aws, job: str, since: datetime, most: int) -> list[Failure]:
         block = [line]
         if not line.text.startswith("{"):
             block = _block(aws, group, stream, line)
-            seen |= {(each.source, each.at, each.text) for each in block}
-        found += told_in(block)[:1]
+        first = told_in(block)[0]
+        # A trace may name further errors, which are no failures of their own.
+        seen |= {(each.source, each.at, each.text) for each in block[: len(first.text.splitlines())]}
+        found.append(first)
     return sorted(found, key=lambda failure: failure.at or since)[-most:]
 
 
@@ -205,7 +207,7 @@ def _told(lines: Sequence[Line]) -> Iterator[Failure]:
 
 def _begins(line: Line) -> bool:
     """Whether a failure begins in an event."""
-    return any(_kind(text) is not None or event_of(text) is not None for text in line.text.splitlines())
+    return bool(told_in([line]))
 
 
 def event_of(text: str) -> dict[str, Any] | None:
