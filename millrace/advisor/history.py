@@ -386,8 +386,8 @@ class Batch:
         Epoch seconds, or ``None``.
     jobs
         Its Spark jobs.
-    ages
-        Milliseconds since the epoch at which records arrived (oldest, youngest), where the core observed them.
+    arrivals
+        Epoch seconds at which its oldest and its youngest record arrived, where the core observed them.
     """
 
     id: int
@@ -401,7 +401,7 @@ class Batch:
     state: tuple[StateOperator, ...] = ()
     watermark: float | None = None
     jobs: tuple[SparkJob, ...] = ()
-    ages: tuple[float, float] | None = None
+    arrivals: tuple[float, float] | None = None
 
     @property
     def ended(self) -> float:

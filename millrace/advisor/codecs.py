@@ -1,0 +1,207 @@
+"""Unpacks event logs piece by piece, whatever codec Spark packed them with; a log that is still written ends anywhere.
+
+The codec is told by the first bytes, so a log that was renamed or copied under another name is read too. zstd has
+frames; lz4, lzf and snappy come in the framing of the Java libraries that Spark uses (lz4-java's block stream,
+compress-lzf's chunks, snappy-java's stream).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import cramjam
+import zstandard
+
+PIECE = 64 * 1024
+"""Bytes unpacked at a time: event logs shrink a hundredfold, so more would not be bounded memory."""
+
+_LZ4_HEADER = struct.Struct("<8sBIII")
+_LZ4_RAW, _LZ4_PACKED = 0x10, 0x20
+_XERIAL_HEADER = 16
+_BLOCK_LIMIT = 64 * 1024 * 1024
+"""No codec of Spark's writes larger blocks; a length beyond it is damage."""
+
+
+class CutOffError(Exception):
+    """The data ends, or stops making sense, before its codec's end; what came before was given out."""
+
+
+class Readable(Protocol):
+    """What can be read from: a file or a body from S3."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to ``size`` bytes, none at the end."""
+        ...
+
+
+def unpack(stream: Readable) -> Iterator[bytes]:
+    """Yield a log's text in pieces.
+
+    Raises
+    ------
+    CutOffError
+        After the last piece that could be unpacked.
+    """
+    head = _read(stream, 8)
+    rest = _Rest(head, stream)
+    for magic, codec in _CODECS.items():
+        if head.startswith(magic):
+            yield from codec(rest)
+            return
+    while piece := rest.read(PIECE):
+        yield piece
+
+
+class _Rest:
+    """A stream whose first bytes were looked at."""
+
+    def __init__(self, head: bytes, stream: Readable) -> None:
+        self._head, self._stream = head, stream
+
+    def read(self, size: int, /) -> bytes:
+        if self._head:
+            head, self._head = self._head[:size], self._head[size:]
+            return head
+        return self._stream.read(size)
+
+
+def _read(stream: Readable, size: int) -> bytes:
+    """Read exactly ``size`` bytes, fewer only at the end."""
+    parts: list[bytes] = []
+    while size and (part := stream.read(size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _exactly(stream: Readable, size: int) -> bytes:
+    if size > _BLOCK_LIMIT:
+        raise CutOffError(f"a block of {size} bytes")
+    data = _read(stream, size)
+    if len(data) < size:
+        raise CutOffError("ends inside a block")
+    return data
+
+
+def _zstd(stream: Readable) -> Iterator[bytes]:
+    context = zstandard.ZstdDecompressor()
+    frame, fed = context.decompressobj(), False
+    while data := stream.read(PIECE):
+        while data:
+            fed = True
+            try:
+                piece = frame.decompress(data)
+            except zstandard.ZstdError as error:
+                raise CutOffError(str(error)) from error
+            if piece:
+                yield piece
+            data = b""
+            if frame.eof:
+                data = frame.unused_data
+                frame, fed = context.decompressobj(), False
+    if fed:
+        raise CutOffError("ends inside a frame")
+
+
+def _gzip(stream: Readable) -> Iterator[bytes]:
+    member, fed = zlib.decompressobj(wbits=31), False
+    while data := stream.read(PIECE):
+        while data:
+            fed = True
+            try:
+                piece = member.decompress(data)
+            except zlib.error as error:
+                raise CutOffError(str(error)) from error
+            if piece:
+                yield piece
+            data = b""
+            if member.eof:
+                data = member.unused_data
+                member, fed = zlib.decompressobj(wbits=31), False
+    if fed:
+        raise CutOffError("ends inside a member")
+
+
+def _lz4(stream: Readable) -> Iterator[bytes]:
+    while head := _read(stream, _LZ4_HEADER.size):
+        if len(head) < _LZ4_HEADER.size:
+            raise CutOffError("ends inside a block")
+        magic, token, packed, size, _ = _LZ4_HEADER.unpack(head)
+        if magic != b"LZ4Block" or size > _BLOCK_LIMIT:
+            raise CutOffError("no block where one should be")
+        data = _exactly(stream, packed)
+        method = token & 0xF0
+        if method == _LZ4_RAW:
+            yield data
+        elif method == _LZ4_PACKED:
+            try:
+                yield bytes(cramjam.lz4.decompress_block(data, output_len=size))
+            except cramjam.DecompressionError as error:
+                raise CutOffError(str(error)) from error
+        else:
+            raise CutOffError(f"a block of method {method}")
+
+
+def _snappy(stream: Readable) -> Iterator[bytes]:
+    _exactly(stream, _XERIAL_HEADER)
+    while head := _read(stream, 4):
+        if len(head) < 4:
+            raise CutOffError("ends inside a block")
+        data = _exactly(stream, int.from_bytes(head, "big"))
+        try:
+            yield bytes(cramjam.snappy.decompress_raw(data))
+        except cramjam.DecompressionError as error:
+            raise CutOffError(str(error)) from error
+
+
+def _lzf(stream: Readable) -> Iterator[bytes]:
+    while head := _read(stream, 5):
+        if len(head) < 5 or head[:2] != b"ZV":
+            raise CutOffError("no chunk where one should be")
+        length = int.from_bytes(head[3:5], "big")
+        if head[2] == 0:
+            yield _exactly(stream, length)
+        else:
+            size = int.from_bytes(_exactly(stream, 2), "big")
+            yield _lzf_chunk(_exactly(stream, length), size)
+
+
+def _lzf_chunk(data: bytes, size: int) -> bytes:
+    """Decode one chunk: runs of literals, and copies of what was written up to 8 KiB before (LibLZF's format)."""
+    out = bytearray()
+    at = 0
+    try:
+        while at < len(data):
+            control = data[at]
+            at += 1
+            if control < 32:
+                out += data[at : at + control + 1]
+                at += control + 1
+                continue
+            length = control >> 5
+            if length == 7:
+                length += data[at]
+                at += 1
+            back = len(out) - ((control & 0x1F) << 8) - data[at] - 1
+            at += 1
+            if back < 0:
+                raise CutOffError("a chunk points before its begin")
+            for place in range(back, back + length + 2):  # may overlap what it writes
+                out.append(out[place])
+    except IndexError as error:
+        raise CutOffError("ends inside a chunk") from error
+    if len(out) != size:
+        raise CutOffError("a chunk of another length than it says")
+    return bytes(out)
+
+
+_CODECS: dict[bytes, Callable[[Readable], Iterator[bytes]]] = {
+    b"\x28\xb5\x2f\xfd": _zstd,
+    b"LZ4Block": _lz4,
+    b"\x82SNAPPY\x00": _snappy,
+    b"ZV": _lzf,
+    b"\x1f\x8b": _gzip,
+}

@@ -1,0 +1,230 @@
+"""Spark's events as they stand in a log, one JSON object a line, and which of them tell anything.
+
+Written from Spark's ``JsonProtocol`` (3.5 and 4.0) and from real logs of both. What an event lacks because an older or
+newer Spark did not write it is taken as 0 or unknown, never as an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from millrace.advisor.history import Batch, Failure, Scan, Source, StateOperator
+
+_STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
+
+LOG_START = "SparkListenerLogStart"
+ENVIRONMENT = "SparkListenerEnvironmentUpdate"
+APPLICATION_START = "SparkListenerApplicationStart"
+APPLICATION_END = "SparkListenerApplicationEnd"
+EXECUTOR_ADDED = "SparkListenerExecutorAdded"
+EXECUTOR_REMOVED = "SparkListenerExecutorRemoved"
+MEMORY_ADDED = "SparkListenerBlockManagerAdded"
+JOB_START = "SparkListenerJobStart"
+JOB_END = "SparkListenerJobEnd"
+STAGE_END = "SparkListenerStageCompleted"
+TASK_END = "SparkListenerTaskEnd"
+QUERY_STARTED = f"{_STREAMING}QueryStartedEvent"
+QUERY_PROGRESS = f"{_STREAMING}QueryProgressEvent"
+QUERY_ENDED = f"{_STREAMING}QueryTerminatedEvent"
+
+WANTED = frozenset(
+    name.encode()
+    for name in (
+        *(LOG_START, ENVIRONMENT, APPLICATION_START, APPLICATION_END),
+        *(EXECUTOR_ADDED, EXECUTOR_REMOVED, MEMORY_ADDED, JOB_START, JOB_END, STAGE_END, TASK_END),
+        *(QUERY_STARTED, QUERY_PROGRESS, QUERY_ENDED),
+    )
+)
+"""All that is parsed; plans, submitted stages and started tasks are most of a log and tell nothing more."""
+
+_BEGIN = b'{"Event":"'
+
+
+def parse(line: bytes) -> Mapping[str, Any] | None:
+    """Return the event of a line, ``None`` where it is one that nothing is read from.
+
+    Raises
+    ------
+    ValueError
+        Where it is no JSON object with an event's name.
+    """
+    if line.startswith(_BEGIN):
+        name = line[len(_BEGIN) : line.find(b'"', len(_BEGIN))]
+        if name not in WANTED:
+            # Not parsed, but looked at: damage must not pass as an event that is not wanted.
+            if not line.rstrip().endswith(b"}"):
+                raise ValueError("a line without its end")
+            return None
+        if name == b"SparkListenerTaskEnd":
+            line = without_accumulables(line)
+    event = orjson.loads(line)
+    if not isinstance(event, dict) or not isinstance(event.get("Event"), str):
+        raise ValueError("no event")
+    return event if event["Event"].encode() in WANTED else None
+
+
+_ACCUMULABLES = b'"Accumulables":['
+_METRICS = b']},"Task Executor Metrics":'
+
+
+def without_accumulables(line: bytes) -> bytes:
+    """Leave out a task's accumulators, three quarters of its line, which its metrics repeat."""
+    # A failed task has accumulators in its end reason too, so the last list is meant.
+    end = line.rfind(_METRICS)
+    begin = line.rfind(_ACCUMULABLES, 0, end)
+    if begin < 0 or end < 0:
+        return line
+    return line[: begin + len(_ACCUMULABLES)] + line[end:]
+
+
+def moment(text: str | None) -> float | None:
+    """Return the epoch seconds of a time as Spark writes it in progress, such as ``2026-11-21T06:27:56.034Z``."""
+    return None if text is None else datetime.fromisoformat(text).timestamp()
+
+
+def task(event: Mapping[str, Any], executor: int) -> tuple[Any, ...]:
+    """Return a row of :data:`~millrace.advisor.history.TASK`.
+
+    The scheduler's delay is what is left of a task's time beside running, (de)serialising and fetching its result, as
+    Spark's own user interface counts it (``AppStatusUtils.schedulerDelay``).
+    """
+    info, metrics = event["Task Info"], event.get("Task Metrics") or {}
+    launched, finished = info["Launch Time"], info["Finish Time"]
+    run = metrics.get("Executor Run Time", 0)
+    getting = finished - info["Getting Result Time"] if info.get("Getting Result Time") else 0
+    serializing = metrics.get("Executor Deserialize Time", 0) + metrics.get("Result Serialization Time", 0)
+    fetched = metrics.get("Shuffle Read Metrics") or {}
+    shuffled = metrics.get("Shuffle Write Metrics") or {}
+    read, written = metrics.get("Input Metrics") or {}, metrics.get("Output Metrics") or {}
+    return (
+        launched / 1e3,
+        finished / 1e3,
+        run / 1e3,
+        metrics.get("Executor CPU Time", 0) / 1e9,
+        metrics.get("JVM GC Time", 0) / 1e3,
+        max(0, finished - launched - run - serializing - getting) / 1e3 if metrics else 0.0,
+        fetched.get("Fetch Wait Time", 0) / 1e3,
+        read.get("Records Read", 0),
+        read.get("Bytes Read", 0),
+        written.get("Records Written", 0),
+        written.get("Bytes Written", 0),
+        fetched.get("Total Records Read", 0),
+        fetched.get("Remote Bytes Read", 0) + fetched.get("Local Bytes Read", 0),
+        shuffled.get("Shuffle Records Written", 0),
+        shuffled.get("Shuffle Bytes Written", 0),
+        metrics.get("Disk Bytes Spilled", 0),
+        info["Index"],
+        info.get("Attempt", 0),
+        executor,
+        bool(info.get("Failed")),
+        bool(info.get("Speculative")),
+    )
+
+
+def failure(event: Mapping[str, Any]) -> Failure | None:
+    """Return why a task failed, ``None`` where it did not."""
+    reason = event.get("Task End Reason") or {}
+    kind = reason.get("Reason", "Success")
+    if kind in {"Success", "TaskKilled"} or not event["Task Info"].get("Failed"):
+        return None
+    error = str(reason.get("Class Name") or kind)
+    text = str(reason.get("Description") or reason.get("Loss Reason") or reason.get("Message") or "")
+    # Of an error in Python, what was raised comes last; of one in the JVM, first.
+    lines = [line for line in text.splitlines() if line.strip()] or [""]
+    python = error.endswith("PythonException") or "Traceback (most recent call last)" in text
+    return Failure(error, (lines[-1] if python else lines[0]).strip()[:300], 1)
+
+
+_SCOPE_NAME = re.compile(r'"name":"((?:[^"\\]|\\.)*)"')
+
+
+def scans(stage: Mapping[str, Any]) -> tuple[Scan, ...]:
+    """Return what a stage begins with: the RDDs without parents, and those that are held."""
+    found = []
+    for rdd in stage.get("RDD Info", ()):
+        level = rdd.get("Storage Level") or {}
+        cached = bool(level.get("Use Memory") or level.get("Use Disk"))
+        if cached or not rdd.get("Parent IDs"):
+            scope = _SCOPE_NAME.search(rdd.get("Scope") or "")
+            name = scope[1].strip() if scope else rdd.get("Name", "")
+            found.append(Scan(name[:200], cached, rdd["RDD ID"], rdd.get("Number of Partitions", 0)))
+    return tuple(found)
+
+
+def batch(progress: Mapping[str, Any]) -> Batch:
+    """Return one batch from a query's progress, without its jobs."""
+    parts = {name: ms / 1e3 for name, ms in (progress.get("durationMs") or {}).items()}
+    sources = tuple(_source(each) for each in progress.get("sources") or ())
+    sink = progress.get("sink") or {}
+    written = sink.get("numOutputRows")
+    begun = moment(progress["timestamp"])
+    assert begun is not None
+    return Batch(
+        id=progress["batchId"],
+        begun=begun,
+        duration=parts.get("triggerExecution", progress.get("batchDuration", 0) / 1e3),
+        parts=parts,
+        # Spark writes no sum of its own here.
+        rows=sum(each.rows for each in sources),
+        sources=sources,
+        sink=str(sink.get("description", "")),
+        rows_written=written if isinstance(written, int) and written >= 0 else None,
+        state=tuple(_state(each) for each in progress.get("stateOperators") or ()),
+        watermark=moment((progress.get("eventTime") or {}).get("watermark")),
+        arrivals=_arrivals(progress.get("observedMetrics") or {}),
+    )
+
+
+def _source(source: Mapping[str, Any]) -> Source:
+    return Source(
+        description=str(source.get("description", "")),
+        start=_offset(source.get("startOffset")),
+        end=_offset(source.get("endOffset")),
+        latest=_offset(source.get("latestOffset")),
+        rows=max(0, source.get("numInputRows") or 0),
+        metrics={key: str(value) for key, value in (source.get("metrics") or {}).items()},
+    )
+
+
+def _offset(value: Any) -> Any:
+    """Parse an offset, which the log holds as JSON in a string; Kafka's become flat."""
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return value
+    if isinstance(value, dict) and value and all(isinstance(each, dict) for each in value.values()):
+        flat = {f"{topic}:{key}": at for topic, parts in value.items() for key, at in parts.items()}
+        if flat and all(type(each) is int for each in flat.values()):
+            return flat
+    return value
+
+
+def _state(operator: Mapping[str, Any]) -> StateOperator:
+    return StateOperator(
+        name=str(operator.get("operatorName", "")),
+        rows=operator.get("numRowsTotal", 0),
+        updated=operator.get("numRowsUpdated", 0),
+        removed=operator.get("numRowsRemoved", 0),
+        late=operator.get("numRowsDroppedByWatermark", 0),
+        memory=operator.get("memoryUsedBytes", 0),
+        commit=operator.get("commitTimeMs", 0) / 1e3,
+        update=operator.get("allUpdatesTimeMs", 0) / 1e3,
+        partitions=operator.get("numShufflePartitions", 0),
+        metrics=operator.get("customMetrics") or {},
+    )
+
+
+def _arrivals(observed: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Oldest and youngest arrival of a batch, which the core of this project observes."""
+    row = observed.get("millrace_arrivals") or {}
+    values = row.get("values") or ()
+    fields = [each.get("name") for each in (row.get("schema") or {}).get("fields", ())]
+    named = dict(zip(fields, values, strict=False))
+    oldest, youngest = named.get("oldest"), named.get("youngest")
+    return None if oldest is None or youngest is None else (oldest / 1e3, youngest / 1e3)

@@ -1,0 +1,287 @@
+"""Finds event logs: a file, a folder or a prefix in S3, in Glue's, EMR's, the sandbox's and Spark's own layout.
+
+A log is one file, or a folder ``eventlog_v2_APP`` of rolled parts ``events_1_APP``, ``events_2_APP`` and so on, of
+which Spark may have compacted the older ones into ``events_2_APP.compact``. EMR Serverless writes the second kind below
+``applications/ID/jobs/ID/sparklogs/``. A suffix names the codec; what is still written ends in ``.inprogress``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millrace.advisor.codecs import PIECE, CutOffError, Readable, unpack
+from millrace.config import ConfigurationError
+from millrace.config.problems import Problem
+
+S3_RANGE = 8 * 1024 * 1024
+"""Bytes asked of S3 at once: each range is retried by itself, so a lost connection costs no more."""
+
+LONGEST_LINE = 32 * 1024 * 1024
+"""A longer line is a plan that no figure comes from, or damage; it is passed over and never held."""
+
+_PART = re.compile(
+    r"events_(?P<index>\d+)_(?P<app>.+?)(?P<codec>\.(zstd|lz4|lzf|snappy))?(?P<compact>\.compact)?"
+)
+_FOLDER = "eventlog_v2_"
+_NO_LOG = re.compile(
+    r"appstatus_.*|\..*|_.*|.*\.(crc|json|log|html|txt|tmp)|std(out|err)(\.gz)?|.*\.(jar|py|zip|parquet)"
+)
+_NAMED = re.compile(
+    r"(local-\d+|application_\d+_\d+(_\d+)?|app-\d+-\d+|jr_[0-9a-f]+|spark-[0-9a-z-]+)(\..*)?"
+)
+"""Names that Spark's masters, YARN, Kubernetes and Glue give to logs: no need to look inside."""
+
+_RUNNING = ".inprogress"
+
+
+@dataclass(frozen=True)
+class File:
+    """One file or object.
+
+    Attributes
+    ----------
+    path
+        Below where was looked, with slashes.
+    size
+        Bytes.
+    modified
+        Epoch seconds.
+    open
+        Opens it for reading; the result has ``close``.
+    """
+
+    path: str
+    size: int
+    modified: float
+    open: Callable[[], Any]
+
+    @property
+    def name(self) -> str:
+        """Last part of its path."""
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class EventLog:
+    """The log of one application.
+
+    Attributes
+    ----------
+    name
+        Its file's or folder's path, without codec and ``.inprogress``.
+    files
+        In the order in which they were written.
+    lost
+        Whether earlier parts were deleted or compacted.
+    """
+
+    name: str
+    files: tuple[File, ...]
+    lost: bool
+
+    @property
+    def modified(self) -> float:
+        """Epoch seconds."""
+        return max(each.modified for each in self.files)
+
+    @property
+    def size(self) -> int:
+        """Bytes, as packed."""
+        return sum(each.size for each in self.files)
+
+
+def find(place: str, client: Any = None) -> tuple[EventLog, ...]:
+    """Find the event logs at a place, the newest first.
+
+    Parameters
+    ----------
+    place
+        A file, a folder or ``s3://BUCKET/PREFIX``; folders below are looked into.
+    client
+        S3 client of boto3; left out, one is made by its own rules.
+
+    Raises
+    ------
+    ConfigurationError
+        Where nothing is there, or nothing that is an event log.
+    """
+    files = tuple(_in_s3(place, client) if place.startswith("s3://") else _on_disk(Path(place)))
+    logs = sorted(_grouped(files), key=lambda each: each.modified, reverse=True)
+    if not logs:
+        raise wrong(place, "an event log of Spark, or a folder or prefix that holds some")
+    return tuple(logs)
+
+
+def wrong(place: str, allowed: str) -> ConfigurationError:
+    """Say that a place given on the command line is not what it should be."""
+    return ConfigurationError([Problem("command line", 0, "PATH", place, allowed)])
+
+
+def _on_disk(path: Path) -> Iterator[File]:
+    def opener(file: Path) -> Callable[[], Any]:
+        return lambda: file.open("rb")
+
+    if path.is_file():
+        inside = path.parent.name + "/" if path.parent.name.startswith(_FOLDER) else ""
+        yield File(inside + path.name, path.stat().st_size, path.stat().st_mtime, opener(path))
+    elif path.is_dir():
+        begin = path.parent if path.name.startswith(_FOLDER) else path
+        for file in sorted(path.rglob("*")):
+            if file.is_file():
+                stat = file.stat()
+                yield File(file.relative_to(begin).as_posix(), stat.st_size, stat.st_mtime, opener(file))
+    else:
+        raise wrong(str(path), "a file, a folder or s3://BUCKET/PREFIX that exists")
+
+
+def _in_s3(place: str, client: Any) -> Iterator[File]:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    if client is None:
+        import boto3
+
+        client = boto3.client("s3")
+    bucket, _, prefix = place.removeprefix("s3://").partition("/")
+    begin = prefix.rstrip("/").rpartition("/")[0]
+    begin = begin + "/" if begin else ""
+    try:
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix.rstrip("/"))
+        for page in pages:
+            for each in page.get("Contents", ()):
+                key = each["Key"]
+                if key != prefix.rstrip("/") and not key.startswith(prefix.rstrip("/") + "/" * bool(prefix)):
+                    continue  # ``flights-2`` is not below ``flights``
+                reader = _opener(client, bucket, key, each["Size"])
+                yield File(key.removeprefix(begin), each["Size"], each["LastModified"].timestamp(), reader)
+    except (ClientError, BotoCoreError) as error:
+        raise wrong(place, f"a bucket and prefix that may be read ({error})") from error
+
+
+def _opener(client: Any, bucket: str, key: str, size: int) -> Callable[[], Any]:
+    return lambda: _Object(client, bucket, key, size)
+
+
+class _Object:
+    """An object of S3 as a file that is read once from its begin to the end that it had when it was listed."""
+
+    def __init__(self, client: Any, bucket: str, key: str, size: int) -> None:
+        self._client, self._bucket, self._key, self._size = client, bucket, key, size
+        self._asked = self._given = 0
+        self._held = b""
+
+    def read(self, size: int, /) -> bytes:
+        if self._given == len(self._held) and self._asked < self._size:
+            # The first range is small: often only the first bytes are wanted.
+            last = min(self._asked + (S3_RANGE if self._asked else PIECE), self._size) - 1
+            answer = self._client.get_object(
+                Bucket=self._bucket, Key=self._key, Range=f"bytes={self._asked}-{last}"
+            )
+            self._held, self._given, self._asked = answer["Body"].read(), 0, last + 1
+        piece = self._held[self._given : self._given + size]
+        self._given += len(piece)
+        return piece
+
+    def close(self) -> None:
+        self._held = b""
+
+
+def _grouped(files: Iterable[File]) -> Iterator[EventLog]:
+    """Bring rolled parts together; every other file is a log by itself, unless its name says that it is none."""
+    rolled: dict[str, list[File]] = defaultdict(list)
+    for file in files:
+        folder, _, name = file.path.rpartition("/")
+        part = _PART.fullmatch(name)
+        if part and folder.rpartition("/")[2].startswith(_FOLDER):
+            rolled[folder].append(file)
+        elif file.size and not _NO_LOG.fullmatch(name) and (_NAMED.fullmatch(name) or _is_log(file)):
+            yield EventLog(_plain(file.path), (file,), lost=False)
+    for folder, parts in rolled.items():
+        yield _rolled(folder, parts)
+
+
+def _plain(path: str) -> str:
+    return re.sub(r"\.(zstd|lz4|lzf|snappy|gz)$", "", path.removesuffix(_RUNNING))
+
+
+def _is_log(file: File) -> bool:
+    """Tell by its first bytes: every event log begins with the version of Spark that writes it."""
+    with closing(file.open()) as stream:
+        try:
+            head = next(iter(unpack(stream)), b"")
+        except CutOffError:
+            return False
+    return b'"SparkListenerLogStart"' in head[:1000] or head.startswith(b'{"Event":"')
+
+
+def _rolled(folder: str, files: Iterable[File]) -> EventLog:
+    """Order the parts; a compacted one stands for itself and all before it."""
+    numbered = []
+    for file in files:
+        part = _PART.fullmatch(file.name)
+        assert part
+        numbered.append((int(part["index"]), bool(part["compact"]), file))
+    numbered.sort(key=lambda each: each[:2])
+    compacted = max((index for index, compact, _ in numbered if compact), default=0)
+    kept = [each for each in numbered if each[0] > compacted or (each[0] == compacted and each[1])]
+    lost = bool(compacted) or kept[0][0] > 1 or any(b[0] > a[0] + 1 for a, b in itertools.pairwise(kept))
+    return EventLog(folder, tuple(each[2] for each in kept), lost)
+
+
+@dataclass
+class Lines:
+    """The lines of a log, one after the other.
+
+    Attributes
+    ----------
+    log
+        What is read.
+    cut_off
+        Whether the last file ended inside a line or a block; known after the last line.
+    too_long
+        Lines beyond :data:`LONGEST_LINE` that were passed over.
+    """
+
+    log: EventLog
+    cut_off: bool = False
+    too_long: int = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for file in self.log.files:
+            with closing(file.open()) as stream:
+                yield from self._of(stream)
+
+    def _of(self, stream: Readable) -> Iterator[bytes]:
+        held: list[bytes] = []
+        length = 0
+        try:
+            for piece in unpack(stream):
+                first, *others = piece.split(b"\n")
+                if length <= LONGEST_LINE:
+                    held.append(first)
+                length += len(first)
+                if not others:
+                    continue
+                yield from self._whole(held, length)
+                *lines, last = others
+                yield from lines
+                held, length = [last], len(last)
+        except CutOffError:
+            self.cut_off = True
+            return
+        # What is still written may end anywhere; a whole last line has its line feed.
+        if length:
+            self.cut_off = True
+            yield from self._whole(held, length)
+
+    def _whole(self, held: list[bytes], length: int) -> Iterator[bytes]:
+        if length > LONGEST_LINE:
+            self.too_long += 1
+        elif length:
+            yield b"".join(held)
