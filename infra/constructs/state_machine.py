@@ -18,7 +18,7 @@ from infra.findings import acknowledge
 from infra.grants import NO_NARROWER, Grant, allow
 from infra.stacks.emr_job import EmrJobStack
 from infra.stacks.job import JobStack
-from millrace.sizing.model import JobPlan
+from millrace.sizing.model import RUNBOOK, JobPlan
 
 _LOOK_AFTER = "rate(15 minutes)"
 """Both engines deliver their events on a best effort only; a lost one costs at most this long."""
@@ -148,14 +148,15 @@ class JobStateMachine(RecordedStateMachine):
 
     def _alarm(self) -> None:
         machine = {"StateMachineArn": self.machine.attr_arn}
-        for construct_id, namespace, metric, dimensions, what in (
-            ("Failed", "AWS/States", "ExecutionsFailed", machine, "A start or stop failed"),
+        for construct_id, namespace, metric, dimensions, what, kind in (
+            ("Failed", "AWS/States", "ExecutionsFailed", machine, "A start or stop failed", "start-or-stop"),
             (
                 "TimedOut",
                 "AWS/States",
                 "ExecutionsTimedOut",
                 machine,
                 "A start or stop did not come to an end",
+                "start-or-stop",
             ),
             (
                 "NotInvoked",
@@ -163,12 +164,13 @@ class JobStateMachine(RecordedStateMachine):
                 "FailedInvocations",
                 {"RuleName": self._ended.ref},
                 "The end of a run did not reach the state machine",
+                "not-restarted",
             ),
         ):
             cloudwatch.CfnAlarm(
                 self,
                 f"{construct_id}Alarm",
-                alarm_description=f"{self._stack.names.job(self._plan.name)}: {what}",
+                alarm_description=f"{self._stack.names.job(self._plan.name)}: {what} ({RUNBOOK}#{kind})",
                 namespace=namespace,
                 metric_name=metric,
                 dimensions=[

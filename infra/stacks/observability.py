@@ -18,7 +18,7 @@ from infra.dashboards import cloudwatch_body, grafana, to_text
 from infra.panels import sections
 from infra.stacks.base import EnvironmentStack
 from millrace.config.names import Names
-from millrace.sizing.model import Alarm, Plan
+from millrace.sizing.model import RUNBOOK, Alarm, Plan
 
 
 class ObservabilityStack(EnvironmentStack):
@@ -79,7 +79,7 @@ class ObservabilityStack(EnvironmentStack):
                 self,
                 f"Alarm-{alarm.name}",
                 alarm_name=alarm_name(self.names, alarm),
-                alarm_description=alarm.why,
+                alarm_description=f"{alarm.why} ({RUNBOOK}#{alarm.kind})",
                 namespace=alarm.namespace,
                 metric_name=alarm.metric,
                 dimensions=[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -181,6 +182,9 @@ class JobPlan:
         return next((each for each in self.choices[1:] if each.refused is None), None)
 
 
+RUNBOOK = "docs/runbook.md"
+"""Says of each alarm, by its kind, what it means and what to type."""
+
 Missing = Literal["breaching", "notBreaching"]
 
 
@@ -223,6 +227,12 @@ class Alarm:
     of: int
     missing: Missing
     why: str
+
+    @property
+    def kind(self) -> str:
+        """Its heading in ``docs/runbook.md``: what is to be done does not depend on where it went off."""
+        parts = self.name.split("/")
+        return re.sub(r"-\d+$", "", parts[2] if parts[0] == "stream" else parts[-1])
 
 
 @dataclass(frozen=True)

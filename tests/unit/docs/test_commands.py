@@ -46,7 +46,12 @@ class Command:
 
 def commands() -> list[Command]:
     found = []
-    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+    for path in [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "SECURITY.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ]:
         text = path.read_text()
         # In a block with prompts only the lines behind a prompt are commands; the rest is what they print.
         for block in BLOCK.findall(text):
@@ -97,7 +102,7 @@ def parse_millrace(arguments: list[str]) -> None:
         assert rest[0] in command.commands, f"millrace has no verb {rest[0]}"
         command, rest = command.commands[rest[0]], rest[1:]
     # A verb named alone speaks of the verb. Placeholders in capitals are parsed like any other value.
-    if rest and "--help" not in rest:
+    if rest and not {"--help", "--version"} & set(rest):
         try:
             command.make_context(command.name, rest)
         except UsageError as error:
