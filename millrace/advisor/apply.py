@@ -1,0 +1,312 @@
+"""Changes of the advice, written into the environment file: comments and order stay, a wrong one writes nothing."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from millrace.advisor.findings import Change
+from millrace.config import ConfigurationError, Problem, environments, load
+from millrace.config.document import Tree
+from millrace.config.edit import EditError, remove, set_value
+from millrace.config.explain import show
+from millrace.config.problems import Path as Key
+from millrace.config.problems import dotted
+from millrace.config.units import Size, parse_duration
+from millrace.sizing import Plan, plan
+
+_SIZE: TypeAdapter[int] = TypeAdapter(Size)
+_STEP = re.compile(r"([^.\[\]]+)|\[([^\]]+)\]")
+
+
+@dataclass(frozen=True)
+class Edited:
+    """One file with changes that nobody has written yet.
+
+    Attributes
+    ----------
+    file
+        Its path.
+    name
+        Relative to the project, for people.
+    before, after
+        Its text.
+    """
+
+    file: Path
+    name: str
+    before: str
+    after: str
+
+    def diff(self) -> str:
+        """Return the change as a unified diff."""
+        lines = difflib.unified_diff(
+            self.before.splitlines(keepends=True),
+            self.after.splitlines(keepends=True),
+            f"a/{self.name}",
+            f"b/{self.name}",
+        )
+        return "".join(
+            line if line.endswith("\n") else f"{line}\n\\ no newline at the end\n" for line in lines
+        )
+
+
+@dataclass(frozen=True)
+class Edits:
+    """Changes of one environment that were tried: it stays valid and can be planned.
+
+    Attributes
+    ----------
+    environment
+        Its file, relative to the project.
+    changes
+        Those that were made, in their order.
+    files
+        With what they become.
+    before, after
+        Its plan without and with the changes.
+    """
+
+    environment: str
+    changes: tuple[Change, ...]
+    files: tuple[Edited, ...]
+    before: Plan
+    after: Plan
+
+    def write(self) -> None:
+        """Put the files in place, each at once.
+
+        Raises
+        ------
+        ConfigurationError
+            One cannot be written, or was changed meanwhile; those before it are written.
+        """
+        for each in self.files:
+            try:
+                if _text(each.file) != each.before:
+                    raise _problem(each.name, "changed by somebody else meanwhile", "the file as it was read")
+                with tempfile.NamedTemporaryFile(
+                    "w", encoding="utf-8", newline="", dir=each.file.parent, prefix=".", delete=False
+                ) as stream:
+                    stream.write(each.after)
+                new = Path(stream.name)
+                new.chmod(each.file.stat().st_mode & 0o777)
+                new.replace(each.file)
+            except OSError as error:
+                raise _problem(
+                    each.name, error.strerror or str(error), "a file that can be written"
+                ) from error
+
+
+def edits(file: Path, changes: Sequence[Change], root: Path) -> Edits:
+    """Try changes on an environment without writing anything.
+
+    A value is changed in the file that holds it. Where other environments take it from the same file, the
+    environment's own file gets it instead, so that they keep theirs.
+
+    Parameters
+    ----------
+    file
+        The environment's.
+    changes
+        Of kind ``environment``, each for another key.
+    root
+        The project.
+
+    Raises
+    ------
+    ConfigurationError
+        A value is no longer the one that the advice saw; a key cannot be changed by a program; the environment
+        would be invalid or could not be planned.
+    """
+    root = root.resolve()
+    environment = load(str(file), root)
+    tree = environment.places.tree
+    assert tree is not None
+    problems = []
+    for change in changes:
+        now = _value(tree, keys(change.key))
+        if not _same(now, change.old):
+            held, line = environment.places.of(keys(change.key))
+            problems.append(
+                Problem(
+                    held, line, change.key, _shown(now), f"{_shown(change.old)}, as when the advice was made"
+                )
+            )
+    if problems:
+        raise ConfigurationError(problems)
+    texts: dict[Path, str] = {}
+    for change in changes:
+        path = keys(change.key)
+        target = _target(tree, path, file.resolve(), root)
+        text = texts.get(target) or _text(target)
+        try:
+            if change.new is None:
+                texts[target] = remove(text, path)
+            else:
+                texts[target] = set_value(text, path, change.new)
+        except EditError as error:
+            raise ConfigurationError(
+                [
+                    Problem(
+                        environment.places.name(target),
+                        0,
+                        change.key,
+                        _shown(change.old),
+                        f"{error}: change it by hand",
+                    )
+                ]
+            ) from None
+    found = [Edited(each, environment.places.name(each), _text(each), text) for each, text in texts.items()]
+    after = _tried(file.resolve(), found, changes, tree, root)
+    return Edits(
+        environment.places.name(file.resolve()), tuple(changes), tuple(found), plan(environment), after
+    )
+
+
+def keys(key: str) -> Key:
+    """Take a dotted path apart.
+
+    Examples
+    --------
+    >>> keys("jobs.clicks.spark[spark.sql.shuffle.partitions]")
+    ('jobs', 'clicks', 'spark', 'spark.sql.shuffle.partitions')
+    """
+    return tuple(
+        int(bracketed) if bracketed.isdecimal() else plain or bracketed
+        for plain, bracketed in _STEP.findall(key)
+    )
+
+
+def _value(tree: Tree, path: Key) -> object:
+    node: Tree | None = tree
+    for step in path:
+        node = node.child(step) if node is not None else None
+    return None if node is None else node.plain()
+
+
+def _same(now: object, old: object) -> bool:
+    """Whether two values mean the same: ``60s`` and ``1m`` do."""
+    if now == old or str(now) == str(old):
+        return True
+    if now is None or old is None or isinstance(now, dict | list):
+        return False
+    for parse in (_seconds, _bytes):
+        one, other = parse(now), parse(old)
+        if one is not None and one == other:
+            return True
+    return False
+
+
+def _seconds(value: object) -> float | None:
+    try:
+        return parse_duration(str(value)).total_seconds()
+    except ValueError:
+        return float(value) if isinstance(value, int | float) else None
+
+
+def _bytes(value: object) -> float | None:
+    try:
+        return float(_SIZE.validate_python(value))
+    except ValidationError:
+        return float(value) if isinstance(value, int | float) else None
+
+
+def _target(tree: Tree, path: Key, own: Path, root: Path) -> Path:
+    """The file to change: the one that holds the value, or the environment's own where others share that."""
+    held = tree.nearest(path)
+    if _value(tree, path) is None or held.file == own:
+        return own
+    others = [root / "environments" / f"{name}.yaml" for name in environments(root)]
+    shared = [each for each in others if each != own and held.file in _files(_merged(each, root))]
+    return own if shared else held.file
+
+
+def _merged(file: Path, root: Path) -> Tree | None:
+    """Another environment's tree; one that is broken shares nothing that could be told."""
+    try:
+        return load(str(file), root).places.tree
+    except ConfigurationError:
+        return None
+
+
+def _files(tree: Tree | None) -> set[Path]:
+    if tree is None:
+        return set()
+    found = {tree.file}
+    held: Iterable[Tree] = ()
+    if isinstance(tree.value, dict):
+        held = tree.value.values()
+    elif isinstance(tree.value, list):
+        held = tree.value
+    for each in held:
+        found |= _files(each)
+    return found
+
+
+def _tried(file: Path, found: Sequence[Edited], changes: Sequence[Change], tree: Tree, root: Path) -> Plan:
+    """Load and plan the changed files beside copies of their neighbours, and see that nothing else moved."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        for near in (root / "environments", file.parent):  # whose own neighbours come first
+            for each in near.glob("*.yaml"):
+                (folder / each.name).write_text(_text(each), encoding="utf-8", newline="")
+        for edited in found:
+            (folder / edited.file.name).write_text(edited.after, encoding="utf-8", newline="")
+        try:
+            environment = load(str(folder / file.name), root)
+            sized = plan(environment)
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                replace(each, file=_original(each.file, folder, file, root)) for each in error.problems
+            ) from None
+        new = environment.places.tree
+        assert new is not None
+        _only(tree, new, changes, found)
+        return sized
+
+
+def _original(name: str, folder: Path, file: Path, root: Path) -> str:
+    """The name of a file of the project in place of its changed copy's."""
+    if not name.startswith(str(folder)):
+        return name
+    original = file.parent / Path(name).name
+    if not original.is_file():
+        original = root / "environments" / original.name
+    return str(original.relative_to(root)) if original.is_relative_to(root) else str(original)
+
+
+def _only(before: Tree, after: Tree, changes: Sequence[Change], found: Sequence[Edited]) -> None:
+    """See that the changes did what they say and nothing else, as an anchor that others use would."""
+    asked: Mapping[Key, object] = {keys(each.key): each.new for each in changes}
+    old, new = dict(before.leaves()), dict(after.leaves())
+    moved = {path for path in {*old, *new} if (path in old, old.get(path)) != (path in new, new.get(path))}
+    strange = [path for path in moved if not any(path[: len(key)] == key for key in asked)]
+    if strange:
+        first = dotted(sorted(strange, key=str)[0])
+        raise _problem(
+            found[0].name, first, "a value that no other shares by an anchor: change it by hand", first
+        )
+    for key, value in asked.items():
+        if _value(after, key) != value and value is not None:
+            raise _problem(found[0].name, _shown(_value(after, key)), _shown(value), dotted(key))
+
+
+def _text(file: Path) -> str:
+    with file.open(encoding="utf-8", newline="") as stream:
+        return stream.read()
+
+
+def _shown(value: object) -> str:
+    return "not set" if value is None else show(json.loads(json.dumps(value, default=str)))
+
+
+def _problem(file: str, value: str, allowed: str, key: str = "") -> ConfigurationError:
+    return ConfigurationError([Problem(file, 0, key, value, allowed)])
