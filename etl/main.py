@@ -17,6 +17,7 @@ from etl.accounts import Reporter
 from etl.chores import Chores
 from etl.errors import AccountsError, StartError
 from etl.launch import Arguments, BackfillRequest
+from etl.metrics import lag
 from etl.metrics.outputs import Console, open_monitor
 from etl.metrics.spark import SparkMetrics
 from etl.settings import JobSettings
@@ -50,7 +51,8 @@ def main(arguments: Sequence[str]) -> int:
             report = Reporter(job.job, console)
             name = launch.deployed_name(document, job)
             others = {"spark": SparkMetrics(spark).write}
-            monitor = open_monitor(name, job, console, report, given.binds, others)
+            followers = lag.groups(spark, job, given.binds, report)
+            monitor = open_monitor(name, job, console, report, given.binds, others, followers)
             ending.callback(monitor.close)
             queries = run.build(spark, job, given.binds, report)
             housekeeping = Chores(spark, chores.of(job, report), report)

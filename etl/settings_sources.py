@@ -65,6 +65,8 @@ class KafkaReading:
         Whether records keep theirs.
     group_id_prefix
         What the names of its consumer groups begin with; ``None`` for Spark's own.
+    lag_group
+        Consumer group to which the ends of committed batches are written, for tools that show the lag.
     """
 
     pattern: bool = False
@@ -75,6 +77,7 @@ class KafkaReading:
     start_offsets: Mapping[str, int] | None = None
     headers: bool = True
     group_id_prefix: str | None = None
+    lag_group: str | None = None
 
 
 @dataclass(frozen=True)

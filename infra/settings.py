@@ -290,6 +290,7 @@ def _reading(stream: KafkaTopic, query: StreamQuery | Routing) -> dict[str, Any]
         "start_offsets": None if offsets is None else {str(p): offsets[p] for p in sorted(offsets)},
         "headers": asked.headers,
         "group_id_prefix": asked.group_id_prefix,
+        "lag_group": asked.lag_group,
     }
 
 

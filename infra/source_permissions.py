@@ -10,6 +10,7 @@ from millrace.config.check_reading import plain_beginning
 from millrace.config.model import ExternalCluster, GlueJob, KafkaTopic, KinesisStream, MskCluster
 from millrace.config.names import Names
 from millrace.config.queries import LandQuery, SourceQuery, StreamQuery
+from millrace.config.reading import KafkaReading
 from millrace.sizing.model import JobPlan
 
 _SPARKS_OWN = "spark-kafka-source"
@@ -110,7 +111,7 @@ class SourcePermissions:
             allow(
                 f"Groups{label}",
                 ["kafka-cluster:AlterGroup", "kafka-cluster:DescribeGroup"],
-                [inside("group", f"{prefix}-*") for prefix in self._group_prefixes(cluster)],
+                [inside("group", group) for group in self._groups(cluster)],
                 why="Spark makes up the end of a group name at every start",
             ),
         ]
@@ -125,9 +126,9 @@ class SourcePermissions:
         ]
         cluster_arns = [self._arn("kafka", f"cluster/{self._cluster(c)}") for c in clusters]
         groups = [
-            self._arn("kafka", f"group/{self._cluster(c)}/{prefix}-*")
+            self._arn("kafka", f"group/{self._cluster(c)}/{group}")
             for c in clusters
-            for prefix in self._group_prefixes(c)
+            for group in self._groups(c)
         ]
         return [
             allow("FindClusters", ["kafka:ListClustersV2"], ["*"], why=NO_NARROWER),
@@ -147,17 +148,18 @@ class SourcePermissions:
             ),
         ]
 
-    def _group_prefixes(self, cluster: str) -> list[str]:
-        """Return what the consumer groups on a cluster begin with; they hold no offsets, the checkpoint does."""
+    def _groups(self, cluster: str) -> list[str]:
+        """Return the consumer groups on a cluster: Spark's, which hold no offsets, and those that show the lag."""
         environment = self.names.environment
-        found = [
-            (query.kafka.group_id_prefix if isinstance(query, StreamQuery) and query.kafka else None)
-            or _SPARKS_OWN
-            for query in environment.jobs[self.plan.name].queries.values()
-            if isinstance(query, SourceQuery)
-            for stream in (environment.streams[name] for name in query.streams)
-            if isinstance(stream, KafkaTopic) and stream.cluster == cluster
-        ]
+        found = []
+        for query in environment.jobs[self.plan.name].queries.values():
+            if not isinstance(query, SourceQuery):
+                continue
+            asked = (query.kafka if isinstance(query, StreamQuery) else None) or KafkaReading()
+            for stream in (environment.streams[name] for name in query.streams):
+                if isinstance(stream, KafkaTopic) and stream.cluster == cluster:
+                    found.append(f"{asked.group_id_prefix or _SPARKS_OWN}-*")
+                    found += [] if asked.lag_group is None else [asked.lag_group]
         return list(dict.fromkeys(found))
 
     def _topic(self, name: str, stream: KafkaTopic) -> str:

@@ -40,6 +40,8 @@ class Monitor:
         Pipes to what writes samples.
     origins
         What each query reads, by the query's name.
+    followers
+        Pipes that are told all that Spark says of a query's triggers, by the query's name.
     others
         Pipes of the job whose losses are counted, too, and which are closed last.
     poll_seconds
@@ -53,13 +55,15 @@ class Monitor:
         outputs: Sequence[Pipe[Sample]],
         *,
         origins: Mapping[str, Origin] = MappingProxyType({}),
+        followers: Mapping[str, Pipe[Mapping[str, Any]]] = MappingProxyType({}),
         others: Sequence[Pipe[Any]] = (),
         poll_seconds: float = POLL_SECONDS,
         close_seconds: float = CLOSE_SECONDS,
     ) -> None:
         self._outputs = tuple(outputs)
         self._origins = dict(origins)
-        self._others = tuple(others)
+        self._followers = dict(followers)
+        self._others = (*self._followers.values(), *others)
         self._poll_seconds = poll_seconds
         self._close_seconds = close_seconds
         self._heard: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
@@ -117,6 +121,7 @@ class Monitor:
         self._listen()
         for meter, ended, feed in new:
             if ended:
+                self._follow(meter.query, ended)
                 self._measure(meter, ended, feed.failed_tasks())
         for key in list(self._accounts)[:-_REMEMBERED]:
             del self._accounts[key]
@@ -135,6 +140,11 @@ class Monitor:
                 self._put(Sample(time.time(), event.get("query"), {_COUNTED[event["event"]]: 1}))
             else:
                 self._accounts[event["query"], event["batch"]] = event
+
+    def _follow(self, query: str, ended: Sequence[Mapping[str, Any]]) -> None:
+        if query in self._followers:
+            for progress in ended:
+                self._followers[query].put(progress)
 
     def _measure(self, meter: Meter, ended: Sequence[Mapping[str, Any]], retried: int) -> None:
         for progress in ended:

@@ -68,6 +68,7 @@ def open_monitor(
     report: Reporter,
     binds: Mapping[str, str],
     others: Mapping[str, Callable[[Sequence[Sample]], None]] = MappingProxyType({}),
+    followers: Mapping[str, Pipe[Mapping[str, Any]]] = MappingProxyType({}),
 ) -> Monitor:
     """Open the outputs and begin to measure.
 
@@ -85,6 +86,8 @@ def open_monitor(
         Names and values of ``--bind``: ``metrics.file`` and ``metrics.port``.
     others
         More outputs, by name.
+    followers
+        Of queries, by name (:class:`etl.metrics.monitor.Monitor`).
 
     Raises
     ------
@@ -105,7 +108,7 @@ def open_monitor(
         told["url"] = f"http://127.0.0.1:{_serve(page, port)}/metrics"
         outputs.append(Pipe("metrics-page", page.write))
     origins = {query.name: _origin(query) for query in job.queries}
-    monitor = Monitor(outputs, origins=origins, others=[console.pipe])
+    monitor = Monitor(outputs, origins=origins, followers=followers, others=[console.pipe])
     report.listen(monitor.hear)
     if told:
         report.emit("metrics", **told)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path as FilePath
 
 from millrace.config.check_formats import check_format
-from millrace.config.check_lists import check_lists, shares
+from millrace.config.check_lists import check_lag_groups, check_lists, shares
 from millrace.config.check_reading import check_reading
 from millrace.config.check_routes import check_read_routes, check_routes
 from millrace.config.check_sinks import check_places, check_sink
@@ -126,6 +126,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
     yield from check_places(environment)
     yield from _consumers(environment)
     yield from check_lists(environment)
+    yield from check_lag_groups(environment)
 
 
 def _shared_out(environment: Environment) -> set[str]:

@@ -52,6 +52,27 @@ def shares(environment: Environment) -> dict[tuple[str, str], list[Share]]:
     return found
 
 
+def check_lag_groups(environment: Environment) -> Iterator[Finding]:
+    """Check that of each partition one query at most tells its lag to a group: of two it would jump to and fro."""
+    first: dict[tuple[str, str], list[tuple[Path, set[int] | None]]] = {}
+    for job_name, job in environment.jobs.items():
+        for name, query in job.queries.items():
+            if not isinstance(query, StreamQuery) or query.kafka is None or query.kafka.lag_group is None:
+                continue
+            path: Path = ("jobs", job_name, "queries", name)
+            listed = None if query.kafka.partitions is None else set(query.kafka.partitions)
+            others = first.setdefault((query.kafka.lag_group, query.source), [])
+            for other, partitions in others:
+                if listed is None or partitions is None or listed & partitions:
+                    yield Finding(
+                        (*path, "kafka", "lag_group"),
+                        query.kafka.lag_group,
+                        f"a group of its own: {'.'.join(map(str, other))} tells it of {query.source}, too",
+                    )
+                    break
+            others.append((path, listed))
+
+
 def check_lists(environment: Environment) -> Iterator[Finding]:
     """Check every topic that is shared out; lists that are wrong by themselves are told of elsewhere."""
     for job_name, job in environment.jobs.items():

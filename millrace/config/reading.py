@@ -51,4 +51,9 @@ class KafkaReading(Model):
         description="What the names of its consumer groups begin with, for a cluster whose ACLs name groups; left "
         "out, spark-kafka-source.",
     )
+    lag_group: GroupPrefix | None = Field(
+        default=None,
+        description="A consumer group to which the ends of committed batches are written, so that ordinary tools show "
+        "the query's lag; nothing is read from it. Left out, none is.",
+    )
     headers: bool = Field(default=True, description="Whether records keep their headers.")

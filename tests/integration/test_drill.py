@@ -7,6 +7,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
 
 from millrace.sandbox import demo
 
@@ -65,3 +67,14 @@ def test_summary_is_the_sum(outcomes):
     assert summary["recovery_seconds"] > 0
     assert summary["rows_per_second"] > 0
     assert np.isfinite(summary["latency_p95_seconds"])
+
+
+def test_kafkas_own_tools_see_how_far_the_topic_was_read(sandbox, outcomes):
+    topic = sandbox.names.stream("flights")
+    group = sandbox.environment.jobs["flights"].queries["land-flights"].kafka.lag_group
+    asked = AdminClient({"bootstrap.servers": sandbox.kafka.bootstrap}).list_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group)]
+    )
+    told = asked[group].result(timeout=20).topic_partitions
+    assert {each.topic for each in told} == {topic}
+    assert sum(each.offset for each in told) == outcomes["flights"].account.produced

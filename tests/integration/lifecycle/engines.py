@@ -82,6 +82,9 @@ class Engines:
     """
 
     plays: Callable[[str], None] = lambda _: None
+    measures: Callable[[str], None] = lambda _: None
+    """Called with the URL of a benchmark's schedule when a run begins that is to measure."""
+
     runs: dict[str, Run] = field(default_factory=dict)
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     seen: dict[str, list[str]] = field(default_factory=dict)
@@ -130,6 +133,14 @@ class Engines:
         self.runs[run.id] = run
         return run
 
+    def _once(self, run: Run, arguments: list[str]) -> None:
+        """Let a run end by itself that was given something to do."""
+        if "--backfill" in arguments:
+            run.once = LOOKS_WHILE_ENDING
+        if "--benchmark" in arguments:
+            run.once = 0
+            self.measures(arguments[arguments.index("--benchmark") + 1])
+
     def _live(self, job: str) -> list[Run]:
         return [run for run in self._of(job) if run.phase not in OVER]
 
@@ -152,7 +163,8 @@ class Engines:
             if self._live(job):
                 raise RefusedError("ConcurrentRunsExceededException", f"Concurrent runs exceeded for {job}")
             run = self._begin(job, "", "jr")
-            run.once = LOOKS_WHILE_ENDING if "--backfill" in given.get("Arguments", {}) else None
+            arguments = given.get("Arguments", {})
+            self._once(run, [part for pair in arguments.items() for part in pair])
             return {"JobRunId": run.id}
         if action == "BatchStopJobRun":
             for run in given["JobRunIds"]:
@@ -206,8 +218,7 @@ class Engines:
         same = [run for run in self.runs.values() if run.token == given["clientToken"]]
         run = same[0] if same else self._begin(given["name"], given["clientToken"], "emr")
         run.driver = given["jobDriver"]
-        if "--backfill" in run.driver["sparkSubmit"]["entryPointArguments"]:
-            run.once = LOOKS_WHILE_ENDING
+        self._once(run, run.driver["sparkSubmit"]["entryPointArguments"])
         return {"applicationId": application, "jobRunId": run.id, "arn": f"arn:aws:emr-serverless:::{run.id}"}
 
     def _emr_run(self, run: Run, application: str) -> dict[str, Any]:

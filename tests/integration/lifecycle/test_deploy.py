@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,14 +24,16 @@ from millrace.cli.deploy import describe
 from millrace.config import Names, load
 from millrace.lifecycle.changes import JobChange
 from millrace.lifecycle.deploy import Changes, DeployError, apply, changes
-from millrace.lifecycle.deployed import outputs
+from millrace.lifecycle.deployed import outputs, split_url
 from millrace.lifecycle.once import run_once
 from millrace.lifecycle.verbs import execute, machine_arn
 from millrace.sandbox import localstack
 from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.toolchain import STATE
+from millrace.sizing.measured import read
 from tests.integration.lifecycle.engines import Engines
 from tests.integration.lifecycle.shop import ENVIRONMENT, ROOT, Shop, millrace
+from tests.unit.benchmark.made import B, session
 from tests.unit.lifecycle.test_problems import refusing
 
 GLUE, EMR = "clicks", "orders"
@@ -290,6 +293,42 @@ def test_a_backfill_runs_once_in_place_of_its_job(shop: Shop, engines: Engines) 
     given = emr["jobDriver"]["sparkSubmit"]["entryPointArguments"]
     assert given[-5:] == ["--backfill", "q", "--since", "2026-11-20T00:00:00+00:00", "--replace"]
     assert "--launch-document" in given
+
+
+def test_a_benchmark_runs_once_on_the_jobs_own_engine(shop: Shop, engines: Engines, tmp_path: Path) -> None:
+    assert shop.first.returncode == 0, shop.first.stderr[-1500:]
+    store = shop.stack.client("s3")
+    schedules = []
+
+    def measure(url: str) -> None:
+        """Write what such a job measures, where the schedule asks for it."""
+        bucket, key = split_url(url)
+        asked = json.loads(store.get_object(Bucket=bucket, Key=key)["Body"].read())
+        schedules.append(asked)
+        measured = session(2, queries={"land-orders": 1}).model_dump_json()
+        bucket, key = split_url(asked["result"])
+        store.put_object(Bucket=bucket, Key=key, Body=measured.encode())
+
+    engines.measures = measure
+    engines.asked.clear()
+    result = tmp_path / "orders.json"
+    arguments = ("bench", EMR, "--on", "emr", "--yes", "--out", str(result))
+    done = shop.millrace(*arguments)
+    assert done.returncode == 0, done.stderr[-1500:]
+    assert [name for name, _ in engines.asked] == ["CancelJobRun", "StartJobRun", "StartJobRun"]
+    (schedule,) = schedules
+    assert {run["partitions"] for run in schedule["runs"]} == {1, 2}
+    assert schedule["queries"] == ["land-orders"]
+    written = read(result)
+    assert written.core_seconds_per_record.value == pytest.approx(B, rel=0.1)
+    assert len(engines.live(shop.names.job(EMR))) == 1
+    # Whoever says no has nothing stopped, and a stream of shards cannot be read from its beginning again and again.
+    engines.asked.clear()
+    assert shop.millrace(*arguments[:-3]).returncode == 1
+    refused = shop.millrace("bench", GLUE, "--on", "glue", "--yes")
+    assert refused.returncode == 2
+    assert "a Kafka topic, to be measured there" in refused.stderr
+    assert engines.asked == []
 
 
 def test_status_stop_start_and_drain_of_running_jobs(shop: Shop, engines: Engines) -> None:

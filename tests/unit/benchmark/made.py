@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
 
 import numpy as np
 
-from millrace.benchmark.measurements import Point
+from millrace.benchmark.measurements import Batch, Measurements, Point, Run
 
 
 def points(
@@ -46,3 +49,50 @@ def points(
                 found.append(Point(limit, partitions, cores, duration, work, deviations, group, limit))
             group += 1
     return found
+
+
+A, WAVE, B = 0.25, 0.02, 30e-6
+
+
+def session(
+    cores: int,
+    *,
+    alpha: float = 0.0,
+    slow_repetition: float = 1.0,
+    limits: tuple[int, ...] = (500, 2000, 8000),
+    queries: Mapping[str, float] = MappingProxyType({"a": 1, "b": 2}),
+) -> Measurements:
+    """What a machine of known costs would have been measured as; a query's records cost so many times ``B``."""
+    rng = np.random.default_rng(cores)
+    runs = []
+    cells = [(limit, partitions) for limit in limits for partitions in (1, 2)]
+    for number, (repetition, (limit, partitions)) in enumerate(
+        (repetition, cell) for repetition in range(3) for cell in cells
+    ):
+        for query, factor in queries.items():
+            stretched = 1 + alpha * (cores - 1)
+            drift = slow_repetition if repetition == 2 else 1.0
+            batches = []
+            for batch in range(14):
+                task = factor * B * limit / partitions * stretched * drift
+                waves = math.ceil(partitions / cores)
+                seconds = (A + waves * (WAVE + task)) * rng.lognormal(0, 0.02) * (2.0 if batch < 3 else 1.0)
+                tasks = (tuple(task * rng.lognormal(0, 0.1) for _ in range(partitions)),)
+                batches.append(
+                    Batch(batch=batch, records=limit, seconds={"triggerExecution": seconds}, tasks=tasks)
+                )
+            runs.append(
+                Run(
+                    query=query,
+                    number=number,
+                    limit=limit,
+                    partitions=partitions,
+                    repetition=repetition,
+                    batches=tuple(batches),
+                )
+            )
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    return Measurements(
+        version=1, job="flights", engine="sandbox", begun_at=now, ended_at=now, spark="3.5.7", java="17",
+        python="3.11", cores=cores, processors=2, processor="Linux x86_64", settings={}, runs=tuple(runs),
+    )  # fmt: skip

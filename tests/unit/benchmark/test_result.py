@@ -1,62 +1,15 @@
 from __future__ import annotations
 
-import math
-from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from millrace.benchmark.fit import FitError
-from millrace.benchmark.measurements import Batch, Measurements, Point, Run
+from millrace.benchmark.measurements import Point
 from millrace.benchmark.result import outcome
 from millrace.benchmark.scaling import curve
 from millrace.sizing.measured import read
-
-A, WAVE, B = 0.25, 0.02, 30e-6
-
-
-def session(
-    cores: int,
-    *,
-    alpha: float = 0.0,
-    slow_repetition: float = 1.0,
-    limits: tuple[int, ...] = (500, 2000, 8000),
-) -> Measurements:
-    """What a machine of known costs would have been measured as: query ``b`` costs twice as much as ``a``."""
-    rng = np.random.default_rng(cores)
-    runs = []
-    cells = [(limit, partitions) for limit in limits for partitions in (1, 2)]
-    for number, (repetition, (limit, partitions)) in enumerate(
-        (repetition, cell) for repetition in range(3) for cell in cells
-    ):
-        for query, factor in (("a", 1), ("b", 2)):
-            stretched = 1 + alpha * (cores - 1)
-            drift = slow_repetition if repetition == 2 else 1.0
-            batches = []
-            for batch in range(14):
-                task = factor * B * limit / partitions * stretched * drift
-                waves = math.ceil(partitions / cores)
-                seconds = (A + waves * (WAVE + task)) * rng.lognormal(0, 0.02) * (2.0 if batch < 3 else 1.0)
-                tasks = (tuple(task * rng.lognormal(0, 0.1) for _ in range(partitions)),)
-                batches.append(
-                    Batch(batch=batch, records=limit, seconds={"triggerExecution": seconds}, tasks=tasks)
-                )
-            runs.append(
-                Run(
-                    query=query,
-                    number=number,
-                    limit=limit,
-                    partitions=partitions,
-                    repetition=repetition,
-                    batches=tuple(batches),
-                )
-            )
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-    return Measurements(
-        version=1, job="flights", engine="sandbox", begun_at=now, ended_at=now, spark="3.5.7", java="17",
-        python="3.11", cores=cores, processors=2, processor="Linux x86_64", settings={}, runs=tuple(runs),
-    )  # fmt: skip
+from tests.unit.benchmark.made import A, B, session
 
 
 def test_the_costliest_query_is_what_the_plan_counts_with(tmp_path: Path) -> None:

@@ -105,6 +105,15 @@ ROWS = {
         *between(reading("group_id_prefix: 'shop-*'")), f"{ORDERS}.kafka.group_id_prefix", "shop-*",
         "^[A-Za-z0-9]", None,
     ),
+    "a group for the lag that is a pattern": (
+        *between(reading("lag_group: 'lag-*'")), f"{ORDERS}.kafka.lag_group", "lag-*", "^[A-Za-z0-9]", None,
+    ),
+    "a lag that two queries tell": (
+        *between(reading("lag_group: lag").replace(" #!", "") + SECOND.format("")
+                 .replace("partitions: []", "lag_group: lag").replace("orders_landed", "rest_landed")),
+        "jobs.orders.queries.land-rest.kafka.lag_group", "lag",
+        "a group of its own: jobs.orders.queries.land-orders tells it of orders, too", None,
+    ),
     "a least without a delay": (
         *between(reading("min_records_per_batch: 50")), f"{ORDERS}.kafka.max_delay", "(missing)",
         "below the job's latency of 1m", "Spark would wait 15 minutes",

@@ -165,12 +165,12 @@ def test_the_role_may_use_the_groups_that_queries_begin_so(
         return [str(resource).rsplit("/", 1)[1] for resource in grants["ConsumerGroups"].resources]
 
     assert groups(names, planned.jobs["ground"]) == ["spark-kafka-source-*"]
-    asked = "schema: pipelines/airport/schemas/any.ddl, kafka: {group_id_prefix: shop-readers}"
+    asked = "schema: pipelines/airport/schemas/any.ddl, kafka: {group_id_prefix: shop-readers, lag_group: shop-lag}"
     text = example("Direct routes") + (
         f"      gates: {{kind: land, source: gates, table: gates_landed, {asked}}}\n"
     )
     environment = loaded(tmp_path, "terminal", text)
     job = plan(environment).jobs["boards"]
-    assert groups(Names(environment, "111122223333"), job) == ["spark-kafka-source-*", "shop-readers-*"]
+    assert groups(Names(environment, "111122223333"), job) == ["spark-kafka-source-*", "shop-readers-*", "shop-lag"]
     written = job_settings(environment, job, Names(environment, "111122223333"))
     assert plain(parse(written)) == written

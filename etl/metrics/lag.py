@@ -1,0 +1,159 @@
+"""How far a query has read a topic, where ordinary tools look for it: as the offsets of a consumer group.
+
+Spark keeps its offsets in the checkpoint and commits none, so that to Kafka's own tools nobody reads. After a batch
+that was committed its end is written to a group; nothing is ever read from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from etl.accounts import Reporter
+from etl.errors import describe
+from etl.metrics.pipe import Pipe
+from etl.settings import Connection, DeriveSettings, JobSettings, KafkaSource
+from etl.sources import kafka
+
+GATHER_SECONDS = 5.0
+"""Between two writes at least: the newest offsets of the batches meanwhile."""
+
+PATIENCE_SECONDS = 20
+"""How long the brokers may take."""
+
+Progress = Mapping[str, Any]
+"""What Spark tells of one trigger (``StreamingQueryProgress`` as JSON)."""
+
+
+class Group:
+    """Writes offsets of one query to a consumer group.
+
+    Parameters
+    ----------
+    spark
+        Whose class path has Kafka's client.
+    name
+        Of the group.
+    source
+        The topic, or the topics of its pattern.
+    connecting
+        Options of :func:`etl.sources.kafka.connecting`, asked for at the first write.
+    failed
+        Told of an error once, until a write succeeds again.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str,
+        source: KafkaSource,
+        connecting: Callable[[], Mapping[str, str]],
+        failed: Callable[[str], None],
+    ) -> None:
+        self._jvm: Any = spark._jvm
+        self._name = name
+        self._source = source
+        self._connecting = connecting
+        self._failed = failed
+        self._admin: Any = None
+        self._told = False
+
+    def write(self, ended: Sequence[Progress]) -> None:
+        """Write where the last of some batches ended.
+
+        Raises
+        ------
+        OSError
+            The brokers do not answer, or do not allow it: the next batch says more than this one did.
+        """
+        offsets = ends(self._source, ended[-1])
+        if not offsets:
+            return
+        try:
+            self._alter(offsets)
+        except Py4JError as error:
+            if isinstance(error, Py4JJavaError):  # otherwise the JVM itself has gone
+                self._close()
+                if not self._told:
+                    self._told = True
+                    self._failed(describe(error))
+            raise OSError(f"consumer group {self._name}: not written") from error
+        self._told = False
+
+    def _alter(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        jvm = self._jvm
+        if self._admin is None:
+            properties = jvm.java.util.HashMap()
+            for name, value in self._connecting().items():
+                properties.put(name.removeprefix("kafka."), value)
+            properties.put("request.timeout.ms", str(PATIENCE_SECONDS * 500))
+            properties.put("default.api.timeout.ms", str(PATIENCE_SECONDS * 1000))
+            self._admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+        places = jvm.java.util.HashMap()
+        for (topic, partition), offset in offsets.items():
+            place = jvm.org.apache.kafka.common.TopicPartition(topic, partition)
+            places.put(place, jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata(offset))
+        seconds = jvm.java.util.concurrent.TimeUnit.SECONDS
+        self._admin.alterConsumerGroupOffsets(self._name, places).all().get(PATIENCE_SECONDS, seconds)
+
+    def _close(self) -> None:
+        if self._admin is not None:
+            self._admin.close(self._jvm.java.time.Duration.ZERO)
+            self._admin = None
+
+
+def ends(source: KafkaSource, progress: Progress) -> dict[tuple[str, int], int]:
+    """Return where a batch ended in a query's only topic, or the topics of its pattern, by topic and partition."""
+    several = source.reading is not None and source.reading.pattern
+    found: dict[tuple[str, int], int] = {}
+    for each in progress.get("sources", ()):
+        end = each.get("endOffset")
+        if not isinstance(end, dict):
+            continue  # nothing was read yet
+        for topic, partitions in end.items():
+            if several or topic == source.topic:
+                found |= {(topic, int(partition)): int(offset) for partition, offset in partitions.items()}
+    return found
+
+
+def groups(
+    spark: SparkSession,
+    job: JobSettings,
+    binds: Mapping[str, str],
+    report: Reporter,
+) -> dict[str, Pipe[Progress]]:
+    """Open what follows the queries that ask for it, by query.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    job
+        Its settings.
+    binds
+        Names and values of ``--bind``.
+    report
+        Told ``lag_unwritten`` where the brokers refuse.
+    """
+    found: dict[str, Pipe[Progress]] = {}
+    for query in job.queries:
+        if isinstance(query, DeriveSettings):
+            continue
+        for source in query.sources:
+            if isinstance(source, KafkaSource) and source.reading and source.reading.lag_group:
+                connection = kafka.bind(source.connection, job.connections[source.connection], binds)
+                group = _group(spark, query.name, source.reading.lag_group, source, connection, report)
+                found[query.name] = Pipe(f"lag-{query.name}", group.write, gather_seconds=GATHER_SECONDS)
+    return found
+
+
+def _group(
+    spark: SparkSession, query: str, name: str, source: KafkaSource, connection: Connection, report: Reporter
+) -> Group:
+    def failed(error: str) -> None:
+        report.emit("lag_unwritten", query=query, group=name, error=error)
+
+    return Group(spark, name, source, lambda: kafka.connecting(connection), failed)
