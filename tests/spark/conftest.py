@@ -46,6 +46,9 @@ def spark(warehouse: Path) -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "1g")
+        # What a test holds of a broadcast keeps a page of memory: of 8 MiB each by default, some fifty of them at the
+        # end, which with all the rest is this heap; a driver without memory ends itself in the middle of a test.
+        .config("spark.buffer.pageSize", "1m")
         # Nothing here runs long enough to earn back what the second compiler takes: a quarter of all CPU time.
         .config(
             "spark.driver.extraJavaOptions",
