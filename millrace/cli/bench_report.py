@@ -77,11 +77,13 @@ def page(environment: Environment, job: str, found: Outcome) -> Page:
         f"{result.measured_at:%Y-%m-%d %H:%M} UTC on {result.where}, {result.worker}, Spark "
         f"{result.versions.get('spark', '?')}; records of {result.record_bytes:,.0f} bytes."
     )
-    made.table(_HEAD, [_row(query, fit) for query, fit in found.fits.items()])
+    made.table(
+        _HEAD, [_row(query, fit) for query, fit in found.fits.items()], f"What each query of {job} costs"
+    )
     for each in found.disturbed:
         made.text(f"Disturbed: {each}")
     made.heading(f"Batches of {found.costliest}")
-    made.chart(_chart(found))
+    made.chart(_chart(found), f"{found.costliest}: duration of a batch by its records, and the fit")
     return made
 
 
@@ -114,4 +116,4 @@ def _chart(found: Outcome) -> Any:
     color = alt.Color("of:N", title=None)
     marks = alt.Chart({"values": rows}).mark_circle(opacity=0.5).encode(x=x, y=y, color=color)
     curves = alt.Chart({"values": lines}).mark_line().encode(x=x, y=y, color=color)
-    return (marks + curves).properties(width=760, height=360)
+    return (marks + curves).properties(height=360)

@@ -1,31 +1,85 @@
-"""Pages with charts that need no network: Vega-Lite, its program within the page."""
+"""Pages with charts that need no network: Vega-Lite, its program within the page.
+
+A page reads from 400 pixels on, in light and in dark, with a keyboard and with a screen reader: each chart has a name,
+what it shows in words and a table of its points; each table has a caption and heads; nothing may be fetched.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from millrace.config import ConfigurationError
 from millrace.config.problems import Problem
 
-if TYPE_CHECKING:
-    from millrace.config import Environment
-    from millrace.sizing import Plan
-    from millrace.sizing.simulation import JobResult
+_TABLE_ROWS = 24
+"""Of a chart's own table: who listens to it wants its course, not each point."""
 
-_POINTS = 600
-"""Of one curve: more cannot be told apart on a screen."""
+_COLORS = ("#1f77d0", "#d1541f", "#2b8a43", "#a34fd1", "#c2348a", "#8a7400", "#0f8a8a", "#7a7f87")
+"""Each at least 3 : 1 against both backgrounds, as WCAG 2.2 asks of graphics (1.4.11)."""
+
+_CONFIG = {
+    "background": None,
+    "autosize": {"type": "fit-x", "contains": "padding"},
+    "aria": False,  # a name and a table of its points say more than a thousand marks, each with a label
+    "font": "system-ui, sans-serif",
+    "range": {"category": list(_COLORS)},
+    "legend": {"orient": "bottom", "columns": 2, "labelLimit": 300, "symbolStrokeWidth": 2.5},
+    "axis": {"titleFontWeight": "normal", "labelLimit": 140, "gridOpacity": 0.35},
+    "view": {"stroke": None},
+}
+
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
+)
+"""Vega compiles its expressions; nothing else of the page could, as nothing may be fetched."""
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1d2733; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-table { border-collapse: collapse; margin: .8rem 0; font-variant-numeric: tabular-nums; }
-td, th { padding: .25rem .8rem .25rem 0; text-align: right; border-bottom: 1px solid #dde3ea; }
-td:first-child, th:first-child { text-align: left; } .note { color: #5a6673; }
-@media (prefers-color-scheme: dark) { body { background: #fff; } }
+:root { color-scheme: light dark; --back: #fff; --text: #1d2733; --note: #55616e; --line: #d5dce4; --link: #0b5cad; }
+@media (prefers-color-scheme: dark) {
+  :root { --back: #12181f; --text: #e3e8ee; --note: #a9b5c2; --line: #3a4652; --link: #7db4f5; }
+}
+* { box-sizing: border-box; }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 0; color: var(--text); background: var(--back); }
+main { max-width: 62rem; margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; } h3 { font-size: 1rem; margin-top: 1.6rem; }
+a { color: var(--link); } :focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
+.scroll { overflow-x: auto; margin: .8rem 0; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
+caption { text-align: left; color: var(--note); }
+td, th { padding: .25rem .8rem .25rem 0; text-align: right; vertical-align: top; border-bottom: 1px solid var(--line); }
+td:first-child, th:first-child, .words td, .words th { text-align: left; }
+tbody th { font-weight: normal; } .note { color: var(--note); }
+tr:target, section:target { outline: 2px solid var(--link); }
+pre { overflow-x: auto; border: 1px solid var(--line); padding: .6rem; }
+figure { margin: 1.2rem 0; } figcaption { font-weight: 600; } .chart { width: 100%; }
+.chart svg text { fill: var(--text) !important; }
+.chart .role-axis line, .chart .role-axis-grid line, .chart .role-axis-domain line { stroke: var(--line) !important; }
+summary { cursor: pointer; color: var(--note); }
 """
+
+
+@dataclass(frozen=True)
+class Link:
+    """Words that lead to another place of the page.
+
+    Attributes
+    ----------
+    text
+        The words.
+    to
+        The place's name: the ``ids`` of a table's rows.
+    """
+
+    text: str
+    to: str
+
+
+Cell = str | Link | Sequence[Link]
 
 
 class Page:
@@ -36,40 +90,83 @@ class Page:
         self._parts = [f"<h1>{escape(title)}</h1>"]
         self._charts: list[dict[str, Any]] = []
 
-    def heading(self, text: str) -> None:
-        """Begin a section."""
-        self._parts.append(f"<h2>{escape(text)}</h2>")
+    def heading(self, text: str, *, below: bool = False, anchor: str | None = None) -> None:
+        """Begin a section, or with ``below`` one within it."""
+        level = 3 if below else 2
+        place = f' id="{escape(anchor)}"' if anchor else ""
+        self._parts.append(f"<h{level}{place}>{escape(text)}</h{level}>")
 
     def text(self, text: str) -> None:
         """Add a paragraph."""
         self._parts.append(f'<p class="note">{escape(text)}</p>')
 
-    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Add a table."""
-        cells = "".join(f"<th>{escape(each)}</th>" for each in head)
-        body = "".join("<tr>" + "".join(f"<td>{escape(each)}</td>" for each in row) + "</tr>" for row in rows)
-        self._parts.append(f"<table><tr>{cells}</tr>{body}</table>")
+    def links(self, before: str, links: Sequence[Link]) -> None:
+        """Add a paragraph of words and links."""
+        self._parts.append(f"<p>{escape(before)} {_cell(links)}</p>")
 
-    def chart(self, chart: Any) -> None:
-        """Add an Altair chart."""
-        self._parts.append(f'<div id="chart{len(self._charts)}"></div>')
-        self._charts.append(chart.to_dict())
+    def code(self, text: str, label: str) -> None:
+        """Add lines as they are, such as a difference of two files."""
+        self._parts.append(
+            f'<pre tabindex="0" role="region" aria-label="{escape(label)}">{escape(text)}</pre>'
+        )
+
+    def table(
+        self,
+        head: Sequence[str],
+        rows: Sequence[Sequence[Cell]],
+        caption: str,
+        *,
+        ids: Sequence[str] = (),
+        words: bool = False,
+    ) -> None:
+        """Add a table.
+
+        Parameters
+        ----------
+        head
+            A word or two for each column.
+        rows
+            The first cell names its row.
+        caption
+            What the table holds.
+        ids
+            Names of the rows that links lead to.
+        words
+            Whether it holds words more than figures.
+        """
+        self._parts.append(_table(head, rows, caption, ids=ids, words=words))
+
+    def chart(self, chart: Any, name: str) -> None:
+        """Add an Altair chart under its name; what it shows in words and as a table is taken from its points."""
+        spec = _responsive(chart.to_dict())
+        views = list(_views(spec))
+        said = "; ".join(filter(None, (each.words() for each in views)))
+        tables = "".join(each.table(name) for each in views)
+        number = len(self._charts)
+        self._parts.append(
+            f'<figure><figcaption id="name{number}">{escape(name)}</figcaption>'
+            f'<div class="chart" id="chart{number}" role="img" aria-label="{escape(f"{name}: {said}")}"></div>'
+            f"<details><summary>{escape(name)} as a table</summary>{tables}</details></figure>"
+        )
+        self._charts.append(spec)
 
     def html(self) -> str:
         """Return the page."""
-        import json
-
         import vl_convert as vlc
 
         # What stands in a script must not end it.
         specs = json.dumps(self._charts).replace("<", "\\u003c")
-        program = vlc.javascript_bundle(
-            f"const specs = {specs};\n"
-            "specs.forEach((spec, i) => vegaEmbed('#chart' + i, spec, {actions: false, renderer: 'svg'}));"
-        )
+        program = ""
+        if self._charts:
+            program = vlc.javascript_bundle(
+                f"const specs = {specs};\n"
+                "specs.forEach((spec, i) => vegaEmbed('#chart' + i, spec, {actions: false, renderer: 'svg'}));"
+            )
         return (
             f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(self._title)}</title>'
-            f"<style>{_STYLE}</style></head><body>{''.join(self._parts)}"
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+            f"<style>{_STYLE}</style></head><body><main>{''.join(self._parts)}</main>"
             f'<script type="module">{program}</script></body></html>\n'
         )
 
@@ -93,93 +190,104 @@ def write_page(file: Path, page: Page) -> None:
         ) from error
 
 
-def simulation_page(environment: Environment, plan: Plan, found: Mapping[str, JobResult]) -> Page:
-    """Return the page of a simulation: traffic, ages, backlog, executors and dollars of each job, over time."""
-    import numpy as np
-
-    page = Page(f"{environment.project}-{environment.name}: simulation")
-    for name, result in found.items():
-        page.heading(f"Job {name}")
-        page.text(
-            f"{result.seconds / 3600:g} hours, {result.mean_executors:.2f} executors on average, "
-            f"${result.usd:,.2f}. Ages are those of records at their commit, weighted by records."
-        )
-        rows = []
-        times = np.linspace(0.0, result.seconds, _POINTS)
-        for each, query in result.queries.items():
-            sla = plan.jobs[name].queries[each].latency_seconds.value
-            ages = [f"{query.ages.percentile(p):,.1f} s" for p in (50, 95, 99)]
-            rows.append([each, *ages, f"{query.ages.most:,.1f} s", f"{sla:g} s", f"{query.waiting:,.0f}"])
-        page.table(["query", "p50", "p95", "p99", "max", "SLA", "waiting at the end"], rows)
-        hours = times / 3600
-        traffic = {
-            each: np.gradient(np.interp(times, q.arrivals.times, q.arrivals.totals), times)
-            for each, q in result.queries.items()
-        }
-        page.chart(_lines("records per second, arriving", hours, traffic))
-        oldest = {each: _thin(q.ends, q.oldest) for each, q in result.queries.items() if len(q.ends)}
-        slas = {each: plan.jobs[name].queries[each].latency_seconds.value for each in result.queries}
-        page.chart(_points("age of the oldest record of a batch, s", oldest, slas))
-        waiting = {each: q.waiting_at(times) for each, q in result.queries.items()}
-        page.chart(_lines("records waiting", hours, waiting))
-        page.chart(_lines("executors", hours, {"executors": result.executors_at(times)}, step=True))
-        page.chart(_lines("US dollars so far", hours, {"workers": result.usd_until(times)}))
-    return page
+def number(value: Any) -> str:
+    """Write a figure with three digits that count, and all of a large one."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return str(value)
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _thin(times: Any, values: Any) -> list[tuple[float, float]]:
-    """Keep the largest of each group of neighbours, so that no peak is lost."""
-    import numpy as np
-
-    group = max(1, -(-len(times) // _POINTS))
-    found = []
-    for begin in range(0, len(times), group):
-        place = begin + int(np.argmax(values[begin : begin + group]))
-        found.append((float(times[place]) / 3600, float(values[place])))
-    return found
+def _cell(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return escape(cell)
+    links = [cell] if isinstance(cell, Link) else cell
+    return " ".join(f'<a href="#{escape(each.to)}">{escape(each.text)}</a>' for each in links)
 
 
-def _lines(title: str, hours: Any, curves: Mapping[str, Any], *, step: bool = False) -> Any:
-    import altair as alt
-
-    rows = [
-        {"hours": round(float(hour), 5), "value": round(float(value), 4), "of": name}
-        for name, values in curves.items()
-        for hour, value in zip(hours, values, strict=True)
-    ]
+def _table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    caption: str,
+    *,
+    ids: Sequence[str] = (),
+    words: bool = False,
+) -> str:
+    cells = "".join(f'<th scope="col">{escape(each)}</th>' if each else "<td></td>" for each in head)
+    body = ""
+    for place, (first, *rest) in enumerate(rows):
+        name = f' id="{escape(ids[place])}"' if place < len(ids) else ""
+        others = "".join(f"<td>{_cell(each)}</td>" for each in rest)
+        body += f'<tr{name}><th scope="row">{_cell(first)}</th>{others}</tr>'
+    kind = ' class="words"' if words else ""
+    # A keyboard scrolls what has the focus.
     return (
-        alt.Chart({"values": rows})
-        .mark_line(interpolate="step-after" if step else "linear")
-        .encode(
-            x=alt.X("hours:Q", title="hours"),
-            y=alt.Y("value:Q", title=title),
-            color=alt.Color("of:N", title=None),
-        )
-        .properties(width=820, height=180)
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table{kind}>'
+        f"<caption>{escape(caption)}</caption><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
-def _points(title: str, curves: Mapping[str, list[tuple[float, float]]], slas: Mapping[str, float]) -> Any:
-    import altair as alt
+def _responsive(spec: dict[str, Any]) -> dict[str, Any]:
+    """Take the width from the page, the colours from its style."""
+    made = {**spec, "width": "container", "config": {**spec.get("config", {}), **_CONFIG}}
+    for each in made.get("layer", ()):
+        each.pop("width", None)
+    return made
 
-    rows = [
-        {"hours": round(hour, 5), "value": round(value, 4), "of": name}
-        for name, values in curves.items()
-        for hour, value in values
-    ]
-    rules = [{"value": sla, "of": name} for name, sla in slas.items()]
-    base = (
-        alt.Chart({"values": rows})
-        .mark_line()
-        .encode(
-            x=alt.X("hours:Q", title="hours"),
-            y=alt.Y("value:Q", title=title),
-            color=alt.Color("of:N", title=None),
-        )
-    )
-    rule = (
-        alt.Chart({"values": rules})
-        .mark_rule(strokeDash=[4, 4])
-        .encode(y="value:Q", color=alt.Color("of:N", title=None))
-    )
-    return (base + rule).properties(width=820, height=180)
+
+@dataclass(frozen=True)
+class _View:
+    """One layer of a chart: its points and what its channels are called."""
+
+    rows: Sequence[Mapping[str, Any]]
+    titles: Mapping[str, str]
+    group: str | None
+    x: str | None
+    y: str | None
+
+    def groups(self) -> dict[str, list[Mapping[str, Any]]]:
+        found: dict[str, list[Mapping[str, Any]]] = {}
+        for row in self.rows:
+            found.setdefault(str(row[self.group]) if self.group else "", []).append(row)
+        return found
+
+    def words(self) -> str:
+        """From where to where each curve goes."""
+        if self.y is None:
+            return ""
+        said = []
+        for name, rows in self.groups().items():
+            values = [row[self.y] for row in rows if isinstance(row[self.y], int | float)]
+            if values:
+                low, high = number(min(values)), number(max(values))
+                spread = low if low == high else f"{low} to {high}"
+                said.append(f"{name} {spread}".strip())
+        return ", ".join(said[:8]) + (f" and {len(said) - 8} more" if len(said) > 8 else "")
+
+    def table(self, name: str) -> str:
+        """Its points, thinned."""
+        groups = self.groups()
+        most = max(4, _TABLE_ROWS // max(1, len(groups)))
+        kept = [row for rows in groups.values() for row in rows[:: -(-len(rows) // most)]]
+        of = "" if len(kept) == len(self.rows) else f", {len(kept)} of {len(self.rows):,} points"
+        cells = [[number(row.get(field, "")) for field in self.titles] for row in kept]
+        return _table(list(self.titles.values()), cells, f"{name}{of}")
+
+
+def _views(spec: Mapping[str, Any], data: Any = None, sets: Any = None) -> Iterator[_View]:
+    data, sets = spec.get("data", data), spec.get("datasets", sets) or {}
+    for each in spec.get("layer", ()):
+        yield from _views(each, data, sets)
+    channels = spec.get("encoding", {})
+    if not data or not channels or "layer" in spec:
+        return
+    rows = data.get("values") or sets.get(data.get("name"), [])
+    if not rows:
+        return
+    titles, of = {}, {}
+    for channel in ("color", "yOffset", "shape", "x", "x2", "y", "y2"):
+        field = channels.get(channel, {}).get("field")
+        if field is not None and field not in titles:
+            titles[field] = channels[channel].get("title") or field
+            of[channel] = field
+    figures = [of[c] for c in ("y", "x") if c in of and isinstance(rows[0].get(of[c]), int | float)]
+    yield _View(rows, titles, of.get("color"), of.get("x"), figures[0] if figures else None)

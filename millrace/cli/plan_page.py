@@ -20,12 +20,14 @@ def plan_page(environment: Environment, plan: Plan) -> Page:
     page.text(f"${total(plan).value:,.2f} a month, {plan.region}, prices of {plan.prices.isoformat()}.")
     page.heading("What each query can take")
     page.text("Records per second of full batches, against what arrives on average and at the peak.")
-    page.chart(_capacity(_loads(environment, plan)))
+    page.chart(
+        _capacity(_loads(environment, plan)), "Records per second: what arrives, what a query can take"
+    )
     for job in plan.jobs.values():
         page.heading(f"Job {job.name}")
         page.text(f"{job.max_workers.value} of {job.worker}: {job.cores.why}")
         page.table(
-            ["way", "workers", "$ a month", "GiB needed", "worst age", ""],
+            ["way", "workers", "$ a month", "GiB needed", "worst age", "remarks"],
             [
                 [
                     str(each),
@@ -37,8 +39,9 @@ def plan_page(environment: Environment, plan: Plan) -> Page:
                 ]
                 for each in job.choices
             ],
+            f"Ways to run {job.name}",
         )
-        page.chart(_ways(environment, job))
+        page.chart(_ways(environment, job), f"{job.name}: what each way costs, and how old its records get")
         for line in job.advice:
             page.text(line)
     for line in (*plan.advice, *plan.warnings):
@@ -99,7 +102,6 @@ def _capacity(rows: list[dict[str, Any]]) -> Any:
             color=alt.Color("what:N", sort=["average", "peak", "capacity"], title=None),
             tooltip=["query:N", "what:N", "value:Q"],
         )
-        .properties(width=700)
     )
 
 
@@ -126,5 +128,5 @@ def _ways(environment: Environment, job: JobPlan) -> Any:
             shape=alt.Shape("state:N", sort=["the plan", "would do", "does not fit"], title=None),
             tooltip=["way:N", "usd:Q", "age:Q", "state:N"],
         )
-        .properties(width=700, height=220)
+        .properties(height=220)
     )

@@ -113,7 +113,8 @@ def simulate_command(
             )
         )
     if html is not None:
-        from millrace.cli.pages import simulation_page, write_page
+        from millrace.cli.pages import write_page
+        from millrace.cli.simulate_page import simulation_page
 
         write_page(html, simulation_page(environment, sized, found))
     if as_json:

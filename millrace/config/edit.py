@@ -172,7 +172,8 @@ def _insert(text: str, node: Node, path: Path, depth: int, value: Any) -> str:
         return _after(text, _last(node), block, ends)
     if single:  # a new value stands with the others, ahead of blocks
         return _after(text, _end(*single[-1]), block, ends)
-    return text[: first.index] + block.lstrip() + ends + " " * first.column + text[first.index :]
+    begin, indent = int(first.index), " " * int(first.column)
+    return f"{text[:begin]}{block.lstrip()}{ends}{indent}{text[begin:]}"
 
 
 def _last(node: Node, key: Node | None = None) -> int:
