@@ -1,0 +1,72 @@
+"""From what an application did to what should change in it."""
+
+from __future__ import annotations
+
+from millrace.advisor.findings import capacity, overhead, reads, state, tasks
+from millrace.advisor.findings.disturbed import disturbed
+from millrace.advisor.findings.model import Advice, Finding, Kind
+from millrace.advisor.findings.view import LEAST, View
+from millrace.advisor.history import History
+from millrace.advisor.subject import Subject
+
+_BY_COUNTING: frozenset[Kind] = frozenset(
+    {
+        *("silent-backlog", "at-capacity", "missing-cache", "rows-counted-twice", "needless-cache"),
+        *("retried-tasks", "small-files", "empty-batches", "growing-state", "failed-query"),
+    }
+)
+"""What rests on numbers of records, reads and failures, which hold on a disturbed machine too."""
+
+NOBODY = Subject()
+"""A job of which nothing but the log is known."""
+
+
+def advise(history: History, subject: Subject = NOBODY) -> Advice:
+    """Find what should change.
+
+    Parameters
+    ----------
+    history
+        What the application did.
+    subject
+        Whose job it is: names the settings and prices the seconds.
+
+    Returns
+    -------
+    Advice
+        Findings by what they are worth, dollars a month first, then seconds. Of a disturbed run, those that rest on
+        times are held back.
+    """
+    views = tuple(View(history, query, subject) for query in history.queries)
+    found: list[Finding] = []
+    notes: list[str] = []
+    # Queries of one application share its cores: each is judged by those that all have.
+    for view in views:
+        found += capacity.find(view)
+        found += overhead.find(view)
+        found += tasks.find(view, history.cores)
+        found += reads.find(view)
+        found += state.find(view)
+        if not view.enough:
+            notes.append(
+                f"{view.query.name} has {len(view.batches)} settled batches with records; of its times nothing is said "
+                f"below {LEAST}"
+            )
+    found += capacity.idle_cores(views)
+    if not views:
+        notes.append("the log tells of no streaming query")
+    if history.unread:
+        notes.append(f"{history.unread} lines could not be read and were passed over")
+    if history.lost:
+        notes.append("older parts of the log were deleted or compacted: what they told is missing")
+    if history.cut_off:
+        notes.append("the log ends in the middle: the application still runs, or was killed")
+    moved = disturbed(views)
+    if moved is not None:
+        held = [each for each in found if each.kind not in _BY_COUNTING]
+        found = [each for each in found if each.kind in _BY_COUNTING]
+        if held:
+            kinds = ", ".join(dict.fromkeys(each.kind for each in held))
+            notes.append(f"held back, as they rest on times of a disturbed run: {kinds}")
+    ranked = sorted(found, key=lambda each: (each.dollars_a_month or 0.0, each.seconds), reverse=True)
+    return Advice(history, tuple(ranked), moved, tuple(notes))

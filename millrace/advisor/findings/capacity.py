@@ -1,0 +1,263 @@
+"""Whether a query keeps up: limits that are hit, backlogs that nobody sees, starts that take too much, batches for nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from millrace.advisor.findings.model import Effect, Evidence, Finding
+from millrace.advisor.findings.view import View, figure
+from millrace.advisor.history import Batch, Floats
+from millrace.advisor.statistics import Estimate, median, slope
+
+HIT = 0.8
+"""Share of the settled batches that leave records behind from which the limit, not chance, ends them."""
+
+EQUAL = 6
+"""Batches in a row with exactly as many records: arrivals are never so even, a limit is."""
+
+FIRST = 4.0
+"""How many times the usual records a first batch holds that should have been limited."""
+
+EMPTY = 0.2
+"""Share of empty batches from which they are worth a word."""
+
+ROOM = 1.25
+"""A limit is set a quarter above what arrives: enough to catch up, little enough to stay within the latency."""
+
+_EVEN_SOURCES = ("ratestream", "ratepermicrobatch", "rate per micro")
+"""Sources that make records by the clock, for tests: equal batches say nothing there."""
+
+
+def find(view: View) -> Iterator[Finding]:
+    """Yield what is wrong with what a query takes."""
+    if view.enough:
+        yield from _limit(view)
+        yield from _unstable_start(view)
+    yield from _empty(view)
+
+
+def _behind(batches: tuple[Batch, ...]) -> Floats | None:
+    """Records that each batch left behind, where the source tells the latest ones."""
+    left = [[each.behind for each in batch.sources] for batch in batches]
+    if any(each is None for every in left for each in every) or not left:
+        return None
+    return np.array([sum(each or 0 for each in every) for every in left], float)
+
+
+def _limit(view: View) -> Iterator[Finding]:
+    behind = _behind(view.batches)
+    begun = np.array([each.begun for each in view.batches])
+    held = view.records
+    latest = view.batches[-EQUAL:]
+    if behind is not None:
+        hit = behind > 0
+        if hit.mean() < HIT or not hit[-EQUAL:].all():
+            yield from _overrun(view, begun)
+            return
+        growth = slope(begun, behind)
+    else:
+        even = any(mark in each.description.lower() for each in latest[-1].sources for mark in _EVEN_SOURCES)
+        hit = np.concatenate([[False], (held[1:] == held[:-1]) & (held[1:] > 0)])
+        if even or len(latest) < EQUAL or not hit[-EQUAL:].all():
+            yield from _overrun(view, begun)
+            return
+        growth = _aging(view, begun)
+    span = float(begun[-1] - begun[0])
+    processed = float(held[1:].sum() / max(span, 1e-3))
+    arriving = _arriving(view, begun) or processed
+    wanted = math.ceil(max(arriving * ROOM * view.interval, float(np.median(held)) * ROOM))
+    evidence = (
+        figure("batches that hit the limit", float(hit.mean()) * 100, "%"),
+        figure("records a batch", median(held), "records"),
+        figure("arriving", arriving, "records/s"),
+        figure("processed", processed, "records/s"),
+        figure(
+            "backlog grows by" if behind is not None else "record age grows by",
+            growth,
+            "records/s" if behind is not None else "s/s",
+        ),
+        figure("time in batches", view.busy * 100, "%"),
+    )
+    # What waits at the end has to wait for as many batches more as it fills.
+    waiting = float(behind[-1]) if behind is not None else max(0.0, growth.value * span * processed)
+    age = waiting / max(processed, 1e-3)
+    spread = growth.low / growth.value if growth.value > 0 and growth.low > 0 else 0.0
+    saved = Estimate(
+        age, age * spread, age * max(1.0, growth.high / growth.value if growth.value > 0 else 1.0)
+    )
+    now = int(np.median(held))
+    batches = tuple(each.id for each, was in zip(view.batches, hit, strict=True) if was)
+    if view.back_to_back:
+        words = (
+            f"{view.query.name} takes {now:,} records a batch, its limit, one batch after the other without rest: it is at "
+            f"its capacity, and {waiting:,.0f} records wait."
+        )
+        cores = view.history.cores
+        needed = math.ceil(cores * max(arriving / max(processed, 1e-3), 1.0) * ROOM)
+        changes = view.changes("cores", cores, max(needed, cores + 1)) + view.changes("limit", now, wanted)
+        yield view.finding("at-capacity", words, evidence, batches, changes, saved, "record age")
+        return
+    words = (
+        f"{view.query.name} takes {now:,} records a batch, its limit, and rests {1 - view.busy:.0%} of its time while "
+        f"{waiting:,.0f} records wait: input and processing rate are equal and hide it."
+    )
+    yield view.finding(
+        "silent-backlog", words, evidence, batches, view.changes("limit", now, wanted), saved, "record age"
+    )
+
+
+def _arriving(view: View, begun: Floats) -> float | None:
+    """Records that arrive in a second, by the latest positions (not by what was taken)."""
+    latest = [[each.latest for each in batch.sources] for batch in view.batches]
+    if any(not isinstance(each, dict) for every in latest for each in every):
+        return None
+    sums = [sum(v for each in every for v in each.values() if type(v) is int) for every in latest]
+    found = slope(begun, sums)
+    return found.value if found.value > 0 else None
+
+
+def _aging(view: View, begun: Floats) -> Estimate:
+    """How fast the oldest record of a batch grows older, where the core observes arrivals."""
+    ages = [batch.ended - batch.arrivals[0] for batch in view.batches if batch.arrivals is not None]
+    if len(ages) < len(view.batches):
+        return Estimate(0.0, 0.0, 0.0)
+    return slope(begun, ages)
+
+
+def _overrun(view: View, begun: Floats) -> Iterator[Finding]:
+    """Batches without a limit that grow and grow: each takes what came during the one before."""
+    if not view.back_to_back or len(begun) < 3:
+        return
+    growth = slope(begun, view.durations)
+    gained = growth.low * float(begun[-1] - begun[0])
+    if growth.low <= 0 or gained < float(np.median(view.durations[: max(3, len(begun) // 4)])) / 2:
+        return
+    cores = view.history.cores
+    evidence = (
+        figure("batch duration grows by", growth, "s/s"),
+        figure("batch duration", view.duration, "s"),
+        figure("time in batches", view.busy * 100, "%"),
+    )
+    words = (
+        f"{view.query.name} takes all that arrives, back to back, and every batch is longer than the one before: it is "
+        "beyond its capacity."
+    )
+    span = float(begun[-1] - begun[0])
+    saved = Estimate(growth.value * span, growth.low * span, growth.high * span)
+    ids = tuple(each.id for each in view.batches)
+    yield view.finding(
+        "at-capacity", words, evidence, ids, view.changes("cores", cores, math.ceil(cores * 1.5)), saved
+    )
+
+
+def _unstable_start(view: View) -> Iterator[Finding]:
+    """A first batch that takes all that waited."""
+    first = next((each for each in view.query.batches if each.records), None)
+    usual = median(view.records)
+    if first is None or first.id in {each.id for each in view.batches}:
+        return
+    heavy = max(view.query.batches[: view.start_up], key=lambda each: each.records)
+    longer = heavy.duration / max(view.duration.value, 1e-3)
+    if heavy.records < FIRST * usual.high or longer < FIRST / 2 or heavy.duration < 2 * view.interval:
+        return
+    speed = heavy.records / heavy.duration
+    limit = math.ceil(max(view.interval * speed, 2 * usual.value))
+    again = limit / speed
+    saved = heavy.duration - again
+    evidence = (
+        figure("records of its first batches", heavy.records, "records"),
+        figure("its duration", heavy.duration, "s"),
+        figure("records a batch later", usual, "records"),
+        figure("batch duration later", view.duration, "s"),
+    )
+    words = (
+        f"Batch {heavy.id} of {view.query.name} took all that waited, {heavy.records:,} records in {heavy.duration:.1f} s, "
+        f"{longer:.0f} times the usual: nothing was committed meanwhile, and a failure in it begins it anew."
+    )
+    effect = Estimate(saved, heavy.duration - limit / max(speed * 0.5, 1e-3), heavy.duration)
+    yield view.finding(
+        "unstable-start",
+        words,
+        evidence,
+        (heavy.id,),
+        view.changes("limit", None, limit),
+        effect,
+        "first batch",
+    )
+
+
+def _empty(view: View) -> Iterator[Finding]:
+    ran = view.query.batches
+    # With a watermark, a batch without records closes windows and forgets state: it is work.
+    empty = [each for each in ran if not each.records and not each.state]
+    if len(empty) < 3 or len(empty) < EMPTY * len(ran):
+        return
+    lasted = median([each.duration for each in empty])
+    share = len(empty) / len(ran)
+    saved = Estimate(lasted.value * share, lasted.low * share, lasted.high * share)
+    evidence = (
+        Evidence("empty batches", share * 100, "%"),
+        figure("seconds of one", lasted, "s"),
+    )
+    words = (
+        f"{len(empty)} of {len(ran)} batches of {view.query.name} held no record and yet planned, wrote offsets and "
+        "committed."
+    )
+    changes = view.changes("least", None, 1)
+    yield view.finding("empty-batches", words, evidence, tuple(each.id for each in empty), changes, saved)
+
+
+def idle_cores(view_of_all: tuple[View, ...]) -> Iterator[Finding]:
+    """Find executors that are never needed, of the whole application.
+
+    Only where there are several: of one, nothing can be taken away.
+    """
+    if not view_of_all:
+        return
+    history, subject = view_of_all[0].history, view_of_all[0].subject
+    alive = [each for each in history.executors if each.removed is None]
+    if len(alive) < 2 or not all(view.enough for view in view_of_all):
+        return
+    cores = history.cores
+    needed = [_needed(view) for view in view_of_all]
+    wanted = max(1, math.ceil(sum(each.high for each in needed) * ROOM))
+    one = min(each.cores for each in alive)
+    keep = max(one, math.ceil(wanted / one) * one)
+    if keep > cores - one or keep > cores * 0.7:
+        return
+    free = (cores - keep) / cores
+    month = subject.dollars_month
+    used = sum(each.value for each in needed)
+    evidence = (
+        Evidence("cores", cores, "cores"),
+        Evidence(
+            "needed for the latency",
+            used,
+            "cores",
+            sum(each.low for each in needed),
+            sum(each.high for each in needed),
+        ),
+    )
+    words = f"{cores} cores run what {used:.1f} would carry in time: {cores - keep} are idle in every batch."
+    effect = Effect("batch duration", "s", 0.0, 0.0, 0.0)
+    changes = subject.changes(None, history.engine, "cores", cores, keep)
+    yield Finding(
+        "idle-cores", None, words, evidence, (), changes, effect, None if month is None else month * free
+    )
+
+
+def _needed(view: View) -> Estimate:
+    """Cores that carry a query's task time between two triggers, at the busiest tenth of its batches."""
+    task_time = np.array(
+        [
+            sum(float(stage.tasks.run.sum()) for job in batch.jobs for stage in job.stages)
+            for batch in view.batches
+        ]
+    )
+    overhead = median(view.overhead)
+    room = max(view.interval - overhead.value, view.interval * 0.1, 1e-3)
+    middle = median(task_time / room)
+    return Estimate(middle.value, middle.low, max(middle.high, float(np.percentile(task_time / room, 90))))

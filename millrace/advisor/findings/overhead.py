@@ -1,0 +1,125 @@
+"""Time of a batch in which no task runs: planning, offsets, checkpoint, commits; and triggers that come too soon for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from millrace.advisor.findings.model import Finding
+from millrace.advisor.findings.view import View, figure
+from millrace.advisor.statistics import Estimate, median
+
+CHECKPOINT = ("walCommit", "commitOffsets")
+PLANNING = ("latestOffset", "getBatch", "queryPlanning")
+
+SLOW_CHECKPOINT = 0.5
+"""Seconds of writing offsets and commits: two small files, which S3 takes in a tenth of a second each."""
+
+SLOW_PLANNING = 0.5
+"""Seconds of planning and asking for offsets, which a plan of usual size takes in a tenth."""
+
+SHARE = 0.25
+"""Share of a batch from which a part of its overhead is worth a change."""
+
+BOUND = 0.5
+"""Share of a batch from which overhead, not work, sets its length."""
+
+WANTED = 0.2
+"""Share that overhead may have of the time between triggers."""
+
+
+def find(view: View) -> Iterator[Finding]:
+    """Yield what is wrong with a query's overhead."""
+    if not view.enough:
+        return
+    checkpoint = _checkpoint(view)
+    if checkpoint is not None:
+        yield checkpoint
+    planning = _planning(view)
+    if planning is not None:
+        yield planning
+    if checkpoint is None and planning is None:
+        yield from _trigger(view)
+
+
+def _trigger_for(overhead: float, view: View) -> float:
+    """The interval at which the overhead is a fifth of the time; whole seconds, as people write them.
+
+    No longer than half of the latency, where one is known: a record waits for a trigger and a batch.
+    """
+    wanted = math.ceil(overhead / WANTED)
+    latency = view.subject.latency(view.query)
+    return max(1, wanted if latency is None else min(wanted, math.floor(latency / 2)))
+
+
+def _checkpoint(view: View) -> Finding | None:
+    seconds = view.part(*CHECKPOINT)
+    found = median(seconds)
+    share = median(seconds / view.durations)
+    if found.low < SLOW_CHECKPOINT or share.low < SHARE:
+        return None
+    evidence = (
+        figure("writing offsets and commits", found, "s"),
+        figure("of the batch", Estimate(share.value * 100, share.low * 100, share.high * 100), "%"),
+        figure("walCommit", median(view.part("walCommit")), "s"),
+        figure("commitOffsets", median(view.part("commitOffsets")), "s"),
+    )
+    words = (
+        f"{view.query.name} writes offsets and commits for {found.value:.1f} s in every batch, {share.value:.0%} of it: its "
+        "checkpoint lies on slow storage."
+    )
+    saved = Estimate(found.value - SLOW_CHECKPOINT / 2, found.low - SLOW_CHECKPOINT / 2, found.high)
+    changes = view.changes("checkpoint", None, "storage that takes a small file in a tenth of a second")
+    if view.back_to_back:
+        changes += view.changes("trigger", None, _trigger_for(float(np.median(view.overhead)), view))
+    ids = tuple(each.id for each, took in zip(view.batches, seconds, strict=True) if took >= SLOW_CHECKPOINT)
+    return view.finding("slow-checkpoint", words, evidence, ids, changes, saved)
+
+
+def _planning(view: View) -> Finding | None:
+    seconds = view.part(*PLANNING)
+    found = median(seconds)
+    share = median(seconds / view.durations)
+    if found.low < SLOW_PLANNING or share.low < BOUND:
+        return None
+    parts = {name: median(view.part(name)) for name in PLANNING}
+    slowest = max(parts, key=lambda name: parts[name].value)
+    evidence = tuple(figure(name, each, "s") for name, each in parts.items())
+    trigger = _trigger_for(found.value, view)
+    words = (
+        f"{view.query.name} spends {share.value:.0%} of every batch before its work begins, most of it in {slowest}: with a "
+        f"trigger of {trigger:g} s that is a fifth."
+    )
+    spared = 1 - view.interval / max(trigger, view.interval)
+    saved = Estimate(found.value * spared, found.low * spared, found.high * spared)
+    ids = tuple(each.id for each in view.batches)
+    changes = view.changes("trigger", None, trigger)
+    return view.finding("overhead-bound", words, evidence, ids, changes, saved)
+
+
+def _trigger(view: View) -> Iterator[Finding]:
+    """Batches back to back that hold little but overhead."""
+    share = median(view.overhead / view.durations)
+    if not view.back_to_back or share.low < BOUND:
+        return
+    overhead = median(view.overhead)
+    trigger = _trigger_for(overhead.value, view)
+    if trigger <= view.interval:
+        return
+    spared = 1 - view.interval / trigger
+    saved = Estimate(overhead.value * spared, overhead.low * spared, overhead.high * spared)
+    evidence = (
+        figure("batch duration", view.duration, "s"),
+        figure("without a task", Estimate(share.value * 100, share.low * 100, share.high * 100), "%"),
+        figure("records a batch", median(view.records), "records"),
+        figure("time in batches", view.busy * 100, "%"),
+    )
+    words = (
+        f"{view.query.name} starts a batch every {view.interval:.2g} s, {share.value:.0%} of which is overhead: its trigger is "
+        f"shorter than its batches. With one of {trigger:g} s overhead is a fifth."
+    )
+    ids = tuple(each.id for each in view.batches)
+    changes = view.changes("trigger", None, trigger)
+    yield view.finding("trigger-too-short", words, evidence, ids, changes, saved)

@@ -1,0 +1,197 @@
+"""What a batch reads and writes: rows read several times, caches that are missing or serve nobody, small files."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+
+from millrace.advisor.findings.model import Evidence, Finding
+from millrace.advisor.findings.view import View, figure
+from millrace.advisor.history import Batch, Floats, SparkJob, Stage
+from millrace.advisor.statistics import median
+
+USUAL = 0.8
+"""Share of the batches in which it must show: what a program does in every batch."""
+
+TWICE = 1.5
+"""How often a record must be counted to be counted more than once."""
+
+SAME = 0.02
+"""By how much two reads of the same records may differ in what they count."""
+
+FILE = 128 * 1024 * 1024
+"""Bytes that a file of a lake should have: what Parquet readers and Iceberg's own target take for one task."""
+
+SMALL = FILE // 8
+"""Bytes below which reading a file costs more in requests than in bytes."""
+
+FILES = 4
+"""How many times the files that a batch needs are too many."""
+
+
+def find(view: View) -> Iterator[Finding]:
+    """Yield what is wrong with what a query reads and writes."""
+    if not view.enough:
+        return
+    missing = _missing_cache(view)
+    if missing is not None:
+        yield missing
+    else:
+        yield from _counted(view)
+    yield from _needless_cache(view)
+    yield from _small_files(view)
+
+
+def _readers(batch: Batch) -> list[tuple[SparkJob, Stage]]:
+    """The stages that read the batch's source, one for each action, and not from what is held.
+
+    Told by the number of records that they read; a connector that does not count them is told by its name.
+    """
+    found: dict[int, tuple[SparkJob, Stage]] = {}
+    for job in batch.jobs:
+        for stage in job.stages:
+            read = int(stage.tasks.records_read.sum())
+            counted = batch.records and abs(read - batch.records) <= SAME * batch.records
+            named = not read and any("kinesis" in each.name.lower() for each in stage.scans)
+            held = any(each.cached for each in stage.scans)
+            origin = any(not each.cached for each in stage.scans)
+            if (counted or named) and origin and not held:
+                found.setdefault(job.execution if job.execution is not None else -job.id - 1, (job, stage))
+    return list(found.values())
+
+
+def _elapsed(stage: Stage) -> float:
+    return (
+        float(stage.tasks.finished.max(initial=0) - stage.tasks.launched.min(initial=math.inf))
+        if len(stage.tasks)
+        else 0.0
+    )
+
+
+def _missing_cache(view: View) -> Finding | None:
+    readers = [_readers(batch) for batch in view.batches]
+    several = np.array([len(each) for each in readers])
+    if np.mean(several >= 2) < USUAL:
+        return None
+    lost = np.array([sum(_elapsed(stage) for _, stage in each[1:]) for each in readers])
+    counted = median([batch.rows / batch.records for batch in view.batches])
+    evidence = (
+        figure("actions that read the source in a batch", median(several), "actions"),
+        figure("rows counted for each record", counted, "times"),
+        figure("seconds of reading again", median(lost), "s"),
+        Evidence("cached data in the batches", 0, "RDDs"),
+    )
+    sites = ", ".join(dict.fromkeys(job.site for job, _ in readers[-1]))
+    words = (
+        f"Every batch of {view.query.name} is read from its source and computed {int(np.median(several))} times, by "
+        f"{sites}: nothing holds it between its actions, and a source that does not replay gives each other records."
+    )
+    changes = view.changes(
+        "cache", "batch", "batch.persist() before the first action, batch.unpersist() after the last"
+    )
+    ids = tuple(batch.id for batch, each in zip(view.batches, several, strict=True) if each >= 2)
+    return view.finding("missing-cache", words, evidence, ids, changes, median(lost))
+
+
+def _counted(view: View) -> Iterator[Finding]:
+    """Rows counted more often than there are records, without several actions: several scans in one plan."""
+    counted = median([batch.rows / batch.records for batch in view.batches])
+    if counted.low < TWICE:
+        return
+    sources = {len(batch.sources) for batch in view.batches}
+    evidence = (figure("rows counted for each record", counted, "times"),)
+    words = (
+        f"Spark counts every record of {view.query.name} {counted.value:.1f} times: its plan reads the source more than "
+        "once, and its input and processing rates are too high by as much."
+    )
+    work = view.work * (1 - 1 / counted.value) if len(sources) == 1 else np.zeros(1)
+    changes = view.changes("cache", "batch", "read the source once and branch after it")
+    yield view.finding(
+        "rows-counted-twice", words, evidence, tuple(each.id for each in view.batches), changes, median(work)
+    )
+
+
+def _needless_cache(view: View) -> Iterator[Finding]:
+    """Data that is held in a batch and that one action reads, the one that made it."""
+    users: dict[int, set[int]] = defaultdict(set)
+    seen: dict[int, set[int]] = defaultdict(set)
+    spent: dict[int, float] = defaultdict(float)
+    for batch in view.query.batches:
+        for job in batch.jobs:
+            for stage in job.stages:
+                for scan in stage.scans:
+                    if scan.cached:
+                        users[scan.rdd].add(job.execution if job.execution is not None else -job.id - 1)
+                        seen[scan.rdd].add(batch.id)
+                        spent[scan.rdd] += _elapsed(stage)
+    # What lives longer than a batch is a reference table.
+    single = {rdd: next(iter(seen[rdd])) for rdd, by in users.items() if len(by) == 1 and len(seen[rdd]) == 1}
+    by_batch: dict[int, list[int]] = defaultdict(list)
+    for rdd, number in single.items():
+        by_batch[number].append(rdd)
+    settled = {batch.id for batch in view.batches}
+    held = sorted(settled & set(by_batch))
+    if len(held) < USUAL * len(settled):
+        return
+    most: Floats = np.array([sum(spent[rdd] for rdd in by_batch[number]) for number in held])
+    upper = median(most)
+    evidence = (
+        Evidence("batches with data that is held for one action", 100 * len(held) / len(settled), "%"),
+        figure("seconds of the stages that hold it", upper, "s"),
+    )
+    words = (
+        f"{view.query.name} holds data in memory that one action reads: writing it there costs time and memory and saves "
+        "nothing. How much of the stages' time it is, one log does not tell."
+    )
+    changes = view.changes("cache", "persist()", "no persist()")
+    finding = view.finding("needless-cache", words, evidence, tuple(held), changes, upper)
+    effect = type(finding.effect)("batch duration", "s", 0.0, 0.0, upper.high)
+    yield Finding(
+        "needless-cache", view.query.name, words, evidence, tuple(held), changes, effect, view.dollars(0.0)
+    )
+
+
+def _small_files(view: View) -> Iterator[Finding]:
+    files, sizes, ids = [], [], []
+    for batch in view.batches:
+        written = np.concatenate(
+            [stage.tasks.bytes_written for job in batch.jobs for stage in job.stages]
+            or [np.zeros(0, np.int64)]
+        )
+        written = written[written > 0]
+        if len(written):
+            files.append(len(written))
+            sizes.append(float(written.sum()))
+            ids.append(batch.id)
+    if len(ids) < USUAL * len(view.batches):
+        return
+    count, mean = median(files), median(np.array(sizes) / np.array(files))
+    needed = np.ceil(np.array(sizes) / FILE)
+    if mean.high >= SMALL or count.low < FILES * float(np.median(needed)):
+        return
+    wanted = int(np.median(needed))
+    a_day = 86400 / max(view.interval, 1e-3) * count.value
+    evidence = (
+        figure("files a batch", count, "files"),
+        figure("bytes of one", mean, "B"),
+        Evidence("files a day", a_day, "files"),
+        Evidence("files that a batch needs", wanted, "files"),
+    )
+    words = (
+        f"{view.query.name} writes {count.value:.0f} files a batch of {mean.value / 1024:,.0f} KiB, {a_day:,.0f} a day, where "
+        f"{wanted} would do: whoever reads them pays for each."
+    )
+    fixed = [
+        float(np.percentile(stage.tasks.duration, 10))
+        * max(0, len(stage.tasks) - wanted)
+        / max(1, view.history.cores)
+        for batch in view.batches
+        for job in batch.jobs
+        for stage in job.stages
+        if stage.tasks.bytes_written.any()
+    ]
+    changes = view.subject.code(f"query {view.query.name}", "before the write", f"coalesce({wanted})")
+    yield view.finding("small-files", words, evidence, tuple(ids), changes, median(fixed))

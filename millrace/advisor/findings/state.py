@@ -1,0 +1,83 @@
+"""State that grows, and queries that ended with an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from millrace.advisor.findings.model import Effect, Evidence, Finding
+from millrace.advisor.findings.view import View, figure
+from millrace.advisor.statistics import Estimate, slope
+
+DAY = 86400.0
+
+GROWN = 0.2
+"""By how much of its size state must have grown in the second half of a run."""
+
+FORGOTTEN = 0.5
+"""Share of the new rows that must be forgotten again for state to be on its way to a bound."""
+
+
+def find(view: View) -> Iterator[Finding]:
+    """Yield what is wrong with what a query keeps, and with how it ended."""
+    if view.query.failure is not None:
+        yield _failed(view)
+    if view.enough:
+        operators = {len(batch.state) for batch in view.batches}
+        if len(operators) == 1:
+            for place in range(operators.pop()):
+                yield from _growing(view, place)
+
+
+def _growing(view: View, place: int) -> Iterator[Finding]:
+    half = view.batches[len(view.batches) // 2 :]
+    begun = np.array([each.begun for each in half])
+    rows = np.array([each.state[place].rows for each in half], float)
+    growth = slope(begun, rows)
+    removed = float(sum(each.state[place].removed for each in half[1:]))
+    more = float(rows[-1] - rows[0])
+    if growth.low <= 0 or more < GROWN * rows[0] or removed > FORGOTTEN * (more + removed):
+        return
+    every = view.batches
+    memory = np.array([each.state[place].memory for each in every], float)
+    memory_growth = slope([each.begun for each in every], memory)
+    operator = half[-1].state[place]
+    # What the state costs by the row is in the batches themselves: their time over its rows.
+    cost = slope([each.state[place].rows for each in every], view.durations)
+    low, likely, high = (max(0.0, each) for each in (cost.low, cost.value, cost.high))
+    a_day = growth.value * DAY
+    saved = Estimate(likely * a_day, low * a_day, (high if np.isfinite(high) else likely) * a_day)
+    evidence = (
+        Evidence("rows kept", float(rows[-1]), "rows"),
+        Evidence("rows more in a day", a_day, "rows", growth.low * DAY, growth.high * DAY),
+        Evidence("rows forgotten in the second half", removed, "rows"),
+        Evidence("memory more in a day", memory_growth.value * DAY, "B"),
+        figure("batch duration", view.duration, "s"),
+    )
+    mark = "its watermark does not bound it" if half[-1].watermark is not None else "it has no watermark"
+    words = (
+        f"The state of {operator.name or 'an operator'} in {view.query.name} grows by {a_day:,.0f} rows a day and forgets next to "
+        f"none: {mark}."
+    )
+    changes = view.subject.code(
+        f"query {view.query.name}", "withWatermark", "a watermark on the time that bounds the key"
+    )
+    yield view.finding(
+        "growing-state",
+        words,
+        evidence,
+        tuple(each.id for each in half),
+        changes,
+        saved,
+        "batch duration after a day",
+    )
+
+
+def _failed(view: View) -> Finding:
+    last = view.query.batches[-1].id if view.query.batches else None
+    words = f"{view.query.name} ended with an error: {view.query.failure}"
+    evidence = () if last is None else (Evidence("last batch that was done", last),)
+    effect = Effect("batch duration", "s", 0.0, 0.0, 0.0)
+    changes = view.subject.code(f"query {view.query.name}", "what failed", "no such error")
+    return Finding("failed-query", view.query.name, words, evidence, (), changes, effect, None)

@@ -1,0 +1,284 @@
+"""How a query's tasks share the work: skew, waves, too few, too many, and those that failed."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from millrace.advisor.findings.model import Change, Evidence, Finding
+from millrace.advisor.findings.view import LEAST, View, figure, stages
+from millrace.advisor.history import Batch, Flags, Floats, Stage
+from millrace.advisor.statistics import Estimate, median, scheduled
+
+SKEWED = 2.0
+"""How many times the median of the others a task must last, and its records be, to be skewed: twice is what no even
+split of records does, and what doubles a stage."""
+
+WORTH = 0.15
+"""Share of a batch that a change must be expected to save: less is not told from the next batch's chance."""
+
+SECONDS = 0.2
+"""Seconds of a batch that it must save: a person changes nothing for less."""
+
+SHORT_TASK = 0.1
+"""Seconds: Spark's own guide asks for tasks of a tenth of a second and more, as launching one takes a hundredth."""
+
+MANY = 4
+"""Tasks for each core from which there are more than balance needs: two to three are what Spark's guide asks for."""
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The same stage of all batches.
+
+    Attributes
+    ----------
+    pairs
+        Batch and its stage.
+    partitions
+        Tasks that it needs.
+    """
+
+    pairs: tuple[tuple[Batch, Stage], ...]
+    partitions: int
+
+    @property
+    def shuffled(self) -> bool:
+        """Whether it reads a shuffle, so that the session sets its tasks; else its source does."""
+        return any(stage.tasks.shuffle_records_read.any() for _, stage in self.pairs)
+
+    @property
+    def stateful(self) -> bool:
+        """Whether its batches keep state, whose partitions are fixed when the checkpoint is made."""
+        return self.shuffled and any(batch.state for batch, _ in self.pairs)
+
+
+def find(view: View, cores: int) -> Iterator[Finding]:
+    """Yield what is wrong with how tasks share a query's work on so many cores."""
+    yield from _retried(view)
+    if not view.enough or cores < 1:
+        return
+    for stage in repeated(view):
+        for judge in (_skewed, _waves, _few, _many):
+            found = judge(view, stage, cores)
+            if found is not None:
+                yield found
+                break  # a stage has one main trouble; the others follow from it
+
+
+def repeated(view: View) -> list[Repeated]:
+    """Bring the stages of all batches together that do the same: the same place in the order, as many tasks."""
+    same: dict[tuple[int, int], list[tuple[Batch, Stage]]] = defaultdict(list)
+    for batch in view.batches:
+        for place, stage in enumerate(sorted(stages(batch), key=lambda each: (each.id, each.attempt))):
+            same[place, stage.partitions].append((batch, stage))
+    return [Repeated(tuple(pairs), key[1]) for key, pairs in same.items() if len(pairs) >= LEAST]
+
+
+def _lost(stage: Repeated, seconds: Callable[[Stage], float]) -> tuple[Floats, Floats]:
+    """Seconds that each batch would save, and their share of it."""
+    lost = np.array([max(0.0, seconds(each)) for _, each in stage.pairs])
+    return lost, lost / np.array([max(batch.duration, 1e-3) for batch, _ in stage.pairs])
+
+
+def _matters(lost: Floats, share: Floats) -> bool:
+    return median(share).low >= WORTH and median(lost).low >= SECONDS
+
+
+def _whole(stage: Stage) -> Flags:
+    """Which attempts did a partition's work: neither failed nor a second copy."""
+    return ~stage.tasks.failed & ~stage.tasks.speculative
+
+
+def _records(stage: Stage) -> Floats:
+    tasks = stage.tasks
+    return (tasks.records_read + tasks.shuffle_records_read)[_whole(stage)].astype(float)
+
+
+def _spread(stage: Stage) -> tuple[float, float]:
+    """How many times the median of the others the longest task lasted, and its records were."""
+    durations, records = stage.tasks.duration[_whole(stage)], _records(stage)
+    if len(durations) < 2:
+        return 1.0, 1.0
+    longest = int(np.argmax(durations))
+    others = np.delete(durations, longest)
+    rest = np.delete(records, longest)
+    return (
+        float(durations[longest] / max(float(np.median(others)), 1e-3)),
+        float(records[longest] / max(float(np.median(rest)), 1.0)),
+    )
+
+
+def _skewed(view: View, stage: Repeated, cores: int) -> Finding | None:
+    if stage.partitions < 2:
+        return None
+
+    def even(each: Stage) -> float:
+        durations = each.tasks.duration[_whole(each)]
+        if not len(durations):
+            return 0.0
+        return float(durations.max() - durations.sum() / min(cores, len(durations)))
+
+    lost, share = _lost(stage, even)
+    spread = np.array([_spread(each) for _, each in stage.pairs])
+    times, records = median(spread[:, 0]), median(spread[:, 1])
+    if times.low < SKEWED or records.low < SKEWED or not _matters(lost, share):
+        return None
+    pooled = np.concatenate([each.tasks.duration for _, each in stage.pairs])
+    quantiles = {f"p{q}": float(np.percentile(pooled, q)) for q in (50, 75, 95, 99)}
+    heaviest = Counter(
+        int(each.tasks.index[int(np.argmax(each.tasks.duration))]) for _, each in stage.pairs
+    ).most_common(1)[0]
+    evidence = (
+        figure("longest task to the others' median", times, "times"),
+        figure("its records to the others' median", records, "times"),
+        *(Evidence(f"task time {name}", value, "s") for name, value in quantiles.items()),
+        Evidence("task time max", float(pooled.max()), "s"),
+        Evidence(
+            f"batches in which partition {heaviest[0]} is the longest", heaviest[1], f"of {len(stage.pairs)}"
+        ),
+    )
+    words = (
+        f"One task of {stage.partitions} in {view.query.name} has {records.value:.1f} times the records of the others and "
+        f"lasts {times.value:.1f} times as long; the other cores wait for it."
+    )
+    changes = (
+        view.changes("spread", None, "salt the heavy key")
+        if stage.shuffled
+        else (view.changes("partitions", stage.partitions, stage.partitions * 2))
+    )
+    return view.finding("skewed-tasks", words, evidence, _ids(stage, lost), changes, median(lost))
+
+
+def _ids(stage: Repeated, lost: Floats) -> tuple[int, ...]:
+    return tuple(batch.id for (batch, _), each in zip(stage.pairs, lost, strict=True) if each >= SECONDS)
+
+
+def _waves(view: View, stage: Repeated, cores: int) -> Finding | None:
+    """More tasks than cores, but no multiple of them: the last wave leaves cores idle."""
+    tasks = stage.partitions
+    if not cores < tasks < MANY * cores or tasks % cores == 0:
+        return None
+
+    def full(each: Stage) -> float:
+        durations = each.tasks.duration[_whole(each)]
+        return scheduled(durations, cores) - float(durations.sum()) / cores
+
+    lost, share = _lost(stage, full)
+    if not _matters(lost, share):
+        return None
+    waves = -(-tasks // cores)
+    wanted = waves * cores
+    queued = median(
+        [float((each.tasks.launched - each.tasks.launched.min()).max()) for _, each in stage.pairs]
+    )
+    evidence = (
+        Evidence("tasks", tasks),
+        Evidence("cores", cores),
+        figure("the last one waits", queued, "s"),
+        figure("task time", median(np.concatenate([each.tasks.duration for _, each in stage.pairs])), "s"),
+    )
+    words = (
+        f"{tasks} tasks of {view.query.name} run on {cores} cores in {waves} waves, and the last wave leaves "
+        f"{wanted - tasks} of them idle."
+    )
+    return view.finding(
+        "queued-partitions", words, evidence, _ids(stage, lost), _of(view, stage, wanted), median(lost)
+    )
+
+
+def _few(view: View, stage: Repeated, cores: int) -> Finding | None:
+    tasks = stage.partitions
+    if tasks >= cores:
+        return None
+    lost, share = _lost(
+        stage, lambda each: float(each.tasks.duration[_whole(each)].max(initial=0)) * (1 - tasks / cores)
+    )
+    if not _matters(lost, share):
+        return None
+    evidence = (
+        Evidence("tasks", tasks),
+        Evidence("cores", cores),
+        figure("task time", median(np.concatenate([each.tasks.duration for _, each in stage.pairs])), "s"),
+    )
+    words = f"{tasks} task{'s' * (tasks > 1)} of {view.query.name} carr{'y' if tasks > 1 else 'ies'} the work that {cores} cores could share."
+    return view.finding(
+        "too-few-partitions", words, evidence, _ids(stage, lost), _of(view, stage, cores), median(lost)
+    )
+
+
+def _many(view: View, stage: Repeated, cores: int) -> Finding | None:
+    tasks = stage.partitions
+    if tasks < MANY * cores:
+        return None
+    durations = median([float(np.median(each.tasks.duration)) for _, each in stage.pairs])
+    if durations.high >= SHORT_TASK:
+        return None
+    # The shortest tenth of the tasks have next to no records: what they take is the cost of a task.
+    fixed = float(np.percentile(np.concatenate([each.tasks.duration for _, each in stage.pairs]), 10))
+    lost, share = _lost(
+        stage, lambda each: _spent(each) * (1 - cores / tasks) * fixed / max(durations.value, 1e-4)
+    )
+    if not _matters(lost, share):
+        return None
+    evidence = (
+        Evidence("tasks", tasks),
+        Evidence("cores", cores),
+        figure("task time", durations, "s"),
+        Evidence("task time without records, p10", fixed, "s"),
+        figure(
+            "records of a task", median([float(_records(each).mean()) for _, each in stage.pairs]), "records"
+        ),
+    )
+    words = (
+        f"{tasks} tasks of {view.query.name} last {durations.value * 1000:.0f} ms each: launching them is most of the "
+        f"work, and {cores} cores need no more than {cores}."
+    )
+    return view.finding(
+        "too-many-partitions", words, evidence, _ids(stage, lost), _of(view, stage, cores), median(lost)
+    )
+
+
+def _spent(stage: Stage) -> float:
+    """Seconds from the first launch to the last end."""
+    return float(stage.tasks.finished.max() - stage.tasks.launched.min())
+
+
+def _of(view: View, stage: Repeated, wanted: int) -> tuple[Change, ...]:
+    return view.changes("shuffle" if stage.shuffled else "partitions", stage.partitions, wanted)
+
+
+def _retried(view: View) -> Iterator[Finding]:
+    """Tasks that failed and were run anew."""
+    failures: Counter[tuple[str, str]] = Counter()
+    batches, wasted, attempts = [], [], 0
+    for batch in view.query.batches:
+        failed = 0.0
+        for stage in stages(batch):
+            attempts += len(stage.tasks)
+            failed += float(stage.tasks.duration[stage.tasks.failed].sum())
+            for each in stage.failures:
+                failures[each.error, each.message] += each.count
+        if any(stage.tasks.failed.any() for stage in stages(batch)):
+            batches.append(batch.id)
+            wasted.append(failed)
+    count = sum(failures.values())
+    if count < 3 or len(batches) < 2:
+        return  # one lost executor or one reset connection in a long run is what retries are for
+    (error, message), most = failures.most_common(1)[0]
+    again = len(batches) / len(view.query.batches)
+    spent = median(wasted)
+    evidence = (
+        Evidence("failed task attempts", count, f"of {attempts}"),
+        Evidence("batches with a failed task", again * 100, "%"),
+        figure("seconds of failed attempts in such a batch", spent, "s"),
+        *(Evidence(f"{each[0]}: {each[1]}", number, "times") for each, number in failures.most_common(3)),
+    )
+    words = f"{count} task attempts of {view.query.name} failed and were run anew, {most} of them with {error}: {message or 'no message'}"
+    place = view.subject.where or "the job's program"
+    changes = view.subject.code(f"query {view.query.name} of {place}", "what the tasks call", f"no {error}")
+    saved = Estimate(spent.value * again, spent.low * again, spent.high * again)
+    yield view.finding("retried-tasks", words, evidence, tuple(batches), changes, saved)

@@ -1,0 +1,148 @@
+"""One query's batches as columns, and what was at its disposal: all that the findings look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from millrace.advisor.findings.model import Change, Effect, Evidence, Finding, Kind, Value
+from millrace.advisor.history import Batch, Floats, History, Query, Stage
+from millrace.advisor.statistics import Estimate, covered, median, settled
+from millrace.advisor.subject import Setting, Subject
+
+LEAST = 8
+"""Settled batches below which nothing is said of a query's times: an interval of fewer is too wide to act on."""
+
+BACK_TO_BACK = 0.85
+"""Share of its time that a query works above which it has no rest left: the next trigger is due or past."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A query and what surrounds it.
+
+    Attributes
+    ----------
+    history, query, subject
+        Of it.
+    """
+
+    history: History
+    query: Query
+    subject: Subject
+
+    @cached_property
+    def start_up(self) -> int:
+        """Batches at the begin that are start-up."""
+        return settled([each.duration for each in self.query.batches])
+
+    @cached_property
+    def batches(self) -> tuple[Batch, ...]:
+        """Settled batches that held records."""
+        return tuple(each for each in self.query.batches[self.start_up :] if each.records)
+
+    @cached_property
+    def durations(self) -> Floats:
+        """Seconds of the settled batches."""
+        return np.array([each.duration for each in self.batches])
+
+    @cached_property
+    def records(self) -> Floats:
+        """Records of the settled batches."""
+        return np.array([each.records for each in self.batches], float)
+
+    @cached_property
+    def duration(self) -> Estimate:
+        """Median seconds of a batch."""
+        return median(self.durations)
+
+    @cached_property
+    def gaps(self) -> Floats:
+        """Seconds from the begin of a settled batch to that of the next one."""
+        begun = np.array([each.begun for each in self.query.batches[self.start_up :]])
+        return np.diff(begun)
+
+    @cached_property
+    def interval(self) -> float:
+        """Median seconds between two batches."""
+        return float(np.median(self.gaps)) if len(self.gaps) else self.duration.value
+
+    @cached_property
+    def busy(self) -> float:
+        """Share of the time in which a batch ran, in the median."""
+        if not len(self.gaps):
+            return 0.0
+        lasted = np.array([each.duration for each in self.query.batches[self.start_up : -1]])
+        return float(np.median(np.minimum(1, lasted / np.maximum(self.gaps, 1e-3))))
+
+    @property
+    def back_to_back(self) -> bool:
+        """Whether the query has no rest between its batches."""
+        return self.busy >= BACK_TO_BACK
+
+    @cached_property
+    def work(self) -> Floats:
+        """Seconds of each settled batch in which at least one task ran."""
+        return np.array([_working(each) for each in self.batches])
+
+    @cached_property
+    def overhead(self) -> Floats:
+        """Seconds of each settled batch in which no task ran: planning, offsets, checkpoint, commits."""
+        return np.maximum(0, self.durations - self.work)
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are batches enough to say anything of times."""
+        return len(self.batches) >= LEAST
+
+    def part(self, *names: str) -> Floats:
+        """Seconds of some parts of each settled batch."""
+        return np.array([sum(each.parts.get(name, 0.0) for name in names) for each in self.batches])
+
+    def changes(self, setting: Setting, old: Value, new: Value) -> tuple[Change, ...]:
+        """Name a change as the job's owner knows it."""
+        return self.subject.changes(self.query, self.history.engine, setting, old, new)
+
+    def dollars(self, seconds: float) -> float | None:
+        """Return what seconds of every batch cost in a month: their share of the machines' time."""
+        month = self.subject.dollars_month
+        return None if month is None else month * seconds / max(self.interval, self.duration.value, 1e-3)
+
+    def finding(
+        self,
+        kind: Kind,
+        words: str,
+        evidence: tuple[Evidence, ...],
+        batches: tuple[int, ...],
+        changes: tuple[Change, ...],
+        saved: Estimate,
+        what: str = "batch duration",
+    ) -> Finding:
+        """Make a finding whose effect is seconds of every batch."""
+        effect = Effect(what, "s", max(0.0, saved.low), max(0.0, saved.value), max(0.0, saved.high))
+        dollars = self.dollars(effect.likely) if what == "batch duration" else None
+        return Finding(kind, self.query.name, words, evidence, batches, changes, effect, dollars)
+
+
+def stages(batch: Batch) -> Iterator[Stage]:
+    """Yield the stages of a batch that ran tasks."""
+    return (stage for job in batch.jobs for stage in job.stages if len(stage.tasks))
+
+
+def _working(batch: Batch) -> float:
+    tables = [stage.tasks for stage in stages(batch)]
+    if not tables:
+        return 0.0
+    begins = np.concatenate([each.launched for each in tables])
+    ends = np.concatenate([each.finished for each in tables])
+    return covered(np.maximum(begins, batch.begun), np.minimum(ends, batch.ended + 1))
+
+
+def figure(name: str, value: Estimate | float, unit: str = "") -> Evidence:
+    """Write an estimate, or a plain figure, as evidence."""
+    if isinstance(value, Estimate):
+        return Evidence(name, value.value, unit, value.low, value.high)
+    return Evidence(name, float(value), unit)

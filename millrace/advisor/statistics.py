@@ -1,0 +1,76 @@
+"""Estimates with intervals: a finding rests on many batches, never on one comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from millrace.advisor.history import Floats
+
+_DRAWS = 999
+"""Bootstrap draws: the ends of a 95 % interval are then the 25th from either end."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def median(values: ArrayLike) -> Estimate:
+    """Estimate a median with its bootstrap interval (percentiles of redrawn medians; Efron 1979)."""
+    seen = np.asarray(values, float)
+    if len(seen) < 2:
+        only = float(seen[0]) if len(seen) else 0.0
+        return Estimate(only, only, only)
+    drawn = np.random.default_rng(0).choice(seen, (_DRAWS, len(seen)))
+    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
+    return Estimate(float(np.median(seen)), float(low), float(high))
+
+
+def slope(x: ArrayLike, y: ArrayLike) -> Estimate:
+    """Estimate a line's slope: the median of the slopes of all pairs (Theil 1950, Sen 1968), which outliers do not move."""
+    at, values = np.asarray(x, float), np.asarray(y, float)
+    if len(at) < 3 or np.ptp(at) == 0:
+        return Estimate(0.0, -np.inf, np.inf)
+    found = stats.theilslopes(values, at, alpha=0.95)
+    return Estimate(float(found.slope), float(found.low_slope), float(found.high_slope))
+
+
+def settled(durations: Sequence[float] | Floats) -> int:
+    """Tell how many batches at the begin are start-up, by one rule for all: MSER.
+
+    The cut that makes the standard error of the rest's mean smallest (White 1997), on logarithms, as durations spread by
+    factors; at most half of the batches, and always the first, which alone opens the source and compiles the plans.
+    """
+    seen = np.log(np.maximum(np.asarray(durations, float), 1e-3))
+    most = len(seen) // 2
+    if most < 1:
+        return 0
+    errors = [float(np.var(seen[cut:]) / (len(seen) - cut)) for cut in range(1, most + 1)]
+    return 1 + int(np.argmin(errors))
+
+
+def covered(begins: Floats, ends: Floats) -> float:
+    """Return the seconds in which at least one of several intervals was open."""
+    if not len(begins):
+        return 0.0
+    order = np.argsort(begins)
+    begun, closed = begins[order], np.maximum.accumulate(ends[order])
+    gaps = np.maximum(0, begun[1:] - closed[:-1])
+    return float(closed[-1] - begun[0] - gaps.sum())
+
+
+def scheduled(durations: Floats, cores: int) -> float:
+    """Return how long tasks take that are put on the core that is free first, in their order (list scheduling, Graham 1966)."""
+    free = np.zeros(max(1, cores))
+    for duration in durations:
+        free[int(np.argmin(free))] += duration
+    return float(free.max())

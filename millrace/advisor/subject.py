@@ -1,0 +1,174 @@
+"""Whose job it is: how its settings are called where they are set, and what its time costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal
+
+from millrace.advisor.findings.model import Change, Value
+from millrace.advisor.history import Query
+from millrace.config import Environment
+from millrace.config.queries import SourceQuery, StreamQuery
+from millrace.sizing import Plan
+
+Setting = Literal[
+    "trigger", "limit", "partitions", "shuffle", "cores", "least", "checkpoint", "cache", "spread"
+]
+"""What can be changed, whatever a service calls it: the trigger in seconds, the records a batch takes, the tasks that
+read, the tasks after a shuffle, the task slots, the records a batch waits for, where checkpoints lie, what is held in
+memory, and how records are spread over tasks."""
+
+_SHUFFLE = "spark.sql.shuffle.partitions"
+
+_OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "kafka": {
+        "limit": "maxOffsetsPerTrigger",
+        "partitions": "minPartitions",
+        "least": "minOffsetsPerTrigger",
+    },
+    "glue": {"limit": "maxFetchRecordsPerShard", "least": "avoidEmptyBatches"},
+    "qubole": {
+        "limit": "kinesis.executor.maxFetchRecordsPerShard",
+        "least": "kinesis.client.avoidEmptyBatches",
+    },
+    "awslabs": {"limit": "kinesis.maxFetchRecordsPerShard"},
+    "file": {"limit": "maxFilesPerTrigger"},
+    "rate": {"limit": "rowsPerSecond", "partitions": "numPartitions"},
+    "iceberg": {"limit": "streaming-max-rows-per-micro-batch"},
+}
+"""Option names of the sources that Spark, Glue and EMR read with (``docs/kinesis.md``, Spark's own guides)."""
+
+
+def connector(query: Query, engine: str) -> str:
+    """Return which family of options the query's source takes; empty where it is none that is known."""
+    text = " ".join({each.description for batch in query.batches[:3] for each in batch.sources}).lower()
+    if "kinesis" in text:
+        return {"glue": "glue", "emr": "awslabs"}.get(engine, "qubole")
+    for name, mark in (("kafka", "kafka"), ("rate", "rate"), ("file", "filestream"), ("iceberg", "iceberg")):
+        if mark in text:
+            return name
+    return ""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A job of which only the log is known, or one of Glue's or EMR's that is not ours.
+
+    Attributes
+    ----------
+    where
+        What a change is made to: ``job orders``; empty where only a log is known.
+    dollars_month
+        What all its machines cost in USD a month; ``None`` where nobody knows.
+    arguments
+        Its arguments now, by the names that its service gives them, and Spark settings by theirs.
+    """
+
+    where: str = ""
+    dollars_month: float | None = None
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+    def changes(
+        self, query: Query | None, engine: str, setting: Setting, old: Value, new: Value
+    ) -> tuple[Change, ...]:
+        """Say how a setting is changed, the best way first; empty where there is none to name."""
+        place = self.where or "the job"
+        if setting == "shuffle":
+            return (Change("argument", place, f"--conf {_SHUFFLE}", self.arguments.get(_SHUFFLE, old), new),)
+        if setting == "cores":
+            key = {"glue": "--number-of-workers", "emr": "--conf spark.dynamicAllocation.maxExecutors"}.get(
+                engine, "--conf spark.cores.max"
+            )
+            return (Change("argument", place, key, old, new),)
+        if query is None:
+            return ()
+        name = f"query {query.name}" + (f" of {self.where}" if self.where else "")
+        option = _OPTIONS.get(connector(query, engine), {}).get(setting)
+        if option == "avoidEmptyBatches" or option == "kinesis.client.avoidEmptyBatches":
+            new = "true"
+        if option is not None:
+            return (Change("argument", name, option, old, new),)
+        if setting == "trigger":
+            key = "windowSize" if engine == "glue" else "trigger(processingTime)"
+            return (Change("argument", name, key, old, f"{new} seconds" if new is not None else None),)
+        if setting == "checkpoint":
+            return (Change("argument", name, "checkpointLocation", old, new),)
+        words = {
+            "cache": "foreachBatch",
+            "partitions": "repartition",
+            "spread": "repartition",
+            "limit": "source",
+        }
+        return (Change("code", name, words.get(setting, setting), old, new),)
+
+    def code(self, where: str, key: str, new: Value) -> tuple[Change, ...]:
+        """Say what a program must do otherwise, which no setting reaches."""
+        return (Change("code", where, key, None, new),)
+
+    def latency(self, query: Query) -> float | None:
+        """Return the age in seconds that a record may have when its query commits it, ``None`` where nobody said."""
+        del query
+        return None
+
+
+@dataclass(frozen=True)
+class Ours(Subject):
+    """A job of an environment file.
+
+    Attributes
+    ----------
+    environment, plan
+        Of it.
+    job
+        Its name.
+    """
+
+    environment: Environment | None = None
+    plan: Plan | None = None
+    job: str = ""
+
+    def changes(
+        self, query: Query | None, engine: str, setting: Setting, old: Value, new: Value
+    ) -> tuple[Change, ...]:
+        """As :meth:`Subject.changes`: the key of the environment file, where there is one."""
+        assert self.environment is not None
+        file, root = f"environments/{self.environment.name}.yaml", f"jobs.{self.job}"
+        job = self.environment.jobs[self.job]
+        if setting == "cores":
+            return (Change("environment", file, f"{root}.cores", job.cores, new),)
+        said = job.queries.get(query.name) if query is not None else None
+        if said is None:
+            return super().changes(query, engine, setting, old, new)
+        base = f"{root}.queries.{query.name if query else ''}"
+        if setting == "trigger":
+            return (Change("environment", file, f"{base}.trigger", _text(said.trigger), f"{new}s"),)
+        if setting == "limit" and isinstance(said, SourceQuery):
+            return (Change("environment", file, f"{base}.records_per_batch", said.records_per_batch, new),)
+        if setting in {"partitions", "least"} and isinstance(said, StreamQuery):
+            key = "min_partitions" if setting == "partitions" else "min_records_per_batch"
+            stream = self.environment.streams[said.source]
+            if stream.kind == "kafka":
+                return (
+                    Change("environment", file, f"{base}.kafka.{key}", getattr(said.kafka, key, None), new),
+                )
+            if setting == "partitions":
+                return (Change("environment", file, f"streams.{said.source}.shards", stream.shards, new),)
+        return super().changes(query, engine, setting, old, new)
+
+    def latency(self, query: Query) -> float | None:
+        """As :meth:`Subject.latency`: what the plan gives the query."""
+        assert self.plan is not None
+        planned = self.plan.jobs[self.job].queries.get(query.name)
+        return None if planned is None else planned.latency_seconds.value
+
+
+def ours(environment: Environment, plan: Plan, job: str) -> Ours:
+    """Return the subject of a job of an environment, with what the plan says that it costs."""
+    cost = sum(each.usd for each in plan.jobs[job].cost)
+    return Ours(f"job {job}", cost, {}, environment, plan, job)
+
+
+def _text(duration: timedelta | None) -> str | None:
+    return None if duration is None else f"{duration.total_seconds():g}s"
