@@ -25,6 +25,7 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
 MODULES = {
     "tests.faults": "tests.faults.__main__",
     "tests.faults.deployed": "tests.faults.deployed",
+    "tests.faults.soak": "tests.faults.soak",
     "tests.faults.upkeep": "tests.faults.upkeep",
     "tests.performance.dedup": "tests.performance.dedup",
 }

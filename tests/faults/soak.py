@@ -1,0 +1,243 @@
+"""A job that runs on and on: ``python -m tests.faults.soak --minutes 60``.
+
+Environment ``local`` is deployed to LocalStack, its job ``flights`` (land a topic, derive from the table with an enrichment,
+upkeep on) started from the launch document, and fed at a steady rate. Every so often the driver is measured: its memory
+after a collection, its open files, what its checkpoints, its event log and its tables hold. For each figure the slope
+(Theil–Sen) is printed with its 95 % interval, after a warm-up; at the end every record is held against the ledger.
+
+Ends with 1 where a record is missing or twice, or where memory or open files rise for certain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import psutil
+from scipy import stats
+
+from millrace.sandbox import flights
+from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
+from millrace.sandbox.flights import Event
+from millrace.sandbox.ledger import compare
+from millrace.sandbox.process import RUN, only_one
+from millrace.sandbox.producer import KafkaProducer, paced
+from millrace.sandbox.spark import Job
+from millrace.sandbox.toolchain import java_home
+
+JOB = "flights"
+LANDED, DERIVED = "flights_landed", "flights_weather"
+DIRTY_SHARE = 0.01
+WARM_UP = 0.25
+"""Share of the measurements that are left out: code is compiled and caches fill."""
+
+PATIENCE_SECONDS = 300.0
+MUST_NOT_RISE = ("heap_mib", "open_files")
+"""What an endless job has to hold; what it writes may grow, at a rate that is told."""
+
+_MIB = 1024**2
+
+
+@dataclass
+class Watch:
+    """Measures a running job and what it writes."""
+
+    sandbox: Sandbox
+    job: Job
+    begun: float = field(default_factory=time.monotonic)
+    rows: list[dict[str, float]] = field(default_factory=list)
+
+    def look(self, sent: int) -> dict[str, float]:
+        """Take one measurement."""
+        java = next(p for p in self._tree() if p.name() == "java")
+        checkpoints = self._stored("checkpoints", "")
+        metadata = self._stored("lake", f"/{LANDED}/metadata/")
+        data = self._stored("lake", f"/{LANDED}/data/")
+        row = {
+            "hours": (time.monotonic() - self.begun) / 3600,
+            "sent": float(sent),
+            "heap_mib": _live_heap(java.pid) / _MIB,
+            "resident_mib": sum(p.memory_info().rss for p in self._tree()) / _MIB,
+            "open_files": float(java.num_fds()),
+            "threads": float(java.num_threads()),
+            "checkpoint_files": checkpoints[0],
+            "checkpoint_mib": checkpoints[1] / _MIB,
+            "event_log_mib": sum(f.stat().st_size for f in self.job.event_logs.rglob("*") if f.is_file())
+            / _MIB,
+            "metadata_files": metadata[0],
+            "metadata_mib": metadata[1] / _MIB,
+            "data_files": data[0],
+        }
+        self.rows.append(row)
+        return row
+
+    def _tree(self) -> list[psutil.Process]:
+        root = psutil.Process(self.job.process.popen.pid)
+        return [root, *root.children(recursive=True)]
+
+    def _stored(self, bucket: Literal["lake", "checkpoints"], part: str) -> tuple[float, float]:
+        """Number and bytes of a bucket's objects whose key has a part."""
+        pages = self.sandbox.stack.client("s3").get_paginator("list_objects_v2")
+        sizes = [
+            each["Size"]
+            for page in pages.paginate(Bucket=self.sandbox.names.bucket(bucket))
+            for each in page.get("Contents", ())
+            if part in each["Key"]
+        ]
+        return float(len(sizes)), float(sum(sizes))
+
+
+def _live_heap(pid: int) -> float:
+    """Bytes of a JVM's heap that are still used after a full collection."""
+    tool = java_home() / "bin" / "jcmd"
+    if not tool.exists():
+        return float("nan")  # a runtime without tools: memory is told by what is resident
+    subprocess.run([tool, str(pid), "GC.run"], check=True, capture_output=True)
+    told = subprocess.run(
+        [tool.with_name("jstat"), "-gc", str(pid)], check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    figures = dict(zip(told[0].split(), map(float, told[1].split()), strict=False))
+    return (figures["S0U"] + figures["S1U"] + figures["EU"] + figures["OU"]) * 1024
+
+
+def slopes(rows: list[dict[str, float]]) -> dict[str, tuple[float, float, float]]:
+    """Rise in an hour of each figure, with its 95 % interval (Theil–Sen), after the warm-up."""
+    kept = rows[int(len(rows) * WARM_UP) :]
+    hours = np.array([row["hours"] for row in kept])
+    found = {}
+    for name in kept[0]:
+        values = np.array([row[name] for row in kept])
+        if name != "hours" and np.isfinite(values).all():
+            slope, _, low, high = stats.theilslopes(values, hours, 0.95)
+            found[name] = float(slope), float(low), float(high)
+    return found
+
+
+def endless() -> Iterator[Event]:
+    """The flights of ten days, again and again: the same payload sent twice is two records."""
+    table = flights.flights(days=10)
+    for seed in itertools.count():
+        yield from flights.events(table, dirty_share=DIRTY_SHARE, seed=seed)
+
+
+def feed(producer: KafkaProducer, per_second: float, stop: threading.Event) -> threading.Thread:
+    """Send in a thread, until stopped."""
+    events = paced(endless(), per_second=per_second, stop=stop)
+    thread = threading.Thread(
+        target=lambda: producer.send(events, sent=lambda _: None), name="soak-feed", daemon=True
+    )
+    thread.start()
+    return thread
+
+
+def held(sandbox: Sandbox, producer: KafkaProducer) -> Any:
+    """Compare both tables with the ledger."""
+    catalog = sandbox.spark.catalog(sandbox.warehouse)
+    columns = ("_id", "_hash", "_error", "_bytes")
+    landed = catalog.load_table(sandbox.names.table(LANDED)).scan(selected_fields=columns).to_arrow()
+    derived = catalog.load_table(sandbox.names.table(DERIVED)).scan(selected_fields=("_id",)).to_arrow()
+    return compare(producer.ledger, landed, derived["_id"])
+
+
+def rows_of(sandbox: Sandbox, table: str) -> int:
+    """Rows by the table's last state."""
+    snapshot = (
+        sandbox.spark.catalog(sandbox.warehouse).load_table(sandbox.names.table(table)).current_snapshot()
+    )
+    return 0 if snapshot is None or snapshot.summary is None else int(snapshot.summary["total-records"] or 0)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Arguments of this program."""
+    reading = argparse.ArgumentParser(
+        prog="python -m tests.faults.soak", description="A job that runs on and on."
+    )
+    reading.add_argument("--minutes", type=float, default=60.0)
+    reading.add_argument("--per-second", type=float, default=300.0, help="records that are sent")
+    reading.add_argument("--every", type=float, default=15.0, help="seconds between two measurements")
+    reading.add_argument("--out", type=Path, help="all measurements, as JSON lines")
+    return reading
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run, measure, compare, print."""
+    given = parser().parse_args(arguments)
+    shutil.rmtree(RUN / "jobs", ignore_errors=True)
+    stop = threading.Event()
+    with only_one(), servers() as (stack, broker):
+        sandbox = open_sandbox("local", stack, broker)
+        producer = KafkaProducer(sandbox.kafka.bootstrap, sandbox.names.stream("flights"))
+        producer.send(itertools.islice(endless(), 1_000), sent=lambda _: None)
+        job = sandbox.spark.submit(sandbox.launch_document(JOB), f"{JOB}-1")
+        thread = feed(producer, given.per_second, stop)
+        try:
+            watch = _watched(sandbox, job, producer, given)
+            stop.set()
+            thread.join(60)
+            account = _finished(sandbox, job, producer)
+        finally:
+            stop.set()
+            job.process.kill()
+    return _tell(watch.rows, account, given)
+
+
+def _watched(sandbox: Sandbox, job: Job, producer: KafkaProducer, given: argparse.Namespace) -> Watch:
+    watch = Watch(sandbox, job)
+    until = time.monotonic() + given.minutes * 60
+    while time.monotonic() < until and job.process.alive:
+        time.sleep(given.every)
+        if job.committed():
+            row = watch.look(len(producer.ledger))
+            sys.stderr.write(
+                f"{row['hours'] * 60:5.1f} min: {row['sent']:,.0f} sent, heap {row['heap_mib']:.0f} MiB, "
+                f"{row['open_files']:.0f} files open\n"
+            )
+    if not job.process.alive:
+        raise SystemExit(f"the job ended by itself:\n{job.process.tail(25)}")
+    return watch
+
+
+def _finished(sandbox: Sandbox, job: Job, producer: KafkaProducer) -> Any:
+    """Wait for what is under way, end the job, compare."""
+    wanted = len(producer.ledger)
+    until = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < until and (
+        rows_of(sandbox, LANDED) < wanted or rows_of(sandbox, DERIVED) < wanted - producer.ledger.dirty
+    ):
+        time.sleep(1.0)
+    job.process.stop(grace_seconds=60)
+    return held(sandbox, producer)
+
+
+def _tell(rows: list[dict[str, float]], account: Any, given: argparse.Namespace) -> int:
+    if given.out is not None:
+        given.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found: Mapping[str, tuple[float, float, float]] = slopes(rows)
+    sys.stdout.write(f"{given.minutes:g} minutes, {len(rows)} measurements, {account}\n")
+    sys.stdout.write("figure            first      last   a hour more [95 %]\n")
+    rising = []
+    for name, (slope, low, high) in found.items():
+        first, last = rows[int(len(rows) * WARM_UP)][name], rows[-1][name]
+        sys.stdout.write(
+            f"{name:<16} {first:>8,.1f}  {last:>8,.1f}   {slope:+,.1f} [{low:+,.1f}, {high:+,.1f}]\n"
+        )
+        if name in MUST_NOT_RISE and low > 0:
+            rising.append(name)
+    for name in rising:
+        sys.stdout.write(f"{name} rises for certain\n")
+    return int(bool(rising) or not account.exact)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
