@@ -256,7 +256,7 @@ def preload(bootstrap: str, events: int, topic: str = TOPIC) -> None:
 
 
 @contextmanager
-def spark_session(cores: int) -> Iterator[SparkSession]:
+def spark_session(cores: int, java_options: str = "") -> Iterator[SparkSession]:
     """A local session, set as the core sets its own."""
     os.environ.update(program_environment())
     found = [*jars.files("sandbox"), *jars.files("kafka-client")]
@@ -265,7 +265,7 @@ def spark_session(cores: int) -> Iterator[SparkSession]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "3g",
-        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+        "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC {java_options}".strip(),
         "spark.log.level": "ERROR",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

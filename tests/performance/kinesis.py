@@ -1,0 +1,159 @@
+"""What landing costs on Kinesis: ``python -m tests.performance.kinesis --events 200000 --pairs 5``.
+
+A stream of a local server (kinesalite) is filled once. Then the same connector reads it from its beginning, turn about in
+one session, with the same limit, until a table has all of it; the figures to trust are ratios of a round.
+
+append
+    What is written by hand: ``from_json`` with the schema, one append to an Iceberg table by Spark's own sink.
+landing
+    The core's land query: identity, look-up of what is there already, guards of the connector, dead letters, accounts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from rich.console import Console
+
+from etl import engines, run, settings, tables
+from etl.accounts import Reporter
+from etl.decode import parse_schema
+from etl.formats.build import read_schema
+from etl.settings import KinesisSource
+from etl.tables import Table
+from millrace.sandbox import flights, kinesalite
+from millrace.sandbox.kinesalite import CREDENTIALS, REGION
+from millrace.sandbox.producer import KinesisProducer
+from tests.performance.by_hand import HOME, SCHEMA
+from tests.performance.core import interval, spark_session
+
+STREAM = "flights"
+SHARDS = 2
+PER_SHARD = 10_000
+FETCH_SECONDS = 5.0
+STALL_SECONDS = 120.0
+SOURCE = KinesisSource("kinesis", STREAM, STREAM, REGION, "earliest", PER_SHARD, FETCH_SECONDS, 86_400)
+
+
+def append(spark: SparkSession, endpoint: str, name: str, _log: TextIO) -> Any:
+    """Start the query that is written by hand."""
+    module = engines.module("sandbox")
+    options = module.kinesis_options(SOURCE, endpoint, []) | module.credentials(os.environ)
+    records = spark.readStream.format(module.KINESIS_FORMAT).options(**options).load()
+    schema = parse_schema(spark, read_schema(spark, SCHEMA), SCHEMA)
+    parsed = F.from_json(F.col("data").cast("string"), schema).alias("r")
+    rows = records.select(parsed, F.col("approximateArrivalTimestamp").alias("_arrived_at"))
+    rows = rows.select("r.*", "_arrived_at")
+    tables.ensure(spark, Table("lake", "bench", name), rows.schema)
+    written = rows.writeStream.format("iceberg").option("checkpointLocation", str(HOME / name))
+    return written.toTable(f"lake.bench.{name}")
+
+
+def landing(spark: SparkSession, endpoint: str, name: str, log: TextIO) -> Any:
+    """Start the core's query, built from settings as a launch document has them."""
+    source: dict[str, Any] = {"kind": "kinesis", "name": STREAM, "stream": STREAM, "region": REGION, "start": "earliest"}
+    source |= {"records_per_shard": PER_SHARD, "fetch_seconds": FETCH_SECONDS, "retention_seconds": 86_400}
+    source |= {"consumer": None, "role": None, "records_per_batch": None}
+    query: dict[str, Any] = {"kind": "land", "name": name, "source": source, "format": "json", "schema": SCHEMA}
+    query |= {"redact": [], "decompress_up_to": None, "trigger_seconds": 0, "repartition": None}
+    query |= {"table": f"bench.{name}"}
+    job: dict[str, Any] = {"version": 1, "environment": "bench", "job": "flights", "engine": "sandbox", "catalog": "lake"}
+    job |= {"checkpoints": str(HOME), "batch_retries": 0, "dead_letters_kept_seconds": None, "upkeep": None}
+    job |= {"connections": {}, "queries": [query]}
+    binds = {"kinesis.endpoint": endpoint}
+    built = run.build(spark, settings.parse(job), binds, Reporter("flights", log))[0]
+    return (
+        built.rows.writeStream.foreachBatch(built.handle)
+        .option("checkpointLocation", built.checkpoint)
+        .start()
+    )
+
+
+CASES = {"append": append, "landing": landing}
+
+
+def measure(spark: SparkSession, endpoint: str, case: str, number: int, events: int, log: TextIO) -> float:
+    """Seconds from a query's start until its table has the whole stream."""
+    name = f"{case}_{number}"
+    begun = moved = time.monotonic()
+    query = CASES[case](spark, endpoint, name, log)
+    seen = 0
+    try:
+        while (rows := _rows(spark, name)) < events:
+            if rows != seen:
+                seen, moved = rows, time.monotonic()
+            if not query.isActive or time.monotonic() - moved > STALL_SECONDS:
+                raise SystemExit(f"{case} stands still at {rows:,} of {events:,} rows: {query.exception()}")
+            time.sleep(0.1)
+        seconds = time.monotonic() - begun
+    finally:
+        query.stop()
+    if (rows := _rows(spark, name)) != events:
+        raise SystemExit(f"{case}: {rows:,} rows of {events:,} records")
+    for table in spark.catalog.listTables("lake.bench"):
+        spark.sql(f"DROP TABLE lake.bench.{table.name} PURGE")
+    return seconds
+
+
+def _rows(spark: SparkSession, name: str) -> int:
+    """Rows by the table's last state, without reading it."""
+    summaries = spark.table(f"lake.bench.{name}.snapshots").orderBy("committed_at", ascending=False)
+    last = summaries.select("summary").first()
+    return 0 if last is None else int(last["summary"].get("total-records", 0))
+
+
+def parser() -> argparse.ArgumentParser:
+    """Arguments of this program."""
+    reading = argparse.ArgumentParser(
+        prog="python -m tests.performance.kinesis", description="What landing costs on Kinesis."
+    )
+    reading.add_argument("--events", type=int, default=200_000)
+    reading.add_argument("--pairs", type=int, default=5, help="measured rounds")
+    reading.add_argument("--cores", type=int, default=2)
+    return reading
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print."""
+    given = parser().parse_args(arguments)
+    shutil.rmtree(HOME, ignore_errors=True)
+    HOME.mkdir(parents=True)
+    os.environ.update(CREDENTIALS, AWS_CBOR_DISABLE="true", AWS_REGION=REGION, AWS_DEFAULT_REGION=REGION)
+    console = Console(width=160, highlight=False)
+    with kinesalite.running() as server:
+        client = server.client()
+        client.create_stream(StreamName=STREAM, ShardCount=SHARDS)
+        client.get_waiter("stream_exists").wait(StreamName=STREAM, WaiterConfig={"Delay": 1})
+        events = flights.events(flights.flights(month=1), dirty_share=0, seed=1)
+        repeated = itertools.islice(itertools.cycle(list(events)), given.events)
+        KinesisProducer(client, STREAM).send(repeated, sent=lambda _: None)
+        java = "-Dcom.amazonaws.sdk.disableCbor=true"
+        with spark_session(given.cores, java) as spark, (HOME / "events.jsonl").open("w") as log:
+            rounds = []
+            # The first round warms the JVM up and is not counted.
+            for number in range(given.pairs + 1):
+                turn = list(CASES) if number % 2 else list(CASES)[::-1]
+                took = {
+                    case: measure(spark, server.endpoint, case, number, given.events, log) for case in turn
+                }
+                rounds.append(took)
+                told = ", ".join(f"{case} {given.events / took[case]:,.0f}/s" for case in CASES)
+                console.print(f"{'warm-up' if number == 0 else f'round {number}'}: {told}")
+    ratios = [took["append"] / took["landing"] for took in rounds[1:]]
+    median, low, high = interval(ratios)
+    console.print(f"landing / append, rates: {median:.2f} [{low:.2f}, {high:.2f}]")
+    shutil.rmtree(HOME)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
