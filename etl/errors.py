@@ -25,6 +25,10 @@ class LossError(Exception):
     """Records of a source are gone unread, or may be: names the source and the positions."""
 
 
+class LeaseLostError(Exception):
+    """Another run may write the job's checkpoints now, so this one writes them no more."""
+
+
 class UnansweredError(Exception):
     """Whoever was asked about a source did not answer."""
 

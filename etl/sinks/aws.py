@@ -35,7 +35,9 @@ BUSY = frozenset(
 Answer = TypeVar("Answer")
 
 
-def client(service: str, region: str, endpoint: str | None) -> Any:
+def client(
+    service: str, region: str | None, endpoint: str | None, timeouts: tuple[float, float] = (10, 30)
+) -> Any:
     """Make a client that tries once: waiting is ours, with limits of ours.
 
     Parameters
@@ -44,6 +46,8 @@ def client(service: str, region: str, endpoint: str | None) -> Any:
         Such as ``dynamodb``.
     region, endpoint
         Where it is; None for the region's own endpoint.
+    timeouts
+        To connect and to read, in seconds.
 
     Raises
     ------
@@ -60,7 +64,9 @@ def client(service: str, region: str, endpoint: str | None) -> Any:
     return session.client(
         service,
         endpoint_url=endpoint,
-        config=Config(retries={"total_max_attempts": 1}, connect_timeout=10, read_timeout=30),
+        config=Config(
+            retries={"total_max_attempts": 1}, connect_timeout=timeouts[0], read_timeout=timeouts[1]
+        ),
     )
 
 

@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from millrace.cli import (
+    advise,
     audit,
     backfill,
     bench,
+    checkpoint,
     cost,
     deploy,
     history,
@@ -24,6 +26,7 @@ from millrace.cli import (
     simulate,
     split,
     traffic,
+    upgrade,
 )
 from millrace.cli.console import show_problems
 from millrace.config import ConfigurationError
@@ -67,6 +70,7 @@ cost.register(app)
 schema.register(app)
 split.register(app)
 deploy.register(app)
+upgrade.register(app)
 lifecycle.register(app)
 logs.register(app)
 history.register(app)
@@ -75,7 +79,9 @@ sandbox.register(app)
 replay.register(app)
 traffic.register(app)
 audit.register(app)
+advise.register(app)
 backfill.register(app)
+checkpoint.register(app)
 
 
 def main() -> None:

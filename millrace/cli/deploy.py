@@ -15,7 +15,7 @@ import typer
 from millrace.cli.lifecycle import AsJson, aws_told
 from millrace.cli.plan import EnvironmentName
 from millrace.cli.tables import REFUSED, altered, refused
-from millrace.config import load
+from millrace.config import Environment, load
 
 if TYPE_CHECKING:
     from millrace.lifecycle.deploy import Changes
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from millrace.sandbox.rehearsal import Rehearsal
 
 _SHOWN_LINES = 30
+
+_AS_ANSWERED = ("--require-approval", "never", "--method", "direct")
+"""The questions were asked and answered; CDK would ask again for every stack with a permission."""
 
 
 def register(app: typer.Typer) -> None:
@@ -49,57 +52,82 @@ def deploy(
 
       millrace deploy --env prod
     """
-    from millrace.config.names import Names
-    from millrace.lifecycle.deploy import DeployError, apply, changes
+    from millrace.cli.upgrade import refusals
+    from millrace.lifecycle.deploy import DeployError, apply
     from millrace.lifecycle.health import UnhealthyError
-    from millrace.lifecycle.problems import check_bootstrapped
-    from millrace.lifecycle.verbs import connect
+    from millrace.lifecycle.upgrade import UpgradeError, keep
     from millrace.sandbox.process import SandboxError
-    from millrace.sandbox.toolchain import STATE, ToolchainError
-    from millrace.sizing import plan
+    from millrace.sandbox.toolchain import ToolchainError
 
     environment = load(env)
-    plan(environment)
-    assembly = STATE / "deploy" / environment.name
     with aws_told("deploy"):
-        aws = connect(Names(environment, environment.account or ""))
-        check_bootstrapped(
-            aws.client("ssm"),
-            account=aws.names.account,
-            region=environment.region,
-            qualifier=environment.governance.qualifier,
-        )
         try:
-            _synthesise(env, aws.names.account, assembly)
-            found = changes(aws, assembly)
+            aws, assembly, found = assembled(environment, env)
             if as_json:
                 typer.echo(json.dumps(as_document(found), indent=2, ensure_ascii=False))
             else:
                 typer.echo("\n".join(describe(found)))
-            tables = _tables(aws, assembly, found)
+            tables = tables_of(aws, assembly, found)
             if not as_json:
                 typer.echo("\n".join(altered(tables)), nl=bool(tables.altered))
-            if tables.refused:
+            begun = [change.job for change in found.jobs if change.after == "restart"]
+            wrong = [*refused(tables), *refusals(aws, assembly, begun)]
+            if wrong:
                 typer.echo("millrace deploy: nothing was drained or deployed", err=True)
-                typer.echo("\n".join(refused(tables)), err=True)
+                typer.echo("\n".join(wrong), err=True)
                 raise typer.Exit(REFUSED)
             if only_show or not found:
                 return
             if not yes:
                 _ask()
+            for job in begun:
+                keep(aws, job)
             started = apply(
                 aws,
                 found,
                 cdk_deploy=lambda: _deploy(assembly),
                 progress=lambda line: typer.echo(line, err=True),
             )
-        except (DeployError, SandboxError, UnhealthyError, ToolchainError) as error:
+        except (DeployError, SandboxError, UnhealthyError, ToolchainError, UpgradeError) as error:
             typer.echo(f"millrace deploy: {error}", err=True)
             raise typer.Exit(1) from None
     typer.echo(f"deployed {environment.name}; started: {', '.join(started) or 'nothing'}", err=as_json)
 
 
-def _tables(aws: Aws, assembly: Path, found: Changes) -> Rehearsal:
+def assembled(environment: Environment, env: str) -> tuple[Aws, Path, Changes]:
+    """Synthesise an environment and compare it with what is deployed.
+
+    Parameters
+    ----------
+    env
+        The environment as it was given: its name or its file.
+
+    Raises
+    ------
+    AwsError, NotDeployedError, DeployError
+        AWS refused a question, is not bootstrapped, or CDK failed.
+    """
+    from millrace.config.names import Names
+    from millrace.lifecycle.deploy import changes
+    from millrace.lifecycle.problems import check_bootstrapped
+    from millrace.lifecycle.verbs import connect
+    from millrace.sandbox.toolchain import STATE
+    from millrace.sizing import plan
+
+    plan(environment)
+    assembly = STATE / "deploy" / environment.name
+    aws = connect(Names(environment, environment.account or ""))
+    check_bootstrapped(
+        aws.client("ssm"),
+        account=aws.names.account,
+        region=environment.region,
+        qualifier=environment.governance.qualifier,
+    )
+    _synthesise(env, aws.names.account, assembly)
+    return aws, assembly, changes(aws, assembly)
+
+
+def tables_of(aws: Aws, assembly: Path, found: Changes) -> Rehearsal:
     """What the starts of jobs that were deployed before will do to their tables."""
     from millrace.lifecycle import catalog
     from millrace.lifecycle.deploy import settings_of
@@ -169,23 +197,19 @@ def _synthesise(env: str, account: str, assembly: Path) -> None:
 
 
 def _deploy(assembly: Path) -> None:
-    # The questions were asked and answered; CDK would ask again for every stack with a permission.
-    _cdk(
-        [
-            "deploy",
-            "--all",
-            "-a",
-            str(assembly),
-            "--require-approval",
-            "never",
-            # What changes has been shown: no change set is looked at, and stacks need not wait for others.
-            "--method",
-            "direct",
-            "--concurrency",
-            "4",
-        ],
-        {},
-    )
+    # What changes has been shown: no change set is looked at, and stacks need not wait for others.
+    _cdk(["deploy", "--all", *_AS_ANSWERED, "-a", str(assembly), "--concurrency", "4"], {})
+
+
+def cdk_deploy_stack(assembly: Path, stack: str) -> None:
+    """Deploy one stack of an assembly, and none that it stands on.
+
+    Raises
+    ------
+    millrace.lifecycle.deploy.DeployError
+        CDK failed; CloudFormation went back to what was there.
+    """
+    _cdk(["deploy", stack, "--exclusively", *_AS_ANSWERED, "-a", str(assembly)], {})
 
 
 def _cdk(arguments: list[str], extra: dict[str, str]) -> None:

@@ -112,3 +112,14 @@ def emr_memory_range(vcpu: int) -> str:
     sizes = EMR_MEMORY_GIB[vcpu]
     step = sizes[1] - sizes[0]
     return f"{sizes[0]}GiB to {sizes[-1]}GiB in steps of {step}GiB"
+
+
+SPARK = {
+    "4.0": "3.3.0",
+    "5.0": "3.5.4",
+    "5.1": "3.5.6",
+    "6.0": "4.1.1",
+    "emr-7.13.0": "3.5.6",
+    "emr-spark-8.0.0": "4.0.2",
+}
+"""Spark of each version of Glue and release of EMR Serverless (Glue developer guide, "AWS Glue versions"; EMR release guide)."""

@@ -34,6 +34,10 @@ class DeployError(RuntimeError):
     """A deployment that stopped half way; says where, and what to do."""
 
 
+class UnwellError(DeployError):
+    """What was deployed did not start, or does not get healthy."""
+
+
 @dataclass(frozen=True)
 class Changes:
     """All that a deployment would change.
@@ -71,13 +75,13 @@ def changes(aws: Aws, assembly: Path) -> Changes:
         for file in sorted(assembly.glob(f"{names.prefix}-*.template.json"))
     }
     with told("reading the deployed templates"):
-        old = {stack: _template(aws.client("cloudformation"), stack) for stack in new}
+        old = {stack: deployed_template(aws.client("cloudformation"), stack) for stack in new}
     sources = (_sources(old), _sources(new))
     jobs, numbers = [], {}
     for job in names.environment.jobs:
         stack = names.stack(f"job-{job}")
         url, document = _new_document(new[stack], assembly)
-        old_url, old_document = _deployed_document(aws, stack) if old[stack] is not None else (None, None)
+        old_url, old_document = deployed_document(aws, stack) if old[stack] is not None else (None, None)
         jobs.append(
             job_change(
                 job,
@@ -110,8 +114,13 @@ def settings_of(names: Names, assembly: Path, job: str) -> dict[str, Any]:
     job
         A job of the environment.
     """
+    return dict(document_of(names, assembly, job)["settings"])
+
+
+def document_of(names: Names, assembly: Path, job: str) -> dict[str, Any]:
+    """A job's launch document, as an assembly would deploy it; the parameters are those of :func:`settings_of`."""
     template = json.loads((assembly / f"{names.stack(f'job-{job}')}.template.json").read_text())
-    return dict(_new_document(template, assembly)[1]["settings"])
+    return _new_document(template, assembly)[1]
 
 
 def _new_document(template: Template, assembly: Path) -> tuple[str, dict[str, Any]]:
@@ -201,7 +210,7 @@ def apply(
         except (AwsError, UnhealthyError) as error:
             trouble.append(str(error))
     if trouble:
-        raise DeployError("deployed, but not well:\n" + "\n".join(trouble))
+        raise UnwellError("deployed, but not well:\n" + "\n".join(trouble))
     return tuple(started)
 
 
@@ -254,7 +263,8 @@ def _stop_application(aws: Aws, job: str, progress: Callable[[str], None]) -> No
             time.sleep(2)
 
 
-def _template(cloudformation: Any, stack: str) -> Template | None:
+def deployed_template(cloudformation: Any, stack: str) -> Template | None:
+    """Read a stack's template as it was deployed; None where there is no such stack."""
     try:
         body = cloudformation.get_template(StackName=stack, TemplateStage="Original")["TemplateBody"]
     except ClientError as error:
@@ -268,7 +278,8 @@ def _sources(templates: Mapping[str, Template | None]) -> frozenset[str]:
     return frozenset[str]().union(*(stream_names(template) for template in templates.values()))
 
 
-def _deployed_document(aws: Aws, stack: str) -> tuple[str | None, dict[str, Any] | None]:
+def deployed_document(aws: Aws, stack: str) -> tuple[str | None, dict[str, Any] | None]:
+    """Read a job's deployed launch document with its URL; None twice where its stack names none."""
     with told(f"reading the launch document of {stack}"):
         url = outputs(aws.client("cloudformation"), stack).get("LaunchDocument")
         if url is None:
@@ -277,4 +288,13 @@ def _deployed_document(aws: Aws, stack: str) -> tuple[str | None, dict[str, Any]
         return url, json.loads(aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read())
 
 
-__all__ = ["AwsError", "Changes", "DeployError", "apply", "changes"]
+__all__ = [
+    "AwsError",
+    "Changes",
+    "DeployError",
+    "UnwellError",
+    "apply",
+    "changes",
+    "deployed_document",
+    "deployed_template",
+]

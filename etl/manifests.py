@@ -1,0 +1,219 @@
+"""Keeps the manifest beside each checkpoint of a job, and refuses a start that would misread one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+
+from etl import hadoop, manifest
+from etl.accounts import Reporter
+from etl.checkpoint import Checkpoint
+from etl.errors import StartError
+from etl.formats.build import read_file
+from etl.lease import FOLDER, local_path
+from etl.manifest import Change, Manifest, ManifestError
+from etl.operators import stateful
+from etl.settings import (
+    DeriveSettings,
+    DirectRouteSettings,
+    JobSettings,
+    QuerySettings,
+    RoutedDirectSettings,
+    RoutedSettings,
+    RouteSettings,
+)
+from etl.sources.start import moment_of
+from etl.supervise import Query
+
+Route = TypeVar("Route", RouteSettings, DirectRouteSettings)
+
+
+class Manifests:
+    """The manifests of a job's queries.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    job
+        Its settings.
+    report
+        Where is told what was adopted, and what follows from a change.
+    """
+
+    def __init__(self, spark: SparkSession, job: JobSettings, report: Reporter) -> None:
+        self._spark, self._job, self._report = spark, job, report
+        self._folder = f"{job.checkpoints}/{FOLDER}"
+        self._old: dict[str, Manifest | None] = {}
+        self._new: dict[str, Manifest] = {}
+
+    def checked(self) -> JobSettings:
+        """Hold every query against the checkpoint that it would go on from, before anything is read.
+
+        Returns
+        -------
+        JobSettings
+            The job's, with other starts for queries that were told to begin anew at a moment
+            (``millrace checkpoint reset``).
+
+        Raises
+        ------
+        StartError
+            A checkpoint that another query, connector or layout of state has written, or that lost its identity;
+            names every one of them, what changed, and the way out.
+        """
+        there = set(hadoop.names(self._spark, self._folder))
+        wrong: list[str] = []
+        queries = []
+        for query in self._job.queries:
+            try:
+                queries.append(self._check(query, there))
+            except StartError as error:
+                wrong.append(str(error))
+        if wrong:
+            raise StartError("\n".join(wrong))
+        return dataclasses.replace(self._job, queries=tuple(queries))
+
+    def kept(self, query: Query) -> Query:
+        """Hold what a built query keeps in its state against its checkpoint, and see to its manifest.
+
+        A checkpoint without a manifest gets one now; another version's is replaced after the first batch of this one, so
+        that a version which never gets so far leaves nothing behind.
+
+        Raises
+        ------
+        StartError
+            Its state is laid out in another way.
+        """
+        new = self._new[query.name]
+        if new.state is not None:
+            new = self._new[query.name] = dataclasses.replace(new, operators=stateful(query.rows))
+        old = self._old[query.name]
+        if old is None:
+            self._write(new)
+            return query
+        self._refuse(query.name, manifest.changes(old, new))
+        if old == new:
+            return query
+        return dataclasses.replace(query, handle=_Noting(query.handle, partial(self._write, new)))
+
+    def _check(self, query: QuerySettings, there: set[str]) -> QuerySettings:
+        location = f"{self._job.checkpoints}/{query.name}"
+        self._new[query.name] = new = manifest.of(
+            self._job,
+            query,
+            spark=self._spark.version,
+            conf=lambda key: self._spark.conf.get(key, None),
+            schema_text=lambda path: read_file(self._spark, path),
+        )
+        begun = Checkpoint(location).begun(self._spark)
+        if begun and "metadata" not in hadoop.names(self._spark, location):
+            raise StartError(
+                f"query {query.name}: the checkpoint {location} has lost its file `metadata`: Spark would take it for "
+                "another query's, and sinks would take the batches that come again for new ones; put the file back, or "
+                + manifest.way_out(self._job.environment, self._job.job, query.name)
+            )
+        self._old[query.name] = old = self._read(query.name) if begun and _file(query.name) in there else None
+        if not begun:
+            return self._started(query) if _start_file(query.name) in there else query
+        if old is None:
+            self._report.emit("adopted", query=query.name, checkpoint=location)
+            return query
+        found = manifest.changes(old, new)
+        self._refuse(query.name, found)
+        for change in found:
+            self._report.emit("changed", query=query.name, change=str(change))
+        return query
+
+    def _refuse(self, query: str, found: tuple[Change, ...]) -> None:
+        wrong = manifest.refused(found)
+        if wrong:
+            raise StartError(
+                f"query {query}: it cannot go on from the checkpoint {self._job.checkpoints}/{query}: "
+                + "; ".join(map(str, wrong))
+                + "; "
+                + manifest.way_out(self._job.environment, self._job.job, query)
+            )
+
+    def _read(self, query: str) -> Manifest:
+        url = f"{self._folder}/{_file(query)}"
+        try:
+            return manifest.read(hadoop.read_text(self._spark, url))
+        except (ManifestError, OSError) as error:
+            raise StartError(f"query {query}: {url}: {error}") from error
+
+    def _started(self, query: QuerySettings) -> QuerySettings:
+        """A query whose checkpoint was reset to a moment: its sources begin there, whatever the document says."""
+        url = f"{self._folder}/{_start_file(query.name)}"
+        try:
+            at = str(json.loads(hadoop.read_text(self._spark, url))["start"])
+            moment = moment_of(at)
+        except (KeyError, OSError, TypeError, ValueError) as error:
+            raise StartError(f"query {query.name}: {url}: {error}") from error
+        if isinstance(query, DeriveSettings):
+            raise StartError(f"query {query.name}: {url}: a derive query begins with all that landed")
+        self._report.emit("begins_at", query=query.name, at=_told(at, moment))
+        if isinstance(query, RoutedSettings):
+            return dataclasses.replace(query, routes=tuple(_route_from(r, at) for r in query.routes))
+        if isinstance(query, RoutedDirectSettings):
+            return dataclasses.replace(query, routes=tuple(_route_from(r, at) for r in query.routes))
+        return dataclasses.replace(query, source=_from(query.source, at))
+
+    def _write(self, new: Manifest) -> None:
+        url = f"{self._folder}/{_file(new.query)}"
+        local = local_path(url)
+        if local is None:
+            hadoop.write_text(self._spark, url, new.text())
+            return
+        # A file is written in steps, and a kill between them must leave the old one.
+        path = Path(local)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        half = path.with_suffix(".half")
+        half.write_text(new.text())
+        half.replace(path)
+
+
+class _Noting:
+    """A handler that does something after its first batch."""
+
+    def __init__(self, handle: Any, then: Any) -> None:
+        self._handle, self._then = handle, then
+        self._done = False
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        self._handle(batch, batch_id)
+        if not self._done:
+            self._then()
+            self._done = True
+
+
+def _file(query: str) -> str:
+    return f"{query}.manifest.json"
+
+
+def _start_file(query: str) -> str:
+    return f"{query}.start.json"
+
+
+def _from(source: Any, start: str) -> Any:
+    reading = getattr(source, "reading", None)
+    if reading is not None:
+        # Offsets by hand would go before the moment.
+        return dataclasses.replace(
+            source, start=start, reading=dataclasses.replace(reading, start_offsets=None)
+        )
+    return dataclasses.replace(source, start=start)
+
+
+def _route_from(route: Route, start: str) -> Route:
+    return dataclasses.replace(route, source=_from(route.source, start))
+
+
+def _told(start: str, moment: datetime | None) -> str:
+    return start if moment is None else moment.isoformat()

@@ -1,0 +1,296 @@
+"""``millrace checkpoint``: look at a job's checkpoints, and take them out of an impasse."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.lifecycle import AsJson, JobName, aws_told, check_job
+from millrace.cli.plan import EnvironmentName
+from millrace.config import Environment, load
+from millrace.config.problems import ConfigurationError, Problem
+from millrace.config.units import parse_duration
+
+if TYPE_CHECKING:
+    from millrace.lifecycle.checkpoints import Checkpoints, Kept
+
+checkpoint_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="Look at a job's checkpoints; let a query begin anew; carry a checkpoint to another name.",
+)
+
+QueryName = Annotated[str, typer.Argument(metavar="QUERY", help="A query of the job.", show_default=False)]
+To = Annotated[
+    str,
+    typer.Argument(
+        metavar="[JOB/]QUERY",
+        help="Where it is to be; of the same job unless it names one.",
+        show_default=False,
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and stop.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs to the command line."""
+    app.add_typer(checkpoint_app, name="checkpoint", rich_help_panel="Repair")
+
+
+@checkpoint_app.command()
+def show(
+    env: EnvironmentName,
+    job: JobName,
+    query: Annotated[str | None, typer.Argument(metavar="QUERY", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say where each query of a job is, who wrote its checkpoint, and who holds them now.
+
+    [bold]Examples[/bold]
+
+      millrace checkpoint show flights --env prod
+
+      millrace checkpoint show flights land-flights --env prod --json
+    """
+    environment = load(env)
+    check_job(environment, job)
+    names = list(environment.jobs[job].queries)
+    if query is not None:
+        _check_query(environment, job, query)
+        names = [query]
+    with _told():
+        found = _checkpoints(environment, job)
+        kept, holder = [found.kept(name) for name in names], found.holder()
+    if as_json:
+        typer.echo(json.dumps({"held_by": holder, "queries": [_document(each) for each in kept]}, indent=2))
+        return
+    typer.echo(f"{job}: {'nobody writes now' if holder is None else f'written by {holder}'}")
+    for each in kept:
+        typer.echo("\n".join(_lines(each)))
+
+
+@checkpoint_app.command()
+def reset(
+    env: EnvironmentName,
+    job: JobName,
+    query: QueryName,
+    at: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%HZ", "%Y-%m-%d"],
+            help="Where its streams and topics begin, UTC; left out, where its settings say.",
+        ),
+    ] = None,
+    overlap: Annotated[
+        str,
+        typer.Option(metavar="DURATION", help="So much before --at, for records that arrived out of order."),
+    ] = "10m",
+    duplicates: Annotated[
+        bool, typer.Option("--accept-duplicates", help="Go on where the sink cannot leave out what it has.")
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Let a query of a stopped job begin anew, at a moment; its old checkpoint is put aside, not deleted.
+
+    What is read twice doubles nothing where the sink knows records by their identity; others are refused.
+    This is the way out of a restart that was refused, and between engines for Kinesis: choose a moment before the
+    oldest record that was not read yet.
+
+    [bold]Examples[/bold]
+
+      millrace checkpoint reset flights land-flights --env prod --at 2026-11-20T08:00:00Z --dry-run
+    """
+    from millrace.lifecycle.anew import beginning, objection
+
+    environment = load(env)
+    check_job(environment, job)
+    _check_query(environment, job, query)
+    moment = None if at is None else at.replace(tzinfo=UTC)
+    span = _overlap(environment, overlap)
+    now = datetime.now(UTC)
+    if moment is not None and moment > now:
+        raise _problem(environment, "--at", str(at), "a moment that has passed")
+    reason = objection(environment, job, query, moment)
+    if reason is not None and not duplicates:
+        typer.echo(
+            f"millrace checkpoint: {job}/{query} cannot begin anew: {reason} (--accept-duplicates does it all the same)",
+            err=True,
+        )
+        raise typer.Exit(2)
+    start = None if moment is None else beginning(moment, span)
+    typer.echo("\n".join(_again(environment, job, query, start, now)), err=True)
+    with _told():
+        found = _checkpoints(environment, job)
+        if not found.begun(query):
+            typer.echo(f"{job}/{query} has no checkpoint yet", err=True)
+        if dry_run:
+            return
+        _ask(yes)
+        with found.held("millrace checkpoint reset"):
+            kept = found.put_aside(query, start=start, moment=now)
+    typer.echo(f"{job}/{query} begins anew with the next start; what it had is in {kept}")
+
+
+@checkpoint_app.command()
+def fork(env: EnvironmentName, job: JobName, query: QueryName, to: To, dry_run: DryRun = False) -> None:
+    """Copy a checkpoint to another name: a query with a sink of its own goes on from where this one is.
+
+    [bold]Examples[/bold]
+
+      millrace checkpoint fork flights land-flights land-flights-v2 --env dev
+    """
+    _carry(env, job, query, to, moves=False, dry_run=dry_run)
+
+
+@checkpoint_app.command()
+def move(env: EnvironmentName, job: JobName, query: QueryName, to: To, dry_run: DryRun = False) -> None:
+    """Carry a checkpoint to another name, of a query that was renamed or given to another job; the old one is put aside.
+
+    [bold]Examples[/bold]
+
+      millrace checkpoint move flights land-flights departures/land-flights --env prod
+    """
+    _carry(env, job, query, to, moves=True, dry_run=dry_run)
+
+
+def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: bool) -> None:
+    from millrace.lifecycle.checkpoints import CheckpointError
+
+    environment = load(env)
+    check_job(environment, job)
+    other, _, name = to.rpartition("/")
+    other = other or job
+    check_job(environment, other)
+    # Its old name may be gone from the file, and its new one need not be there yet.
+    for part in (query, name):
+        if not part or part.startswith("_") or part in (".", ".."):
+            raise _problem(environment, "QUERY", part, "the name of a query")
+    verb = "move" if moves else "fork"
+    with _told():
+        source = _checkpoints(environment, job)
+        target = source if other == job else _checkpoints(environment, other)
+        if not source.begun(query):
+            raise CheckpointError(f"{job}/{query} has no checkpoint")
+        typer.echo(f"{verb}: {job}/{query} → {other}/{name}", err=True)
+        if dry_run:
+            return
+        with source.held(f"millrace checkpoint {verb}"):
+            if target is source:
+                source.copy(query, source, name, same_sink=moves)
+            else:
+                with target.held(f"millrace checkpoint {verb}"):
+                    source.copy(query, target, name, same_sink=moves)
+            if moves:
+                kept = source.put_aside(query, start=None, moment=datetime.now(UTC))
+                typer.echo(f"what {job}/{query} had is also in {kept}", err=True)
+    typer.echo(f"{other}/{name} goes on from where {job}/{query} is")
+
+
+def _checkpoints(environment: Environment, job: str) -> Checkpoints:
+    from millrace.config.names import Names
+    from millrace.lifecycle.checkpoints import Checkpoints
+    from millrace.lifecycle.verbs import connect
+    from millrace.sandbox.kept import place
+
+    sandbox = place(environment)
+    if sandbox is not None:
+        return Checkpoints(sandbox.client("s3"), sandbox.names, job)
+    aws = connect(Names(environment, environment.account or ""))
+    return Checkpoints(aws.client("s3"), aws.names, job)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    from millrace.lifecycle.checkpoints import CheckpointError
+    from millrace.lifecycle.problems import told
+
+    with aws_told("checkpoint"), told("reading the checkpoints"):
+        try:
+            yield
+        except CheckpointError as error:
+            typer.echo(f"millrace checkpoint: {error}", err=True)
+            raise typer.Exit(2) from None
+
+
+def _check_query(environment: Environment, job: str, query: str) -> None:
+    queries = environment.jobs[job].queries
+    if query not in queries:
+        raise _problem(environment, "QUERY", query, f"one of {', '.join(queries)}")
+
+
+def _overlap(environment: Environment, text: str) -> timedelta:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise _problem(environment, "--overlap", text, str(error)) from None
+
+
+def _problem(environment: Environment, key: str, value: str, allowed: str) -> ConfigurationError:
+    return ConfigurationError([Problem(f"environment {environment.name}", 0, key, value, allowed)])
+
+
+def _again(environment: Environment, job: str, query: str, start: str | None, now: datetime) -> Iterator[str]:
+    """What a query reads again, for people."""
+    from millrace.lifecycle.anew import read_again
+
+    if start is None:
+        yield f"{job}/{query} begins where its settings say; a derive query begins with all that landed"
+        return
+    yield f"{job}/{query} begins with what arrived at {start}"
+    for source in read_again(environment, job, query, datetime.fromisoformat(start), now):
+        size = source.bytes / 1024**3
+        yield (
+            f"  {source.source}: about {source.records:,} records ({size:,.2f} GiB) are read again, by the traffic of "
+            f"the environment{'' if source.kept else '; IT KEEPS RECORDS FOR LESS LONG: those in between are gone'}"
+        )
+
+
+def _ask(yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        typer.echo("millrace checkpoint: nobody to ask; repeat with --yes", err=True)
+        raise typer.Exit(2)
+    if not typer.confirm("Go on?", err=True):
+        raise typer.Exit(1)
+
+
+def _document(kept: Kept) -> dict[str, Any]:
+    at = None if kept.committed_at is None else kept.committed_at.isoformat()
+    return {
+        "query": kept.query,
+        "planned": kept.planned,
+        "committed": kept.committed,
+        "committed_at": at,
+        "positions": list(kept.positions),
+        "manifest": kept.manifest,
+        "begins_at": kept.start,
+    }
+
+
+def _lines(kept: Kept) -> Iterator[str]:
+    if kept.planned is None:
+        where = "" if kept.start is None else f", will begin at {kept.start}"
+        yield f"{kept.query}: not begun{where}"
+        return
+    done = "none" if kept.committed is None else f"{kept.committed} at {kept.committed_at:%Y-%m-%d %H:%M:%SZ}"
+    yield f"{kept.query}: last batch committed {done}, planned {kept.planned}"
+    if kept.manifest is not None:
+        by = kept.manifest
+        yield f"  written by {by['engine']}, Spark {by['spark']}, core {by['core']}: a {by['kind']} query"
+        for number, leg in enumerate(by["legs"]):
+            position = json.dumps(kept.positions[number]) if number < len(kept.positions) else "not known"
+            topics = f" ({', '.join(leg['topics'])})" if leg["topics"] else ""
+            yield f"  {leg['connector']} {leg['of']}{topics}: {position}"
+        for operator in by.get("operators") or ():
+            yield f"  keeps state: {operator}"
+    else:
+        yield "  by a release without manifests"

@@ -1,0 +1,90 @@
+"""What becomes of a query that begins anew: what it reads again, and whether its sink can take it. Pure functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from millrace.config.model import Environment
+from millrace.config.queries import DeriveQuery, SourceQuery, written
+
+_UNABLE = {
+    "kafka": "messages are taken back by nobody: what is read again is written again, under the same identities",
+    "kinesis": "records are taken back by nobody: what is read again is written again, under the same identities",
+}
+
+
+@dataclass(frozen=True)
+class Again:
+    """What a query reads again from a source.
+
+    Attributes
+    ----------
+    records, bytes
+        As the environment's traffic has it, from the beginning to now.
+    kept
+        Whether the source still has what arrived at the beginning.
+    """
+
+    source: str
+    records: int
+    bytes: int
+    kept: bool
+
+
+def read_again(environment: Environment, job: str, query: str, since: datetime, now: datetime) -> list[Again]:
+    """Estimate what a query reads again, by the traffic that the environment states.
+
+    Parameters
+    ----------
+    since
+        Where it begins.
+    """
+    asked = environment.jobs[job].queries[query]
+    if not isinstance(asked, SourceQuery):
+        return []
+    found = []
+    for name in asked.streams:
+        stream = environment.streams[name]
+        seconds = max(0.0, (now - since).total_seconds())
+        records = round(stream.traffic.records_per_second * seconds)
+        found.append(
+            Again(name, records, records * stream.traffic.record_size, since >= now - stream.retention)
+        )
+    return found
+
+
+def objection(environment: Environment, job: str, query: str, at: datetime | None) -> str | None:
+    """Why a query cannot begin anew without a wrong table at its end; None where it can.
+
+    Parameters
+    ----------
+    at
+        A moment to begin at; None for what its settings say, or for all that landed.
+    """
+    asked = environment.jobs[job].queries[query]
+    for path, end in written(asked).items():
+        kind = getattr(getattr(end, "sink", None), "kind", "iceberg")
+        if kind in _UNABLE:
+            route = f" of {path}" if path else ""
+            return f"its sink{route} is {kind}: {_UNABLE[kind]}"
+    if not isinstance(asked, DeriveQuery):
+        return None
+    if at is not None:
+        what = (
+            "a result that is computed from a part of its records is wrong"
+            if asked.state
+            else "it reads a table"
+        )
+        return f"it derives from {asked.source}, and {what}: without --at it begins with all that landed"
+    if asked.state is not None and asked.state.distinct and not asked.state.key:
+        return (
+            "it keeps the first of equal records, and of all that landed another one may come first, which is then written "
+            "beside the one of before: name another table for it"
+        )
+    return None
+
+
+def beginning(at: datetime, overlap: timedelta) -> str:
+    """Write the moment at which a query begins, as the core reads it."""
+    return (at - overlap).isoformat()

@@ -1,0 +1,305 @@
+"""Checkpoints of deployed jobs: what they hold, put aside, copied, carried to another name.
+
+Their layout is ``docs/adr/0311-checkpoint-manifests.md``; whoever changes one holds the job's lease
+(``docs/adr/0310-one-writer.md``), so that no run begins meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from millrace.config.names import Names
+from millrace.lifecycle.deployed import split_url
+
+FOLDER = "_millrace"
+LIVE_SECONDS = 30.0
+"""As the core's lease has it (``etl/lease.py``; a test holds the two together)."""
+
+_RENEW_SECONDS = 10.0
+_LAST = "offsets"
+"""Copied and deleted last: a checkpoint counts as begun as long as it has some."""
+
+
+class CheckpointError(RuntimeError):
+    """What was asked of a checkpoint cannot be; says why."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a query's checkpoint holds.
+
+    Attributes
+    ----------
+    planned, committed
+        Last batch that was planned, and that was committed; None where there is none.
+    committed_at
+        When that was.
+    positions
+        Where each source goes on, as the connector writes it; None for one without data yet.
+    manifest
+        Of who wrote it; None where a release before manifests did.
+    start
+        Where the query was told to begin, while it has not begun.
+    """
+
+    query: str
+    planned: int | None
+    committed: int | None
+    committed_at: datetime | None
+    positions: tuple[Any, ...]
+    manifest: Mapping[str, Any] | None
+    start: str | None
+
+
+@dataclass
+class Checkpoints:
+    """The checkpoints of one job.
+
+    Parameters
+    ----------
+    s3
+        A boto3 client.
+    names
+        The deployed names.
+    job
+        A job of the environment.
+    """
+
+    s3: Any
+    names: Names
+    job: str
+    _renewed: float = field(default=0.0, repr=False)
+    _lease: dict[str, Any] = field(default_factory=dict, repr=False)
+    _etag: str = field(default="", repr=False)
+
+    @property
+    def bucket(self) -> str:
+        """Where they lie."""
+        return split_url(self.names.checkpoints(self.job))[0]
+
+    @property
+    def prefix(self) -> str:
+        """Below which they lie."""
+        return split_url(self.names.checkpoints(self.job))[1]
+
+    def manifest(self, query: str) -> str | None:
+        """Text of a query's manifest; None where there is none or no checkpoint that it is of."""
+        return None if not self.begun(query) else self._text(self._beside(query, "manifest"))
+
+    def begun(self, query: str) -> bool:
+        """Whether a batch of a query was ever planned."""
+        return self._last(query, _LAST) is not None
+
+    def kept(self, query: str) -> Kept:
+        """Read what a query's checkpoint holds."""
+        planned, committed = (self._last(query, folder) for folder in (_LAST, "commits"))
+        at: datetime | None = None
+        positions: tuple[Any, ...] = ()
+        if committed is not None:
+            at = self.s3.head_object(Bucket=self.bucket, Key=f"{self.prefix}/{query}/commits/{committed}")[
+                "LastModified"
+            ]
+            log = self._text(f"{self.prefix}/{query}/{_LAST}/{committed}") or ""
+            positions = tuple(None if line == "-" else json.loads(line) for line in log.splitlines()[2:])
+        told, start = (self._text(self._beside(query, what)) for what in ("manifest", "start"))
+        return Kept(
+            query,
+            planned,
+            committed,
+            at,
+            positions,
+            None if told is None else json.loads(told),
+            None if start is None or planned is not None else str(json.loads(start)["start"]),
+        )
+
+    def holder(self) -> str | None:
+        """Who writes these checkpoints now; None where nobody does."""
+        found = self._look()
+        if found is None or found[1].get("released") or found[2] > LIVE_SECONDS + 1:
+            return None
+        return f"run {found[1].get('run', '?')} on {found[1].get('host', '?')}"
+
+    @contextmanager
+    def held(self, what: str) -> Iterator[None]:
+        """Hold the lease, so that no run begins.
+
+        Raises
+        ------
+        CheckpointError
+            A run holds it.
+        """
+        found = self._look()
+        holder = self.holder()
+        if holder is not None:
+            raise CheckpointError(
+                f"the checkpoints of {self.job} are being written by {holder}: stop it first "
+                f"(`millrace stop --env {self.names.environment.name} {self.job}`); one that was killed is gone after "
+                f"{LIVE_SECONDS:.0f} s"
+            )
+        self._lease = {
+            "version": 1,
+            "holder": uuid.uuid4().hex,
+            "run": what,
+            "host": socket.gethostname(),
+            "boot": "",
+            "processes": {str(os.getpid()): ""},
+            "generation": 1 if found is None else int(found[1].get("generation", 0)) + 1,
+            "renewals": 0,
+            "released": False,
+        }
+        self._put({"IfNoneMatch": "*"} if found is None else {"IfMatch": found[0]})
+        try:
+            yield
+        finally:
+            self._lease["released"] = True
+            self._put({"IfMatch": self._etag})
+
+    def put_aside(self, query: str, *, start: str | None, moment: datetime) -> str:
+        """Let a query begin anew; what it had is kept below ``_millrace/old``.
+
+        Parameters
+        ----------
+        start
+            Where its sources begin then; None as its settings say.
+        moment
+            For the name of what is kept.
+
+        Returns
+        -------
+        str
+            URL of what was kept.
+        """
+        kept = f"{self.prefix}/{FOLDER}/old/{query}/{moment.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+        self._copy(f"{self.prefix}/{query}", kept)
+        manifest = self._text(self._beside(query, "manifest"))
+        if manifest is not None:
+            self._write(f"{kept}/manifest.json", manifest)
+        # The note is there before the checkpoint is gone, and is not read before.
+        if start is None:
+            self.s3.delete_object(Bucket=self.bucket, Key=self._beside(query, "start"))
+        else:
+            self._write(self._beside(query, "start"), json.dumps({"version": 1, "start": start}))
+        self._delete(query)
+        return f"s3://{self.bucket}/{kept}"
+
+    def copy(self, query: str, to: Checkpoints, name: str, *, same_sink: bool) -> None:
+        """Copy a checkpoint to another name, from which a query of it goes on.
+
+        Parameters
+        ----------
+        to
+            Of the job that has it.
+        same_sink
+            Whether the other query writes where this one wrote; one that does not may write anywhere.
+
+        Raises
+        ------
+        CheckpointError
+            There is nothing to copy, or one of that name.
+        """
+        if not self.begun(query):
+            raise CheckpointError(
+                f"{self.job}/{query} has no checkpoint in {self.names.checkpoints(self.job)}"
+            )
+        if to.begun(name):
+            raise CheckpointError(
+                f"{to.job}/{name} has a checkpoint: `millrace checkpoint reset` puts it aside, or name another one"
+            )
+        to._delete(name)  # what an interrupted copy has left
+        self._copy(f"{self.prefix}/{query}", f"{to.prefix}/{name}")
+        text = self._text(self._beside(query, "manifest"))
+        if text is not None:
+            manifest = {**json.loads(text), "query": name}
+            if not same_sink:
+                manifest["sinks"] = {}
+            to._write(to._beside(name, "manifest"), json.dumps(manifest, indent=1, sort_keys=True))
+
+    # ---- objects ----
+
+    def _beside(self, query: str, what: str) -> str:
+        return f"{self.prefix}/{FOLDER}/{query}.{what}.json"
+
+    def _text(self, key: str) -> str | None:
+        try:
+            return str(self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read().decode())
+        except ClientError as error:
+            if error.response["Error"]["Code"] in ("NoSuchKey", "404"):
+                return None
+            raise
+
+    def _write(self, key: str, text: str) -> None:
+        self.s3.put_object(Bucket=self.bucket, Key=key, Body=text.encode())
+
+    def _keys(self, prefix: str) -> list[str]:
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=f"{prefix}/")
+        found = [item["Key"] for page in pages for item in page.get("Contents", ())]
+        return sorted(found, key=lambda key: (key.startswith(f"{prefix}/{_LAST}/"), key))
+
+    def _last(self, query: str, log: str) -> int | None:
+        names = (key.rpartition("/")[2] for key in self._keys(f"{self.prefix}/{query}/{log}"))
+        return max((int(name) for name in names if name.isdecimal()), default=None)
+
+    def _copy(self, source: str, target: str) -> None:
+        for key in self._keys(source):
+            self._renew()
+            self.s3.copy_object(
+                Bucket=self.bucket,
+                Key=f"{target}/{key.removeprefix(f'{source}/')}",
+                CopySource={"Bucket": self.bucket, "Key": key},
+            )
+
+    def _delete(self, query: str) -> None:
+        """Delete a checkpoint: one that is deleted in part has lost its identity first, and no job goes on from it."""
+        first = f"{self.prefix}/{query}/metadata"
+        keys = self._keys(f"{self.prefix}/{query}")
+        for key in sorted(keys, key=lambda key: key != first):
+            self._renew()
+            self.s3.delete_object(Bucket=self.bucket, Key=key)
+        self.s3.delete_object(Bucket=self.bucket, Key=self._beside(query, "manifest"))
+
+    # ---- the lease ----
+
+    def _look(self) -> tuple[str, dict[str, Any], float] | None:
+        try:
+            found = self.s3.get_object(Bucket=self.bucket, Key=f"{self.prefix}/{FOLDER}/lease.json")
+        except ClientError as error:
+            if error.response["Error"]["Code"] in ("NoSuchKey", "404"):
+                return None
+            raise
+        said = datetime.strptime(
+            found["ResponseMetadata"]["HTTPHeaders"]["date"], "%a, %d %b %Y %H:%M:%S %Z"
+        ).replace(tzinfo=UTC)
+        age = (said - found["LastModified"]).total_seconds()
+        return str(found["ETag"]), dict(json.loads(found["Body"].read())), age
+
+    def _renew(self) -> None:
+        """Keep the lease while there is much to copy; without one, as for the copy's target in the same job, nothing."""
+        if self._lease and time.monotonic() > self._renewed + _RENEW_SECONDS:
+            self._lease["renewals"] += 1
+            self._put({"IfMatch": self._etag})
+
+    def _put(self, condition: Mapping[str, str]) -> None:
+        begun = time.monotonic()
+        try:
+            done = self.s3.put_object(
+                Bucket=self.bucket,
+                Key=f"{self.prefix}/{FOLDER}/lease.json",
+                Body=json.dumps(self._lease).encode(),
+                **condition,
+            )
+        except ClientError as error:
+            if error.response["Error"]["Code"] in ("PreconditionFailed", "ConditionalRequestConflict"):
+                raise CheckpointError(f"a run of {self.job} began in this moment: stop it first") from error
+            raise
+        self._etag, self._renewed = str(done["ETag"]), begun

@@ -1,0 +1,321 @@
+"""One job to another version and back: checked, drained, deployed, started, watched, and rolled back where it stalls.
+
+The steps are those of a deployment (:mod:`millrace.lifecycle.deploy`), for one job's own stack. What is deployed is kept before
+it is replaced, so that going back needs neither the old code nor the machine that deployed it
+(``docs/adr/0312-upgrade-and-rollback.md``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from millrace.lifecycle.changes import JobChange, Template, job_change, stream_names
+from millrace.lifecycle.checkpoints import FOLDER
+from millrace.lifecycle.deploy import (
+    Changes,
+    DeployError,
+    UnwellError,
+    apply,
+    deployed_document,
+    deployed_template,
+)
+from millrace.lifecycle.deployed import split_url
+from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS
+from millrace.lifecycle.problems import AwsError, told
+from millrace.lifecycle.verbs import Aws
+
+_SHARED = ("network", "storage", "streams", "kafka", "lifecycle")
+"""Stacks that other jobs stand on as well."""
+
+Progress = Callable[[str], None]
+CdkDeploy = Callable[[Path, str], None]
+"""Deploys one stack of an assembly; raises :class:`DeployError`."""
+
+
+class UpgradeError(RuntimeError):
+    """An upgrade that was not begun, or that was gone back on; says what runs now."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """What was deployed of a job.
+
+    Attributes
+    ----------
+    at
+        When it was replaced.
+    document_url
+        Of its launch document, which is named by its content.
+    """
+
+    job: str
+    at: str
+    document_url: str
+    template: Template
+
+    def document(self, s3: Any) -> dict[str, Any]:
+        """Read its launch document back."""
+        bucket, key = split_url(self.document_url)
+        return dict(json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
+
+
+def of_job(found: Changes, job: str) -> JobChange:
+    """What a deployment asks of one job."""
+    return next(change for change in found.jobs if change.job == job)
+
+
+def shared(found: Changes, prefix: str) -> tuple[str, ...]:
+    """Stacks that an upgrade would have to change beside the job's own, and other jobs stand on.
+
+    Parameters
+    ----------
+    prefix
+        Of the environment's names.
+    """
+    names = {f"{prefix}-{part}" for part in _SHARED}
+    return tuple(change.stack for change in found.stacks if change and change.stack in names)
+
+
+def keep(aws: Aws, job: str) -> Version:
+    """Keep what is deployed of a job, before it is replaced.
+
+    Raises
+    ------
+    UpgradeError
+        Nothing is deployed.
+    AwsError
+        AWS refused a call.
+    """
+    version = current(aws, job)
+    bucket, folder = _versions(aws, job)
+    name = hashlib.sha256(version.document_url.encode()).hexdigest()[:12]
+    with told(f"keeping what is deployed of {job}"):
+        aws.client("s3").put_object(
+            Bucket=bucket,
+            Key=f"{folder}/{version.at}-{name}.json",
+            Body=json.dumps({"version": 1, **dataclasses.asdict(version)}).encode(),
+        )
+    return version
+
+
+def current(aws: Aws, job: str) -> Version:
+    """Read what is deployed of a job.
+
+    Raises
+    ------
+    UpgradeError
+        Nothing is.
+    AwsError
+        AWS refused a call.
+    """
+    stack = aws.names.stack(f"job-{job}")
+    with told(f"reading stack {stack}"):
+        template = deployed_template(aws.client("cloudformation"), stack)
+    url = None if template is None else deployed_document(aws, stack)[0]
+    if template is None or url is None:
+        env = aws.names.environment.name
+        raise UpgradeError(f"{job} is not deployed yet: `millrace deploy --env {env}` deploys it")
+    return Version(job, f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}", url, template)
+
+
+def previous(aws: Aws, job: str) -> Version:
+    """Find the version that was deployed before the one that is.
+
+    Raises
+    ------
+    UpgradeError
+        None was kept.
+    AwsError
+        AWS refused a call.
+    """
+    now = current(aws, job)
+    bucket, folder = _versions(aws, job)
+    s3 = aws.client("s3")
+    with told(f"reading what was deployed of {job}"):
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{folder}/")
+        keys = sorted((item["Key"] for page in pages for item in page.get("Contents", ())), reverse=True)
+        for key in keys:
+            held = json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
+            if held["document_url"] != now.document_url:
+                return Version(held["job"], held["at"], held["document_url"], held["template"])
+    raise UpgradeError(f"no earlier version of {job} was kept: s3://{bucket}/{folder}/")
+
+
+def upgrade(
+    aws: Aws,
+    found: Changes,
+    job: str,
+    *,
+    assembly: Path,
+    cdk_deploy: CdkDeploy,
+    progress: Progress,
+    patience_seconds: float = PATIENCE_SECONDS,
+    poll_seconds: float = POLL_SECONDS,
+) -> bool:
+    """Bring one job to the version of an assembly, and back where it does not get well.
+
+    Parameters
+    ----------
+    found
+        What the assembly would change.
+    assembly
+        The folder that ``cdk synth`` wrote.
+    cdk_deploy
+        Deploys one stack.
+    progress
+        Called with a line whenever something new happens.
+    patience_seconds, poll_seconds
+        How long the new version may take to become healthy, and how often it is looked at.
+
+    Returns
+    -------
+    bool
+        Whether it was started; a job that somebody stopped stays stopped, in its new version.
+
+    Raises
+    ------
+    UpgradeError
+        The new version did not get well; says what runs now.
+    DeployError
+        CloudFormation refused, so that everything is as it was.
+    AwsError, millrace.lifecycle.deployed.NotDeployedError
+        AWS refused a call.
+    """
+    change = of_job(found, job)
+    before = keep(aws, job)
+    stack = aws.names.stack(f"job-{job}")
+    try:
+        started = apply(
+            aws,
+            Changes((), (change,), {}),
+            cdk_deploy=lambda: cdk_deploy(assembly, stack),
+            progress=progress,
+            patience_seconds=patience_seconds,
+            poll_seconds=poll_seconds,
+        )
+    except UnwellError as error:
+        progress(f"{job}: going back to the version of before: {error}")
+        try:
+            roll_back(
+                aws,
+                before,
+                assembly=assembly,
+                cdk_deploy=cdk_deploy,
+                progress=progress,
+                patience_seconds=patience_seconds,
+                poll_seconds=poll_seconds,
+            )
+        except (AwsError, DeployError, UpgradeError) as worse:
+            raise UpgradeError(f"{error}\nand going back failed too: {worse}") from error
+        raise UpgradeError(
+            f"{error}\n{job} was taken back: the version of before runs, and is healthy"
+        ) from error
+    return bool(started)
+
+
+def roll_back(
+    aws: Aws,
+    version: Version,
+    *,
+    assembly: Path,
+    cdk_deploy: CdkDeploy,
+    progress: Progress,
+    patience_seconds: float = PATIENCE_SECONDS,
+    poll_seconds: float = POLL_SECONDS,
+) -> bool:
+    """Deploy an earlier version of a job again, on the same checkpoints; the parameters are those of :func:`upgrade`.
+
+    Returns
+    -------
+    bool
+        Whether it was started; a job that somebody stopped stays stopped.
+
+    Raises
+    ------
+    DeployError
+        It was not deployed, or is not well either.
+    AwsError, millrace.lifecycle.deployed.NotDeployedError
+        AWS refused a call.
+    """
+    job, now = version.job, current(aws, version.job)
+    keep(aws, job)
+    stack = aws.names.stack(f"job-{job}")
+    s3 = aws.client("s3")
+    with told("reading launch documents"):
+        documents = (now.document(s3), version.document(s3))
+    owned = frozenset[str]().union(*(stream_names(t) for t in (now.template, version.template)))
+    change = job_change(
+        job,
+        stack=(now.template, version.template),
+        document=documents,
+        document_url=(now.document_url, version.document_url),
+        sources=(owned, owned),
+    )
+    earlier = with_template(
+        assembly, stack, version.template, assembly.with_name(f"{assembly.name}-{job}-earlier")
+    )
+    return bool(
+        apply(
+            aws,
+            Changes((), (change,), {}),
+            cdk_deploy=lambda: cdk_deploy(earlier, stack),
+            progress=progress,
+            patience_seconds=patience_seconds,
+            poll_seconds=poll_seconds,
+        )
+    )
+
+
+def with_template(assembly: Path, stack: str, template: Template, target: Path) -> Path:
+    """Write an assembly that deploys another template of one stack, whose files were published when it was deployed.
+
+    CDK deploys it with the roles that it deploys everything with, so going back asks for no permission more.
+
+    Parameters
+    ----------
+    assembly
+        The folder that ``cdk synth`` wrote.
+    target
+        The new folder; what is there is replaced.
+
+    Returns
+    -------
+    Path
+        ``target``.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    text = json.dumps(template, indent=1)
+    (target / f"{stack}.template.json").write_text(text)
+    manifest = json.loads((assembly / "manifest.json").read_text())
+    assets = json.loads((assembly / f"{stack}.assets.json").read_text())
+    ((name, file),) = (
+        (name, file)
+        for name, file in assets["files"].items()
+        if file["source"].get("path") == f"{stack}.template.json"
+    )
+    # Named by content, as CDK names it: under the same name the other template would be deployed.
+    own = hashlib.sha256(text.encode()).hexdigest()
+    (target / f"{stack}.assets.json").write_text(
+        json.dumps({**assets, "files": {own: json.loads(json.dumps(file).replace(name, own))}})
+    )
+    kept = {key: manifest["artifacts"][key] for key in (stack, f"{stack}.assets")}
+    # The stacks that it stands on are there; nothing of them is looked at.
+    kept[stack] = {**kept[stack], "dependencies": [f"{stack}.assets"]}
+    kept[stack].pop("additionalMetadataFile", None)
+    manifest["artifacts"] = json.loads(json.dumps(kept).replace(name, own))
+    (target / "manifest.json").write_text(json.dumps(manifest))
+    return target
+
+
+def _versions(aws: Aws, job: str) -> tuple[str, str]:
+    bucket, prefix = split_url(aws.names.checkpoints(job))
+    return bucket, f"{prefix}/{FOLDER}/versions"

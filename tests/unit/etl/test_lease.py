@@ -1,0 +1,258 @@
+"""One writer: on an S3 that takes conditions (moto's server), and with the kernel's locks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
+from moto.server import ThreadedMotoServer
+
+from etl import lease
+from etl.errors import StartError
+
+ROOT = Path(__file__).parents[3]
+HOLD = """
+import os, sys, time
+from etl import lease
+if len(sys.argv) > 3:
+    lease.RENEW_SECONDS = float(sys.argv[3])
+held = lease.of(sys.argv[1], sys.argv[2], (os.getpid(),), lambda holder: print("waiting", flush=True))
+try:
+    held.acquire()
+except lease.StartError as error:
+    sys.exit(f"refused: {error}")
+print("held", flush=True)
+while held.lost() is None:
+    time.sleep(0.02)
+print("lost", held.lost(), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+        server.start()
+        host, port = server.get_host_and_port()
+        for key, value in {
+            "AWS_ENDPOINT_URL_S3": f"http://{host}:{port}",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_REGION": "us-east-1",
+        }.items():
+            patch.setenv(key, value)
+        client: Any = boto3.client("s3", region_name="us-east-1")
+        client.create_bucket(Bucket="checkpoints")
+        yield client
+        server.stop()
+
+
+@pytest.fixture
+def place(s3: Any, request: pytest.FixtureRequest) -> str:
+    return f"s3://checkpoints/{request.node.name}"
+
+
+def own(place: str, run: str = "run", told: list[Any] | None = None) -> lease.Lease:
+    return lease.of(place, run, (os.getpid(),), (told if told is not None else []).append)
+
+
+def holding(place: str, run: str, *renew_seconds: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, place, run, *renew_seconds],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "LIVE_SECONDS", 1.5)
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.3)
+    monkeypatch.setattr(lease, "MARGIN_SECONDS", 0.3)
+    monkeypatch.setattr(lease, "LOOK_SECONDS", 0.1)
+
+
+def record(s3: Any, place: str) -> dict[str, Any]:
+    body = s3.get_object(Bucket="checkpoints", Key=f"{place.rpartition('/')[2]}/_millrace/lease.json")["Body"]
+    return dict(json.loads(body.read()))
+
+
+def test_a_second_run_is_refused_again_and_again_while_the_first_lives(
+    s3: Any, place: str, quick: None
+) -> None:
+    first = own(place, "first")
+    first.acquire()
+    try:
+        for _ in range(5):
+            with pytest.raises(StartError, match=r"is held by run first .*millrace stop JOB --env ENV"):
+                own(place, "second").acquire()
+        assert first.lost() is None
+    finally:
+        first.release()
+
+
+def test_of_many_that_begin_at_once_one_gets_it(place: str) -> None:
+    """Each in a thread: S3 decides."""
+    got: list[Any] = []
+
+    def attempt(number: int) -> None:
+        one = own(place, f"run-{number}")
+        try:
+            one.acquire()
+        except StartError:
+            return
+        got.append(one)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lease, "RENEW_SECONDS", 0.2)
+        patch.setattr(lease, "LOOK_SECONDS", 0.1)
+        threads = [threading.Thread(target=attempt, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(got) == 1
+    got[0].release()
+
+
+def test_a_lease_that_was_given_back_is_taken_at_once(s3: Any, place: str) -> None:
+    told: list[Any] = []
+    for number in (1, 2, 3):
+        one = own(place, "run", told)
+        one.acquire()
+        assert (record(s3, place)["generation"], record(s3, place)["released"]) == (number, False)
+        one.release()
+        assert record(s3, place)["released"] is True
+        assert one.lost() == "it was given back"
+    assert told == []
+
+
+def test_a_holder_that_was_killed_here_is_known_to_be_dead(s3: Any, place: str) -> None:
+    told: list[Any] = []
+    first = holding(place, "first")
+    first.send_signal(signal.SIGKILL)
+    # Not yet waited for: a zombie writes nothing.
+    one = own(place, "second", told)
+    one.acquire()
+    assert told == []
+    assert record(s3, place)["generation"] == 2
+    one.release()
+    first.communicate()
+
+
+def test_a_holder_that_was_killed_elsewhere_is_waited_for(
+    s3: Any, place: str, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = holding(place, "first")
+    first.kill()
+    first.communicate()
+    monkeypatch.setattr(lease, "_machine", lambda: "another boot")
+    told: list[Any] = []
+    one = own(place, "second", told)
+    one.acquire()
+    assert [(each["holder"], each["most_seconds"]) for each in told] == [("first", 1.5)]
+    one.release()
+
+
+def test_a_lease_that_nobody_renewed_for_long_is_taken_without_a_wait(
+    s3: Any, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By S3's own clock, which has gone on since the holder's end."""
+    first = own(place, "first")
+    first.acquire()
+    monkeypatch.setattr(lease, "_machine", lambda: "another boot")
+    monkeypatch.setattr(lease, "LIVE_SECONDS", 0.5)
+    time.sleep(2.6)  # an object's age is counted in whole seconds
+    told: list[Any] = []
+    second = own(place, "second", told)
+    second.acquire()
+    assert told == []
+    assert record(s3, place)["run"] == "second"
+
+
+def test_a_holder_that_stood_still_stops_when_another_has_taken_over(
+    s3: Any, place: str, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = holding(place, "first", "1")
+    first.send_signal(signal.SIGSTOP)
+    monkeypatch.setattr(lease, "_machine", lambda: "another boot")
+    one = own(place, "second")
+    one.acquire()
+    assert record(s3, place)["run"] == "second"
+    # The first one's lease had 30 s to live when it was stopped: its own renewal tells it.
+    first.send_signal(signal.SIGCONT)
+    said = first.communicate(timeout=60)[0]
+    assert said == "lost another run has taken it\n"
+    assert one.lost() is None
+    one.release()
+    assert record(s3, place)["run"] == "second"
+
+
+def test_a_lease_that_cannot_be_renewed_is_given_up_before_another_may_take_it(
+    s3: Any, place: str, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = own(place)
+    one.acquire()
+    assert isinstance(one, lease.S3Lease)
+    one._client.meta.events.register("before-send.s3", lambda **_: _unavailable())
+    begun = time.monotonic()
+    while one.lost() is None:
+        assert time.monotonic() - begun < 30
+        time.sleep(0.02)
+    assert "it could not be renewed for" in str(one.lost())
+    one.release()
+    assert record(s3, place)["released"] is False
+
+
+def _unavailable() -> Any:
+    class Raw:
+        def stream(self, *_: Any, **__: Any) -> Iterator[bytes]:
+            yield b"<Error><Code>SlowDown</Code></Error>"
+
+    return AWSResponse("http://nowhere", 503, HTTPHeaders(), Raw())
+
+
+def test_a_bucket_that_is_not_there_is_told(s3: Any) -> None:
+    with pytest.raises(StartError, match=r"the lease s3://nowhere/x/_millrace/lease.json: .*NoSuchBucket"):
+        own("s3a://nowhere/x").acquire()
+
+
+def test_a_file_system_that_cannot_exclude_is_refused() -> None:
+    with pytest.raises(StartError, match="hdfs://host/x: s3://, s3a:// or a folder of this machine"):
+        own("hdfs://host/x")
+
+
+def test_a_folder_of_this_machine_is_locked_by_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "_LOCAL_PATIENCE_SECONDS", 0.3)
+    first = holding(f"file://{tmp_path}", "first")
+    with pytest.raises(StartError, match="is held by run first"):
+        own(str(tmp_path)).acquire()
+    first.kill()
+    first.wait()
+    one = own(str(tmp_path))
+    one.acquire()
+    assert one.lost() is None
+    with pytest.raises(StartError, match="is held by run run"):
+        own(str(tmp_path)).acquire()
+    one.release()
+    assert one.lost() == "it was given back"
+    first.communicate()

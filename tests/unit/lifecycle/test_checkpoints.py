@@ -1,0 +1,270 @@
+"""``millrace checkpoint`` on objects of an S3, with the core's own lease beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from etl import lease as core
+from etl import manifest
+from millrace.cli import app
+from millrace.config import Environment, Names, load
+from millrace.lifecycle import checkpoints
+from millrace.lifecycle.anew import objection, read_again
+from millrace.lifecycle.checkpoints import CheckpointError, Checkpoints
+
+ENVIRONMENT = """\
+project: shop
+streams:
+  clicks:
+    kind: kinesis
+    traffic: {records_per_second: 100, record_size: 500B}
+  out:
+    kind: kinesis
+    traffic: {records_per_second: 100, record_size: 500B}
+jobs:
+  clicks:
+    engine: glue
+    rate: {records_per_second_per_core: 5000}
+    queries:
+      land: {kind: land, source: clicks, table: landed, schema: pipelines/clicks/schemas/click.ddl}
+      plain: {kind: derive, source: landed, sink: {kind: iceberg, table: plain}}
+      onward: {kind: derive, source: landed, sink: {kind: kinesis, stream: out}, dead_letters: onward_letters}
+      firsts:
+        kind: derive
+        source: landed
+        state: {watermark: {time: _arrived_at, delay: 1h}, distinct: [session]}
+        sink: {kind: iceberg, table: firsts}
+  other:
+    engine: glue
+    rate: {records_per_second_per_core: 5000}
+    queries:
+      land-2: {kind: land, source: clicks, table: landed_2, schema: pipelines/clicks/schemas/click.ddl}
+"""
+MANIFEST = manifest.Manifest(
+    "glue", "3.5.4", "0.1.0", "land", "land", (manifest.Leg("kinesis", "us-east-1/shop-shop-clicks"),),
+    {"": "iceberg shop_shop.landed"}, None, None, {}, {},
+)  # fmt: skip
+
+
+class Shop:
+    """A deployed environment's bucket of checkpoints, and the command line on it."""
+
+    def __init__(self, folder: Path, s3: Any) -> None:
+        self.file = folder / "shop.yaml"
+        self.file.write_text(ENVIRONMENT)
+        self.environment: Environment = load(str(self.file))
+        self.names = Names(self.environment, "123456789012")
+        self.s3, self.bucket = s3, self.names.bucket("checkpoints")
+        s3.create_bucket(Bucket=self.bucket)
+        self.of = Checkpoints(s3, self.names, "clicks")
+
+    def put(self, key: str, text: str) -> None:
+        self.s3.put_object(Bucket=self.bucket, Key=key, Body=text.encode())
+
+    def begin(self, query: str = "land") -> None:
+        """What Spark leaves after two batches, and the core beside it."""
+        log = 'v1\n{"batchWatermarkMs":0}\n{"shardId-0":{"iteratorType":"AFTER","iteratorPosition":"7"}}'
+        for name, text in {
+            "metadata": '{"id":"1"}',
+            "offsets/0": log,
+            "offsets/1": log,
+            "commits/0": "v1\n{}",
+            "sources/0/shard-commit/0": "x",
+        }.items():
+            self.put(f"clicks/{query}/{name}", text)
+        self.put(f"clicks/_millrace/{query}.manifest.json", MANIFEST.text())
+
+    def names_of(self, prefix: str = "") -> list[str]:
+        found = self.s3.list_objects_v2(Bucket=self.bucket, Prefix=prefix).get("Contents", [])
+        return [item["Key"] for item in found if not item["Key"].endswith("lease.json")]
+
+    def text(self, key: str) -> Any:
+        return json.loads(self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read())
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(app, ["checkpoint", *arguments, "--env", str(self.file)])
+
+
+@pytest.fixture
+def shop(tmp_path: Path, moto: str, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    import boto3
+
+    for key, value in {
+        "AWS_ENDPOINT_URL": moto,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(key, value)
+    client: Any = boto3.client("s3", region_name="us-east-1")
+    return Shop(tmp_path, client)
+
+
+def test_both_sides_mean_the_same_places(shop: Shop) -> None:
+    assert (checkpoints.FOLDER, checkpoints.LIVE_SECONDS) == (core.FOLDER, core.LIVE_SECONDS)
+    held = core.of(shop.names.checkpoints("clicks"), "glue-run-7", (os.getpid(),), lambda _: None)
+    held.acquire()
+    try:
+        assert (shop.of.holder() or "").startswith("run glue-run-7 on ")
+        refused = pytest.raises(
+            CheckpointError, match=r"written by run glue-run-7 .*millrace stop --env shop clicks"
+        )
+        with refused, shop.of.held("reset"):
+            pytest.fail("held twice")
+    finally:
+        held.release()
+    assert shop.of.holder() is None
+    again = core.of(shop.names.checkpoints("clicks"), "glue-run-8", (os.getpid(),), lambda _: None)
+    with shop.of.held("millrace checkpoint reset"):
+        assert shop.of.holder() == f"run millrace checkpoint reset on {os.uname().nodename}"
+    again.acquire()
+    again.release()
+
+
+def test_show_tells_where_a_query_is_and_who_wrote_it(shop: Shop) -> None:
+    shop.begin()
+    shop.put("clicks/_millrace/plain.start.json", '{"version": 1, "start": "2026-11-20T00:00:00+00:00"}')
+    said = shop.run("show", "clicks")
+    assert said.exit_code == 0, said.output
+    lines = said.output.splitlines()
+    assert lines[0] == "clicks: nobody writes now"
+    assert lines[1].startswith("land: last batch committed 0 at 20")
+    assert lines[1].endswith("planned 1")
+    assert lines[2:4] == [
+        "  written by glue, Spark 3.5.4, core 0.1.0: a land query",
+        '  kinesis us-east-1/shop-shop-clicks: {"shardId-0": {"iteratorType": "AFTER", "iteratorPosition": "7"}}',
+    ]
+    assert "plain: not begun, will begin at 2026-11-20T00:00:00+00:00" in lines
+    whole = json.loads(shop.run("show", "clicks", "land", "--json").output)
+    assert whole["queries"][0]["manifest"]["spark"] == "3.5.4"
+
+
+def test_reset_puts_a_checkpoint_aside_and_notes_where_to_begin(shop: Shop) -> None:
+    shop.begin()
+    before = shop.names_of("clicks/land/")
+    at = datetime.now(UTC) - timedelta(hours=2)
+    told = ("reset", "clicks", "land", "--at", f"{at:%Y-%m-%dT%H:%M:%SZ}", "--overlap", "10m")
+    dry = shop.run(*told, "--dry-run")
+    assert dry.exit_code == 0, dry.output
+    assert "clicks: about 780," in dry.output  # 130 minutes of 100 a second, and what passed since
+    assert shop.names_of("clicks/land/") == before
+    assert shop.run(*told).exit_code == 2  # nobody to ask
+    done = shop.run(*told, "--yes")
+    assert done.exit_code == 0, done.output
+    assert shop.names_of("clicks/land/") == []
+    kept = [key.split("/", 5)[5] for key in shop.names_of("clicks/_millrace/old/land/")]
+    assert sorted(kept) == sorted([*(key.removeprefix("clicks/land/") for key in before), "manifest.json"])
+    begins = datetime.fromisoformat(shop.text("clicks/_millrace/land.start.json")["start"])
+    assert begins == at.replace(microsecond=0) - timedelta(minutes=10)
+    assert shop.of.manifest("land") is None
+    assert shop.of.holder() is None
+    # Anew, as the settings say: the note is gone.
+    shop.begin()
+    assert shop.run("reset", "clicks", "land", "--yes").exit_code == 0
+    assert "clicks/_millrace/land.start.json" not in shop.names_of()
+
+
+@pytest.mark.parametrize(
+    ("query", "more", "said"),
+    [
+        ("onward", (), "its sink is kinesis: records are taken back by nobody"),
+        ("firsts", (), "another one may come first"),
+        ("plain", ("--at", "2026-11-20"), "without --at it begins with all that landed"),
+        ("land", ("--at", "2999-01-01"), "a moment that has passed"),
+        ("land", ("--overlap", "10"), "write a number with its unit"),
+        ("nothing", (), "one of land, plain, onward, firsts"),
+    ],
+)
+def test_a_reset_that_would_make_a_wrong_table_is_refused(
+    shop: Shop, query: str, more: tuple[str, ...], said: str
+) -> None:
+    shop.begin("onward")
+    before = shop.names_of()
+    done = shop.run("reset", "clicks", query, *more, "--yes")
+    assert done.exit_code == 2 or done.exception is not None
+    assert said in f"{done.output}{done.exception}"
+    assert shop.names_of() == before
+
+
+def test_a_reset_with_duplicates_is_done_when_they_are_accepted(shop: Shop) -> None:
+    shop.begin("onward")
+    assert shop.run("reset", "clicks", "onward", "--yes", "--accept-duplicates").exit_code == 0
+    assert shop.names_of("clicks/onward/") == []
+
+
+def test_a_running_job_is_left_alone(shop: Shop) -> None:
+    shop.begin()
+    held = core.of(shop.names.checkpoints("clicks"), "run-1", (os.getpid(),), lambda _: None)
+    held.acquire()
+    before = shop.names_of()
+    for arguments in (("reset", "clicks", "land", "--yes"), ("move", "clicks", "land", "x")):
+        done = shop.run(*arguments)
+        assert done.exit_code == 2
+        assert "being written by run run-1" in done.output
+    assert shop.names_of() == before
+    held.release()
+
+
+def test_a_checkpoint_is_carried_to_another_job_and_name(shop: Shop) -> None:
+    shop.begin()
+    before = {key.removeprefix("clicks/land/") for key in shop.names_of("clicks/land/")}
+    assert shop.run("move", "clicks", "land", "other/land-2", "--dry-run").exit_code == 0
+    assert shop.names_of("other/") == []
+    done = shop.run("move", "clicks", "land", "other/land-2")
+    assert done.exit_code == 0, done.output
+    assert {key.removeprefix("other/land-2/") for key in shop.names_of("other/land-2/")} == before
+    assert shop.names_of("clicks/land/") == []
+    carried = manifest.read(json.dumps(shop.text("other/_millrace/land-2.manifest.json")))
+    assert (carried.query, carried.sinks) == ("land-2", MANIFEST.sinks)
+    # There is nothing left to move, and nothing is moved over what is there.
+    assert "has no checkpoint" in shop.run("move", "clicks", "land", "x").output
+    shop.begin()
+    occupied = shop.run("move", "clicks", "land", "other/land-2")
+    assert occupied.exit_code == 2
+    assert "other/land-2 has a checkpoint" in occupied.output
+
+
+def test_a_fork_may_write_elsewhere(shop: Shop) -> None:
+    shop.begin()
+    shop.put("clicks/new/state/0/left-over", "of a copy that was interrupted")
+    assert shop.run("fork", "clicks", "land", "new").exit_code == 0
+    assert [key for key in shop.names_of("clicks/new/") if "left-over" in key] == []
+    assert len(shop.names_of("clicks/new/")) == len(shop.names_of("clicks/land/")) == 5
+    assert manifest.read(json.dumps(shop.text("clicks/_millrace/new.manifest.json"))).sinks == {}
+
+
+def test_a_reset_that_was_cut_short_leaves_nothing_to_go_on_from(shop: Shop) -> None:
+    shop.begin()
+    deleted: list[str] = []
+
+    def cut(**given: Any) -> dict[str, Any]:
+        if len(deleted) == 2:
+            raise KeyboardInterrupt
+        deleted.append(given["Key"])
+        return dict(real(**given))
+
+    real = shop.s3.delete_object
+    shop.s3.delete_object = cut
+    with pytest.raises(KeyboardInterrupt), shop.of.held("reset"):
+        shop.of.put_aside("land", start="2026-11-20T00:00:00+00:00", moment=datetime.now(UTC))
+    shop.s3.delete_object = real
+    assert deleted[0] == "clicks/land/metadata"
+    assert shop.of.begun("land")  # so that the core looks for its identity, and refuses
+    assert shop.run("reset", "clicks", "land", "--yes").exit_code == 0
+    assert shop.names_of("clicks/land/") == []
+
+
+def test_what_a_source_no_longer_has_is_told(shop: Shop) -> None:
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    (again,) = read_again(shop.environment, "clicks", "land", now - timedelta(hours=30), now)
+    assert (again.records, again.bytes, again.kept) == (10_800_000, 5_400_000_000, False)
+    assert read_again(shop.environment, "clicks", "plain", now, now) == []
+    assert objection(shop.environment, "clicks", "land", now) is None
+    assert objection(shop.environment, "clicks", "plain", None) is None
