@@ -126,7 +126,13 @@ def wrong(place: str, allowed: str) -> ConfigurationError:
 
 def _on_disk(path: Path) -> Iterator[File]:
     def opener(file: Path) -> Callable[[], Any]:
-        return lambda: file.open("rb")
+        def opened() -> Any:
+            try:
+                return file.open("rb")
+            except OSError as error:
+                raise wrong(str(file), f"a file that may be read ({error.strerror})") from error
+
+        return opened
 
     if path.is_file():
         inside = path.parent.name + "/" if path.parent.name.startswith(_FOLDER) else ""
@@ -180,13 +186,21 @@ class _Object:
         if self._given == len(self._held) and self._asked < self._size:
             # The first range is small: often only the first bytes are wanted.
             last = min(self._asked + (S3_RANGE if self._asked else PIECE), self._size) - 1
-            answer = self._client.get_object(
-                Bucket=self._bucket, Key=self._key, Range=f"bytes={self._asked}-{last}"
-            )
-            self._held, self._given, self._asked = answer["Body"].read(), 0, last + 1
+            self._held, self._given, self._asked = self._range(last), 0, last + 1
         piece = self._held[self._given : self._given + size]
         self._given += len(piece)
         return piece
+
+    def _range(self, last: int) -> bytes:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        wanted = f"bytes={self._asked}-{last}"
+        try:
+            answer = self._client.get_object(Bucket=self._bucket, Key=self._key, Range=wanted)
+            return bytes(answer["Body"].read())
+        except (ClientError, BotoCoreError) as error:
+            place = f"s3://{self._bucket}/{self._key}"
+            raise wrong(place, f"an object that may be read to its end ({error})") from error
 
     def close(self) -> None:
         self._held = b""

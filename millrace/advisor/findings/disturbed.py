@@ -29,10 +29,13 @@ def disturbed(views: Sequence[View]) -> str | None:
     for view in views:
         if not view.enough:
             continue
-        parts = min(PARTS, len(view.batches) // LEAST)
+        # A disturbance in the middle looks like the end of the start-up, so no more than a fifth counts as that.
+        ran = view.query.batches
+        held = [each for each in ran[min(view.start_up, len(ran) // 5) :] if each.records]
+        parts = min(PARTS, len(held) // LEAST)
         if parts < 2:
             continue
-        stretched = np.array([_stretch(batch) for batch in view.batches])
+        stretched = np.array([_stretch(batch) for batch in held])
         if np.isnan(stretched).any():
             continue
         found = [median(part) for part in np.array_split(stretched, parts)]

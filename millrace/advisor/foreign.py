@@ -1,0 +1,207 @@
+"""Jobs of Glue and EMR Serverless that this project did not deploy: where their logs lie, how they are set, what they cost.
+
+Only asks: ``glue:GetJob``, ``glue:GetJobRuns``, ``emr-serverless:GetApplication``, ``ListJobRuns`` and ``GetJobRun``.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from millrace.advisor.subject import Subject
+from millrace.config import ConfigurationError
+from millrace.config.engines import glue_workers
+from millrace.config.problems import Problem
+from millrace.sizing.cost import HOURS
+from millrace.sizing.tables import price_regions, prices
+
+_GIB = 1024**3
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])?(?:i?b)?", re.IGNORECASE)
+_UNITS = {"": 1024**2, "k": 1024, "m": 1024**2, "g": _GIB, "t": 1024 * _GIB}
+"""Spark takes a bare number as MiB."""
+
+_EMR_CORES, _EMR_MEMORY = 4, "14g"
+"""What an executor of EMR Serverless has where nobody says (user guide, "Spark job properties")."""
+
+_OVERHEAD = 1.10
+"""Memory that a Spark worker has beside its heap: a tenth, ``spark.executor.memoryOverheadFactor``'s default."""
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A job that is not ours.
+
+    Attributes
+    ----------
+    subject
+        How its settings are called and what it costs.
+    logs
+        Where its event logs lie, ``s3://…``.
+    run
+        Id of the run whose log is wanted; empty for the latest.
+    """
+
+    subject: Subject
+    logs: str
+    run: str
+
+
+def glue_job(client: Any, name: str, region: str) -> Foreign:
+    """Look a Glue job up.
+
+    Raises
+    ------
+    ConfigurationError
+        There is none of this name, it may not be read, or it writes no event logs.
+    """
+    with _told("--glue-job", name, "a Glue job of this account and region that may be read"):
+        job = client.get_job(JobName=name)["Job"]
+        runs = client.get_job_runs(JobName=name, MaxResults=1).get("JobRuns", [])
+    latest = runs[0] if runs else {}
+    # A run may have been started with other arguments than the job's own.
+    arguments = {**job.get("DefaultArguments", {}), **latest.get("Arguments", {})}
+    logs = arguments.get("--spark-event-logs-path", "")
+    if not logs or arguments.get("--enable-spark-ui", "true") != "true":
+        raise _wrong(
+            "--glue-job",
+            name,
+            "a job with --enable-spark-ui true and --spark-event-logs-path s3://BUCKET/PREFIX",
+        )
+    workers = latest.get("NumberOfWorkers") or job.get("NumberOfWorkers")
+    kind = latest.get("WorkerType") or job.get("WorkerType")
+    settings = {**arguments, **settings_of(arguments.get("--conf", ""), first=True)}
+    if workers is not None:
+        settings["--number-of-workers"] = str(workers)
+    month = _glue_month(str(job.get("GlueVersion", "")), kind, workers, region)
+    return Foreign(Subject(f"Glue job {name}", month, settings), logs, str(latest.get("Id", "")))
+
+
+def _glue_month(version: str, worker: str | None, workers: int | None, region: str) -> float | None:
+    if worker is None or workers is None or region not in price_regions():
+        return None
+    try:
+        kind = glue_workers(version)[worker]
+    except (KeyError, ValueError):
+        return None  # a version or worker that the tables do not know has no price
+    price = "glue.memory_dpu_hour" if kind.memory_optimized else "glue.dpu_hour"
+    return workers * kind.dpu * HOURS * prices(region).usd(price)
+
+
+def emr_application(client: Any, application: str, region: str, run: str | None = None) -> Foreign:
+    """Look an EMR Serverless application and its latest streaming run up.
+
+    Raises
+    ------
+    ConfigurationError
+        There is none, it has had no run, it may not be read, or it writes no logs to S3.
+    """
+    with _told("--emr-app", application, "an EMR Serverless application that may be read"):
+        app = client.get_application(applicationId=application)["application"]
+        if run is None:
+            found = client.list_job_runs(applicationId=application)["jobRuns"]
+            streaming = [each for each in found if each.get("mode") == "STREAMING"] or found
+            if not streaming:
+                raise _wrong("--emr-app", application, "an application that has had a job run")
+            run = max(streaming, key=lambda each: each["createdAt"])["id"]
+        job = client.get_job_run(applicationId=application, jobRunId=run)["jobRun"]
+    overrides = job.get("configurationOverrides", {})
+    target = _log_uri(overrides) or _log_uri(app)
+    if not target:
+        raise _wrong(
+            "--emr-app",
+            application,
+            "a run whose monitoringConfiguration has s3MonitoringConfiguration.logUri: logs that EMR keeps itself cannot be read",
+        )
+    submit = job.get("jobDriver", {}).get("sparkSubmit", {})
+    defaults: dict[str, str] = {}
+    for each in (*app.get("runtimeConfiguration", ()), *overrides.get("applicationConfiguration", ())):
+        if each.get("classification") == "spark-defaults":
+            defaults |= each.get("properties", {})
+    settings = {**defaults, **settings_of(submit.get("sparkSubmitParameters", ""))}
+    arm = app.get("architecture") == "ARM64"
+    name = job.get("name") or app.get("name") or application
+    subject = Subject(f"EMR job {name}", _emr_month(job, settings, region, arm=arm), settings)
+    logs = f"{target.rstrip('/')}/applications/{application}/jobs/{run}"
+    return Foreign(subject, logs, "")
+
+
+def _log_uri(holder: Mapping[str, Any]) -> str:
+    monitoring = holder.get("monitoringConfiguration") or {}
+    return str((monitoring.get("s3MonitoringConfiguration") or {}).get("logUri", ""))
+
+
+def _emr_month(
+    job: Mapping[str, Any], settings: Mapping[str, str], region: str, *, arm: bool
+) -> float | None:
+    """What it used, taken for a whole month; before it is billed, what its settings let it use at most."""
+    if region not in price_regions():
+        return None
+    table, base = prices(region), f"emr.{'arm64' if arm else 'x86_64'}."
+    used, seconds = job.get("billedResourceUtilization") or {}, job.get("totalExecutionDurationSeconds") or 0
+    if used.get("vCPUHour") and seconds:
+        hour = used["vCPUHour"] * table.usd(f"{base}vcpu_hour") + used.get("memoryGBHour", 0) * table.usd(
+            f"{base}gib_hour"
+        )
+        return float(hour * HOURS * 3600 / seconds)
+    executors = settings.get("spark.dynamicAllocation.maxExecutors") or settings.get(
+        "spark.executor.instances"
+    )
+    if executors is None or not executors.isdecimal():
+        return None
+    month = 0.0
+    for of, count in (("executor", int(executors)), ("driver", 1)):
+        cores = int(settings.get(f"spark.{of}.cores", _EMR_CORES))
+        memory = size(settings.get(f"spark.{of}.memory", _EMR_MEMORY)) * _OVERHEAD / _GIB
+        month += (
+            count * HOURS * (cores * table.usd(f"{base}vcpu_hour") + memory * table.usd(f"{base}gib_hour"))
+        )
+    return month
+
+
+def size(text: str) -> float:
+    """Return the bytes of a size as Spark writes it, such as ``14g``; 0 where it is none."""
+    found = _SIZE.fullmatch(text.strip())
+    return float(found[1]) * _UNITS[(found[2] or "").lower()] if found else 0.0
+
+
+def settings_of(text: str, *, first: bool = False) -> dict[str, str]:
+    """Return the Spark settings of ``--conf a=b --conf c=d``.
+
+    Parameters
+    ----------
+    text
+        The arguments; Glue's one ``--conf`` argument begins after its first name.
+    first
+        Whether it does.
+    """
+    try:
+        words = shlex.split(("--conf " if first else "") + text)
+    except ValueError:
+        words = text.split()
+    found = {}
+    for name, value in zip(words, [*words[1:], ""], strict=True):
+        if name == "--conf" and "=" in value:
+            key, _, said = value.partition("=")
+            found[key] = said
+        elif name.startswith("--conf=") and name.count("=") > 1:
+            key, _, said = name.removeprefix("--conf=").partition("=")
+            found[key] = said
+    return found
+
+
+@contextmanager
+def _told(option: str, value: str, allowed: str) -> Iterator[None]:
+    try:
+        yield
+    except (ClientError, BotoCoreError) as error:
+        raise _wrong(option, value, f"{allowed} ({error})") from error
+
+
+def _wrong(option: str, value: str, allowed: str) -> ConfigurationError:
+    return ConfigurationError([Problem("command line", 0, option, value, allowed)])

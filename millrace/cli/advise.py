@@ -1,0 +1,270 @@
+"""``millrace advise``: what should change in a job, from the event log of what ran; ours or anybody's."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.config import ConfigurationError
+from millrace.config.problems import Problem
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from millrace.advisor.findings import Advice, Change, Evidence, Finding
+    from millrace.advisor.subject import Subject
+
+_BATCHES = 6
+"""Batch numbers shown of a finding; the rest are counted."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command("advise", rich_help_panel="Watch")(advise_command)
+
+
+def advise_command(
+    path: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PATH]",
+            help="An event log, a folder of them, or s3://BUCKET/PREFIX.",
+            show_default=False,
+        ),
+    ] = None,
+    glue_job: Annotated[
+        str | None, typer.Option("--glue-job", metavar="NAME", help="A Glue job, whoever made it; only read.")
+    ] = None,
+    emr_app: Annotated[
+        str | None,
+        typer.Option(
+            "--emr-app", metavar="ID", help="An EMR Serverless application, whoever made it; only read."
+        ),
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="ID", help="Of those, one run; left out, the latest.")
+    ] = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            "--env", metavar="NAME", help="The environment that the job is of: changes name its keys."
+        ),
+    ] = None,
+    job: Annotated[
+        str | None,
+        typer.Option("--job", metavar="JOB", help="Its job; left out, the one with these queries."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Read the event log of a Spark Structured Streaming application and say what should change in it.
+
+    Works on any job's log, of Spark 3.5 and 4, rolled or not, packed or not, whole or cut off; nothing is changed. Every
+    finding has its evidence, the change, and what it is expected to bring. Of a folder with several logs, the newest.
+
+    [bold]Examples[/bold]
+
+      millrace advise .millrace/sandbox/event-logs
+
+      millrace advise s3://our-logs/glue/orders --json
+
+      millrace advise --glue-job orders
+
+      millrace advise logs/jr_0a1b --env prod --job departures
+    """
+    from millrace.advisor.advise import advise
+    from millrace.advisor.reading import read
+
+    subject, logs, wanted = _subject_and_place(path, glue_job, emr_app, run)
+    log = _newest(logs, wanted)
+    history = read(log)
+    if env is not None:
+        subject = _ours(env, job, [each.name for each in history.queries])
+    elif job is not None:
+        raise _wrong("--job", job, "only together with --env")
+    advice = advise(history, subject)
+    if as_json:
+        typer.echo(json.dumps(to_json(advice), indent=2, ensure_ascii=False))
+    else:
+        _show(advice, log.name)
+
+
+def _subject_and_place(
+    path: str | None, glue_job: str | None, emr_app: str | None, run: str | None
+) -> tuple[Subject, str, str]:
+    from millrace.advisor.subject import Subject
+
+    given = {"PATH": path, "--glue-job": glue_job, "--emr-app": emr_app}
+    named = {key: value for key, value in given.items() if value is not None}
+    if len(named) != 1:
+        raise _wrong("PATH", ", ".join(named) or "(missing)", "one of PATH, --glue-job and --emr-app")
+    if path is not None:
+        if run is not None:
+            raise _wrong("--run", run, "only together with --glue-job or --emr-app")
+        return Subject(), path, ""
+    import boto3
+    from botocore.exceptions import BotoCoreError
+
+    from millrace.advisor.foreign import emr_application
+    from millrace.advisor.foreign import glue_job as ask_glue
+
+    try:
+        session = boto3.Session()
+        region = session.region_name or ""
+        if glue_job is not None:
+            found = ask_glue(session.client("glue"), glue_job, region)
+        else:
+            assert emr_app is not None
+            found = emr_application(session.client("emr-serverless"), emr_app, region, run)
+    except BotoCoreError as error:
+        option = "--glue-job" if glue_job is not None else "--emr-app"
+        raise _wrong(option, str(glue_job or emr_app), f"an account that can be reached ({error})") from error
+    return found.subject, found.logs, run or found.run
+
+
+def _newest(place: str, run: str) -> Any:
+    """The newest log, of one run where it is named and its log is there."""
+    from millrace.advisor.logs import find
+
+    logs = find(place)
+    return next((each for each in logs if run and run in each.name), logs[0])
+
+
+def _ours(env: str, job: str | None, queries: list[str]) -> Subject:
+    from millrace.advisor.subject import ours
+    from millrace.cli.lifecycle import check_job
+    from millrace.config import load
+    from millrace.sizing import plan
+
+    environment = load(env)
+    if job is None:
+        same = [name for name, each in environment.jobs.items() if set(queries) & set(each.queries)]
+        if len(same) != 1:
+            allowed = (
+                f"one of {', '.join(environment.jobs)}: the log's queries are {', '.join(queries) or 'none'}"
+            )
+            raise _wrong("--job", "(missing)", allowed)
+        job = same[0]
+    check_job(environment, job)
+    return ours(environment, plan(environment), job)
+
+
+def _wrong(option: str, value: str, allowed: str) -> ConfigurationError:
+    return ConfigurationError([Problem("command line", 0, option, value, allowed)])
+
+
+def to_json(advice: Advice) -> dict[str, Any]:
+    """Return advice as an object that ``json.dumps`` takes.
+
+    Returns
+    -------
+    dict
+        ``version``; ``application`` with ``id``, ``name``, ``spark``, ``engine``, ``cores``, ``started``, ``ended``,
+        ``complete``; ``queries``, each with ``name``, ``batches``, ``failure``; ``disturbed`` (words or null); ``notes``;
+        ``findings``, the dearest first, each with ``kind``, ``query``, ``words``, ``evidence``, ``batches``, ``changes``,
+        ``effect`` (``what``, ``unit``, ``low``, ``likely``, ``high``) and ``dollars_a_month``.
+    """
+    from dataclasses import asdict
+
+    history = advice.history
+    return {
+        "version": 1,
+        "application": {
+            "id": history.app_id,
+            "name": history.name,
+            "spark": history.spark_version,
+            "engine": history.engine,
+            "cores": history.cores,
+            "started": _iso(history.started),
+            "ended": _iso(history.ended),
+            "complete": history.complete,
+        },
+        "queries": [
+            {"name": each.name, "batches": len(each.batches), "failure": each.failure}
+            for each in history.queries
+        ],
+        "disturbed": advice.disturbed,
+        "notes": list(advice.notes),
+        "findings": [asdict(each) for each in advice.findings],
+    }
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _show(advice: Advice, log: str) -> None:
+    from rich.table import Table
+
+    from millrace.cli.console import is_terminal, show
+
+    history = advice.history
+    lasted = history.ended - history.started
+    batches = sum(len(each.batches) for each in history.queries)
+    show(
+        f"{history.name or history.app_id}, Spark {history.spark_version} on {history.engine}, {history.cores} cores: "
+        f"{batches} batches of {len(history.queries)} queries in {lasted:,.0f} s ({log})"
+    )
+    if advice.disturbed is not None:
+        show(f"disturbed: {advice.disturbed}")
+    if advice.findings:
+        table = Table(box=None, pad_edge=False, padding=(0, 2))
+        for column in ("finding", "query"):
+            table.add_column(column, no_wrap=True)
+        for column in ("gain", "from", "to", "a month"):
+            table.add_column(column, justify="right", no_wrap=True)
+        table.add_column("of")
+        for each in advice.findings:
+            table.add_row(*_row(each))
+        show(table)
+        for number, each in enumerate(advice.findings, 1):
+            show(*_told(number, each, terminal=is_terminal(sys.stdout)))
+    else:
+        show("nothing to change was found")
+    for note in advice.notes:
+        show(f"note: {note}")
+
+
+def _row(finding: Finding) -> Iterable[str]:
+    effect, dollars = finding.effect, finding.dollars_a_month
+    return (
+        finding.kind,
+        finding.query or "all",
+        *(f"{value:,.2f} {effect.unit}" for value in (effect.likely, effect.low, effect.high)),
+        "" if dollars is None else f"${dollars:,.2f}",
+        effect.what,
+    )
+
+
+def _told(number: int, finding: Finding, *, terminal: bool) -> Iterable[RenderableType]:
+    from rich.markup import escape
+
+    title = f"{number}. {finding.kind}"
+    yield f"\n[bold]{title}[/bold]" if terminal else f"\n{title}"
+    yield escape(finding.words)
+    yield "  evidence: " + escape("; ".join(_figure(each) for each in finding.evidence))
+    if finding.batches:
+        shown = ", ".join(map(str, finding.batches[:_BATCHES]))
+        more = f" and {len(finding.batches) - _BATCHES} more" if len(finding.batches) > _BATCHES else ""
+        yield f"  batches: {shown}{more}"
+    for first, each in enumerate(finding.changes):
+        yield escape(f"  {'or' if first else 'change'}: {_change(each)}")
+
+
+def _figure(evidence: Evidence) -> str:
+    text = f"{evidence.name} {evidence.value:,.4g} {evidence.unit}".rstrip()
+    if evidence.low is None or evidence.high is None or evidence.low == evidence.high:
+        return text
+    return f"{text} ({evidence.low:,.4g} to {evidence.high:,.4g})"
+
+
+def _change(change: Change) -> str:
+    old = "" if change.old is None else f" from {change.old}"
+    new = "nothing" if change.new is None else str(change.new)
+    if change.kind == "code":
+        return f"{change.where}: {change.key}: {new}"
+    return f"{change.where}: {change.key}{old} to {new}"

@@ -1,0 +1,120 @@
+"""Histories made by hand: a healthy query, to which each test adds one fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from millrace.advisor.history import (
+    Batch,
+    Executor,
+    Failure,
+    History,
+    Query,
+    Scan,
+    Source,
+    SparkJob,
+    Stage,
+    StateOperator,
+    Tasks,
+)
+
+START = 1_800_000_000.0
+KAFKA = "KafkaV2[Subscribe[orders]]"
+SOURCE = Scan("MicroBatchScan", False, 1, 2)
+
+
+def stage(at: float, times: Sequence[float], records: Sequence[int], number: int = 0, **more: Any) -> Stage:
+    """A stage whose tasks begin together, on as many cores as it has tasks unless ``launched`` says otherwise."""
+    launched = np.array(more.pop("launched", [0.0] * len(times))) + at
+    scans = more.pop("scans", (SOURCE,))
+    failures: tuple[Failure, ...] = more.pop("failures", ())
+    partitions = more.pop("partitions", len(times))
+    columns: dict[str, Any] = {
+        "launched": launched,
+        "finished": launched + np.array(times),
+        "run": np.array(times) * 0.95,
+        "cpu": np.array(times) * 0.9,
+        "records_read": records,
+        "index": range(len(times)),
+        **more,
+    }
+    end = float(columns["finished"].max())
+    return Stage(number, 0, "start", at, end, partitions, Tasks.of(**columns), None, failures, scans)
+
+
+def job(number: int, stages: Sequence[Stage], execution: int | None = None) -> SparkJob:
+    begun, ended = min(s.submitted or 0 for s in stages), max(s.completed or 0 for s in stages)
+    return SparkJob(
+        number,
+        number if execution is None else execution,
+        "run",
+        0,
+        begun,
+        ended,
+        True,
+        tuple(stages),
+        "save",
+    )
+
+
+def batch(number: int, begun: float, jobs: Sequence[SparkJob], records: int = 1000, **more: Any) -> Batch:
+    """A batch that ends a tenth of a second after its last task."""
+    duration = more.pop("duration", max(s.completed or 0 for j in jobs for s in j.stages) + 0.1 - begun)
+    parts = {
+        "triggerExecution": duration,
+        "addBatch": duration - 0.06,
+        "walCommit": 0.03,
+        "commitOffsets": 0.02,
+    }
+    parts |= {"queryPlanning": 0.01} | more.pop("parts", {})
+    left = more.pop("left", 0)
+    done = (number + 1) * records
+    source = more.pop("source", None) or Source(
+        KAFKA,
+        {"orders:0": done - records},
+        {"orders:0": done},
+        {"orders:0": done + left},
+        more.pop("rows", records),
+    )
+    return Batch(number, begun, duration, parts, source.rows, (source,), "sink", jobs=tuple(jobs), **more)
+
+
+def even(number: int, begun: float) -> Batch:
+    """A healthy batch: two tasks of 0.4 s, give or take a fiftieth."""
+    times = [0.4 + 0.008 * ((number * 7) % 5 - 2), 0.4 + 0.008 * ((number * 3) % 5 - 2)]
+    jitter = (number * 13) % 7
+    return batch(
+        number, begun, [job(number, [stage(begun + 0.05, times, [500 + jitter, 500])])], 1000 + jitter
+    )
+
+
+def history(
+    make: Callable[[int, float], Batch] = even,
+    count: int = 24,
+    every: float = 2.0,
+    cores: int = 2,
+    **more: Any,
+) -> History:
+    """An application with one query, whose batches begin every two seconds."""
+    batches = tuple(make(number, START + number * every) for number in range(count))
+    query = Query("orders", "id", "run", START, None, None, batches)
+    executors = tuple(Executor(str(n), cores, START, None, 0) for n in range(more.pop("executors", 1)))
+    return History(
+        "app", "orders", "3.5.7", "spark", START, START + count * every, True, {}, executors, (query,), **more
+    )
+
+
+def state(rows: int, removed: int = 0) -> tuple[StateOperator, ...]:
+    return (StateOperator("dedupe", rows, 10, removed, 0, rows * 100, 0.1, 0.1, 2),)
+
+
+def kinds(found: Any) -> list[str]:
+    return [each.kind for each in found.findings]
+
+
+def again(found: Batch, **changes: Any) -> Batch:
+    return replace(found, **changes)

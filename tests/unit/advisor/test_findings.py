@@ -1,0 +1,377 @@
+"""Each fault by itself in an else healthy query is found, with its batches and a change; nothing in the healthy one."""
+
+from __future__ import annotations
+
+import pytest
+
+from millrace.advisor.advise import advise
+from millrace.advisor.history import Batch, Failure, Query, Scan, Source
+from millrace.advisor.subject import Subject
+from tests.unit.advisor.made import START, again, batch, even, history, job, kinds, stage, state
+
+
+def found(kind, *arguments, **more):
+    advice = advise(history(*arguments, **more), Subject("job orders", 1000.0))
+    assert kind in kinds(advice), kinds(advice)
+    finding = next(each for each in advice.findings if each.kind == kind)
+    assert finding.words
+    assert finding.changes
+    assert finding.effect.low <= finding.effect.likely <= finding.effect.high
+    return finding
+
+
+def test_nothing_is_found_in_a_healthy_run():
+    advice = advise(history())
+    assert advice.findings == ()
+    assert advice.disturbed is None
+    assert advice.notes == ()
+
+
+def test_a_healthy_run_of_few_batches_says_that_they_are_few():
+    advice = advise(history(count=6))
+    assert advice.findings == ()
+    assert "orders has" in advice.notes[0]
+
+
+def test_a_limit_that_is_hit_while_the_query_rests_is_a_silent_backlog():
+    def limited(number, begun):
+        times = [0.4, 0.4]
+        return batch(
+            number, begun, [job(number, [stage(begun + 0.05, times, [500, 500])])], left=500 * (number + 1)
+        )
+
+    finding = found("silent-backlog", limited)
+    [change] = finding.changes
+    assert (change.key, change.old) == ("maxOffsetsPerTrigger", 1000)
+    assert change.new > 1500  # more than arrives
+    assert finding.batches[-1] == 23
+    grown = next(each for each in finding.evidence if each.name == "backlog grows by")
+    assert grown.value == pytest.approx(250)
+    assert "rests" in finding.words
+
+
+def test_a_limit_that_is_hit_without_rest_is_capacity():
+    def limited(number, begun):
+        times = [1.85, 1.85]
+        return batch(
+            number, begun, [job(number, [stage(begun + 0.03, times, [500, 500])])], left=500 * (number + 1)
+        )
+
+    finding = found("at-capacity", limited)
+    assert finding.changes[0].key == "--conf spark.cores.max"
+    assert finding.changes[0].new >= 3
+    assert finding.dollars_a_month is None  # an older record is no machine time
+
+
+def test_equal_batches_tell_of_a_limit_where_no_source_says_what_is_latest():
+    def limited(number, begun):
+        source = Source("KinesisV2[orders]", {"metadata": {}}, {"metadata": {}}, None, 4000)
+        at = stage(begun + 0.05, [0.4, 0.4], [2000, 2000])
+        arrived = (begun - 10 - number, begun - 9.0 - number)
+        return batch(number, begun, [job(number, [at])], 4000, source=source, arrivals=arrived)
+
+    finding = found("silent-backlog", limited)
+    assert next(
+        each.value for each in finding.evidence if each.name == "record age grows by"
+    ) == pytest.approx(0.5)
+
+
+def test_batches_that_grow_without_a_limit_are_beyond_capacity():
+    def growing(number, begun):
+        lasts = 0.5 * 1.12**number
+        return batch(
+            number,
+            START + lasts / 0.12,
+            [job(number, [stage(START + lasts / 0.12, [lasts, lasts], [500, 500])])],
+        )
+
+    finding = found("at-capacity", growing)
+    assert "longer than the one before" in finding.words
+
+
+def test_a_first_batch_that_takes_all_that_waited():
+    def first(number, begun):
+        if number == 0:
+            heavy = stage(begun + 0.05 - 20, [20.0, 20.0], [50_000, 50_000])
+            return batch(0, begun - 20, [job(0, [heavy])], 100_000)
+        return even(number, begun)
+
+    finding = found("unstable-start", first)
+    assert finding.batches == (0,)
+    assert finding.change.key == "maxOffsetsPerTrigger"
+    assert 2000 < finding.change.new < 100_000
+
+
+def test_empty_batches():
+    def some(number, begun):
+        made = even(number, begun)
+        nothing = Source("KafkaV2[Subscribe[orders]]", {"orders:0": 1}, {"orders:0": 1}, {"orders:0": 1}, 0)
+        return again(made, rows=0, sources=(nothing,)) if number % 3 == 0 else made
+
+    assert found("empty-batches", some).change.key == "minOffsetsPerTrigger"
+
+
+def test_batches_without_records_that_close_windows_are_work():
+    def some(number, begun):
+        made = again(even(number, begun), state=state(100, 10))
+        nothing = Source("KafkaV2[Subscribe[orders]]", {"orders:0": 1}, {"orders:0": 1}, {"orders:0": 1}, 0)
+        return again(made, rows=0, sources=(nothing,)) if number % 3 == 0 else made
+
+    assert "empty-batches" not in kinds(advise(history(some)))
+
+
+def test_a_trigger_that_is_shorter_than_its_batches():
+    def short(number, begun):
+        return batch(
+            number, begun, [job(number, [stage(begun + 0.2, [0.02, 0.02], [5, 5])])], 10, duration=0.3
+        )
+
+    finding = found("trigger-too-short", short, every=0.3, count=40)
+    assert finding.change.key == "trigger(processingTime)"
+    assert finding.change.new == "2 seconds"
+    assert finding.dollars_a_month > 100  # most of the machine's time is overhead
+
+
+def test_overhead_with_rest_between_batches_is_no_finding():
+    def short(number, begun):
+        return batch(
+            number, begun, [job(number, [stage(begun + 0.2, [0.02, 0.02], [5, 5])])], 10, duration=0.3
+        )
+
+    assert kinds(advise(history(short))) == []
+
+
+def test_a_slow_checkpoint():
+    def slow(number, begun):
+        at = job(number, [stage(begun + 0.7, [0.3, 0.3], [500, 500])])
+        return batch(number, begun, [at], duration=1.8, parts={"walCommit": 0.7, "commitOffsets": 0.7})
+
+    finding = found("slow-checkpoint", slow)
+    assert finding.change.key == "checkpointLocation"
+    assert finding.effect.likely == pytest.approx(1.15)
+
+
+def test_planning_that_takes_most_of_a_batch():
+    def slow(number, begun):
+        at = job(number, [stage(begun + 1.4, [0.1, 0.1], [500, 500])])
+        return batch(number, begun, [at], duration=1.9, parts={"queryPlanning": 1.2})
+
+    finding = found("overhead-bound", slow)
+    assert "queryPlanning" in finding.words
+    assert finding.change.new == "6 seconds"
+
+
+def test_a_skewed_task():
+    def skewed(number, begun):
+        times = [1.2, 0.2, 0.2, 0.2]
+        at = stage(begun + 0.05, times, [900, 30, 40, 30])
+        return batch(number, begun, [job(number, [at])])
+
+    finding = found("skewed-tasks", skewed, cores=4)
+    assert finding.effect.likely == pytest.approx(1.2 - 1.8 / 4)
+    assert {"task time p50", "task time p95", "task time max"} <= {each.name for each in finding.evidence}
+
+
+def test_a_slow_task_without_more_records_is_not_skewed():
+    def straggling(number, begun):
+        at = stage(begun + 0.05, [1.2, 0.2, 0.2, 0.2], [250, 250, 250, 250])
+        return batch(number, begun, [job(number, [at])])
+
+    assert "skewed-tasks" not in kinds(advise(history(straggling, cores=4)))
+
+
+def test_tasks_that_wait_for_a_second_wave():
+    def waves(number, begun):
+        at = stage(begun + 0.05, [0.6, 0.6, 0.6], [400, 300, 300], launched=[0, 0, 0.6])
+        return batch(number, begun, [job(number, [at])])
+
+    finding = found("queued-partitions", waves)
+    assert (finding.change.key, finding.change.old, finding.change.new) == ("minPartitions", 3, 4)
+    assert finding.effect.likely == pytest.approx(0.3)
+
+
+def test_one_task_on_two_cores():
+    def one(number, begun):
+        return batch(number, begun, [job(number, [stage(begun + 0.05, [1.2], [1000])])])
+
+    finding = found("too-few-partitions", one)
+    assert (finding.change.new, finding.effect.likely) == (2, pytest.approx(0.6))
+
+
+def test_a_hundred_tasks_of_nothing():
+    def many(number, begun):
+        launched = [0.012 * (n // 2) for n in range(100)]
+        at = stage(
+            begun + 0.05,
+            [0.012] * 100,
+            [0] * 100,
+            launched=launched,
+            shuffle_records_read=[1] * 100,
+            scans=(),
+        )
+        return batch(number, begun, [job(number, [at])], 100)
+
+    finding = found("too-many-partitions", many)
+    assert (finding.change.key, finding.change.new) == ("--conf spark.sql.shuffle.partitions", 2)
+
+
+def test_tasks_that_failed_and_ran_anew():
+    why = Failure("java.net.SocketTimeoutException", "Read timed out", 1)
+
+    def failing(number, begun):
+        at = stage(
+            begun + 0.05,
+            [0.3, 0.4, 0.4],
+            [0, 500, 500],
+            failed=[True, False, False],
+            failures=(why,),
+            partitions=2,
+        )
+        return batch(number, begun, [job(number, [at])])
+
+    finding = found("retried-tasks", failing)
+    assert "SocketTimeoutException: Read timed out" in finding.words
+    assert len(finding.batches) == 24
+
+
+def test_one_failed_task_in_a_long_run_is_what_retries_are_for():
+    why = Failure("ExecutorLostFailure", "worker lost", 1)
+
+    def failing(number, begun):
+        if number != 12:
+            return even(number, begun)
+        at = stage(begun + 0.05, [0.3, 0.4], [0, 500], failed=[True, False], failures=(why,))
+        return batch(number, begun, [job(number, [at])])
+
+    assert kinds(advise(history(failing))) == []
+
+
+def twice(cached: bool):
+    def two(number, begun):
+        held = Scan("InMemoryTableScan", True, 100 + number, 2)
+        scans = (
+            [(Scan("MicroBatchScan", False, 1, 2), held)] * 2
+            if cached
+            else [(Scan("MicroBatchScan", False, 1, 2),)] * 2
+        )
+        jobs = [
+            job(2 * number, [stage(begun + 0.05, [0.4, 0.4], [500, 500], 0, scans=scans[0])]),
+            job(2 * number + 1, [stage(begun + 0.5, [0.4, 0.4], [500, 500], 1, scans=scans[1])]),
+        ]
+        return batch(number, begun, jobs, rows=1000 if cached else 2000)
+
+    return two
+
+
+def test_two_actions_that_read_the_source():
+    finding = found("missing-cache", twice(cached=False))
+    assert "persist" in finding.change.new
+    assert finding.effect.likely == pytest.approx(0.4)
+    assert finding.dollars_a_month == pytest.approx(1000 * 0.4 / 2)
+
+
+def test_two_actions_on_what_is_held():
+    assert kinds(advise(history(twice(cached=True)))) == []
+
+
+def test_data_that_is_held_for_one_action():
+    def one(number, begun):
+        held = Scan("InMemoryTableScan", True, 100 + number, 2)
+        at = stage(begun + 0.05, [0.4, 0.4], [500, 500], scans=(held,))
+        return batch(number, begun, [job(number, [at])])
+
+    finding = found("needless-cache", one)
+    assert finding.effect.likely == 0
+    assert finding.effect.high == pytest.approx(0.4)
+
+
+def test_a_reference_table_that_all_batches_share_is_not_needless():
+    def table(number, begun):
+        held = Scan("InMemoryTableScan", True, 7, 2)
+        at = stage(begun + 0.05, [0.4, 0.4], [500, 500], scans=(Scan("MicroBatchScan", False, 1, 2), held))
+        return batch(number, begun, [job(number, [at])])
+
+    assert kinds(advise(history(table))) == []
+
+
+def test_rows_that_one_plan_counts_twice():
+    def union(number, begun):
+        at = stage(begun + 0.05, [0.2, 0.2, 0.2, 0.2], [500, 500, 500, 500])
+        return batch(number, begun, [job(number, [at])], rows=2000)
+
+    assert found("rows-counted-twice", union, cores=4).evidence[0].value == pytest.approx(2)
+
+
+def test_small_files():
+    def files(number, begun):
+        at = stage(begun + 0.05, [0.1] * 16, [63] * 16, bytes_written=[20_000] * 16)
+        return batch(number, begun, [job(number, [at])])
+
+    finding = found("small-files", files, cores=16)
+    assert finding.change.new == "coalesce(1)"
+    assert "16 files a batch" in finding.words
+
+
+def test_state_that_grows():
+    finding = found("growing-state", lambda n, begun: again(even(n, begun), state=state(1000 * (n + 1))))
+    assert "no watermark" in finding.words
+
+
+@pytest.mark.parametrize("rows", [lambda n: 5000 + 0 * n, lambda n: min(n, 8) * 1000])
+def test_state_that_is_bounded(rows):
+    advice = advise(history(lambda n, begun: again(even(n, begun), state=state(rows(n), 10))))
+    assert advice.findings == ()
+
+
+def test_idle_executors():
+    finding = found("idle-cores", even, cores=2, executors=8)
+    assert finding.query is None
+    assert (finding.change.old, finding.change.new) == (16, 2)
+    assert finding.dollars_a_month == pytest.approx(1000 * 14 / 16)
+
+
+def test_a_query_that_failed():
+    made = history()
+    [query] = made.queries
+    ended = Query("orders", "id", "run", START, START + 60, "org.apache.kafka: topic is gone", query.batches)
+    advice = advise(type(made)(**{**vars(made), "queries": (ended,)}))
+    assert kinds(advice) == ["failed-query"]
+    assert "topic is gone" in advice.findings[0].words
+
+
+def contended(number: int, begun: float) -> Batch:
+    slow = 2.0 if number >= 12 else 1.0
+    cpu = [0.36, 0.36]
+    at = stage(begun + 0.05, [0.4 * slow] * 2, [500, 500], cpu=cpu)
+    return batch(number, begun, [job(number, [at])])
+
+
+def test_a_run_whose_tasks_waited_for_a_processor_is_disturbed():
+    advice = advise(history(contended))
+    assert advice.disturbed is not None
+    assert "part" in advice.disturbed
+
+
+def test_of_a_disturbed_run_times_are_not_advised():
+    def one(number, begun):
+        slow = 2.0 if number >= 12 else 1.0
+        at = stage(begun + 0.05, [0.8 * slow], [1000], cpu=[0.72])
+        return batch(number, begun, [job(number, [at])])
+
+    advice = advise(history(one))
+    assert advice.disturbed
+    assert "too-few-partitions" not in kinds(advice)
+    assert any("too-few-partitions" in note for note in advice.notes)
+
+
+def test_the_dearest_comes_first():
+    def both(number, begun):
+        made = twice(cached=False)(number, begun)
+        why = Failure("java.io.IOException", "reset", 1)
+        bad = stage(begun + 1.0, [0.01], [0], failed=[True], failures=(why,))
+        return batch(number, begun, [*made.jobs, job(99, [bad])], rows=2000)
+
+    advice = advise(history(both), Subject("job orders", 1000.0))
+    worth = [each.dollars_a_month or 0 for each in advice.findings]
+    assert worth == sorted(worth, reverse=True)
+    assert kinds(advice)[0] == "missing-cache"

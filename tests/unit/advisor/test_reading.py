@@ -1,0 +1,257 @@
+"""A real log of Spark 3.5, whole, rolled, packed, cut off, damaged, and in S3."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+from pathlib import Path
+
+import cramjam
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from millrace.advisor import codecs, logs
+from millrace.advisor.events import parse, without_accumulables
+from millrace.advisor.logs import Lines, find
+from millrace.advisor.reading import read
+from millrace.config import ConfigurationError
+
+DATA = Path(__file__).parent / "data"
+REAL = DATA / "flights-3.5.zstd"
+TEXT = zstandard.ZstdDecompressor().decompressobj().decompress(REAL.read_bytes())
+
+
+def history_of(path):
+    return read(find(str(path))[0])
+
+
+def test_tasks_stages_jobs_and_batches_are_joined():
+    found = history_of(REAL)
+    assert (found.spark_version, found.engine, found.complete, found.cores) == ("3.5.7", "sandbox", True, 2)
+    assert (found.unread, found.cut_off, found.lost) == (0, False, False)
+    assert [(each.name, len(each.batches)) for each in found.queries] == [
+        ("land-flights", 7),
+        ("flights-weather", 8),
+    ]
+    land, derive = found.queries
+    assert [each.id for each in land.batches] == list(range(1, 8))
+    first = land.batches[0]
+    assert first.rows == first.records == 9997
+    assert first.sources[0].taken == 9997
+    # Of the batch's two jobs one writes no stage of its own; the other reads four partitions of the topic.
+    [stage] = [stage for job in first.jobs for stage in job.stages]
+    assert stage.tasks.records_read.sum() == 9997
+    assert sorted(stage.tasks.index) == [0, 1, 2, 3]
+    assert first.begun <= stage.tasks.launched.min() <= stage.tasks.finished.max() <= first.ended + 1
+    # What a query's batches read and what all events of the log tell are the same tasks.
+    ended = sum(b'"SparkListenerTaskEnd"' in line for line in TEXT.splitlines())
+    jobs = [*found.jobs, *(job for query in found.queries for batch in query.batches for job in batch.jobs)]
+    assert sum(len(stage.tasks) for job in jobs for stage in job.stages) == ended
+    assert {job.id for job in jobs} == set(range(len(jobs)))
+    assert derive.batches[0].sources[0].taken is None  # a snapshot counts no records
+    assert derive.batches[0].records == 9998
+    assert first.arrivals is None or first.arrivals[0] < first.ended
+
+
+def test_figures_are_those_of_the_log():
+    events = [json.loads(line) for line in TEXT.splitlines()]
+    ends = [each for each in events if each["Event"] == "SparkListenerTaskEnd"]
+    run = sum(each["Task Metrics"]["Executor Run Time"] for each in ends) / 1e3
+    cpu = sum(each["Task Metrics"]["Executor CPU Time"] for each in ends) / 1e9
+    found = history_of(REAL)
+    jobs = [*found.jobs, *(job for query in found.queries for batch in query.batches for job in batch.jobs)]
+    tables = [stage.tasks for job in jobs for stage in job.stages]
+    assert sum(float(each.run.sum()) for each in tables) == pytest.approx(run)
+    assert sum(float(each.cpu.sum()) for each in tables) == pytest.approx(cpu)
+    delays = np.concatenate([each.delay for each in tables])
+    assert (delays >= 0).all()
+    assert delays.max() > 0
+
+
+def lz4(text: bytes) -> bytes:
+    """lz4-java's block stream: packed blocks, a raw one, and the empty one at the end."""
+    out = b""
+    for at in range(0, len(text), 30_000):
+        piece = text[at : at + 30_000]
+        packed = bytes(cramjam.lz4.compress_block(piece, store_size=False))
+        out += struct.pack("<8sBIII", b"LZ4Block", 0x25, len(packed), len(piece), 0) + packed
+    out += struct.pack("<8sBIII", b"LZ4Block", 0x15, 0, 0, 0)
+    return out
+
+
+def snappy(text: bytes) -> bytes:
+    blocks = [
+        bytes(cramjam.snappy.compress_raw(text[at : at + 30_000])) for at in range(0, len(text), 30_000)
+    ]
+    return (
+        b"\x82SNAPPY\x00" + struct.pack(">II", 1, 1) + b"".join(len(b).to_bytes(4, "big") + b for b in blocks)
+    )
+
+
+def lzf(text: bytes) -> bytes:
+    chunks = [text[at : at + 30_000] for at in range(0, len(text), 30_000)]
+    return b"".join(b"ZV\x00" + len(each).to_bytes(2, "big") + each for each in chunks)
+
+
+PACKED = {
+    "plain": lambda text: text,
+    "zstd": lambda text: (
+        zstandard.ZstdCompressor().compress(text[:300_000])
+        + zstandard.ZstdCompressor().compress(text[300_000:])
+    ),
+    "gz": gzip.compress,
+    "lz4": lz4,
+    "snappy": snappy,
+    "lzf": lzf,
+}
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_every_codec_gives_the_same_history(codec, tmp_path):
+    file = tmp_path / f"local-1.{codec}"
+    file.write_bytes(PACKED[codec](TEXT))
+    assert b"\n".join(Lines(find(str(file))[0])) + b"\n" == TEXT
+
+
+@pytest.mark.parametrize("codec", PACKED)
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.999])
+def test_a_log_that_is_cut_off_anywhere_tells_what_came_before(codec, share, tmp_path):
+    packed = PACKED[codec](TEXT)
+    file = tmp_path / "local-1.inprogress"
+    file.write_bytes(packed[: int(len(packed) * share)])
+    found = history_of(file)
+    assert found.cut_off
+    assert not found.complete
+    assert found.unread == 0
+    whole = history_of(REAL)
+    batches = {(q.run_id, b.id): b.rows for q in whole.queries for b in q.batches}
+    assert all(batches[q.run_id, b.id] == b.rows for q in found.queries for b in q.batches)
+
+
+def test_lzf_copies_are_those_of_java():
+    # "abcabcabc...": three literals, then a copy of 20 from 3 before, in the format of LibLZF.
+    chunk = bytes([2]) + b"abc" + bytes([0b111_00000, 20 - 9, 2])
+    packed = b"ZV\x01" + len(chunk).to_bytes(2, "big") + (23).to_bytes(2, "big") + chunk
+    [text] = codecs.unpack(_Bytes(packed))
+    assert text == b"abc" * 7 + b"ab"
+
+
+class _Bytes:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, size: int, /) -> bytes:
+        piece, self._data = self._data[:size], self._data[size:]
+        return piece
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    head=some.sampled_from(
+        [b"", b"ZV", b"ZV\x01", b"LZ4Block", b"\x82SNAPPY\x00", b"\x1f\x8b", b"\x28\xb5\x2f\xfd"]
+    ),
+    body=some.binary(max_size=200),
+)
+def test_no_bytes_crash_a_codec(head, body):
+    try:
+        for piece in codecs.unpack(_Bytes(head + body)):
+            assert isinstance(piece, bytes)
+    except codecs.CutOffError:
+        pass
+
+
+@settings(max_examples=60, deadline=None)
+@given(at=some.integers(0, len(TEXT) - 1), damage=some.binary(min_size=1, max_size=40))
+def test_no_damage_crashes_the_reading(at, damage, tmp_path_factory):
+    file = tmp_path_factory.mktemp("damaged") / "local-1"
+    begin = TEXT.rfind(b"\n", 0, at) + 1
+    # The lines around the damage only: the whole log a hundred times over takes too long.
+    file.write_bytes(TEXT[:9000] + TEXT[begin:at] + damage + TEXT[at + len(damage) : at + 20_000])
+    assert read(logs.EventLog("x", (logs.File("x", 0, 0, lambda: file.open("rb")),), False)).unread >= 0
+
+
+def test_a_damaged_line_costs_itself(tmp_path):
+    lines = TEXT.splitlines()
+    ends = [n for n, line in enumerate(lines) if b'"SparkListenerTaskEnd"' in line]
+    lines[ends[3]] = lines[ends[3]][:200]
+    lines[ends[4]] = b'{"Event":"SparkListenerTaskEnd"}'
+    lines.insert(5, b"no json")
+    lines.insert(6, b'{"Event":"SparkListenerSomethingNew","field":1}')
+    (tmp_path / "local-1").write_bytes(b"\n".join(lines) + b"\n")
+    found = history_of(tmp_path / "local-1")
+    assert found.unread == 3
+    assert [len(each.batches) for each in found.queries] == [7, 8]
+
+
+def test_a_rolled_log_with_a_compacted_begin(tmp_path):
+    lines = TEXT.splitlines(keepends=True)
+    folder = tmp_path / "applications" / "00a" / "jobs" / "00b" / "sparklogs" / "eventlog_v2_00b"
+    folder.mkdir(parents=True)
+    thirds = [b"".join(lines[at : at + 220]) for at in range(0, len(lines), 220)]
+    for number, text in enumerate(thirds, 1):
+        (folder / f"events_{number}_00b").write_bytes(text)
+    (folder / "appstatus_00b").touch()
+    (folder.parent.parent / "stdout.gz").write_bytes(gzip.compress(b"words"))
+    whole = history_of(tmp_path)
+    assert [len(each.batches) for each in whole.queries] == [7, 8]
+    assert not whole.lost
+    # Ten comes after nine, and what is compacted stands for all before it.
+    for number in range(len(thirds), 0, -1):
+        (folder / f"events_{number}_00b").rename(folder / f"events_{number + 8}_00b")
+    (folder / "events_9_00b.compact").write_bytes(thirds[0])
+    (folder / "events_8_00b").write_bytes(thirds[0])
+    [log] = find(str(tmp_path))
+    assert [file.name for file in log.files] == [
+        "events_9_00b.compact",
+        *(f"events_{n + 9}_00b" for n in range(1, len(thirds))),
+    ]
+    again = read(log)
+    assert [len(each.batches) for each in again.queries] == [7, 8]
+    assert again.lost
+    [part] = find(str(folder / "events_10_00b"))
+    assert part.lost
+
+
+def test_what_is_no_log_is_left_aside(tmp_path):
+    (tmp_path / "notes.md").write_text("words")
+    (tmp_path / "jr_0a.lz4.inprogress").write_bytes(lz4(TEXT))
+    (tmp_path / ".jr_0a.crc").write_bytes(b"sum")
+    assert [each.name for each in find(str(tmp_path))] == ["jr_0a"]
+
+
+@pytest.mark.parametrize("place", ["", "empty", "none"])
+def test_a_place_without_a_log_is_told(place, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "words").write_text("words")
+    with pytest.raises(ConfigurationError) as told:
+        find(str(tmp_path / place) if place else str(tmp_path))
+    assert "PATH" in str(told.value)
+
+
+def test_a_line_beyond_all_bounds_is_passed_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "LONGEST_LINE", 200_000)
+    long = b'{"Event":"SparkListenerJobStart","x":"' + b"y" * 300_000 + b'"}\n'
+    (tmp_path / "local-1").write_bytes(TEXT[: TEXT.find(b"\n") + 1] + long + TEXT[TEXT.find(b"\n") + 1 :])
+    found = history_of(tmp_path / "local-1")
+    assert found.unread == 1
+    assert [len(each.batches) for each in found.queries] == [7, 8]
+
+
+def test_accumulators_are_cut_out_of_a_task_and_nothing_else():
+    event = {
+        "Event": "SparkListenerTaskEnd",
+        "Task End Reason": {
+            "Reason": "ExceptionFailure",
+            "Accumulator Updates": [{"ID": 1, "Update": "]},"}],
+        },
+        "Task Info": {"Index": 3, "Accumulables": [{"ID": 2, "Name": 'a "Accumulables":[ b', "Update": 7}]},
+        "Task Executor Metrics": {"JVMHeapMemory": 0},
+        "Task Metrics": {"Executor Run Time": 5},
+    }
+    line = json.dumps(event, separators=(",", ":")).encode()
+    assert json.loads(without_accumulables(line)) == {**event, "Task Info": {"Index": 3, "Accumulables": []}}
+    assert parse(line)["Task Info"]["Accumulables"] == []
