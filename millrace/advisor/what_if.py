@@ -1,0 +1,336 @@
+"""What would be otherwise with other cores, limits, triggers, partitions or traffic: the twin in the one simulator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from millrace.advisor.history import History
+from millrace.advisor.twin import Costs, Floats, QueryTwin, twin
+from millrace.config import ConfigurationError, Problem
+from millrace.config.explain import nearest
+from millrace.config.units import parse_duration
+from millrace.sizing.simulation import Fixed, QueryLoad, QueryResult, Scenario, simulate
+from millrace.sizing.simulation.tasks import Part, parts
+
+DRAWS = 39
+"""Refitted twins: the least and the most of so many bound 95 % (38 of 40 gaps lie between them)."""
+
+_MANY = 64
+"""Partitions up to which each task has its own chance."""
+
+Key = Literal["cores", "limit", "trigger", "partitions", "cache", "worker", "split", "merge", "traffic"]
+"""What may be otherwise: task slots; records of a batch; seconds between batches; tasks that read; whether rows that are
+read more than once are held; task slots of one worker, with as many workers; jobs in place of one; jobs like this one in
+one; and records, as a multiple of what arrived."""
+
+
+@dataclass(frozen=True)
+class Changed:
+    """One thing that is otherwise.
+
+    Attributes
+    ----------
+    key
+        Which.
+    value
+        A count, seconds or a factor; 1 for a cache.
+    query
+        Of one query only; ``None`` for all.
+    """
+
+    key: Key
+    value: float
+    query: str | None = None
+
+    def __str__(self) -> str:
+        shown = f"{self.value:g}s" if self.key == "trigger" else f"{self.value:,.0f}".replace(",", "")
+        if self.key == "traffic":
+            shown = f"{self.value:g}"
+        if self.key == "cache":
+            shown = "on"
+        return f"{self.query}.{self.key}={shown}" if self.query else f"{self.key}={shown}"
+
+
+@dataclass(frozen=True)
+class Range:
+    """A foretold figure with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One query, foretold.
+
+    Attributes
+    ----------
+    duration, slow
+        Median and 95th percentile of a batch's seconds.
+    age, oldest
+        Median and 95th percentile of the seconds from a record's arrival to its commit, weighted by records.
+    waiting
+        Records that wait at the end.
+    grows
+        Records a second by which the backlog grows over the second half: above zero it does not keep up.
+    """
+
+    duration: Range
+    slow: Range
+    age: Range
+    oldest: Range
+    waiting: Range
+    grows: Range
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """A job as it would be.
+
+    Attributes
+    ----------
+    changes
+        What is otherwise; nothing for the job as it ran.
+    queries
+        By name.
+    cores
+        Task slots of all jobs together.
+    workers
+        All machines, drivers with them.
+    dollars_month
+        For these, where a price is known.
+    """
+
+    changes: tuple[Changed, ...]
+    queries: Mapping[str, Outcome]
+    cores: int
+    workers: int
+    dollars_month: float | None
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self.changes)) or "as it ran"
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A whole application, to ask what if.
+
+    Attributes
+    ----------
+    queries
+        Those that can be foretold, by name.
+    cores, executor_cores
+        Task slots: of all executors, of one.
+    worker_usd_hour
+        Of one machine; ``None`` where no price is known.
+    notes
+        What cannot be told, and of which query.
+    """
+
+    queries: Mapping[str, QueryTwin]
+    cores: int
+    executor_cores: int
+    worker_usd_hour: float | None
+    notes: tuple[str, ...]
+
+    def as_it_ran(self, draws: int = DRAWS) -> WhatIf:
+        """Play again what ran, to be held against the log."""
+        return self.what_if((), draws)
+
+    def missed(self, replayed: WhatIf) -> dict[str, float]:
+        """Return by which share the replay's median duration of a batch misses the log's."""
+        found = {}
+        for name, query in self.queries.items():
+            real = float(np.median(query.durations))
+            found[name] = abs(replayed.queries[name].duration.value - real) / real
+        return found
+
+    def what_if(self, changes: Sequence[Changed], draws: int = DRAWS) -> WhatIf:
+        """Foretell the same traffic under other conditions.
+
+        Parameters
+        ----------
+        changes
+            From :func:`parse`.
+        draws
+            Refitted twins for the intervals.
+        """
+        asked = {each.key: each.value for each in changes if each.query is None}
+        executor_cores = int(asked.get("worker", self.executor_cores))
+        executors = math.ceil(self.cores / self.executor_cores)
+        cores = executors * executor_cores if "worker" in asked else self.cores
+        cores = int(asked.get("cores", cores))
+        jobs = int(asked.get("split", 1))
+        each = max(1, cores // jobs)
+        drawn = {name: list(query.draws(draws)) for name, query in self.queries.items()}
+        best = self._play(changes, each, None, 0)
+        others = [self._play(changes, each, {n: d[i] for n, d in drawn.items()}, i + 1) for i in range(draws)]
+        outcomes = {
+            name: Outcome(*(_range(best[name][n], [one[name][n] for one in others]) for n in range(6)))
+            for name in self.queries
+        }
+        machines = jobs * (math.ceil(each / executor_cores) + 1)
+        price = self.worker_usd_hour
+        if price is not None and "worker" in asked:  # a worker's price follows its cores
+            price *= executor_cores / self.executor_cores
+        dollars = None if price is None else machines * price * 730
+        return WhatIf(tuple(changes), outcomes, each * jobs, machines, dollars)
+
+    def _play(
+        self, changes: Sequence[Changed], cores: int, drawn: Mapping[str, Sequence[int]] | None, seed: int
+    ) -> dict[str, tuple[float, ...]]:
+        loads = []
+        for name, query in self.queries.items():
+            own = {each.key: each.value for each in changes if each.query in (None, name)}
+            # Where κ and b cannot be told apart, the interval has to hold either.
+            fixed = 0.5 if drawn is None else float(seed % 2)
+            slots = _slots(query, own, cores, self.cores)
+            costs = query.costs(slots, None if drawn is None else drawn[name], fixed)
+            loads += _loads(query, own, cores, slots, costs)
+        seconds = max(query.arrivals.seconds for query in self.queries.values())
+        sigma = max(query.sigma for query in self.queries.values())
+        done = simulate(Scenario(seconds, tuple(loads), cores, Fixed(1), sigma=sigma, seed=seed + 1))
+        return {
+            name: _figures(done.queries[name], query.arrivals.seconds) for name, query in self.queries.items()
+        }
+
+
+def _slots(query: QueryTwin, own: Mapping[Key, float], cores: int, before: int) -> int:
+    """Cores of a query: what others left to it grows and shrinks with all."""
+    had = max(1, round(query.cores * cores / before)) if query.cores < before else cores
+    return max(1, had // int(own.get("merge", 1)))
+
+
+def _loads(
+    query: QueryTwin, own: Mapping[Key, float], cores: int, slots: int, costs: Costs
+) -> list[QueryLoad]:
+    merged, jobs = int(own.get("merge", 1)), int(own.get("split", 1))
+    count = max(1, int(own.get("partitions", query.partitions)) // jobs)
+    waves = math.ceil(count / slots)
+    passes = (
+        query.reads if own.get("cache") else 1
+    )  # what passes compute beside their records is not told apart
+    limit = own.get("limit", query.limit)
+    load = QueryLoad(
+        name=query.name,
+        overhead=max(costs.overhead + costs.rest[0], 1e-3),
+        per_record=costs.per_record / passes + costs.rest[1] * count / waves,
+        trigger=own.get("trigger", query.trigger),
+        source=query.arrivals.scaled(own.get("traffic", 1.0) / jobs),
+        parts=_divided(query, count),
+        share=min(1.0, slots / cores),
+        limit=None if limit is None else limit / jobs,
+        wave=costs.wave,
+    )
+    return [load, *(replace(load, name=f"{query.name} {n}") for n in range(1, merged))]
+
+
+def _divided(query: QueryTwin, count: int) -> tuple[Part, ...]:
+    """Partitions as they were; others share what the largest does not hold, as no key is divided."""
+    made = query.parts
+    if count != query.partitions:
+        largest = query.parts[0].share * count if len(query.parts) > 1 else 0.0
+        made = parts(count, min(float(count), max(1.0, largest)))
+    if count > _MANY:
+        return made
+    return tuple(Part(each.share, 1) for each in made for _ in range(each.count))
+
+
+def _figures(result: QueryResult, seconds: float) -> tuple[float, ...]:
+    if not len(result.ends):
+        # No batch ended: it lasts longer than all that was played.
+        return (seconds, seconds, seconds, seconds, result.waiting, result.arrived / seconds)
+    lasted = result.ends - result.starts
+    half = np.array([seconds / 2, seconds])
+    waiting: Floats = result.waiting_at(half)
+    return (
+        float(np.median(lasted)),
+        float(np.percentile(lasted, 95)),
+        result.ages.percentile(50),
+        result.ages.percentile(95),
+        result.waiting,
+        float(waiting[1] - waiting[0]) / (seconds / 2),
+    )
+
+
+def _range(value: float, drawn: Sequence[float]) -> Range:
+    return Range(value, min([value, *drawn]), max([value, *drawn]))
+
+
+def application(history: History, worker_usd_hour: float | None = None) -> Twin:
+    """Return the twin of an application; queries that cannot be foretold are noted."""
+    found: dict[str, QueryTwin] = {}
+    notes = []
+    for query in history.queries:
+        made = twin(history, query)
+        if made is None:
+            notes.append(f"{query.name}: too few settled batches with records to foretell anything")
+        else:
+            found[query.name] = made  # of several runs the last
+            notes += [f"{query.name}: {each}" for each in made.notes]
+    sizes = [each.cores for each in history.executors if each.cores > 0]
+    return Twin(found, history.cores, min(sizes, default=1), worker_usd_hour, tuple(dict.fromkeys(notes)))
+
+
+def parse(text: str, queries: Sequence[str]) -> tuple[Changed, ...]:
+    """Read what is asked for.
+
+    Parameters
+    ----------
+    text
+        ``KEY=VALUE`` or ``QUERY.KEY=VALUE``, several with commas.
+    queries
+        Names of the queries.
+
+    Raises
+    ------
+    ConfigurationError
+        No such key or query, no such value.
+    """
+    return tuple(_changed(each.strip(), queries) for each in text.split(","))
+
+
+def _changed(text: str, queries: Sequence[str]) -> Changed:
+    left, equals, value = text.partition("=")
+    query, dot, key = left.rpartition(".")
+    known = get_args(Key)
+    if not equals or key not in known:
+        raise _wrong(
+            text, f"KEY=VALUE or QUERY.KEY=VALUE, KEY one of {', '.join(known)}", nearest(key, known)
+        )
+    if dot and query not in queries:
+        raise _wrong(
+            text, f"a query of the log: {', '.join(queries) or 'it has none'}", nearest(query, queries)
+        )
+    if dot and key in ("cores", "worker", "split"):
+        raise _wrong(text, f"{key} is of all queries: without a query's name")
+    named = next(each for each in known if each == key)
+    if named == "cache":
+        if value != "on":
+            raise _wrong(text, "cache=on")
+        return Changed("cache", 1.0, query or None)
+    if named == "trigger":
+        try:
+            return Changed("trigger", parse_duration(value).total_seconds(), query or None)
+        except ValueError as error:
+            raise _wrong(text, str(error)) from None
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if named == "traffic":
+        if not 0 < number <= 1000:
+            raise _wrong(text, "a multiple of what arrived, such as 2")
+    elif not 1 <= number <= 1e9 or number != int(number):
+        raise _wrong(text, "a whole number, 1 or more")
+    return Changed(named, number, query or None)
+
+
+def _wrong(value: str, allowed: str, hint: str | None = None) -> ConfigurationError:
+    return ConfigurationError([Problem("command line", 0, "--what-if", value, allowed, hint)])

@@ -1,0 +1,129 @@
+"""Logs of queries whose costs are known: batch by batch, with chance, by no code of the product."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from millrace.advisor.history import Batch, Executor, History, Query, Source, SparkJob, Stage, Tasks
+
+BEGIN = 1_700_000_000.0
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What a query costs and what it is given."""
+
+    cores: int = 2
+    partitions: int = 8
+    overhead: float = 0.8
+    wave: float = 0.02
+    per_record: float = 1e-4
+    rate: float = 1000.0
+    swing: float = 0.3
+    trigger: float = 10.0
+    limit: int | None = None
+    seconds: float = 900.0
+    sigma: float = 0.1
+    hot: float = 0.0
+    reads: int = 1
+    seed: int = 0
+    counted: bool = True
+    offsets: bool = True
+    name: str = "land"
+
+
+def arrived(truth: Truth, at: float) -> float:
+    """A day that is a hundred seconds long."""
+    turn = 2 * math.pi / 100
+    return truth.rate * (at + truth.swing / turn * (1 - math.cos(turn * at)))
+
+
+def run(truth: Truth) -> tuple[Query, list[float]]:
+    """A run, and for each batch how old its oldest record was at the commit."""
+    random = np.random.default_rng(truth.seed)
+    shares = np.full(truth.partitions, (1 - truth.hot) / truth.partitions)
+    shares[0] += truth.hot
+    batches: list[Batch] = []
+    now, taken, number = 0.0, 0, 0
+    positions = np.zeros(truth.partitions, np.int64)
+    ages = []
+    while now < truth.seconds:
+        latest = int(arrived(truth, now))
+        waiting = latest - taken
+        if waiting >= truth.partitions:
+            records = waiting if truth.limit is None else min(waiting, truth.limit)
+            each = np.floor(records * shares).astype(np.int64)
+            each[0] += records - each.sum()
+            overhead = truth.overhead * random.lognormal(0, 0.03)
+            begun, jobs = BEGIN + now, []
+            at = begun + overhead * 0.6
+            for read in range(truth.reads):
+                chance = random.lognormal(-(truth.sigma**2) / 2, truth.sigma, truth.partitions)
+                times = (truth.wave + truth.per_record * each) * chance
+                free = np.full(truth.cores, at)
+                launched = np.zeros(truth.partitions)
+                for index, seconds in enumerate(times):
+                    core = int(np.argmin(free))
+                    launched[index] = free[core]
+                    free[core] += seconds
+                tasks = Tasks.of(
+                    launched=launched,
+                    finished=launched + times,
+                    run=times,
+                    cpu=times,
+                    index=np.arange(truth.partitions),
+                    records_read=each if truth.counted else np.zeros(truth.partitions),
+                )
+                stage = Stage(number * 9 + read, 0, "scan", at, float(free.max()), truth.partitions, tasks)
+                jobs.append(SparkJob(stage.id, None, "run", number, at, stage.completed, True, (stage,), "x"))
+                at = float(free.max())
+            duration = at + overhead * 0.4 - begun
+            start = {f"t:{n}": int(position) for n, position in enumerate(positions)}
+            positions += each
+            end = {f"t:{n}": int(position) for n, position in enumerate(positions)}
+            behind = waiting - records
+            last = {key: position + (behind if key == "t:0" else 0) for key, position in end.items()}
+            source = (
+                Source("KafkaV2[Subscribe[t]]", start, end, last, records * truth.reads)
+                if truth.offsets
+                else Source("KinesisSource[t]", None, None, None, records)
+            )
+            batches.append(
+                Batch(
+                    number,
+                    begun,
+                    duration,
+                    {"triggerExecution": duration},
+                    source.rows,
+                    (source,),
+                    jobs=tuple(jobs),
+                )
+            )
+            oldest = next(s for s in np.arange(0, now + 1, 0.05) if arrived(truth, s) >= taken)
+            ages.append(now + duration - oldest)
+            taken += records
+            number += 1
+            finished = now + duration
+        else:
+            finished = now
+        if truth.trigger:
+            # The clock's own multiples, as Spark has it.
+            next_ = (math.floor((BEGIN + now) / truth.trigger + 1e-9) + 1) * truth.trigger - BEGIN
+            now = max(finished, next_)
+        else:
+            now = finished + 0.01
+    return Query(truth.name, "id", "run", BEGIN, None, None, tuple(batches)), ages
+
+
+def history(truths: Sequence[Truth]) -> History:
+    """An application of such queries, all with the same cores."""
+    queries = tuple(run(each)[0] for each in truths)
+    cores = truths[0].cores
+    return History(
+        "app-1", "orders", "3.5.6", "spark", BEGIN, BEGIN + truths[0].seconds, False, {},
+        (Executor("1", cores, BEGIN, None, 0),), queries,
+    )  # fmt: skip
