@@ -98,8 +98,8 @@ class QueryTwin:
         From the first of the batches on; what waited then arrives at once.
     sigma
         Standard deviation of the logarithm of a task's time, beyond its records.
-    durations, records
-        Of the batches: seconds and records.
+    durations, records, ended
+        Of the batches: seconds, records, and when they ended, in seconds from the begin of the first.
     told
         Whether batches differ enough in their records for κ and b to be told apart.
     notes
@@ -117,6 +117,7 @@ class QueryTwin:
     sigma: float
     durations: Floats
     records: Floats
+    ended: Floats
     told: bool
     notes: tuple[str, ...]
     _samples: tuple[_Sample, ...] = field(repr=False)
@@ -198,6 +199,7 @@ def twin(history: History, query: Query) -> QueryTwin | None:
         sigma=0.0,
         durations=np.array([each.duration for each in batches]),
         records=np.array([each.records for each in batches], float),
+        ended=np.array([each.ended - batches[0].begun for each in batches]),
         told=told,
         notes=notes if told else (*notes, _UNTOLD),
         _samples=samples,

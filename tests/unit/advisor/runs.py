@@ -51,6 +51,8 @@ def run(truth: Truth) -> tuple[Query, list[float]]:
     now, taken, number = 0.0, 0, 0
     positions = np.zeros(truth.partitions, np.int64)
     ages = []
+    grid = np.arange(0, truth.seconds + 1, 0.05)
+    counts = [arrived(truth, at) for at in grid.tolist()]
     while now < truth.seconds:
         latest = int(arrived(truth, now))
         waiting = latest - taken
@@ -103,7 +105,7 @@ def run(truth: Truth) -> tuple[Query, list[float]]:
                     jobs=tuple(jobs),
                 )
             )
-            oldest = next(s for s in np.arange(0, now + 1, 0.05) if arrived(truth, s) >= taken)
+            oldest = float(grid[np.searchsorted(counts, taken)])
             ages.append(now + duration - oldest)
             taken += records
             number += 1

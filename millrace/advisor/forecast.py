@@ -1,0 +1,297 @@
+"""What was foretold, kept beside the advice; and what the next log says of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from millrace.advisor.findings import Finding
+from millrace.advisor.twin import QueryTwin
+from millrace.advisor.what_if import Changed, Twin, WhatIf
+from millrace.config import ConfigurationError, Problem
+from millrace.config.units import parse_duration
+
+_NEXT = math.sqrt(2)
+"""The next log's figure is of as few batches as this one's: the variances of both add up."""
+
+_LIKE = 0.1
+"""By which share traffic, and by which a count, may differ for a forecast to be about the same thing."""
+
+_SAMPLES = 20
+"""Records of a batch whose ages are looked at."""
+
+FIGURES: Mapping[str, str] = {
+    "duration": "batch duration, median",
+    "slow": "batch duration, p95",
+    "age": "record age, median",
+    "oldest": "record age, p95",
+}
+"""What is foretold and scored, all in seconds."""
+
+_SETTINGS: Mapping[str, Literal["trigger", "limit", "cores", "partitions"]] = {
+    "trigger": "trigger",
+    "trigger(processingTime)": "trigger",
+    "windowSize": "trigger",
+    "records_per_batch": "limit",
+    "maxOffsetsPerTrigger": "limit",
+    "cores": "cores",
+    "min_partitions": "partitions",
+    "minPartitions": "partitions",
+}
+"""Names of settings that the twin can play; others, such as a limit for each shard, it cannot."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Foretold(_Strict):
+    """A figure in seconds with its 95 % interval, for a next log of as many batches."""
+
+    value: float
+    low: float
+    high: float
+
+
+class QueryForecast(_Strict):
+    """One query's figures, by :data:`FIGURES`, and under which conditions."""
+
+    figures: dict[str, Foretold]
+    trigger: float
+    limit: float | None
+    partitions: int
+    arriving: float
+
+
+class Forecast(_Strict):
+    """What one change, or none, is foretold to bring.
+
+    Attributes
+    ----------
+    changes
+        As on the command line; empty for the job as it ran.
+    cores, workers, dollars_month
+        Of the job then.
+    queries
+        By name.
+    """
+
+    changes: tuple[str, ...]
+    cores: int
+    workers: int
+    dollars_month: float | None
+    queries: dict[str, QueryForecast]
+
+    def __str__(self) -> str:
+        return " ".join(self.changes) or "as it ran"
+
+
+class _Advice(BaseModel):
+    """As much of ``advise --json`` as scoring wants."""
+
+    version: Literal[1]
+    forecasts: tuple[Forecast, ...]
+
+
+class Score(_Strict):
+    """One figure that was foretold, and what happened.
+
+    Attributes
+    ----------
+    figure
+        In words.
+    happened
+        Seconds in the next log.
+    inside
+        Whether that lies within the interval.
+    """
+
+    query: str
+    figure: str
+    foretold: Foretold
+    happened: float
+    inside: bool
+
+    @property
+    def missed(self) -> float:
+        """By which share of what happened."""
+        return abs(self.foretold.value - self.happened) / max(self.happened, 1e-9)
+
+
+class Scored(_Strict):
+    """A forecast and its scores; none where it is about other conditions, which ``why_not`` names."""
+
+    forecast: Forecast
+    scores: tuple[Score, ...] = ()
+    why_not: str | None = None
+
+
+def forecast(twin: Twin, played: WhatIf) -> Forecast:
+    """Write down what was played."""
+    queries = {}
+    for name, outcome in played.queries.items():
+        own = {each.key: each.value for each in played.changes if each.query in (None, name)}
+        query = twin.queries[name]
+        figures = {
+            key: _wider(getattr(outcome, key).value, getattr(outcome, key).low, getattr(outcome, key).high)
+            for key in FIGURES
+        }
+        queries[name] = QueryForecast(
+            figures=figures,
+            trigger=own.get("trigger", query.trigger),
+            limit=own.get("limit", query.limit),
+            partitions=int(own.get("partitions", query.partitions)) // int(own.get("split", 1)),
+            arriving=_pace(query) * own.get("traffic", 1.0) / own.get("split", 1),
+        )
+    jobs = next((int(each.value) for each in played.changes if each.key == "split"), 1)
+    return Forecast(
+        changes=tuple(map(str, played.changes)),
+        cores=played.cores // jobs,
+        workers=played.workers,
+        dollars_month=played.dollars_month,
+        queries=queries,
+    )
+
+
+def playable(findings: Iterable[Finding], queries: Sequence[str]) -> list[tuple[Changed, ...]]:
+    """Return the first changes of findings that a twin can play, each once."""
+    found: dict[tuple[Changed, ...], None] = {}
+    for finding in findings:
+        if finding.change is None or finding.change.new is None:
+            continue
+        name = finding.change.key.rpartition(".")[2]
+        key = _SETTINGS.get(name)
+        query = None if key == "cores" else finding.query
+        if key is None or (query is not None and query not in queries):
+            continue
+        value = _number(finding.change.new)
+        if value is not None and value > 0:
+            found[(Changed(key, value, query),)] = None
+    return list(found)
+
+
+def _number(value: object) -> float | None:
+    text = str(value).removesuffix(" seconds")
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return parse_duration(text).total_seconds()
+    except ValueError:
+        return None
+
+
+def read(file: Path) -> tuple[Forecast, ...]:
+    """Read the forecasts of an earlier ``millrace advise --json``.
+
+    Raises
+    ------
+    ConfigurationError
+        No such file, or none with forecasts.
+    """
+    allowed = "what `millrace advise --json` printed, with forecasts in it"
+    try:
+        return _Advice.model_validate_json(file.read_text(encoding="utf-8")).forecasts
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigurationError(
+            [Problem("command line", 0, "--score", str(file), f"{allowed}: {reason}")]
+        ) from error
+    except (ValidationError, UnicodeDecodeError) as error:
+        raise ConfigurationError([Problem("command line", 0, "--score", str(file), allowed)]) from error
+
+
+def score(forecasts: Sequence[Forecast], then: Twin) -> tuple[Scored, ...]:
+    """Hold forecasts against what ran next.
+
+    Parameters
+    ----------
+    forecasts
+        From :func:`read`.
+    then
+        The next log's.
+
+    Returns
+    -------
+    tuple
+        One for each forecast; those about other conditions than ran have no scores.
+    """
+    return tuple(_scored(each, then) for each in forecasts)
+
+
+def _scored(forecast: Forecast, then: Twin) -> Scored:
+    if then.cores != forecast.cores:
+        return Scored(forecast=forecast, why_not=f"it ran with {then.cores} cores, not with {forecast.cores}")
+    scores: list[Score] = []
+    for name, was in forecast.queries.items():
+        query = then.queries.get(name)
+        if query is None:
+            return Scored(forecast=forecast, why_not=f"the log has too little of {name}")
+        other = _other(name, was, query)
+        if other is not None:
+            return Scored(forecast=forecast, why_not=other)
+        happened = figures(query)
+        scores += [
+            Score(
+                query=name,
+                figure=words,
+                foretold=was.figures[key],
+                happened=happened[key],
+                inside=was.figures[key].low <= happened[key] <= was.figures[key].high,
+            )
+            for key, words in FIGURES.items()
+        ]
+    return Scored(forecast=forecast, scores=tuple(scores))
+
+
+def _other(name: str, was: QueryForecast, query: QueryTwin) -> str | None:
+    """What of the conditions differs; a limit that no batch reached and a trigger that none waited for show nowhere."""
+    if query.partitions != was.partitions:
+        return f"{name} had {query.partitions} partitions, not {was.partitions}"
+    late = query.trigger == 0 and was.trigger <= float(np.median(query.durations))
+    if not late and abs(query.trigger - was.trigger) > _LIKE * max(was.trigger, 0.1):
+        return f"{name} began a batch each {query.trigger:g} s, not each {was.trigger:g} s"
+    if query.limit is not None and (was.limit is None or abs(query.limit - was.limit) > _LIKE * was.limit):
+        limit = "no limit" if was.limit is None else f"a limit of {was.limit:,.0f}"
+        return f"{name} had a limit of {query.limit:,.0f}, not {limit}"
+    pace = _pace(query)
+    if abs(pace - was.arriving) > _LIKE * was.arriving:
+        return f"{name} got {pace:,.1f} records/s, not {was.arriving:,.1f}"
+    return None
+
+
+def figures(query: QueryTwin) -> dict[str, float]:
+    """Return what a log shows, by the names of :data:`FIGURES`."""
+    shares = (np.arange(_SAMPLES) + 0.5) / _SAMPLES
+    done, ages = 0.0, []
+    for records, ended in zip(query.records.tolist(), query.ended.tolist(), strict=True):
+        ages += [ended - query.arrivals.moment(done + records * share) for share in shares.tolist()]
+        done += records
+    weights = np.repeat(query.records, _SAMPLES)
+    order = np.argsort(ages)
+    below = np.cumsum(weights[order]) / weights.sum()
+    age = np.interp([0.5, 0.95], below, np.array(ages)[order])
+    return {
+        "duration": float(np.median(query.durations)),
+        "slow": float(np.percentile(query.durations, 95)),
+        "age": float(age[0]),
+        "oldest": float(age[1]),
+    }
+
+
+def _pace(query: QueryTwin) -> float:
+    """Records per second, without those that waited at the begin."""
+    waited = query.arrivals.before(float(query.arrivals.times[1]))
+    return (query.arrivals.records - waited) / query.arrivals.seconds
+
+
+def _wider(value: float, low: float, high: float) -> Foretold:
+    return Foretold(
+        value=value, low=max(0.0, value - _NEXT * (value - low)), high=value + _NEXT * (high - value)
+    )

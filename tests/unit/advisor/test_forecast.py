@@ -1,0 +1,112 @@
+"""What was foretold is kept, and held against what ran next."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from millrace.advisor.findings import Change, Effect, Finding
+from millrace.advisor.forecast import Forecast, figures, forecast, playable, read, score
+from millrace.advisor.what_if import application, parse
+from millrace.config import ConfigurationError
+from tests.unit.advisor.runs import Truth, history, run
+
+TRUTH = Truth(swing=0.4, seed=1, seconds=1200.0)
+
+
+@pytest.fixture(scope="module")
+def forecasts() -> tuple[Forecast, ...]:
+    twin = application(history([TRUTH]), 0.44)
+    return tuple(
+        forecast(twin, twin.what_if(parse(text, ["land"]) if text else ()))
+        for text in ("", "cores=4", "trigger=20s")
+    )
+
+
+def test_the_one_that_was_tried_is_scored_and_the_others_say_why_not(forecasts):
+    then = application(history([replace(TRUTH, cores=4, seed=9)]))
+    as_it_ran, wider, slower = score(forecasts, then)
+    assert as_it_ran.why_not == "it ran with 4 cores, not with 2"
+    assert slower.why_not == "it ran with 4 cores, not with 2"
+    assert [each.figure for each in wider.scores] == [
+        "batch duration, median",
+        "batch duration, p95",
+        "record age, median",
+        "record age, p95",
+    ]
+    assert all(each.missed < 0.1 for each in wider.scores)
+    assert wider.scores[0].inside
+
+
+def test_a_machine_that_became_slower_is_outside(forecasts):
+    slower = application(history([replace(TRUTH, cores=4, per_record=2e-4, overhead=1.2, seed=9)]))
+    assert [each.inside for each in score(forecasts, slower)[1].scores][:2] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("then", "why"),
+    [
+        ({"rate": 1300.0}, "land got 1,2"),
+        ({"trigger": 15.0}, "land began a batch each 15 s, not each 10 s"),
+        ({"partitions": 6}, "land had 6 partitions, not 8"),
+        ({"limit": 8000, "rate": 1080.0}, "land had a limit of 8,000, not no limit"),
+        ({"seconds": 60.0}, "the log has too little of land"),
+    ],
+)
+def test_other_conditions_are_no_score(forecasts, then, why):
+    found = score(forecasts, application(history([replace(TRUTH, seed=4, **then)])))[0]
+    assert found.scores == ()
+    assert why in str(found.why_not)
+
+
+def test_ages_are_those_of_the_records():
+    query, oldest = run(TRUTH)
+    found = figures(application(history([TRUTH])).queries["land"])
+    # Records arrive evenly over a trigger and wait for its batch.
+    assert found["age"] == pytest.approx(TRUTH.trigger / 2 + found["duration"], rel=0.1)
+    assert found["oldest"] == pytest.approx(sorted(oldest)[len(oldest) // 2], rel=0.1)
+    assert query.name == "land"
+
+
+def test_what_is_kept_is_read_again(forecasts, tmp_path: Path):
+    file = tmp_path / "advice.json"
+    file.write_text(
+        json.dumps({"version": 1, "more": 1, "forecasts": [each.model_dump() for each in forecasts]})
+    )
+    assert read(file) == forecasts
+
+
+@pytest.mark.parametrize("text", [None, "{", '{"version": 1}', '{"version": 1, "forecasts": [{}]}'])
+def test_a_file_without_forecasts_is_told(tmp_path: Path, text):
+    file = tmp_path / "advice.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(
+        ConfigurationError, match=r"--score is .*advice\.json; allowed: what `millrace advise"
+    ):
+        read(file)
+
+
+def found(key: str, new: object, query: str | None = "land") -> Finding:
+    change = Change("environment", "environments/prod.yaml", key, None, new)  # type: ignore[arg-type]
+    return Finding("at-capacity", query, "", (), (), (change,), Effect("batch duration", "s", 0, 1, 2))
+
+
+def test_changes_of_findings_that_can_be_played():
+    asked = [
+        found("jobs.orders.queries.land.trigger", "12s"),
+        found("trigger(processingTime)", "12 seconds"),
+        found("maxOffsetsPerTrigger", 5000),
+        found("jobs.orders.cores", 8, None),
+        found("maxFetchRecordsPerShard", 100),
+        found("jobs.orders.queries.moon.trigger", "12s", "moon"),
+        found("jobs.orders.queries.land.trigger", None),
+    ]
+    assert [str(each[0]) for each in playable(asked, ["land"])] == [
+        "land.trigger=12s",
+        "land.limit=5000",
+        "cores=8",
+    ]
