@@ -8,7 +8,7 @@ compile() {
 uv=$1
 compile pyproject.toml -o requirements.txt
 compile --group dev -c requirements.txt -o requirements-dev.txt
-for name in java node uv; do
+for name in java node uv spark4; do
   compile "toolchain/$name.in" -o "toolchain/$name.txt"
 done
 # LocalStack 4.9.2 breaks with what its dependencies became after this day.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -88,6 +89,8 @@ class Subject:
         option = _OPTIONS.get(connector(query, engine), {}).get(setting)
         if option == "avoidEmptyBatches" or option == "kinesis.client.avoidEmptyBatches":
             new = "true"
+        if option is not None and option.endswith("PerShard"):
+            old, new = (_per_shard(value, query) for value in (old, new))
         if option is not None:
             return (Change("argument", name, option, old, new),)
         if setting == "trigger":
@@ -162,6 +165,12 @@ class Ours(Subject):
         assert self.plan is not None
         planned = self.plan.jobs[self.job].queries.get(query.name)
         return None if planned is None else planned.latency_seconds.value
+
+
+def _per_shard(value: Value, query: Query) -> Value:
+    """Share a batch's limit among the shards, each of which its first stage reads in a task."""
+    tasks = [stage.partitions for job in query.batches[-1].jobs for stage in job.stages if len(stage.tasks)]
+    return math.ceil(value / tasks[0]) if tasks and isinstance(value, int) else value
 
 
 def ours(environment: Environment, plan: Plan, job: str) -> Ours:

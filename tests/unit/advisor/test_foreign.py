@@ -1,0 +1,217 @@
+"""Jobs that are not ours, and logs in S3, on moto's server."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from millrace.advisor import logs
+from millrace.advisor.advise import advise
+from millrace.advisor.foreign import Foreign, _emr_month, emr_application, glue_job, settings_of, size
+from millrace.advisor.logs import find
+from millrace.advisor.reading import read
+from millrace.advisor.subject import Subject
+from millrace.config import ConfigurationError
+from tests.unit.advisor.made import batch, history, job, stage
+
+REAL = Path(__file__).parent / "data" / "flights-3.5.zstd"
+
+
+@pytest.fixture
+def bucket(client):
+    name = f"logs-{uuid.uuid4().hex}"
+    client("s3").create_bucket(Bucket=name)
+    return name
+
+
+def test_a_log_in_s3_is_read_range_by_range(client, bucket, monkeypatch):
+    monkeypatch.setattr(logs, "S3_RANGE", 3000)
+    monkeypatch.setattr(logs, "PIECE", 1000)
+    s3 = client("s3")
+    s3.put_object(Bucket=bucket, Key="glue/orders/jr_0a1b", Body=REAL.read_bytes())
+    s3.put_object(Bucket=bucket, Key="glue/orders-2/jr_0c", Body=b"another job's")
+    [log] = find(f"s3://{bucket}/glue/orders", s3)
+    assert log.name == "orders/jr_0a1b"
+    assert [len(each.batches) for each in read(log).queries] == [7, 8]
+
+
+def test_emrs_layout_in_s3(client, bucket):
+    s3 = client("s3")
+    root = "logs/applications/00app/jobs/00run"
+    s3.put_object(Bucket=bucket, Key=f"{root}/SPARK_DRIVER/stdout.gz", Body=b"words")
+    s3.put_object(Bucket=bucket, Key=f"{root}/sparklogs/eventlog_v2_00run/appstatus_00run", Body=b"")
+    s3.put_object(
+        Bucket=bucket, Key=f"{root}/sparklogs/eventlog_v2_00run/events_1_00run.zstd", Body=REAL.read_bytes()
+    )
+    for prefix in ("", f"/{root}", f"/{root}/", f"/{root}/sparklogs/eventlog_v2_00run"):
+        [log] = find(f"s3://{bucket}{prefix}", s3)
+        assert len(log.files) == 1
+        assert read(log).complete
+
+
+@pytest.mark.parametrize("place", ["s3://nobodys-{}", "s3://{}/none"])
+def test_a_place_in_s3_without_a_log_is_told(client, bucket, place):
+    with pytest.raises(ConfigurationError) as told:
+        find(place.format(bucket), client("s3"))
+    assert "PATH" in str(told.value)
+
+
+def glue(client, **more):
+    made = client("glue")
+    name = f"orders-{uuid.uuid4().hex[:8]}"
+    arguments = {
+        "--enable-spark-ui": "true",
+        "--spark-event-logs-path": "s3://their-logs/orders/",
+        "--conf": "spark.sql.shuffle.partitions=200 --conf spark.executor.cores=4",
+        **more.pop("arguments", {}),
+    }
+    made.create_job(
+        Name=name,
+        Role="theirs",
+        Command={"Name": "gluestreaming", "ScriptLocation": "s3://theirs/orders.py"},
+        DefaultArguments={key: value for key, value in arguments.items() if value is not None},
+        GlueVersion="4.0",
+        WorkerType="G.1X",
+        NumberOfWorkers=9,
+        **more,
+    )
+    return made, name
+
+
+def test_a_glue_job(client):
+    made, name = glue(client)
+    run = made.start_job_run(JobName=name)["JobRunId"]
+    found = glue_job(made, name, "us-east-1")
+    assert found.logs == "s3://their-logs/orders/"
+    assert found.run == run
+    assert found.subject.dollars_month == pytest.approx(9 * 0.44 * 730)
+    assert found.subject.arguments["spark.sql.shuffle.partitions"] == "200"
+
+
+def test_changes_are_those_of_the_jobs_own_arguments(client):
+    made, name = glue(client)
+    subject = glue_job(made, name, "us-east-1").subject
+
+    def many(number, begun):
+        launched = [0.012 * (n // 2) for n in range(100)]
+        at = stage(
+            begun + 0.05,
+            [0.012] * 100,
+            [0] * 100,
+            launched=launched,
+            shuffle_records_read=[1] * 100,
+            scans=(),
+        )
+        return batch(number, begun, [job(number, [at])], 100)
+
+    [finding] = advise(history(many), subject).findings
+    change = finding.change
+    assert (change.kind, change.where) == ("argument", f"Glue job {name}")
+    assert (change.key, change.old, change.new) == ("--conf spark.sql.shuffle.partitions", "200", 2)
+    assert finding.dollars_a_month == pytest.approx(9 * 0.44 * 730 * finding.seconds / 2)
+
+
+@pytest.mark.parametrize("without", ["--spark-event-logs-path", "--enable-spark-ui"])
+def test_a_glue_job_without_logs_is_told(client, without):
+    value = None if without == "--spark-event-logs-path" else "false"
+    made, name = glue(client, arguments={without: value})
+    with pytest.raises(ConfigurationError) as told:
+        glue_job(made, name, "us-east-1")
+    assert "--spark-event-logs-path" in str(told.value)
+
+
+def test_a_glue_job_that_does_not_exist_is_told(client):
+    with pytest.raises(ConfigurationError) as told:
+        glue_job(client("glue"), "nobodys", "us-east-1")
+    assert "--glue-job" in str(told.value)
+    assert "nobodys" in str(told.value)
+
+
+def test_an_emr_application(client):
+    emr = client("emr-serverless")
+    app = emr.create_application(name="orders", releaseLabel="emr-7.13.0", type="SPARK")["applicationId"]
+    role = "arn:aws:iam::123456789012:role/theirs"
+    submit = {
+        "entryPoint": "s3://theirs/orders.py",
+        "sparkSubmitParameters": "--conf spark.executor.cores=4 --conf spark.executor.memory=10g "
+        "--conf spark.driver.memory=10g --conf spark.dynamicAllocation.maxExecutors=3",
+    }
+    quiet = emr.start_job_run(applicationId=app, executionRoleArn=role, jobDriver={"sparkSubmit": submit})[
+        "jobRunId"
+    ]
+    with pytest.raises(ConfigurationError) as told:
+        emr_application(emr, app, "us-east-1", quiet)
+    assert "logUri" in str(told.value)
+    run = emr.start_job_run(
+        applicationId=app,
+        executionRoleArn=role,
+        jobDriver={"sparkSubmit": submit},
+        configurationOverrides={
+            "monitoringConfiguration": {"s3MonitoringConfiguration": {"logUri": "s3://their-logs/emr/"}}
+        },
+    )["jobRunId"]
+    found: Foreign = emr_application(emr, app, "us-east-1", run)
+    assert found.logs == f"s3://their-logs/emr/applications/{app}/jobs/{run}"
+    assert found.subject.dollars_month == pytest.approx(4 * 730 * (4 * 0.052624 + 11 * 0.0057785))
+    assert run in emr_application(emr, app, "us-east-1").logs  # the latest
+    with pytest.raises(ConfigurationError):
+        emr_application(emr, "00none", "us-east-1")
+
+
+def test_what_a_run_was_billed_is_taken_before_what_it_may_use():
+    run = {
+        "billedResourceUtilization": {"vCPUHour": 8.0, "memoryGBHour": 32.0},
+        "totalExecutionDurationSeconds": 7200,
+    }
+    month = _emr_month(run, {}, "us-east-1", arm=False)
+    assert month == pytest.approx(365 * (8 * 0.052624 + 32 * 0.0057785))
+    assert _emr_month(run, {}, "mars-north-1", arm=False) is None
+    assert _emr_month({}, {}, "us-east-1", arm=False) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "settings"),
+    [
+        ("a.b=1 --conf c.d=x=y", True, {"a.b": "1", "c.d": "x=y"}),
+        ("--class X --conf a=1 --conf=b=2 --jars z", False, {"a": "1", "b": "2"}),
+        ("--conf 'a=one two' --conf b", False, {"a": "one two"}),
+        ("--conf a=un'closed", False, {"a": "un'closed"}),
+        ("", True, {}),
+    ],
+)
+def test_settings_of_a_command_line(text, first, settings):
+    assert settings_of(text, first=first) == settings
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("14g", 14 * 1024**3), ("512", 512 * 1024**2), ("2GiB", 2 * 1024**3), ("?", 0)]
+)
+def test_sizes_as_spark_writes_them(text, wanted):
+    assert size(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("engine", "source", "key"),
+    [
+        ("glue", "KinesisV2[orders]", "maxFetchRecordsPerShard"),
+        ("emr", "KinesisV2[orders]", "kinesis.maxFetchRecordsPerShard"),
+        ("sandbox", "KinesisSource[orders]", "kinesis.executor.maxFetchRecordsPerShard"),
+        ("emr", "KafkaV2[Subscribe[orders]]", "maxOffsetsPerTrigger"),
+        ("emr", "FileStreamSource[s3://x]", "maxFilesPerTrigger"),
+    ],
+)
+def test_a_limit_is_called_what_the_connector_calls_it(engine, source, key):
+    from millrace.advisor.history import Source
+
+    def from_source(number, begun):
+        read_from = Source(source, None, None, None, 100)
+        return batch(
+            number, begun, [job(number, [stage(begun, [0.1, 0.1], [50, 50])])], 100, source=read_from
+        )
+
+    [query] = history(from_source).queries
+    [change] = Subject("job x").changes(query, engine, "limit", 1000, 2001)
+    # Kinesis limits hold for each shard, and there are two.
+    assert (change.kind, change.key, change.new) == ("argument", key, 1001 if "Shard" in key else 2001)
