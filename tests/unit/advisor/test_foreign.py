@@ -131,18 +131,19 @@ def test_a_glue_job_that_does_not_exist_is_told(client):
 
 def test_an_emr_application(client):
     emr = client("emr-serverless")
-    app = emr.create_application(name="orders", releaseLabel="emr-7.13.0", type="SPARK")["applicationId"]
+    app, other = (
+        emr.create_application(name=name, releaseLabel="emr-7.13.0", type="SPARK")["applicationId"]
+        for name in ("orders", "quiet")
+    )
     role = "arn:aws:iam::123456789012:role/theirs"
     submit = {
         "entryPoint": "s3://theirs/orders.py",
         "sparkSubmitParameters": "--conf spark.executor.cores=4 --conf spark.executor.memory=10g "
         "--conf spark.driver.memory=10g --conf spark.dynamicAllocation.maxExecutors=3",
     }
-    quiet = emr.start_job_run(applicationId=app, executionRoleArn=role, jobDriver={"sparkSubmit": submit})[
-        "jobRunId"
-    ]
+    emr.start_job_run(applicationId=other, executionRoleArn=role, jobDriver={"sparkSubmit": submit})
     with pytest.raises(ConfigurationError) as told:
-        emr_application(emr, app, "us-east-1", quiet)
+        emr_application(emr, other, "us-east-1")
     assert "logUri" in str(told.value)
     run = emr.start_job_run(
         applicationId=app,
