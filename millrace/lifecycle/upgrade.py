@@ -212,6 +212,7 @@ def upgrade(
                 progress=progress,
                 patience_seconds=patience_seconds,
                 poll_seconds=poll_seconds,
+                keeps=False,
             )
         except (AwsError, DeployError, UpgradeError) as worse:
             raise UpgradeError(f"{error}\nand going back failed too: {worse}") from error
@@ -230,8 +231,14 @@ def roll_back(
     progress: Progress,
     patience_seconds: float = PATIENCE_SECONDS,
     poll_seconds: float = POLL_SECONDS,
+    keeps: bool = True,
 ) -> bool:
     """Deploy an earlier version of a job again, on the same checkpoints; the parameters are those of :func:`upgrade`.
+
+    Parameters
+    ----------
+    keeps
+        Whether what is replaced is kept, to be rolled back to in its turn; not so a version that never got well.
 
     Returns
     -------
@@ -246,7 +253,8 @@ def roll_back(
         AWS refused a call.
     """
     job, now = version.job, current(aws, version.job)
-    keep(aws, job)
+    if keeps:
+        keep(aws, job)
     stack = aws.names.stack(f"job-{job}")
     s3 = aws.client("s3")
     with told("reading launch documents"):

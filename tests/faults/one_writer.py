@@ -1,0 +1,95 @@
+"""A second run of a job that runs: ``python -m tests.faults.one_writer --times 20``.
+
+The job is deployed on LocalStack, with its checkpoints on S3, and started from its launch document while records come. The same
+document is started again and again beside it: every one of these runs must end with status 2 and one message, before it has
+read or made anything. Then the first run stands still (SIGSTOP) until its lease is taken by another, and wakes. The table
+must hold what the ledger says, and ends with 1 where it does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections import Counter
+
+from millrace.sandbox.process import SandboxError
+from millrace.sandbox.spark import Job
+from tests.faults.deployed import Line, Shop, opened
+from tests.faults.shop import records
+
+JOB, TABLE = "direct", "taxed"
+RECORDS = 300
+REFUSED, FAILED = 2, 1
+
+
+def second_runs(shop: Shop, times: int) -> list[float]:
+    """Start second runs beside the one that runs; seconds until each was refused."""
+    found = []
+    for _ in range(times):
+        shop.orders.send(shop.choose, RECORDS)
+        begun = time.monotonic()
+        second = shop.start(JOB)
+        status = second.process.popen.wait(timeout=120)
+        said = [line for line in second.process.log.read_text().splitlines() if line.startswith("error: ")]
+        if status != REFUSED or len(said) != 1 or "is held by run" not in said[0]:
+            raise SandboxError(f"a second run ended with {status}:\n{second.process.tail(30)}")
+        if any(event["event"] in ("batch", "started") for event in second.events()):
+            raise SandboxError("a second run did something")
+        found.append(time.monotonic() - begun)
+    return found
+
+
+def stood_still(shop: Shop, first: Job) -> tuple[Job, str]:
+    """Let the first run stand still until another has its lease; the other run, and what the first said as it woke."""
+    first.process.signal_group(signal.SIGSTOP)
+    shop.orders.send(shop.choose, RECORDS)
+    second = shop.start(JOB)
+    shop.wait(second, lambda: bool(second.committed()), "a batch of the run that took over")
+    first.process.signal_group(signal.SIGCONT)
+    shop.orders.send(shop.choose, RECORDS)
+    status = first.process.popen.wait(timeout=120)
+    said = [str(event["error"]) for event in first.events() if event["event"] == "failed"]
+    if status != FAILED or not any("lease" in line for line in said):
+        raise SandboxError(f"the run that stood still ended with {status}: {said}\n{first.process.tail(30)}")
+    return second, said[-1]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    return parser
+
+
+def main() -> int:
+    """Start, refuse, stop, compare, print."""
+    given = parser().parse_args()
+    with opened(given.seed) as shop:
+        shop.orders.send(shop.choose, RECORDS)
+        first = shop.start(JOB)
+        shop.wait(first, lambda: bool(first.committed()), "a batch")
+        seconds = second_runs(shop, given.times)
+        sys.stdout.write(
+            f"second runs: {len(seconds)} of {given.times} refused with status 2, the slowest after {max(seconds):.0f} s\n"
+        )
+        sys.stdout.flush()
+        run, said = stood_still(shop, first)
+        sys.stdout.write(f"a run that stood still: status 1, {said}\n")
+        ledger = shop.orders.ledger
+        wanted = records.taxed(ledger)
+        both = wanted.total() + ledger.dirty
+        shop.wait(run, lambda: shop.count(TABLE) + shop.count("taxed_letters") >= both, f"{both} rows")
+        time.sleep(3)  # for rows too many
+        line = Line.of(TABLE, wanted, Counter(shop.rows(TABLE, "_id", "n", "amount", "tax")))
+        run.process.stop(60)
+    sys.stdout.write(
+        f"{line.table}: {line.wanted} rows wanted, {line.lost} lost, {line.doubled} doubled, {line.strange} others\n"
+    )
+    return int(not line.exact)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

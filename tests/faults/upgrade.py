@@ -1,0 +1,362 @@
+"""Upgrades of a job under load, one that fails among them: ``python -m tests.faults.upgrade``.
+
+The shop is deployed on LocalStack by CDK; its state machines run there. The EMR Serverless that they call is the tests' own
+(``tests/integration/lifecycle/engines.py``), whose runs here are real ones: local Spark, from the launch document that the
+machine names, on checkpoints and tables in LocalStack's S3, reading a real broker, ended by SIGTERM. What the runs write as
+metrics and lines goes to LocalStack's CloudWatch, where the watch looks for it. Records are sent all the while. Then:
+
+1. an upgrade to another trigger, which stays;
+2. one whose transform fails with every record, which is taken back;
+3. one that reads another topic on the same checkpoint, which is refused before anything is stopped;
+4. a rollback by hand, to the version that was there first;
+
+and the table is held against the producer's ledger. It ends with 1 where a step came out otherwise or a row is lost or doubled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from millrace.cli.upgrade import refusals
+from millrace.lifecycle.deploy import DeployError, changes, document_of
+from millrace.lifecycle.deployed import LaunchDocument, split_url
+from millrace.lifecycle.upgrade import UpgradeError, current, previous, roll_back, upgrade
+from millrace.lifecycle.verbs import Aws, execute
+from millrace.sandbox import kafka, kinesalite, localstack
+from millrace.sandbox.deployment import Sandbox
+from millrace.sandbox.live import METRICS_FILE
+from millrace.sandbox.localstack import LocalStack
+from millrace.sandbox.process import RUN, SandboxError, only_one
+from millrace.sandbox.spark import Job, forget_tables
+from millrace.sandbox.toolchain import ROOT, program_environment
+from tests.faults.deployed import Line, Shop
+from tests.faults.project import deployed
+from tests.faults.shop import records
+from tests.integration.lifecycle import engines as fakes
+from tests.integration.lifecycle.engines import Engines, serving
+
+JOB, QUERY, TABLE = "direct", "tax", "taxed"
+HOME = RUN / "faults-upgrade"
+PATIENCE_SECONDS = 420.0
+PER_TURN, TURN_SECONDS = 20, 0.5
+
+
+@dataclass
+class RealRuns(Engines):
+    """An EMR Serverless whose runs are local Spark."""
+
+    sandbox: Sandbox | None = None
+    jobs: dict[str, Job] = field(default_factory=dict)
+
+    def _emr_start(self, application: str, given: dict[str, Any]) -> dict[str, Any]:
+        before = set(self.runs)
+        answer = super()._emr_start(application, given)
+        if answer["jobRunId"] not in before:
+            self._submit(answer["jobRunId"], given["jobDriver"]["sparkSubmit"]["entryPointArguments"])
+        return answer
+
+    def _submit(self, run: str, arguments: list[str]) -> None:
+        assert self.sandbox is not None
+        url = arguments[arguments.index("--launch-document") + 1]
+        bucket, key = split_url(url)
+        body = self.sandbox.stack.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+        self.jobs[run] = self.sandbox.spark.submit(LaunchDocument(url, json.loads(body)), f"{JOB}-{run}")
+
+    def end(self) -> None:
+        """End all runs."""
+        for job in self.jobs.values():
+            job.process.kill()
+
+    def emr(self, method: str, path: str, query: dict[str, str], given: dict[str, Any]) -> dict[str, Any]:
+        answer = super().emr(method, path, query, given)
+        if method == "DELETE":
+            self.jobs[answer["jobRunId"]].process.signal_group(signal.SIGTERM)
+        return answer
+
+    def _show(self, run: fakes.Run, states: dict[str, str]) -> str:
+        job = self.jobs.get(run.id)
+        if job is not None and job.process.alive and run.looks_left is not None:
+            run.looks_left = 2  # seen ending until it has ended
+        elif job is not None and not job.process.alive:
+            run.crashed = run.looks_left is None
+            run.looks_left = 0
+        return super()._show(run, states)
+
+
+@dataclass
+class Watcher:
+    """Brings what runs tell to where their watchers look: CloudWatch's metrics, and lines of failures in its logs."""
+
+    engines: RealRuns
+    stack: LocalStack
+    job: str
+    group: str
+    _seen: dict[Path, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._logs, self._metrics = self.stack.client("logs"), self.stack.client("cloudwatch")
+        self._logs.create_log_group(logGroupName=self.group)
+        self._logs.create_log_stream(logGroupName=self.group, logStreamName="driver")
+
+    def look(self) -> None:
+        """Bring what is new."""
+        for job in list(self.engines.jobs.values()):
+            for line in self._new(job.process.log):
+                if line.startswith('{"event": "failed"'):
+                    event = {"timestamp": round(time.time() * 1000), "message": line}
+                    self._logs.put_log_events(
+                        logGroupName=self.group, logStreamName="driver", logEvents=[event]
+                    )
+            for line in self._new(job.process.log.with_name(METRICS_FILE)):
+                self._bring(json.loads(line))
+
+    def _new(self, file: Path) -> Iterator[str]:
+        if not file.exists():
+            return
+        text = file.read_text(errors="replace")
+        begin = self._seen.get(file, 0)
+        end = text.rfind("\n") + 1
+        self._seen[file] = end
+        yield from text[begin:end].splitlines()
+
+    def _bring(self, line: dict[str, Any]) -> None:
+        if line.get("query") is None or "Triggers" not in line:
+            return
+        values = {"Triggers": float(line["Triggers"])}
+        if line.get("RecordAge"):
+            values["RecordAge"] = float(line["RecordAge"]["max"])
+        if line.get("BatchDuration"):
+            values["BatchDuration"] = float(line["BatchDuration"])
+        dimensions = [{"Name": "job", "Value": self.job}, {"Name": "query", "Value": line["query"]}]
+        at = datetime.fromisoformat(line["at"])
+        data = [
+            {"MetricName": name, "Dimensions": dimensions, "Timestamp": at, "Value": value}
+            for name, value in values.items()
+        ]
+        self._metrics.put_metric_data(Namespace="Millrace", MetricData=data)
+
+
+@dataclass
+class Scene:
+    """The deployed shop, its versions, and what is said on the way."""
+
+    shop: Shop
+    engines: RealRuns
+    aws: Aws
+    stack: LocalStack
+    project: Path
+    said: list[str] = field(default_factory=list)
+    _number: int = 0
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+        sys.stderr.write(f"  {line}\n")
+
+    def version(self, file: str, old: str, new: str) -> Path:
+        """Change a file of the project and synthesise it; the assembly."""
+        path = self.project / file
+        text = path.read_text()
+        assert old in text, f"{file}: {old}"
+        path.write_text(text.replace(old, new, 1))
+        self._number += 1
+        assembly = HOME / f"version-{self._number}"
+        shutil.rmtree(assembly, ignore_errors=True)
+        command = [sys.executable, "-m", "tests.faults.synth", str(self.project), str(assembly)]
+        done = subprocess.run(
+            command, cwd=ROOT, env=program_environment(), capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise SandboxError(f"not synthesised:\n{done.stderr[-2000:]}")
+        return assembly
+
+    def cdk_deploy(self, assembly: Path, stack: str) -> None:
+        """As ``millrace.cli.deploy.cdk_deploy_stack``, for a LocalStack that is not the environment's."""
+        command = ["cdklocal", "deploy", stack, "--exclusively", "-a", str(assembly)]
+        done = subprocess.run(
+            [*command, "--require-approval", "never", "--method", "direct"],
+            cwd=ROOT,
+            env={**self.stack.environment(), "CI": "1", "NO_COLOR": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise DeployError(f"cdk deploy ended with {done.returncode}:\n{done.stderr[-2000:]}")
+
+    def upgrade(self, assembly: Path) -> bool:
+        return upgrade(
+            self.aws,
+            changes(self.aws, assembly),
+            JOB,
+            assembly=assembly,
+            cdk_deploy=self.cdk_deploy,
+            progress=self.say,
+            patience_seconds=PATIENCE_SECONDS,
+            poll_seconds=2.0,
+        )
+
+    @property
+    def runs(self) -> int:
+        return len(self.engines.jobs)
+
+    @property
+    def live(self) -> Job:
+        """The run that goes on."""
+        (job,) = (job for job in self.engines.jobs.values() if job.process.alive)
+        return job
+
+
+@contextmanager
+def opened(seed: int) -> Iterator[Scene]:
+    """Deploy the shop with its machines, and end all runs at last."""
+    shutil.rmtree(HOME, ignore_errors=True)
+    script = ROOT / "tests" / "integration" / "lifecycle" / "hand_over.py"
+    with ExitStack() as ending:
+        ending.enter_context(only_one())
+        forget_tables()
+        engines = RealRuns()
+        ending.enter_context(serving(engines))
+        stack = ending.enter_context(localstack.running(settings={"ENGINES_URL": engines.url}, script=script))
+        broker = ending.enter_context(kafka.running())
+        kinesis = ending.enter_context(kinesalite.running(seed=seed))
+        sandbox = deployed(HOME, stack, broker)
+        engines.sandbox = sandbox
+        shop = Shop(sandbox, kinesis, random.Random(seed))  # noqa: S311 - repeatable on purpose
+        ending.callback(shop.end)
+        ending.callback(engines.end)
+        aws = Aws(sandbox.names, stack.client)
+        yield Scene(shop, engines, aws, stack, HOME / "project")
+
+
+@contextmanager
+def under_load(scene: Scene) -> Iterator[None]:
+    """Send records and bring metrics, all the while."""
+    group = f"/{scene.aws.names.prefix}/jobs/{JOB}"
+    watcher = Watcher(scene.engines, scene.stack, scene.aws.names.job(JOB), group)
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            while not stop.wait(TURN_SECONDS):
+                scene.shop.orders.send(scene.shop.choose, PER_TURN)
+                watcher.look()
+        except BaseException as error:  # raised again in the main thread
+            failures.append(error)
+
+    thread = threading.Thread(target=work, name="load", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(timeout=60)
+    if failures:
+        raise failures[0]
+
+
+def story(scene: Scene) -> Iterator[tuple[str, bool]]:
+    """Take the steps; what each came to, and whether it was what had to come."""
+    done = execute(scene.aws, JOB, "start", progress=scene.say)
+    if not done.ok:
+        raise SandboxError(f"not started: {done.message}")
+    first = current(scene.aws, JOB).document_url
+    scene.shop.wait(scene.live, lambda: bool(scene.live.committed()), "a batch")
+
+    begun = time.monotonic()
+    scene.upgrade(scene.version("environments/shop.yaml", "trigger: 1s", "trigger: 2s"))
+    second = current(scene.aws, JOB).document_url
+    yield f"upgraded in {time.monotonic() - begun:.0f} s: healthy", second != first
+
+    begun = time.monotonic()
+    transforms = "pipelines/shop/transforms.py"
+    failing = "F.raise_error(F.lit('of the new version')).cast('double').alias('tax')"
+    bad = scene.version(transforms, '(F.col("amount") / 5).alias("tax")', failing)
+    try:
+        scene.upgrade(bad)
+        yield "a version that fails was taken for healthy", False
+    except UpgradeError as error:
+        back = current(scene.aws, JOB).document_url == second
+        yield f"taken back in {time.monotonic() - begun:.0f} s: {str(error).splitlines()[1]}", back
+    scene.version(transforms, failing, '(F.col("amount") / 5).alias("tax")')
+
+    runs = scene.runs
+    other = scene.version("environments/shop.yaml", "source: orders\n", "source: shipments\n")
+    (refusal,) = refusals(scene.aws, other, [JOB])
+    untouched = scene.runs == runs and scene.live.process.alive
+    sources = [
+        query["source"]["topic"] for query in document_of(scene.aws.names, other, JOB)["settings"]["queries"]
+    ]
+    yield f"refused: {refusal[:150]}...", untouched and sources == ["shipments"]
+
+    begun = time.monotonic()
+    roll_back(
+        scene.aws,
+        previous(scene.aws, JOB),
+        assembly=other,
+        cdk_deploy=scene.cdk_deploy,
+        progress=scene.say,
+        patience_seconds=PATIENCE_SECONDS,
+        poll_seconds=2.0,
+    )
+    same = current(scene.aws, JOB).document_url == first
+    yield f"rolled back by hand in {time.monotonic() - begun:.0f} s: healthy", same
+
+
+def compared(scene: Scene) -> list[Line]:
+    """Wait for all that was sent, and hold the tables against it."""
+    shop, ledger = scene.shop, scene.shop.orders.ledger
+    wanted = records.taxed(ledger)
+    both = wanted.total() + ledger.dirty
+    shop.wait(
+        scene.live,
+        lambda: shop.count(TABLE) + shop.count("taxed_letters") >= both,
+        f"{both} rows and letters",
+    )
+    time.sleep(3)  # for rows too many
+    held = Counter(shop.rows(TABLE, "_id", "n", "amount", "tax"))
+    return [Line.of(TABLE, wanted, held), shop.letters("taxed_letters", ledger)]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    return parser
+
+
+def main() -> int:
+    """Upgrade, fail, refuse, roll back, compare, print."""
+    given = parser().parse_args()
+    status = 0
+    with opened(given.seed) as scene:
+        with under_load(scene):
+            for line, well in story(scene):
+                sys.stdout.write(f"{'ok' if well else 'NOT OK'}: {line}\n")
+                sys.stdout.flush()
+                status |= not well
+        for table in compared(scene):
+            said = f"{table.lost} lost, {table.doubled} doubled, {table.strange} others"
+            sys.stdout.write(f"{table.table}: {table.wanted} rows wanted, {said}; {scene.runs} runs\n")
+            status |= not table.exact
+        execute(scene.aws, JOB, "stop", progress=scene.say)
+    return status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
