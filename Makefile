@@ -17,7 +17,7 @@ PYTHON311 := $(firstword $(wildcard $(BIN)/python3.11) python3.11)
 WITH_NODE := PATH="$$($(BIN)/python -c 'from millrace.sandbox.toolchain import node_bin; print(node_bin())'):$$PWD/$(BIN):$$PWD/node_modules/.bin:$$PATH"
 NPM = $$($(BIN)/python -c 'from millrace.sandbox.toolchain import npm; print(*npm())')
 
-.PHONY: help setup setup-dev jars demo plan synth test test-unit test-template test-spark test-integration check lint policy faults bench-core bench-formats bench-dedup bench-synth bench-plan validate format lock clean
+.PHONY: help setup setup-dev jars demo plan synth test test-unit test-template test-spark test-integration check lint secrets bill audit policy soak faults bench-core bench-formats bench-dedup bench-synth bench-plan validate format lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -102,7 +102,7 @@ test-spark: setup-dev ## The core on a local Spark session
 test-integration: setup-dev ## LocalStack, Kafka, deployed jobs, kill -9
 	@$(BIN)/python -m tests.run integration
 
-check: lint policy ## Everything that can be said without running a job: lint and policy
+check: lint secrets policy ## Everything that can be said without running a job: lint and policy
 
 lint: $(STAMPS)/python-dev ## ruff, format, mypy --strict, import rules, Python 3.10 for the core (Glue 4.0)
 	@$(BIN)/ruff check .
@@ -111,6 +111,19 @@ lint: $(STAMPS)/python-dev ## ruff, format, mypy --strict, import rules, Python 
 	@$(BIN)/lint-imports --no-cache | tail -n 2
 	@$(BIN)/vermin -q -t=3.10- --violations --no-tips etl pipelines
 
+secrets: $(STAMPS)/python-dev ## Look for secrets in every tracked file
+	@$(BIN)/python -m tests.supply secrets
+
+bill: $(STAMPS)/python-dev ## Write the software bill of materials (CycloneDX) to dist/
+	@$(BIN)/python -m tests.supply bill
+
+$(STATE)/audit/bin/pip-audit: toolchain/audit.txt | $(UV)
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON311) $(STATE)/audit
+	@$(PIP) $(STATE)/audit/bin/python --require-hashes -r toolchain/audit.txt
+
+audit: setup-dev $(STATE)/audit/bin/pip-audit ## Ask what is known against every pinned part; fails where nobody could be asked
+	@$(BIN)/python -m tests.supply audit
+
 policy: setup-dev ## cdk-nag, cfn-lint, checkov and rules of our own on the templates of every environment
 	@$(WITH_NODE) $(BIN)/python -m tests.policy.scan
 
@@ -118,6 +131,9 @@ policy: setup-dev ## cdk-nag, cfn-lint, checkov and rules of our own on the temp
 
 faults: setup-dev ## Rounds of crashes, reshards, throttling and bad input against kinesalite, ledgers compared
 	@$(BIN)/python -m tests.faults
+
+soak: setup-dev ## An hour of a job on LocalStack: the slopes of memory, files and what is written
+	@$(WITH_NODE) $(BIN)/python -m tests.faults.soak
 
 bench-formats: setup-dev ## Rows per second of each payload format against JSON
 	@$(BIN)/python -m tests.performance.formats

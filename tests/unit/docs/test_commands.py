@@ -28,6 +28,7 @@ MODULES = {
     "tests.faults.soak": "tests.faults.soak",
     "tests.faults.upkeep": "tests.faults.upkeep",
     "tests.performance.dedup": "tests.performance.dedup",
+    "tests.supply": "tests.supply.__main__",
     "tests.performance.kinesis": "tests.performance.kinesis",
 }
 CDK_VERBS = {"synth", "deploy", "diff", "destroy", "bootstrap", "list"}

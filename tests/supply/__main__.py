@@ -1,0 +1,95 @@
+"""``python -m tests.supply secrets|bill|audit``: what must not be in the project, what it is made of, what is known against that."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from millrace.sandbox.toolchain import ROOT, npm
+from tests.supply import audit
+from tests.supply.audit import Known, LookUpError
+from tests.supply.bill import bill
+from tests.supply.parts import parts
+from tests.supply.secrets import find, harmless, tracked
+
+LISTS = ROOT / "toolchain" / "policy"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Arguments of this program."""
+    reading = argparse.ArgumentParser(prog="python -m tests.supply", description=__doc__)
+    verbs = reading.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("secrets", help="ends with 1 where a tracked file holds one")
+    writing = verbs.add_parser("bill", help="writes the bill of materials, CycloneDX 1.4")
+    writing.add_argument("--out", type=Path, default=ROOT / "dist" / "millrace.cdx.json")
+    verbs.add_parser("audit", help="ends with 1 where something is known, or where nobody could be asked")
+    return reading
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what is asked for; return the exit status."""
+    given = parser().parse_args(arguments)
+    if given.verb == "secrets":
+        return secrets()
+    if given.verb == "bill":
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(bill(ROOT, version("millrace")), encoding="utf-8")
+        say(f"{given.out}: {len({part.purl for part in parts(ROOT)})} parts")
+        return 0
+    return known_vulnerabilities()
+
+
+def secrets() -> int:
+    """Look into every tracked file."""
+    found, list_ = find(ROOT, tracked(ROOT)), LISTS / "secrets.yaml"
+    known = {each.digest for each in harmless(list_)}
+    wrong = [each for each in found if each.digest not in known]
+    gone = known - {each.digest for each in found}
+    for each in wrong:
+        say(f"{each.at}:{each.line}: {each.kind} (digest {each.digest})")
+    for digest in sorted(gone):
+        say(f"{list_.name}: {digest} is not found any more")
+    say(f"secrets: {len(wrong)} unexplained, {len(found) - len(wrong)} harmless, {len(gone)} out of date")
+    return int(bool(wrong or gone))
+
+
+def known_vulnerabilities() -> int:
+    """Ask every database; one that cannot be asked fails the audit."""
+    known = audit.excused(LISTS / "vulnerabilities.yaml")
+    asked: dict[str, Callable[[], Iterator[Known]]] = {
+        "Python": lambda: audit.python(ROOT, audit.pip_audit(ROOT)),
+        "Node": lambda: audit.node(ROOT, npm()),
+        "jars": lambda: audit.jars(ROOT),
+    }
+    found: list[Known] = []
+    failed = False
+    for what, ask in asked.items():
+        try:
+            found += ask()
+        except LookUpError as error:
+            failed = True
+            say(f"{what}: could not be looked up: {error}")
+    wrong = audit.open_ones(found, known, datetime.now(UTC).date())
+    for each in wrong:
+        mended = f"; mended in {each.mended_in}" if each.mended_in else ""
+        say(f"{each.package} {each.version} ({each.where}): {each.id}{mended}")
+    gone = [] if failed else audit.forgotten(found, known)
+    for entry in gone:
+        say(f"vulnerabilities.yaml: {entry.id} of {entry.package} excuses nothing any more")
+    say(
+        f"audit: {len(wrong)} known and not excused, {len(known)} excused, {'NOT COMPLETE' if failed else 'complete'}"
+    )
+    return int(failed or bool(wrong) or bool(gone))
+
+
+def say(line: str) -> None:
+    """Write a line for people and scripts."""
+    sys.stdout.write(line + "\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,72 @@
+"""Secrets in tracked files, as detect-secrets finds them; what only looks like one is listed with its reason."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from detect_secrets.core.secrets_collection import SecretsCollection
+from detect_secrets.settings import default_settings
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from ruamel.yaml import YAML
+
+PASSED_OVER = (
+    "requirements.txt", "requirements-dev.txt", "package-lock.json", "toolchain/*.txt", "toolchain/jars.lock.json",
+    "tests/template/golden/*.yaml",
+)  # fmt: skip
+"""Hashes line by line, and what synthesis makes of sources that are looked into."""
+
+
+@dataclass(frozen=True, order=True)
+class Secret:
+    """Something that looks like a secret.
+
+    Attributes
+    ----------
+    at
+        File, below the root.
+    digest
+        SHA-1 of it: to name it without repeating it.
+    """
+
+    at: str
+    line: int
+    kind: str
+    digest: str
+
+
+class Harmless(BaseModel):
+    """Something that looks like a secret and is none, wherever it stands."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    digest: str
+    reason: str = Field(min_length=15)
+
+
+def find(root: Path, files: Iterable[str]) -> list[Secret]:
+    """Look into some files."""
+    found = SecretsCollection(root=str(root))
+    with default_settings():
+        for file in files:
+            found.scan_file(file)
+    return sorted(
+        Secret(
+            str(Path(root, each.filename).relative_to(root)), each.line_number, each.type, each.secret_hash
+        )
+        for _, each in found
+    )
+
+
+def tracked(root: Path) -> list[str]:
+    """Files of the repository, without those that are passed over."""
+    told = subprocess.run(["git", "ls-files", "-z"], cwd=root, check=True, capture_output=True, text=True)
+    names = [name for name in told.stdout.split("\0") if name]
+    return [name for name in names if not any(Path(name).match(lock) for lock in PASSED_OVER)]
+
+
+def harmless(file: Path) -> tuple[Harmless, ...]:
+    """Read the list of what is none."""
+    return TypeAdapter(tuple[Harmless, ...]).validate_python(YAML(typ="safe").load(file) or [])
