@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millrace.cli import advise_options as options
+from millrace.cli.advise_options import Apply, Html, Numbers, ScoreFile, WhatIfs
 from millrace.config import ConfigurationError
 from millrace.config.problems import Problem
 
@@ -59,7 +61,14 @@ def advise_command(
         str | None,
         typer.Option("--job", metavar="JOB", help="Its job; left out, the one with these queries."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    what_if: WhatIfs = None,
+    score: ScoreFile = None,
+    apply: Apply = False,
+    finding: Numbers = None,
+    html: Html = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object, forecasts for --score included.")
+    ] = False,
 ) -> None:
     """Read the event log of a Spark Structured Streaming application and say what should change in it.
 
@@ -75,6 +84,12 @@ def advise_command(
       millrace advise --glue-job orders
 
       millrace advise logs/jr_0a1b --env prod --job departures
+
+      millrace advise logs/jr_0a1b --what-if cores=8 --what-if trigger=30s,limit=50000 --html advice.html
+
+      millrace advise logs/jr_0a1b --env prod --apply --json > advice.json
+
+      millrace advise logs/jr_2c3d --score advice.json
     """
     from millrace.advisor.advise import advise
     from millrace.advisor.reading import read
@@ -87,10 +102,30 @@ def advise_command(
     elif job is not None:
         raise _wrong("--job", job, "only together with --env")
     advice = advise(history, subject)
+    foreseen = None
+    if what_if or score is not None or apply or html is not None or as_json:
+        foreseen = options.foresee(
+            advice, subject, what_if or (), score, findings=as_json or apply or bool(html)
+        )
+    if html is not None and foreseen is not None:
+        from millrace.cli.advise_page import advice_page
+        from millrace.cli.pages import write_page
+
+        write_page(html, advice_page(advice, foreseen.twin, foreseen.forecasts[1:]))
+    told = options.apply(advice, env, finding or ()) if apply else None
     if as_json:
-        typer.echo(json.dumps(to_json(advice), indent=2, ensure_ascii=False))
-    else:
-        _show(advice, log.name)
+        made = to_json(advice) | (options.to_json(foreseen) if foreseen is not None else {})
+        typer.echo(json.dumps(made, indent=2, ensure_ascii=False))
+        if told is not None:
+            typer.echo(told, err=True)
+        return
+    _show(advice, log.name)
+    if foreseen is not None:
+        options.show_foreseen(foreseen)
+    if told is not None:
+        typer.echo(f"\n{told}")
+    if html is not None:
+        typer.echo(f"charts: {html}")
 
 
 def _subject_and_place(
@@ -166,7 +201,8 @@ def to_json(advice: Advice) -> dict[str, Any]:
         ``version``; ``application`` with ``id``, ``name``, ``spark``, ``engine``, ``cores``, ``started``, ``ended``,
         ``complete``; ``queries``, each with ``name``, ``batches``, ``failure``; ``disturbed`` (words or null); ``notes``;
         ``findings``, the dearest first, each with ``kind``, ``query``, ``words``, ``evidence``, ``batches``, ``changes``,
-        ``effect`` (``what``, ``unit``, ``low``, ``likely``, ``high``) and ``dollars_a_month``.
+        ``effect`` (``what``, ``unit``, ``low``, ``likely``, ``high``) and ``dollars_a_month``. With ``--json`` also what
+        :func:`millrace.cli.advise_options.to_json` adds.
     """
     from dataclasses import asdict
 

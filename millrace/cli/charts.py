@@ -71,3 +71,60 @@ def lines(
         .encode(y=alt.Y("value:Q", title=title), color=color)
     )
     return (base + rule).properties(height=height)
+
+
+def bars(title: str, parts: Mapping[str, Points], *, x: str) -> Any:
+    """Return bars that are stacked of named parts, in the order of their names."""
+    import altair as alt
+
+    rows = [
+        {"x": round(at, 5), "value": round(value, 4), "of": name, "place": place}
+        for place, (name, points) in enumerate(parts.items())
+        for at, value in points
+    ]
+    return (
+        alt.Chart({"values": rows})
+        .mark_bar()
+        .encode(
+            x=alt.X("x:Q", title=x),
+            y=alt.Y("value:Q", title=title),
+            color=alt.Color("of:N", title=None, sort=list(parts)),
+            order=alt.Order("place:Q"),
+        )
+        .properties(height=200)
+    )
+
+
+def band(title: str, points: Sequence[tuple[str, float, float, float, str]], *, x: str) -> Any:
+    """Return estimates with their intervals, side by side.
+
+    Parameters
+    ----------
+    title
+        Of the axis.
+    points
+        What it is about, the estimate, its low and high end, and the curve it is of.
+    x
+        Title of the other axis.
+    """
+    import altair as alt
+
+    rows = [
+        {"x": at, "value": round(v, 4), "low": round(low, 4), "high": round(high, 4), "of": name}
+        for at, v, low, high, name in points
+    ]
+    order = list(dict.fromkeys(at for at, *_ in points))
+    at = alt.X("x:O", title=x, sort=order, axis=alt.Axis(labelAngle=0))
+    offset = alt.XOffset("of:N")
+    color = alt.Color("of:N", title=None)
+    spread = (
+        alt.Chart({"values": rows})
+        .mark_rule(strokeWidth=2)
+        .encode(x=at, xOffset=offset, y=alt.Y("low:Q", title=f"{title}, low end"), y2="high:Q", color=color)
+    )
+    middle = (
+        alt.Chart({"values": rows})
+        .mark_point(filled=True, size=80)
+        .encode(x=at, xOffset=offset, y=alt.Y("value:Q", title=title), color=color)
+    )
+    return (middle + spread).properties(height=200)
