@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"^```(?:console|sh|bash)\n(.*?)^```", re.M | re.S)
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
 MODULES = {
+    "tests.advisor": "tests.advisor.__main__",
+    "tests.performance.advise": "tests.performance.advise",
     "tests.faults": "tests.faults.__main__",
     "tests.faults.deployed": "tests.faults.deployed",
     "tests.faults.soak": "tests.faults.soak",
