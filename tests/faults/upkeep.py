@@ -21,13 +21,13 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from etl import derive, session, upkeep
+from etl import derive, upkeep
 from etl.checkpoint import Checkpoint
 from etl.chores import Chores
 from etl.tables import Table
 from etl.upkeep import Compaction, Expiry, Orphans, begin_with_everything
-from millrace.sandbox import jars
 from millrace.sandbox.process import RUN
+from tests.faults.session import open_session
 from tests.spark.batches import Events, frame, good, kafka_rows
 from tests.spark.test_derive import Pipeline
 
@@ -38,33 +38,6 @@ ROWS = 500
 KEEP = timedelta(seconds=15)
 BEHIND_SECONDS = 75.0
 """Between two looks of the derived query at the landing table."""
-
-
-def open_session() -> SparkSession:
-    """Local Spark with Iceberg, in a folder of this program's own."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    files = [path for path in jars.files("sandbox") if path.name.startswith("iceberg-")]
-    settings = {
-        "spark.jars": ",".join(map(str, files)),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "2g",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "OFF",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.lake.type": "hadoop",
-        "spark.sql.catalog.lake.warehouse": str(HOME / "lake"),
-        "spark.sql.catalog.lake.cache-enabled": "false",
-        **session.RUNTIME,
-    }
-    builder = SparkSession.builder.master("local[2]")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    running: SparkSession = builder.getOrCreate()
-    return running
 
 
 class Writer(threading.Thread):
@@ -151,7 +124,7 @@ def main() -> int:
     minutes = parser().parse_args().minutes
     shutil.rmtree(HOME, ignore_errors=True)
     upkeep.FEWEST_SNAPSHOTS = 5  # a direct query's need; here is none
-    spark = open_session()
+    spark = open_session(HOME / "lake")
     pipe = Pipeline(spark, lambda name: Table("lake", "tests", name), HOME / "reader")
     events = Events()
     begin_with_everything(spark, derive.read(spark, pipe.landing), Checkpoint(str(pipe.checkpoint)))
