@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 import os
 from datetime import UTC, datetime, timedelta
@@ -14,10 +16,15 @@ from typer.testing import CliRunner, Result
 from etl import lease as core
 from etl import manifest
 from millrace.cli import app
+from millrace.cli.upgrade import checkpoint_refusals
 from millrace.config import Environment, Names, load
 from millrace.lifecycle import checkpoints
 from millrace.lifecycle.anew import objection, read_again
 from millrace.lifecycle.checkpoints import CheckpointError, Checkpoints
+from millrace.lifecycle.upgrade import with_template
+from millrace.lifecycle.verbs import Aws
+from tests.unit.etl.test_launch import LAND, SETTINGS
+from tests.unit.etl.test_manifest import KINESIS
 
 ENVIRONMENT = """\
 project: shop
@@ -268,3 +275,70 @@ def test_what_a_source_no_longer_has_is_told(shop: Shop) -> None:
     assert read_again(shop.environment, "clicks", "plain", now, now) == []
     assert objection(shop.environment, "clicks", "land", now) is None
     assert objection(shop.environment, "clicks", "plain", None) is None
+
+
+def document(**changed: Any) -> dict[str, Any]:
+    """A launch document of the job whose checkpoint :data:`MANIFEST` is of."""
+    source = {**KINESIS, "stream": "shop-shop-clicks", "region": "us-east-1"}
+    query = {**LAND, "source": source, "table": "shop_shop.landed"}
+    settings = {**SETTINGS, "job": "clicks", "queries": [{**query, **changed.pop("query", {})}]}
+    return {"engine_version": "5.1", "spark": {}, "settings": {**settings, **changed}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, []),
+        ({"query": {"trigger_seconds": 99, "schema": "no/such.ddl"}}, []),
+        ({"query": {"table": "shop_shop.other"}}, ["the sink was iceberg shop_shop.landed and is"]),
+        ({"engine": "emr"}, ["source 1's connector was kinesis and is aws-kinesis"]),
+        ({"query": {"name": "another"}}, []),
+    ],
+)
+def test_an_upgrade_asks_the_core_before_it_stops_anything(
+    shop: Shop, changed: dict[str, Any], said: list[str]
+) -> None:
+    shop.begin()
+    aws = Aws(shop.names, lambda _: shop.s3)
+    found = checkpoint_refusals(aws, "clicks", document(**changed))
+    assert len(found) == len(said)
+    for line, text in zip(found, said, strict=True):
+        assert text in line
+        assert "`millrace checkpoint reset clicks land --env shop`" in line
+
+
+def test_a_sandbox_in_the_place_of_an_engine_reads_what_it_wrote(shop: Shop) -> None:
+    shop.begin()
+    aws = Aws(shop.names, lambda _: shop.s3)
+    written = dataclasses.replace(MANIFEST, engine="sandbox", spark="9.9.9")
+    shop.put("clicks/_millrace/land.manifest.json", written.text())
+    assert checkpoint_refusals(aws, "clicks", document(engine="emr")) == []
+    shop.put("clicks/_millrace/land.manifest.json", "{}")
+    (line,) = checkpoint_refusals(aws, "clicks", document())
+    assert "the manifest of the checkpoint" in line
+
+
+def test_an_earlier_version_is_deployed_by_an_assembly_of_its_own(tmp_path: Path) -> None:
+    """Under a name of its own: with the new template's, CDK would think it published, and deploy the new one."""
+    new, stack = tmp_path / "new", "shop-shop-job-clicks"
+    new.mkdir()
+    files = {
+        name: {"source": {"path": path}, "destinations": {"here": {"objectKey": f"{name}.x"}}}
+        for name, path in {"aaaa": f"{stack}.template.json", "bbbb": "asset.bbbb.zip"}.items()
+    }
+    (new / f"{stack}.assets.json").write_text(json.dumps({"version": "55.0.0", "files": files}))
+    artifacts = {
+        stack: {"properties": {"stackTemplateAssetObjectUrl": "s3://b/aaaa.json"}, "dependencies": ["other"]},
+        f"{stack}.assets": {"properties": {"file": f"{stack}.assets.json"}},
+        "other": {},
+    }
+    (new / "manifest.json").write_text(json.dumps({"version": "55.0.0", "artifacts": artifacts}))
+    old = with_template(new, stack, {"Resources": {"Old": {}}}, tmp_path / "old")
+    own = hashlib.sha256((old / f"{stack}.template.json").read_bytes()).hexdigest()
+    assert json.loads((old / f"{stack}.template.json").read_text()) == {"Resources": {"Old": {}}}
+    (kept,) = json.loads((old / f"{stack}.assets.json").read_text())["files"].items()
+    assert kept == (own, {**files["aaaa"], "destinations": {"here": {"objectKey": f"{own}.x"}}})
+    written = json.loads((old / "manifest.json").read_text())["artifacts"]
+    assert set(written) == {stack, f"{stack}.assets"}
+    assert written[stack]["properties"]["stackTemplateAssetObjectUrl"] == f"s3://b/{own}.json"
+    assert written[stack]["dependencies"] == [f"{stack}.assets"]
