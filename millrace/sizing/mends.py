@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
-from millrace.config.model import Environment, Job
+from millrace.config.model import Environment, Job, KafkaTopic
 from millrace.config.problems import Finding
 from millrace.config.queries import DeriveQuery, SourceQuery
 from millrace.config.units import format_duration
@@ -17,6 +18,7 @@ Replan = Callable[[Environment], Sequence[Finding]]
 """Plans an environment and returns what forbids it."""
 
 _WANTED = 3
+_SPLITS = (2, 3, 4, 6, 8, 12, 16, 32, 64)
 _STEPS = (1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 32, 64)
 
 
@@ -40,12 +42,11 @@ def _mended(environment: Environment, problem: Finding, replan: Replan) -> Findi
         return problem
     job = str(problem.path[1])
 
-    def does(changed: Job) -> bool:
-        other = environment.model_copy(update={"jobs": {**environment.jobs, job: changed}})
-        return not any(each.path[:2] == problem.path[:2] for each in replan(other))
+    def does(changed: Environment) -> bool:
+        return not any(each.path[:2] == problem.path[:2] for each in replan(changed))
 
     found: list[str] = []
-    for words, changed in _changes(environment.jobs[job]):
+    for words, changed in chain(_of_job(environment, job), _splits(environment, job)):
         kind = words.split(":")[0]
         if any(each.startswith(f"{kind}:") for each in found) or not does(changed):
             continue
@@ -56,6 +57,32 @@ def _mended(environment: Environment, problem: Finding, replan: Replan) -> Findi
         return problem
     hint = f"any of these would do: {'; '.join(found)}"
     return replace(problem, hint=f"{problem.hint}; {hint}" if problem.hint else hint)
+
+
+def _of_job(environment: Environment, name: str) -> Iterator[tuple[str, Environment]]:
+    for words, changed in _changes(environment.jobs[name]):
+        yield words, environment.model_copy(update={"jobs": {**environment.jobs, name: changed}})
+
+
+def _splits(environment: Environment, name: str) -> Iterator[tuple[str, Environment]]:
+    """Several jobs like this one, each with its part of the traffic: planned is one of them."""
+    queries = environment.jobs[name].queries.values()
+    sources = sorted({each for query in queries if isinstance(query, SourceQuery) for each in query.streams})
+    if not sources:
+        return
+    topic = len(sources) == 1 and isinstance(environment.streams[sources[0]], KafkaTopic)
+    how = "partitions shared out by `millrace split`" if topic else "streams of their own"
+    for jobs in _SPLITS:
+        streams = dict(environment.streams)
+        for source in sources:
+            stream = streams[source]
+            part = {"records_per_second": stream.traffic.records_per_second / jobs}
+            traffic = stream.traffic.model_copy(update=part)
+            streams[source] = stream.model_copy(update={"traffic": traffic})
+        yield (
+            f"split: {jobs} such jobs, {how} of {', '.join(sources)}",
+            environment.model_copy(update={"streams": streams}),
+        )
 
 
 def _changes(job: Job) -> Iterator[tuple[str, Job]]:

@@ -231,7 +231,7 @@ def test_throughput_in_place_of_latency(from_text: Loader) -> None:
         (
             {"job": "cores: 2"},
             "records/s at peak",
-            ["leave cores to the plan", "rate.records_per_second_per_core: "],
+            ["leave cores to the plan", "rate.records_per_second_per_core: ", "split: "],
         ),
     ],
 )
