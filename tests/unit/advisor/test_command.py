@@ -1,0 +1,140 @@
+"""``millrace advise``: words, JSON, keys of the environment file, and every mistake in one message."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from millrace.advisor.advise import advise
+from millrace.advisor.subject import ours
+from millrace.cli.advise import to_json
+from millrace.cli.app import app
+from millrace.config import ConfigurationError, load
+from millrace.sizing import plan
+from tests.unit.advisor.made import batch, history, job, stage
+
+REAL = str(Path(__file__).parent / "data" / "flights-3.5.zstd")
+ROOT = Path(__file__).parents[3]
+
+
+def run(*arguments: str):
+    done = CliRunner().invoke(app, ["advise", *arguments])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0
+    return done.stdout
+
+
+def test_it_says_what_was_read_and_what_was_not_judged():
+    text = run(REAL)
+    assert text.startswith("main.py, Spark 3.5.7 on sandbox, 2 cores: 15 batches of 2 queries")
+    assert "nothing to change was found" in text
+    assert "note: land-flights has 6 settled batches" in text
+
+
+def test_json_has_all_of_it():
+    found = json.loads(run(REAL, "--json"))
+    assert found["application"]["spark"] == "3.5.7"
+    assert [each["batches"] for each in found["queries"]] == [7, 8]
+    assert found["findings"] == []
+    assert found["disturbed"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        ((), "PATH is (missing)"),
+        ((REAL, "--glue-job", "x"), "PATH is PATH, --glue-job"),
+        ((REAL, "--run", "x"), "--run is x"),
+        ((REAL, "--job", "flights"), "--job is flights"),
+        ((REAL, "--env", "prod", "--job", "none"), "JOB is none"),
+        ((REAL, "--env", "minimal"), "--job is (missing)"),
+        (("/none",), "PATH is /none"),
+    ],
+)
+def test_what_is_wrong_is_told(arguments, key):
+    with pytest.raises(ConfigurationError) as told:
+        run(*arguments)
+    [problem] = told.value.problems
+    assert key in str(problem)
+
+
+def test_a_job_of_an_environment_is_told_by_its_queries():
+    assert "2 cores" in run(REAL, "--env", "local")
+
+
+def flights(make):
+    """The direct query of environment prod's job flights, with what it is called there."""
+    made = history(make)
+    [query] = made.queries
+    from dataclasses import replace
+
+    named = replace(made, queries=(replace(query, name="show-departures"),))
+    environment = load("prod", root=ROOT)
+    return advise(named, ours(environment, plan(environment), "flights"))
+
+
+def limited(number, begun):
+    at = stage(begun + 0.05, [0.4, 0.4], [500, 500])
+    return batch(number, begun, [job(number, [at])], left=500 * (number + 1))
+
+
+def test_changes_of_ours_are_keys_of_the_environment_file():
+    [finding] = flights(limited).findings
+    change = finding.change
+    assert (change.kind, change.where) == ("environment", "environments/prod.yaml")
+    assert change.key == "jobs.flights.queries.show-departures.records_per_batch"
+    assert change.old is None  # the plan computes it
+    environment = load("prod", root=ROOT)
+    read = environment.jobs["flights"].queries["show-departures"]
+    type(read).model_validate({**read.model_dump(by_alias=True), "records_per_batch": change.new})
+
+
+def test_a_trigger_of_ours_leaves_room_for_the_latency():
+    def slow(number, begun):
+        at = job(number, [stage(begun + 31, [0.1, 0.1], [500, 500])])
+        return batch(number, begun, [at], duration=31.9, parts={"queryPlanning": 31.0})
+
+    [finding] = [each for each in flights(slow).findings if each.kind == "overhead-bound"]
+    assert finding.change.key == "jobs.flights.queries.show-departures.trigger"
+    assert int(finding.change.new.removesuffix("s")) <= 30
+
+
+def test_the_worth_of_ours_is_a_share_of_the_plans_cost():
+    def one(number, begun):
+        return batch(number, begun, [job(number, [stage(begun + 0.05, [1.2], [1000])])])
+
+    advice = flights(one)
+    environment = load("prod", root=ROOT)
+    month = sum(each.usd for each in plan(environment).jobs["flights"].cost)
+    [finding] = advice.findings
+    assert finding.change.key == "jobs.flights.queries.show-departures.kafka.min_partitions"
+    assert finding.dollars_a_month == pytest.approx(month * 0.6 / 2)
+
+
+def test_findings_in_json_are_whole():
+    found = to_json(advise(history(limited)))
+    [finding] = found["findings"]
+    assert set(finding) == {
+        "kind",
+        "query",
+        "words",
+        "evidence",
+        "batches",
+        "changes",
+        "effect",
+        "dollars_a_month",
+    }
+    json.dumps(found)
+
+
+def test_findings_are_told_in_words(tmp_path, monkeypatch):
+    monkeypatch.setattr("millrace.advisor.reading.read", lambda *_: history(limited))
+    text = run(REAL)
+    assert "1. silent-backlog" in text
+    assert "change: query orders: maxOffsetsPerTrigger from 1000 to" in text
+    assert "batches: 0, " in text or "batches: 1, " in text or "batches: 2, " in text
+    assert "and " in text
