@@ -27,6 +27,7 @@ MODULES = {
     "tests.performance.advise": "tests.performance.advise",
     "tests.faults": "tests.faults.__main__",
     "tests.faults.deployed": "tests.faults.deployed",
+    "tests.faults.load": "tests.faults.load",
     "tests.faults.schedules": "tests.faults.schedules",
     "tests.faults.soak": "tests.faults.soak",
     "tests.faults.upkeep": "tests.faults.upkeep",
