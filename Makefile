@@ -129,8 +129,8 @@ policy: setup-dev ## cdk-nag, cfn-lint, checkov and rules of our own on the temp
 
 # ---- speed: ratios with intervals, measured in one run, never asserted ----
 
-faults: setup-dev ## Rounds of crashes, reshards, throttling and bad input against kinesalite, ledgers compared
-	@$(BIN)/python -m tests.faults
+faults: setup-dev ## The fault suite, for BUDGET minutes (60); goes on where it was
+	@$(WITH_NODE) $(BIN)/python -m tests.faults.budget --minutes $(or $(BUDGET),60)
 
 soak: setup-dev ## An hour of a job on LocalStack: the slopes of memory, files and what is written
 	@$(WITH_NODE) $(BIN)/python -m tests.faults.soak

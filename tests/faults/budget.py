@@ -1,0 +1,183 @@
+"""The fault suite within a budget: ``make faults BUDGET=10``, or ``python -m tests.faults.budget --minutes 10``.
+
+Each part is a program of this folder. Parts that were never run come first, then those whose run is the oldest; a part that would
+take longer than what is left is put off to the next time, except that random schedules and rounds take what there is. What each
+came to is kept (date, command, last line) and written as the table of docs/reliability.md by ``--page``, misses included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from millrace.sandbox.process import RUN
+from millrace.sandbox.toolchain import ROOT, program_environment
+from tests.faults.rounds import ROUNDS
+
+STATE = RUN / "faults-budget.jsonl"
+PAGE = ROOT / "docs" / "reliability.md"
+BEGIN, END = "<!-- figures: python -m tests.faults.budget --page -->", "<!-- end of the figures -->"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One program and the promise that it tries.
+
+    Attributes
+    ----------
+    minutes
+        What it takes on two cores.
+    """
+
+    name: str
+    promise: str
+    command: tuple[str, ...]
+    minutes: float
+
+
+def _part(name: str, promise: str, command: str, minutes: float) -> Part:
+    return Part(name, promise, tuple(shlex.split(command)), minutes)
+
+
+PARTS = (
+    _part(
+        "schedules", "nothing lost, nothing twice, whatever the schedule",
+        "tests.faults.schedules --schedules 200 --minutes 5", 6,
+    ),
+    *(
+        _part(f"round {name}", "faults of Kinesis, its connector and its input", f"tests.faults --only {name} --records 5000", 2)
+        for name in ROUNDS
+    ),
+    _part("one writer", "a second run on a checkpoint is refused", "tests.faults.one_writer --times 20", 8),
+    _part("upgrade", "another version on the same checkpoint, and back", "tests.faults.upgrade", 6),
+    _part("sinks", "kill -9 in the middle of writes to every sink", "tests.faults.sinks --kills 3 --records 3000", 6),
+    _part("throttle", "sinks that are slow or take nothing", "tests.faults.throttle", 6),
+    _part("upkeep", "tables kept up while they are written and read", "tests.faults.upkeep --minutes 10", 12),
+    _part(
+        "deployed", "deployed jobs under kill -9: direct, stateful, routed, joined",
+        "tests.faults.deployed --kills 3 --records 6000", 20,
+    ),
+    _part("deployed sinks", "one deployed job, five kinds of sink, kill -9", "tests.faults.deployed_sinks", 6),
+    _part("load", "10^7 records", "tests.faults.load --events 10000000", 15),
+    _part("soak", "an hour: memory and files do not rise", "tests.faults.soak --minutes 60", 65),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a part came to.
+
+    Attributes
+    ----------
+    figures
+        The last line that it printed.
+    """
+
+    name: str
+    command: str
+    at: str
+    minutes: float
+    status: int
+    figures: str
+
+
+def played() -> dict[str, Played]:
+    """Read the last run of each part."""
+    if not STATE.exists():
+        return {}
+    return {one.name: one for one in (Played(**json.loads(line)) for line in STATE.read_text().splitlines())}
+
+
+def play(part: Part, minutes: float) -> Played:
+    """Run a part; ended at twice the time it takes, or at the budget's end where that is later."""
+    begun = time.monotonic()
+    limit = max(2 * part.minutes, minutes) * 60
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", *part.command],
+            cwd=ROOT, env=program_environment(), stdout=subprocess.PIPE, text=True, timeout=limit, check=False,
+        )  # fmt: skip
+        status, lines = done.returncode, [line for line in done.stdout.splitlines() if line.strip()]
+    except subprocess.TimeoutExpired:
+        status, lines = 124, [f"not at its end after {limit / 60:.0f} minutes"]
+    one = Played(
+        part.name,
+        f"python -m {' '.join(part.command)}",
+        f"{datetime.now(UTC):%Y-%m-%d}",
+        round((time.monotonic() - begun) / 60, 1),
+        status,
+        lines[-1].strip() if lines else "",
+    )
+    STATE.parent.mkdir(parents=True, exist_ok=True)
+    with STATE.open("a") as file:
+        file.write(json.dumps(asdict(one)) + "\n")
+    return one
+
+
+def table() -> str:
+    """Return what is known as a table in Markdown."""
+    promises = {part.name: part.promise for part in PARTS}
+    rows = [
+        f"| {promises[one.name]} | `{one.command}` | {one.at} | {one.minutes:g} | "
+        f"{'held' if one.status == 0 else '**MISSED**'} | {one.figures.replace('|', '/')} |"
+        for one in sorted(played().values(), key=lambda one: list(promises).index(one.name))
+        if one.name in promises
+    ]
+    head = "| promise | command | date | minutes | | figures, as printed |\n|---|---|---|---|---|---|\n"
+    return head + "\n".join(rows) + "\n"
+
+
+def write_page() -> None:
+    """Put the table into the page."""
+    text = PAGE.read_text()
+    before, rest = text.split(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{table()}\n{END}{rest.split(END)[1]}")
+
+
+def order() -> list[Part]:
+    """Return the parts, those never run first, then the oldest."""
+    known = played()
+    return sorted(PARTS, key=lambda part: known[part.name].at if part.name in known else "")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Arguments of this program."""
+    reading = argparse.ArgumentParser(
+        prog="python -m tests.faults.budget", description="The fault suite within a budget."
+    )
+    reading.add_argument("--minutes", type=float, default=60.0)
+    reading.add_argument("--only", nargs="+", choices=[part.name for part in PARTS], metavar="PART")
+    reading.add_argument("--page", action="store_true", help="write the table of docs/reliability.md")
+    return reading
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what fits, and tell."""
+    given = parser().parse_args(arguments)
+    until = time.monotonic() + given.minutes * 60
+    failed = []
+    for part in order():
+        left = (until - time.monotonic()) / 60
+        if part.minutes > left or (given.only and part.name not in given.only):
+            continue
+        one = play(part, left)
+        sys.stdout.write(
+            f"{one.name}: {'held' if one.status == 0 else 'MISSED'}, {one.minutes:g} min: {one.figures}\n"
+        )
+        sys.stdout.flush()
+        failed += [one.name] if one.status else []
+    if given.page:
+        write_page()
+    sys.stdout.write(f"{len(failed)} missed{': ' + ', '.join(failed) if failed else ''}\n")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
