@@ -207,7 +207,8 @@ def _empty(view: View) -> Iterator[Finding]:
         "committed."
     )
     changes = view.changes("least", None, 1)
-    yield view.finding("empty-batches", words, evidence, tuple(each.id for each in empty), changes, saved)
+    ids = tuple(each.id for each in empty)
+    yield view.finding("empty-batches", words, evidence, ids, changes, saved, "machine time")
 
 
 def idle_cores(view_of_all: tuple[View, ...]) -> Iterator[Finding]:

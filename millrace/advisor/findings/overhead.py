@@ -96,7 +96,7 @@ def _planning(view: View) -> Finding | None:
     saved = Estimate(found.value * spared, found.low * spared, found.high * spared)
     ids = tuple(each.id for each in view.batches)
     changes = view.changes("trigger", None, trigger)
-    return view.finding("overhead-bound", words, evidence, ids, changes, saved)
+    return view.finding("overhead-bound", words, evidence, ids, changes, saved, "machine time")
 
 
 def _trigger(view: View) -> Iterator[Finding]:
@@ -122,4 +122,4 @@ def _trigger(view: View) -> Iterator[Finding]:
     )
     ids = tuple(each.id for each in view.batches)
     changes = view.changes("trigger", None, trigger)
-    yield view.finding("trigger-too-short", words, evidence, ids, changes, saved)
+    yield view.finding("trigger-too-short", words, evidence, ids, changes, saved, "machine time")

@@ -20,6 +20,10 @@ BACK_TO_BACK = 0.85
 """Share of its time that a query works above which it has no rest left: the next trigger is due or past."""
 
 
+_PRICED = {"batch duration", "machine time"}
+"""Effects whose seconds are a share of what the machines cost; an older record, or a day's growth, is none."""
+
+
 @dataclass(frozen=True)
 class View:
     """A query and what surrounds it.
@@ -123,7 +127,7 @@ class View:
     ) -> Finding:
         """Make a finding whose effect is seconds of every batch."""
         effect = Effect(what, "s", max(0.0, saved.low), max(0.0, saved.value), max(0.0, saved.high))
-        dollars = self.dollars(effect.likely) if what == "batch duration" else None
+        dollars = self.dollars(effect.likely) if what in _PRICED else None
         return Finding(kind, self.query.name, words, evidence, batches, changes, effect, dollars)
 
 
