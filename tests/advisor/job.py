@@ -23,10 +23,10 @@ TRIGGER = "2 seconds"
 SLOW = """
 public class SlowFileSystem extends org.apache.hadoop.fs.RawLocalFileSystem {
   public java.net.URI getUri() { return java.net.URI.create("slow:///"); }
-  public String getScheme() { return "slow"; }
-  private static void wait(int ms) { try { Thread.sleep(ms); } catch (InterruptedException e) { Thread.currentThread().interrupt(); } }
-  public boolean rename(org.apache.hadoop.fs.Path a, org.apache.hadoop.fs.Path b) throws java.io.IOException { wait(400); return super.rename(a, b); }
-  protected void rename(org.apache.hadoop.fs.Path a, org.apache.hadoop.fs.Path b, org.apache.hadoop.fs.Options.Rename[] c) throws java.io.IOException { wait(400); super.rename(a, b, c); }
+  public boolean rename(org.apache.hadoop.fs.Path from, org.apache.hadoop.fs.Path to) throws java.io.IOException {
+    try { Thread.sleep(400L); } catch (InterruptedException e) { Thread.currentThread().interrupt(); }
+    return super.rename(from, to);
+  }
 }
 """
 """A file system that takes as long to commit a file as an object store in a bad hour."""
@@ -212,7 +212,6 @@ def session(given: argparse.Namespace) -> SparkSession:
         "spark.eventLog.rolling.enabled": "true",
         "spark.eventLog.rolling.maxFileSize": "10m",
         "spark.hadoop.fs.slow.impl": "SlowFileSystem",
-        "spark.hadoop.fs.AbstractFileSystem.slow.impl": "SlowFileSystem",
         "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
         "FileSystemBasedCheckpointFileManager",
         "spark.local.dir": f"{given.scratch}/local",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import random
 import struct
 from pathlib import Path
 
@@ -15,7 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from millrace.advisor import codecs, logs
+from millrace.advisor.advise import advise
 from millrace.advisor.events import parse, without_accumulables
+from millrace.advisor.findings import tasks, view
 from millrace.advisor.logs import Lines, find
 from millrace.advisor.reading import read
 from millrace.config import ConfigurationError
@@ -255,3 +259,14 @@ def test_accumulators_are_cut_out_of_a_task_and_nothing_else():
     line = json.dumps(event, separators=(",", ":")).encode()
     assert json.loads(without_accumulables(line)) == {**event, "Task Info": {"Index": 3, "Accumulables": []}}
     assert parse(line)["Task Info"]["Accumulables"] == []
+
+
+def test_whatever_lines_are_missing_the_rest_is_judged(monkeypatch):
+    for module in (view, tasks):
+        monkeypatch.setattr(module, "LEAST", 2)
+    lines, chance = TEXT.splitlines(keepends=True), random.Random(1)  # noqa: S311 - repeatable on purpose
+    for share in (0.5, 0.8, 0.9, 0.95, 0.99) * 4:
+        text = b"".join(line for line in lines if chance.random() < share)
+        log = logs.EventLog("x", (logs.File("x", 0, 0, lambda text=text: io.BytesIO(text)),), False)
+        found = advise(read(log))
+        assert all(each.effect.low <= each.effect.likely <= each.effect.high for each in found.findings)
