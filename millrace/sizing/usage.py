@@ -31,7 +31,8 @@ def usage_cost(
         Of the environment's region.
     """
     known = limits()
-    batches = puts = stored = 0.0
+    batches = stored = 0.0
+    puts = SECONDS / known["usage.lease_seconds"]
     for hop, spread in zip(hops, spreads, strict=True):
         each = SECONDS / queries[hop.query].trigger_seconds.value
         batches += each
@@ -51,7 +52,7 @@ def usage_cost(
             puts / 1000,
             "s3.thousand_puts",
             prices,
-            f"{puts / 1e6:,.1f} million writes of {batches:,.0f} batches",
+            f"{puts / 1e6:,.1f} million writes of {batches:,.0f} batches and the lease",
             assumed=assumed,
         ),
         item(

@@ -21,6 +21,7 @@ from moto.server import ThreadedMotoServer
 
 from etl import lease
 from etl.errors import StartError
+from millrace.sizing.tables import limits
 
 ROOT = Path(__file__).parents[3]
 HOLD = """
@@ -227,6 +228,10 @@ def _unavailable() -> Any:
             yield b"<Error><Code>SlowDown</Code></Error>"
 
     return AWSResponse("http://nowhere", 503, HTTPHeaders(), Raw())
+
+
+def test_the_bill_counts_a_write_for_each_renewal() -> None:
+    assert limits()["usage.lease_seconds"] == lease.RENEW_SECONDS
 
 
 def test_a_bucket_that_is_not_there_is_told(s3: Any) -> None:

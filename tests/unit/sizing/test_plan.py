@@ -160,7 +160,7 @@ def test_what_a_month_costs(from_text: Loader) -> None:
     assert job["workers"] == pytest.approx(9 * 730 * 0.44)
     trigger = found.jobs["clicks"].queries["land"].trigger_seconds.value
     batches = 730 * 3600 / trigger
-    assert job["S3 requests"] == pytest.approx(batches * (12 + 32) / 1000 * 0.005)
+    assert job["S3 requests"] == pytest.approx((batches * (12 + 32) + 730 * 3600 / 10) / 1000 * 0.005)
     assert job["logs"] == pytest.approx(batches * 4000 / 1e9 * 0.50)
     assert job["S3 storage"] == pytest.approx(23_900 * 100 * 730 * 3600 * 0.3 / 1e9 * 0.023)
     shared = {line.name: line.usd for line in found.shared}

@@ -1,9 +1,14 @@
-"""A second run of a job that runs: ``python -m tests.faults.one_writer --times 20``.
+"""A job's checkpoints under second runs, a pause and a reset: ``python -m tests.faults.checkpoints --times 20``.
 
-The job is deployed on LocalStack, with its checkpoints on S3, and started from its launch document while records come. The same
-document is started again and again beside it: every one of these runs must end with status 2 and one message, before it has
-read or made anything. Then the first run stands still (SIGSTOP) until its lease is taken by another, and wakes. The table
-must hold what the ledger says, and ends with 1 where it does not.
+The job is deployed on LocalStack, with its checkpoints on S3, and started from its launch document while records come:
+
+1. The same document is started again and again beside it: every one of these runs must end with status 2 and one message,
+   before it has read or made anything.
+2. The run stands still (SIGSTOP) until its lease is taken by another, and wakes: it must end with status 1.
+3. The job is stopped, records come meanwhile, and its query begins anew, ten minutes before the stop.
+4. The query's checkpoint is carried to another name and back.
+
+The table must hold what the ledger says. It ends with 1 where it does not.
 """
 
 from __future__ import annotations
@@ -13,13 +18,17 @@ import signal
 import sys
 import time
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 
+from millrace.lifecycle.anew import beginning
+from millrace.lifecycle.checkpoints import Checkpoints
 from millrace.sandbox.process import SandboxError
 from millrace.sandbox.spark import Job
 from tests.faults.deployed import Line, Shop, opened
 from tests.faults.shop import records
 
-JOB, TABLE = "direct", "taxed"
+JOB, QUERY, TABLE = "direct", "tax", "taxed"
+OVERLAP = timedelta(minutes=10)
 RECORDS = 300
 REFUSED, FAILED = 2, 1
 
@@ -56,6 +65,43 @@ def stood_still(shop: Shop, first: Job) -> tuple[Job, str]:
     return second, said[-1]
 
 
+def begun_anew(shop: Shop, run: Job) -> tuple[Job, int]:
+    """Stop the job and let its query begin anew; the next run, and how many rows it found in the table already."""
+    run.process.stop(60)
+    at = datetime.now(UTC)
+    shop.orders.send(shop.choose, RECORDS)
+    kept = Checkpoints(shop.sandbox.stack.client("s3"), shop.sandbox.names, JOB)
+    with kept.held("reset"):
+        kept.put_aside(QUERY, start=beginning(at, OVERLAP), moment=at)
+    following = shop.start(JOB)
+    _until_exact(shop, following)
+    batches = [event for event in following.events() if event["event"] == "batch"]
+    return following, sum(int(event["duplicates"]) for event in batches)
+
+
+def carried(shop: Shop, run: Job) -> Job:
+    """Carry the checkpoint to another name and back; the next run, which goes on without a word about it."""
+    run.process.stop(60)
+    shop.orders.send(shop.choose, RECORDS)
+    kept = Checkpoints(shop.sandbox.stack.client("s3"), shop.sandbox.names, JOB)
+    with kept.held("move"):
+        for source, target in ((QUERY, "elsewhere"), ("elsewhere", QUERY)):
+            kept.copy(source, kept, target, same_sink=True)
+            kept.put_aside(source, start=None, moment=datetime.now(UTC))
+    following = shop.start(JOB)
+    _until_exact(shop, following)
+    first = next(event for event in following.events() if event["event"] == "batch")
+    if first["batch"] == 0 or any(event["event"] == "adopted" for event in following.events()):
+        raise SandboxError(f"it did not go on: {first}")
+    return following
+
+
+def _until_exact(shop: Shop, run: Job) -> None:
+    ledger = shop.orders.ledger
+    both = records.taxed(ledger).total() + ledger.dirty
+    shop.wait(run, lambda: shop.count(TABLE) + shop.count("taxed_letters") >= both, f"{both} rows")
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -78,17 +124,21 @@ def main() -> int:
         sys.stdout.flush()
         run, said = stood_still(shop, first)
         sys.stdout.write(f"a run that stood still: status 1, {said}\n")
+        _until_exact(shop, run)
+        run, again = begun_anew(shop, run)
+        sys.stdout.write(f"begun anew ten minutes before its stop: {again} rows were there already\n")
+        run = carried(shop, run)
+        sys.stdout.write("carried to another name and back: it went on\n")
+        sys.stdout.flush()
+        time.sleep(3)  # for rows too many
         ledger = shop.orders.ledger
         wanted = records.taxed(ledger)
-        both = wanted.total() + ledger.dirty
-        shop.wait(run, lambda: shop.count(TABLE) + shop.count("taxed_letters") >= both, f"{both} rows")
-        time.sleep(3)  # for rows too many
         line = Line.of(TABLE, wanted, Counter(shop.rows(TABLE, "_id", "n", "amount", "tax")))
         run.process.stop(60)
     sys.stdout.write(
         f"{line.table}: {line.wanted} rows wanted, {line.lost} lost, {line.doubled} doubled, {line.strange} others\n"
     )
-    return int(not line.exact)
+    return int(not line.exact or again == 0)
 
 
 if __name__ == "__main__":
