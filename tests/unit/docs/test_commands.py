@@ -26,6 +26,7 @@ MODULES = {
     "tests.advisor": "tests.advisor.__main__",
     "tests.performance.advise": "tests.performance.advise",
     "tests.faults": "tests.faults.__main__",
+    "tests.faults.brokers": "tests.faults.brokers",
     "tests.faults.budget": "tests.faults.budget",
     "tests.faults.deployed": "tests.faults.deployed",
     "tests.faults.load": "tests.faults.load",
