@@ -15,15 +15,13 @@ from millrace.advisor.twin import QueryTwin
 from millrace.advisor.what_if import Changed, Twin, WhatIf
 from millrace.config import ConfigurationError, Problem
 from millrace.config.units import parse_duration
+from millrace.sizing.simulation.result import Ages
 
 _NEXT = math.sqrt(2)
 """The next log's figure is of as few batches as this one's: the variances of both add up."""
 
 _LIKE = 0.1
 """By which share traffic, and by which a count, may differ for a forecast to be about the same thing."""
-
-_SAMPLES = 20
-"""Records of a batch whose ages are looked at."""
 
 FIGURES: Mapping[str, str] = {
     "duration": "batch duration, median",
@@ -268,27 +266,22 @@ def _other(name: str, was: QueryForecast, query: QueryTwin) -> str | None:
 
 def figures(query: QueryTwin) -> dict[str, float]:
     """Return what a log shows, by the names of :data:`FIGURES`."""
-    shares = (np.arange(_SAMPLES) + 0.5) / _SAMPLES
-    done, ages = 0.0, []
-    for records, ended in zip(query.records.tolist(), query.ended.tolist(), strict=True):
-        ages += [ended - query.arrivals.moment(done + records * share) for share in shares.tolist()]
-        done += records
-    weights = np.repeat(query.records, _SAMPLES)
-    order = np.argsort(ages)
-    below = np.cumsum(weights[order]) / weights.sum()
-    age = np.interp([0.5, 0.95], below, np.array(ages)[order])
+    cuts = np.concatenate(([0.0], np.cumsum(query.records)))
+    edges, first, last = query.arrivals.spans(cuts)
+    ended = query.ended[np.searchsorted(cuts, (edges[:-1] + edges[1:]) / 2) - 1]
+    ages = Ages(ended - last, ended - first, np.diff(edges))
     return {
         "duration": float(np.median(query.durations)),
         "slow": float(np.percentile(query.durations, 95)),
-        "age": float(age[0]),
-        "oldest": float(age[1]),
+        "age": ages.percentile(50),
+        "oldest": ages.percentile(95),
     }
 
 
 def _pace(query: QueryTwin) -> float:
-    """Records per second, without those that waited at the begin."""
-    waited = query.arrivals.before(float(query.arrivals.times[1]))
-    return (query.arrivals.records - waited) / query.arrivals.seconds
+    """Records per second, without those that waited for the first batch."""
+    begin = float(query.arrivals.times[1])
+    return (query.arrivals.records - query.arrivals.before(begin)) / (query.arrivals.seconds - begin)
 
 
 def _wider(value: float, low: float, high: float) -> Foretold:

@@ -12,18 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize
 
-from millrace.advisor.history import Batch, History, Query, Stage
+from millrace.advisor import observed
+from millrace.advisor.history import Batch, Floats, History, Query
+from millrace.advisor.observed import INSTANT, seconds_of, stages
 from millrace.advisor.statistics import covered, scheduled, settled
 from millrace.sizing.simulation import Arrivals
 from millrace.sizing.simulation.tasks import Part
-
-Floats = NDArray[np.float64]
 
 LEAST = 8
 """Settled batches with records below which nothing is foretold."""
@@ -31,25 +29,13 @@ LEAST = 8
 MOST = 150
 """Of the last ones, that are taken: what comes next is more like them than like those of last week."""
 
-_INSTANT = 1e-3
-"""Seconds: Spark tells times in whole milliseconds; and what waited at the begin arrives in the first."""
-
-_ALIGNED = 0.7
-"""Share of batches that must begin at multiples of an interval for it to be the trigger: Spark starts them there."""
-
-_OFF = 0.06
-"""How far off a multiple, as a share of the interval, a batch may begin: its thread wakes up late."""
-
-_EVEN = 1.15
-"""Largest over mean share up to which partitions are even: chance does not make them more equal."""
+_QUARTILES = 1.349
+"""Between the quartiles of a normal distribution lie so many standard deviations."""
 
 _VARIES = 0.05
 """Coefficient of variation of a task's records from which κ and b can be told apart."""
 
 _UNTOLD = "all batches are equally large: what a task costs without records cannot be told from its records"
-
-_MANY_PARTS = 256
-"""Partitions beyond which they are simulated as alike."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +44,8 @@ class Costs:
 
     Attributes
     ----------
-    overhead
-        a, seconds in which nothing runs on a core.
+    overhead, overhead_sigma
+        a, seconds in which nothing runs on a core: its mean, and the standard deviation of its logarithm.
     wave
         κ, seconds of a task besides its records, for all stages that read.
     per_record
@@ -69,6 +55,7 @@ class Costs:
     """
 
     overhead: float
+    overhead_sigma: float
     wave: float
     per_record: float
     rest: tuple[float, float]
@@ -95,11 +82,11 @@ class QueryTwin:
     reads
         Stages of a batch that read the source: more than one computes it more than once.
     arrivals
-        From the first of the batches on; what waited then arrives at once.
+        From one interval before the first of the batches on, in which all arrives that waits for it.
     sigma
         Standard deviation of the logarithm of a task's time, beyond its records.
     durations, records, ended
-        Of the batches: seconds, records, and when they ended, in seconds from the begin of the first.
+        Of the batches: seconds, records, and when they ended, in seconds from the begin of the arrivals.
     told
         Whether batches differ enough in their records for κ and b to be told apart.
     notes
@@ -135,7 +122,10 @@ class QueryTwin:
             Share of a task's time that is κ, where κ and b cannot be told apart: both ends are possible.
         """
         samples = self._samples if drawn is None else [self._samples[n] for n in drawn]
-        overhead = float(np.median([each.idle for each in samples]))
+        idle = np.log([max(each.idle, INSTANT) for each in samples])
+        # By quantiles, as one batch that waited for something else is no measure of the others.
+        spread = float(np.subtract(*np.percentile(idle, [75, 25]))) / _QUARTILES
+        overhead = math.exp(float(np.median(idle)) + spread * spread / 2)
         sums: Floats = sum((each.sums for each in samples), np.zeros(6))
         wave, per_record = _line(sums)
         if not self.told and sums[1] > 0:
@@ -147,8 +137,8 @@ class QueryTwin:
             behind = (0.0, 0.0)
         else:
             records = np.array([each.records for each in samples])
-            behind = _line(_sums(records, rest, np.maximum(rest, _INSTANT)))
-        return Costs(overhead, wave * passes, per_record * passes, behind)
+            behind = _line(_sums(records, rest, np.maximum(rest, INSTANT)))
+        return Costs(overhead, spread, wave * passes, per_record * passes, behind)
 
     def draws(self, number: int) -> Iterator[list[int]]:
         """Yield redrawn batches, in blocks, as neighbours are alike."""
@@ -177,29 +167,30 @@ class _Sample:
 def twin(history: History, query: Query) -> QueryTwin | None:
     """Return the twin of a query, or ``None`` where its log has too few settled batches with tasks."""
     first = settled([each.duration for each in query.batches])
-    batches = [each for each in query.batches[first:] if each.records and any(_stages(each))][-MOST:]
+    batches = [each for each in query.batches[first:] if each.records and any(stages(each))][-MOST:]
     if len(batches) < LEAST or history.cores < 1:
         return None
-    partitions = _partitions(batches)
+    partitions = observed.partitions(batches)
     # Relative errors are alike, so weights come from a first fit: by the times themselves they would favour short ones.
     first_guess = _line(sum((_sample(each, partitions, None).sums for each in batches), np.zeros(6)))
     samples = tuple(_sample(each, partitions, first_guess) for each in batches)
-    arrivals, notes = _arrivals(batches)
+    trigger = observed.trigger(batches)
+    ahead = observed.lead(batches, trigger)
+    arrivals, notes = observed.arrivals(batches, ahead)
     told = _told(samples)
-    shares = _shares(batches, partitions)
     twin_ = QueryTwin(
         name=query.name,
-        cores=_cores(batches, history.cores),
+        cores=observed.cores(batches, history.cores),
         partitions=partitions,
-        parts=shares,
-        trigger=_trigger(batches),
-        limit=_limit(batches, partitions),
+        parts=observed.shares(batches, partitions),
+        trigger=trigger,
+        limit=observed.limit(batches, partitions),
         reads=round(float(np.median([each.passes for each in samples]))),
         arrivals=arrivals,
         sigma=0.0,
         durations=np.array([each.duration for each in batches]),
         records=np.array([each.records for each in batches], float),
-        ended=np.array([each.ended - batches[0].begun for each in batches]),
+        ended=np.array([each.ended - batches[0].begun + ahead for each in batches]),
         told=told,
         notes=notes if told else (*notes, _UNTOLD),
         _samples=samples,
@@ -207,30 +198,13 @@ def twin(history: History, query: Query) -> QueryTwin | None:
     return _uneven(twin_, batches)
 
 
-def _stages(batch: Batch) -> Iterator[Stage]:
-    return (stage for job in batch.jobs for stage in job.stages if len(stage.tasks))
-
-
-def _times(stage: Stage) -> Floats:
-    """Seconds of its tasks that succeeded, none twice."""
-    done = ~stage.tasks.failed & ~stage.tasks.speculative
-    return np.asarray(np.maximum(stage.tasks.duration[done], _INSTANT), dtype=np.float64)
-
-
-def _partitions(batches: Sequence[Batch]) -> int:
-    """P: as many tasks as the first stage of most batches has."""
-    counts = [next(_stages(each)).partitions or len(next(_stages(each)).tasks) for each in batches]
-    values, often = np.unique(counts, return_counts=True)
-    return int(values[int(np.argmax(often))])
-
-
 def _sample(batch: Batch, partitions: int, guess: tuple[float, float] | None) -> _Sample:
     begins, ends = [], []
     sums, passes, others = np.zeros(6), 0, []
-    for stage in _stages(batch):
+    for stage in stages(batch):
         begins.append(stage.tasks.launched)
         ends.append(stage.tasks.finished)
-        times = _times(stage)
+        times = seconds_of(stage)
         if len(times) != partitions:
             others.append(times)
             continue
@@ -239,7 +213,7 @@ def _sample(batch: Batch, partitions: int, guess: tuple[float, float] | None) ->
         # A connector that does not count its records: they are shared out evenly.
         records = read if read.sum() >= batch.records else np.full(len(times), batch.records / partitions)
         expected = np.ones(len(times)) if guess is None else guess[0] + guess[1] * records
-        sums = sums + _sums(records, times, np.maximum(expected, _INSTANT))
+        sums = sums + _sums(records, times, np.maximum(expected, INSTANT))
         passes += 1
     begun, ended = np.concatenate(begins), np.concatenate(ends)
     working = covered(np.maximum(begun, batch.begun), np.minimum(ended, batch.ended))
@@ -267,121 +241,20 @@ def _line(sums: Floats) -> tuple[float, float]:
     return float(solved[0]), float(solved[1] / scale)
 
 
-def _cores(batches: Sequence[Batch], most: int) -> int:
-    """Most tasks of a batch that ran at once, in the median: what other queries left to this one."""
-    found = []
-    for batch in batches:
-        begins = np.concatenate([each.tasks.launched for each in _stages(batch)])
-        ends = np.concatenate([each.tasks.finished for each in _stages(batch)])
-        # At the same instant one ends before the other begins.
-        moments = np.concatenate([ends, begins])
-        steps = np.concatenate([-np.ones(len(ends)), np.ones(len(begins))])
-        order = np.lexsort((steps, moments))
-        widest = max(len(each.tasks) for each in _stages(batch))
-        running = int(np.cumsum(steps[order]).max())
-        # All of its tasks at once: there may have been room for more.
-        found.append(most if running >= min(widest, most) else running)
-    return max(1, min(most, int(np.median(found))))
-
-
-def _trigger(batches: Sequence[Batch]) -> float:
-    begun = np.array([each.begun for each in batches])
-    ended = np.array([each.ended for each in batches])
-    waited = begun[1:] - ended[:-1] > 0.05
-    if waited.mean() < 0.1:
-        return 0.0
-    seen = float(np.median(np.diff(begun)[waited]))
-    for unit in (60.0, 10.0, 5.0, 1.0, 0.5, 0.1, 0.01):
-        interval = round(seen / unit) * unit
-        if interval <= 0 or abs(interval - seen) > 0.1 * seen:
-            continue
-        off = np.abs(begun[1:][waited] / interval - np.round(begun[1:][waited] / interval))
-        if np.mean(off < max(_OFF, 0.03 / interval)) >= _ALIGNED:
-            return interval
-    return 0.0
-
-
-def _limit(batches: Sequence[Batch], partitions: int) -> float | None:
-    """The largest batch where several are as large, as far as whole records of each partition let them be."""
-    records = np.array([each.records for each in batches])
-    most = int(records.max())
-    full = records >= most - partitions
-    behind = [sum(source.behind or 0 for source in each.sources) for each in batches]
-    known = all(source.behind is not None for each in batches for source in each.sources)
-    hit = full & (np.array(behind) > 0) if known else full & (np.diff(records, prepend=-1) == 0)
-    return float(most) if hit.sum() >= 3 and most > partitions else None
-
-
-def _arrivals(batches: Sequence[Batch]) -> tuple[Arrivals, tuple[str, ...]]:
-    """Records by the time they had arrived: what was taken and what was left, as of each batch's begin."""
-    taken = np.cumsum([each.records for each in batches]).astype(float)
-    left = [[source.behind for source in each.sources] for each in batches]
-    notes: tuple[str, ...] = ()
-    if all(each is not None for every in left for each in every) and all(left):
-        seen = taken + np.array([sum(each or 0 for each in every) for every in left], float)
-    else:
-        seen = taken
-        notes = ("the source does not tell what waits: what was processed is taken for what arrived",)
-    begun = np.array([each.begun for each in batches])
-    seen = np.maximum.accumulate(seen)
-    begin = float(begun[0])
-    end = max(float(batches[-1].ended), float(begun[-1]) + 2 * _INSTANT) - begin
-    edges, totals = [0.0, _INSTANT], [0.0, float(seen[0])]
-    for at, total in zip((begun - begin)[1:], seen[1:], strict=True):
-        if at > edges[-1]:
-            edges.append(float(at))
-            totals.append(float(total))
-    if end > edges[-1] + _INSTANT:  # the last batch's time brings records at the pace of all
-        pace = (totals[-1] - totals[1]) / max(edges[-1] - edges[1], _INSTANT)
-        edges.append(end)
-        totals.append(totals[-1] + pace * (end - edges[-2]))
-    return Arrivals(np.array(edges), np.array(totals)), notes
-
-
-def _shares(batches: Sequence[Batch], partitions: int) -> tuple[Part, ...]:
-    """Shares of the partitions: by offsets, else by what tasks read."""
-    found = _by_offset(batches)
-    if len(found) != partitions:
-        found = np.zeros(partitions)
-        for batch in batches:
-            stage = next(_stages(batch))
-            if len(stage.tasks) == partitions:
-                np.add.at(found, np.clip(stage.tasks.index, 0, partitions - 1), stage.tasks.records_read)
-    total = float(found.sum())
-    if total <= 0 or found.max() / total * partitions <= _EVEN or partitions > _MANY_PARTS:
-        return (Part(1 / partitions, partitions),)
-    return tuple(Part(float(each) / total, 1) for each in np.sort(found)[::-1] if each > 0)
-
-
-def _by_offset(batches: Sequence[Batch]) -> Floats:
-    totals: dict[str, float] = {}
-    for batch in batches:
-        for source in batch.sources:
-            start: Any = source.start
-            end: Any = source.end
-            if source.taken is None:
-                return np.zeros(0)
-            for partition, position in end.items():
-                totals[partition] = totals.get(partition, 0.0) + max(
-                    0, position - start.get(partition, position)
-                )
-    return np.array(list(totals.values()))
-
-
 def _uneven(made: QueryTwin, batches: Sequence[Batch]) -> QueryTwin:
     """Add how far tasks of one stage differ beyond their records."""
     costs = made.costs(made.cores)
     wave, per_record = costs.wave / max(1, made.reads), costs.per_record / max(1, made.reads)
     squares, free = 0.0, 0
     for batch in batches:
-        for stage in _stages(batch):
-            times = _times(stage)
+        for stage in stages(batch):
+            times = seconds_of(stage)
             if len(times) != made.partitions or len(times) < 2:
                 continue
             done = ~stage.tasks.failed & ~stage.tasks.speculative
             read = stage.tasks.records_read[done]
             records = read if read.sum() >= batch.records else np.full(len(times), batch.records / len(times))
-            off = np.log(times / np.maximum(wave + per_record * records, _INSTANT))
+            off = np.log(times / np.maximum(wave + per_record * records, INSTANT))
             squares += float(np.square(off - off.mean()).sum())
             free += len(times) - 1
     return replace(made, sigma=math.sqrt(squares / free)) if free else made

@@ -9,8 +9,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from millrace.advisor.history import History
-from millrace.advisor.twin import Costs, Floats, QueryTwin, twin
+from millrace.advisor.history import Floats, History
+from millrace.advisor.twin import Costs, QueryTwin, twin
 from millrace.config import ConfigurationError, Problem
 from millrace.config.explain import nearest
 from millrace.config.units import parse_duration
@@ -227,6 +227,7 @@ def _loads(
         share=min(1.0, slots / cores),
         limit=None if limit is None else limit / jobs,
         wave=costs.wave,
+        overhead_sigma=costs.overhead_sigma,
     )
     return [load, *(replace(load, name=f"{query.name} {n}") for n in range(1, merged))]
 

@@ -94,6 +94,10 @@ def advise_command(
     from millrace.advisor.advise import advise
     from millrace.advisor.reading import read
 
+    if html is not None:
+        from millrace.cli.pages import check_page
+
+        check_page(html)
     subject, logs, wanted = _subject_and_place(path, glue_job, emr_app, run)
     log = _newest(logs, wanted)
     history = read(log)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -171,6 +172,18 @@ class Page:
         )
 
 
+def check_page(file: Path) -> None:
+    """See before the work, not after it, that a page can be written.
+
+    Raises
+    ------
+    ConfigurationError
+        It cannot be written there.
+    """
+    with _told(file), file.open("a", encoding="utf-8"):
+        pass
+
+
 def write_page(file: Path, page: Page) -> None:
     """Write a page.
 
@@ -179,10 +192,15 @@ def write_page(file: Path, page: Page) -> None:
     ConfigurationError
         It cannot be written there.
     """
-    try:
-        with file.open("a", encoding="utf-8"):
-            pass  # before the work, not after it
+    check_page(file)
+    with _told(file):
         file.write_text(page.html(), encoding="utf-8")
+
+
+@contextmanager
+def _told(file: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigurationError(

@@ -57,6 +57,8 @@ class QueryLoad:
         Partitions after a shuffle, or ``None``.
     repartition_overhead
         Extra work for each record of a shuffle, as a share.
+    overhead_sigma
+        Standard deviation of the logarithm of a batch's overhead: 0 where every batch takes the same.
     """
 
     name: str
@@ -71,6 +73,7 @@ class QueryLoad:
     wave: float = 0.0
     repartition: int | None = None
     repartition_overhead: float = 0.1
+    overhead_sigma: float = 0.0
 
     def tasks(self, taken: list[tuple[float, int]], cores: int) -> list[Tasks]:
         """Return the tasks of a batch, longest first.

@@ -199,12 +199,13 @@ class _Query:
 
     def _work(self, batch: _Batch) -> Steps:
         env, pool, load = self._env, self._pool, self.load
-        yield env.timeout(load.overhead)
+        yield env.timeout(load.overhead * self._chance(load.overhead_sigma))
         pool.expire(env.now)
         cores = pool.cores(load.share)
         tasks = load.tasks(batch.taken, cores)
         if self._scenario.sigma:
-            tasks = [Tasks(each.seconds * self._chance(), each.count) for each in tasks]
+            sigma = self._scenario.sigma
+            tasks = [Tasks(each.seconds * self._chance(sigma), each.count) for each in tasks]
         count = sum(each.count for each in tasks)
         used = pool.begin(count)
         if count <= cores or not pool.elastic:
@@ -250,10 +251,9 @@ class _Query:
             step *= 2
             pause = getattr(policy, "sustained_timeout", 1.0)
 
-    def _chance(self) -> float:
+    def _chance(self, sigma: float) -> float:
         # A mean of 1, so that chance alone makes no batch cheaper or dearer on average.
-        sigma = self._scenario.sigma
-        return self._random.lognormvariate(-sigma * sigma / 2, sigma)
+        return 1.0 if sigma == 0 else self._random.lognormvariate(-sigma * sigma / 2, sigma)
 
 
 def simulate(scenario: Scenario) -> JobResult:

@@ -1,0 +1,158 @@
+"""What a log shows of a query without any model: its stages, cores, trigger, limit, arrivals and partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from millrace.advisor.history import Batch, Floats, Stage
+from millrace.sizing.simulation import Arrivals
+from millrace.sizing.simulation.tasks import Part
+
+INSTANT = 1e-3
+"""Seconds: Spark tells times in whole milliseconds."""
+
+_ALIGNED = 0.7
+"""Share of batches that must begin at multiples of an interval for it to be the trigger: Spark starts them there."""
+
+_OFF = 0.06
+"""How far off a multiple, as a share of the interval, a batch may begin: its thread wakes up late."""
+
+_EVEN = 1.15
+"""Largest over mean share up to which partitions are even: chance does not make them more equal."""
+
+_MANY_PARTS = 256
+"""Partitions beyond which they are simulated as alike."""
+
+
+def stages(batch: Batch) -> Iterator[Stage]:
+    """Yield its stages that ran tasks."""
+    return (stage for job in batch.jobs for stage in job.stages if len(stage.tasks))
+
+
+def seconds_of(stage: Stage) -> Floats:
+    """Seconds of its tasks that succeeded, none twice."""
+    done = ~stage.tasks.failed & ~stage.tasks.speculative
+    return np.asarray(np.maximum(stage.tasks.duration[done], INSTANT), dtype=np.float64)
+
+
+def partitions(batches: Sequence[Batch]) -> int:
+    """P: as many tasks as the longest of the stages that read records has, in most batches."""
+    counts = []
+    for batch in batches:
+        found = list(stages(batch))
+        read = [each for each in found if each.tasks.records_read.any()] or found
+        longest = max(read, key=lambda each: float(each.tasks.duration.sum()))
+        counts.append(longest.partitions or len(longest.tasks))
+    values, often = np.unique(counts, return_counts=True)
+    return int(values[int(np.argmax(often))])
+
+
+def cores(batches: Sequence[Batch], most: int) -> int:
+    """Most tasks of a batch that ran at once, in the median: what other queries left to this one."""
+    found = []
+    for batch in batches:
+        begins = np.concatenate([each.tasks.launched for each in stages(batch)])
+        ends = np.concatenate([each.tasks.finished for each in stages(batch)])
+        # At the same instant one ends before the other begins.
+        moments = np.concatenate([ends, begins])
+        steps = np.concatenate([-np.ones(len(ends)), np.ones(len(begins))])
+        order = np.lexsort((steps, moments))
+        widest = max(len(each.tasks) for each in stages(batch))
+        running = int(np.cumsum(steps[order]).max())
+        # All of its tasks at once: there may have been room for more.
+        found.append(most if running >= min(widest, most) else running)
+    return max(1, min(most, int(np.median(found))))
+
+
+def trigger(batches: Sequence[Batch]) -> float:
+    """Seconds between two begins, where batches waited for their time; 0 where they follow each other or wait for records."""
+    begun = np.array([each.begun for each in batches])
+    ended = np.array([each.ended for each in batches])
+    waited = begun[1:] - ended[:-1] > 0.05
+    if waited.mean() < 0.1:
+        return 0.0
+    seen = float(np.median(np.diff(begun)[waited]))
+    for unit in (60.0, 10.0, 5.0, 1.0, 0.5, 0.1, 0.01):
+        interval = round(seen / unit) * unit
+        if interval <= 0 or abs(interval - seen) > 0.1 * seen:
+            continue
+        off = np.abs(begun[1:][waited] / interval - np.round(begun[1:][waited] / interval))
+        if np.mean(off < max(_OFF, 0.03 / interval)) >= _ALIGNED:
+            return interval
+    return 0.0
+
+
+def limit(batches: Sequence[Batch], partitions: int) -> float | None:
+    """The largest batch where several are as large, as far as whole records of each partition let them be."""
+    records = np.array([each.records for each in batches])
+    most = int(records.max())
+    full = records >= most - partitions
+    behind = [sum(source.behind or 0 for source in each.sources) for each in batches]
+    known = all(source.behind is not None for each in batches for source in each.sources)
+    hit = full & (np.array(behind) > 0) if known else full & (np.diff(records, prepend=-1) == 0)
+    return float(most) if hit.sum() >= 3 and most > partitions else None
+
+
+def lead(batches: Sequence[Batch], interval: float) -> float:
+    """Seconds before the first batch in which its records arrive: a trigger, or as long as between two batches."""
+    if interval > 0:
+        return interval
+    return max(INSTANT, float(np.median(np.diff([each.begun for each in batches]))))
+
+
+def arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals, tuple[str, ...]]:
+    """Records by the time they had arrived: what was taken and what was left, as of each batch's begin.
+
+    Time begins ``ahead`` seconds before the first batch, over which all comes that it finds.
+    """
+    taken = np.cumsum([each.records for each in batches]).astype(float)
+    left = [[source.behind for source in each.sources] for each in batches]
+    notes: tuple[str, ...] = ()
+    if all(each is not None for every in left for each in every) and all(left):
+        seen = taken + np.array([sum(each or 0 for each in every) for every in left], float)
+    else:
+        seen = taken
+        notes = ("the source does not tell what waits: what was processed is taken for what arrived",)
+    begun = np.array([each.begun for each in batches])
+    seen = np.maximum.accumulate(seen)
+    begin = float(begun[0]) - ahead
+    end = max(float(batches[-1].ended), float(begun[-1]) + 2 * INSTANT) - begin
+    edges, totals = [0.0, ahead], [0.0, float(seen[0])]
+    for at, total in zip((begun - begin)[1:], seen[1:], strict=True):
+        if at > edges[-1]:
+            edges.append(float(at))
+            totals.append(float(total))
+    if end > edges[-1] + INSTANT:  # the last batch's time brings records at the pace of all
+        pace = (totals[-1] - totals[1]) / max(edges[-1] - edges[1], INSTANT)
+        edges.append(end)
+        totals.append(totals[-1] + pace * (end - edges[-2]))
+    return Arrivals(np.array(edges), np.array(totals)), notes
+
+
+def shares(batches: Sequence[Batch], partitions: int) -> tuple[Part, ...]:
+    """Shares of the partitions: by offsets, else by what tasks read."""
+    found = _by_offset(batches)
+    if len(found) != partitions:
+        found = np.zeros(partitions)
+        for batch in batches:
+            stage = next(stages(batch))
+            if len(stage.tasks) == partitions:
+                np.add.at(found, np.clip(stage.tasks.index, 0, partitions - 1), stage.tasks.records_read)
+    total = float(found.sum())
+    if total <= 0 or found.max() / total * partitions <= _EVEN or partitions > _MANY_PARTS:
+        return (Part(1 / partitions, partitions),)
+    return tuple(Part(float(each) / total, 1) for each in np.sort(found)[::-1] if each > 0)
+
+
+def _by_offset(batches: Sequence[Batch]) -> Floats:
+    totals: dict[str, float] = {}
+    for batch in batches:
+        for source in batch.sources:
+            if source.taken is None:
+                return np.zeros(0)
+            for partition, position in source.end.items():
+                taken = max(0, position - source.start.get(partition, position))
+                totals[partition] = totals.get(partition, 0.0) + taken
+    return np.array(list(totals.values()))

@@ -1,0 +1,138 @@
+"""A made history as an event log, line by line as Spark writes one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from millrace.advisor.history import Batch, History, Query
+
+_LISTENER = "org.apache.spark.sql.streaming.StreamingQueryListener$"
+
+
+def write(history: History, file: Path) -> Path:
+    """Write the log of an application that still runs."""
+    events = [
+        {"Event": "SparkListenerLogStart", "Spark Version": history.spark_version},
+        {
+            "Event": "SparkListenerExecutorAdded",
+            "Timestamp": _ms(history.started),
+            "Executor ID": "1",
+            "Executor Info": {"Total Cores": history.cores},
+        },
+        {"Event": "SparkListenerEnvironmentUpdate", "Spark Properties": {"spark.master": "local[2]"}},
+        {
+            "Event": "SparkListenerApplicationStart",
+            "App Name": history.name,
+            "App ID": history.app_id,
+            "Timestamp": _ms(history.started),
+        },
+    ]
+    for query in history.queries:
+        named = {"id": query.id, "runId": query.run_id, "name": query.name}
+        events.append({"Event": f"{_LISTENER}QueryStartedEvent", **named, "timestamp": _iso(history.started)})
+        for batch in query.batches:
+            events += _batch(query, batch)
+            events.append({"Event": f"{_LISTENER}QueryProgressEvent", "progress": named | _progress(batch)})
+    file.write_text("".join(json.dumps(each, separators=(",", ":")) + "\n" for each in events))
+    return file
+
+
+def _batch(query: Query, batch: Batch) -> Iterator[dict[str, Any]]:
+    for job in batch.jobs:
+        infos = [
+            {"Stage ID": s.id, "Stage Name": s.name, "Number of Tasks": s.partitions} for s in job.stages
+        ]
+        yield {
+            "Event": "SparkListenerJobStart",
+            "Job ID": job.id,
+            "Submission Time": _ms(job.submitted),
+            "Stage Infos": infos,
+            "Properties": {"spark.jobGroup.id": query.run_id, "streaming.sql.batchId": str(batch.id)},
+        }
+        for stage, info in zip(job.stages, infos, strict=True):
+            tasks = stage.tasks
+            for n in range(len(tasks)):
+                yield {
+                    "Event": "SparkListenerTaskEnd",
+                    "Stage ID": stage.id,
+                    "Stage Attempt ID": 0,
+                    "Task End Reason": {"Reason": "Success"},
+                    "Task Info": {
+                        "Index": int(tasks.index[n]),
+                        "Attempt": 0,
+                        "Launch Time": _ms(tasks.launched[n]),
+                        "Executor ID": "1",
+                        "Finish Time": _ms(tasks.finished[n]),
+                        "Failed": False,
+                        "Speculative": False,
+                    },
+                    "Task Metrics": {
+                        "Executor Run Time": round(float(tasks.run[n]) * 1e3),
+                        "Executor CPU Time": round(float(tasks.cpu[n]) * 1e9),
+                        "Input Metrics": {"Records Read": int(tasks.records_read[n]), "Bytes Read": 0},
+                    },
+                }
+            yield {
+                "Event": "SparkListenerStageCompleted",
+                "Stage Info": info
+                | {
+                    "Stage Attempt ID": 0,
+                    "Submission Time": _ms(stage.submitted or 0),
+                    "Completion Time": _ms(stage.completed or 0),
+                },
+            }
+        yield {
+            "Event": "SparkListenerJobEnd",
+            "Job ID": job.id,
+            "Completion Time": _ms(job.completed or 0),
+            "Job Result": {"Result": "JobSucceeded"},
+        }
+
+
+def _progress(batch: Batch) -> dict[str, Any]:
+    lasted = batch.duration * 1e3
+    parts = {
+        "latestOffset": 0.02,
+        "getBatch": 0.01,
+        "queryPlanning": 0.05,
+        "walCommit": 0.04,
+        "commitOffsets": 0.04,
+    }
+    spent = {name: round(lasted * share) for name, share in parts.items()}
+    return {
+        "timestamp": _iso(batch.begun),
+        "batchId": batch.id,
+        "durationMs": {
+            **spent,
+            "addBatch": round(lasted) - sum(spent.values()),
+            "triggerExecution": round(lasted),
+        },
+        "sources": [
+            {
+                "description": source.description,
+                **{
+                    key: json.dumps({"t": {k.partition(":")[2]: v for k, v in offset.items()}})
+                    for key, offset in (
+                        ("startOffset", source.start),
+                        ("endOffset", source.end),
+                        ("latestOffset", source.latest),
+                    )
+                },
+                "numInputRows": source.rows,
+            }
+            for source in batch.sources
+        ],
+        "sink": {"description": "ForeachBatchSink", "numOutputRows": -1},
+    }
+
+
+def _ms(seconds: float) -> int:
+    return round(float(seconds) * 1e3)
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
