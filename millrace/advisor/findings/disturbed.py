@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from millrace.advisor.findings.view import View, stages
-from millrace.advisor.history import Batch
-from millrace.advisor.statistics import Estimate, median
+from millrace.advisor.history import Batch, Floats
+from millrace.advisor.statistics import Estimate, median, slope
 
 MOVED = 0.25
 """How far the time of the same work may move between parts of a run (the sizing model's rule)."""
@@ -19,24 +19,27 @@ PARTS = 4
 LEAST = 4
 """Batches of a part: fewer have no interval."""
 
+START_UP = 5
+"""The share of a run, one in so many, that may count as start-up: a disturbance in the middle looks like its end."""
+
 
 def disturbed(views: Sequence[View]) -> str | None:
     """Say what disturbed a run, ``None`` where nothing did.
 
     What a task costs is told apart from what it waits for: its seconds on the executor over its seconds of CPU time. A
-    machine that others use makes the first longer and not the second, whatever the records are.
+    machine that others use makes the first longer and not the second. Both are first divided by what a batch of so many
+    records takes in this run, since a small batch waits more for each second of work.
     """
     for view in views:
         if not view.enough:
             continue
-        # A disturbance in the middle looks like the end of the start-up, so no more than a fifth counts as that.
         ran = view.query.batches
-        held = [each for each in ran[min(view.start_up, len(ran) // 5) :] if each.records]
+        held = [each for each in ran[min(view.start_up, len(ran) // START_UP) :] if each.records]
         parts = min(PARTS, len(held) // LEAST)
         if parts < 2:
             continue
-        stretched = np.array([_stretch(batch) for batch in held])
-        if np.isnan(stretched).any():
+        stretched = _stretch(held)
+        if stretched is None:
             continue
         found = [median(part) for part in np.array_split(stretched, parts)]
         best = min(found, key=lambda each: each.value)
@@ -46,17 +49,28 @@ def disturbed(views: Sequence[View]) -> str | None:
     return None
 
 
-def _stretch(batch: Batch) -> float:
-    """Seconds on the executors for each second of CPU time, of all tasks of a batch."""
-    run = sum(float((stage.tasks.run - stage.tasks.gc).sum()) for stage in stages(batch))
-    cpu = sum(float(stage.tasks.cpu.sum()) for stage in stages(batch))
-    return run / cpu if cpu > 0 else float("nan")
+def _stretch(batches: Sequence[Batch]) -> Floats | None:
+    """How many times the usual seconds on the executors each batch took for its CPU time, at its size."""
+    records = np.array([each.records for each in batches], float)
+    run = np.array([sum(float((s.tasks.run - s.tasks.gc).sum()) for s in stages(each)) for each in batches])
+    cpu = np.array([sum(float(s.tasks.cpu.sum()) for s in stages(each)) for each in batches])
+    if (cpu <= 0).any() or (run <= 0).any():
+        return None
+    return np.asarray((run / _usual(records, run)) / (cpu / _usual(records, cpu)))
+
+
+def _usual(records: Floats, seconds: Floats) -> Floats:
+    """What a batch of so many records takes: a line that outliers do not move, neither end of it below 0."""
+    rise = max(0.0, slope(records, seconds).value)
+    base = max(0.0, float(np.median(seconds - rise * records)))
+    return np.asarray(np.maximum(base + rise * records, 1e-6))
 
 
 def _words(view: View, found: Sequence[Estimate], best: Estimate, worst: Estimate) -> str:
     where = found.index(worst) + 1
+    times = worst.value / best.value
     return (
-        f"in part {where} of {len(found)} of {view.query.name}, tasks ran {worst.value:.2f} s for each second of CPU time "
-        f"({worst.low:.2f} to {worst.high:.2f}), in the best part {best.value:.2f} ({best.low:.2f} to {best.high:.2f}): "
-        "something else used the machine, or what the tasks wait for changed"
+        f"in part {where} of {len(found)} of {view.query.name}, tasks lasted {times:.2f} times as long for each second of CPU "
+        f"time as in the best part ({worst.low / best.high:.2f} at least): something else used the machine, or what the "
+        "tasks wait for changed"
     )

@@ -352,6 +352,17 @@ def test_a_run_whose_tasks_waited_for_a_processor_is_disturbed():
     assert "part" in advice.disturbed
 
 
+def test_batches_of_another_size_are_no_disturbance():
+    def sized(number, begun):
+        # A tenth of a second of waiting whatever the size, and CPU time by the record.
+        records = 200 + 1800 * (number % 3 == 0 or number > 12) + 10 * (number % 4)
+        cpu = records / 5000
+        at = stage(begun + 0.05, [0.1 + cpu] * 2, [records // 2] * 2, run=[0.1 + cpu] * 2, cpu=[cpu] * 2)
+        return batch(number, begun, [job(number, [at])], records)
+
+    assert advise(history(sized)).disturbed is None
+
+
 def test_of_a_disturbed_run_times_are_not_advised():
     def one(number, begun):
         slow = 2.0 if number >= 12 else 1.0
