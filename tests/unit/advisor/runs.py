@@ -12,6 +12,9 @@ from millrace.advisor.history import Batch, Executor, History, Query, Source, Sp
 
 BEGIN = 1_700_000_000.0
 
+PARTS = {"latestOffset": 0.1, "getBatch": 0.05, "queryPlanning": 0.25, "walCommit": 0.2, "commitOffsets": 0.2}
+"""Shares of a batch's overhead."""
+
 
 @dataclass(frozen=True)
 class Truth:
@@ -94,17 +97,9 @@ def run(truth: Truth) -> tuple[Query, list[float]]:
                 if truth.offsets
                 else Source("KinesisSource[t]", None, None, None, records)
             )
-            batches.append(
-                Batch(
-                    number,
-                    begun,
-                    duration,
-                    {"triggerExecution": duration},
-                    source.rows,
-                    (source,),
-                    jobs=tuple(jobs),
-                )
-            )
+            spent = {name: overhead * share for name, share in PARTS.items()}
+            parts = {**spent, "addBatch": duration - sum(spent.values()), "triggerExecution": duration}
+            batches.append(Batch(number, begun, duration, parts, source.rows, (source,), jobs=tuple(jobs)))
             oldest = float(grid[np.searchsorted(counts, taken)])
             ages.append(now + duration - oldest)
             taken += records

@@ -94,23 +94,10 @@ def _batch(query: Query, batch: Batch) -> Iterator[dict[str, Any]]:
 
 
 def _progress(batch: Batch) -> dict[str, Any]:
-    lasted = batch.duration * 1e3
-    parts = {
-        "latestOffset": 0.02,
-        "getBatch": 0.01,
-        "queryPlanning": 0.05,
-        "walCommit": 0.04,
-        "commitOffsets": 0.04,
-    }
-    spent = {name: round(lasted * share) for name, share in parts.items()}
     return {
         "timestamp": _iso(batch.begun),
         "batchId": batch.id,
-        "durationMs": {
-            **spent,
-            "addBatch": round(lasted) - sum(spent.values()),
-            "triggerExecution": round(lasted),
-        },
+        "durationMs": {name: round(seconds * 1e3) for name, seconds in batch.parts.items()},
         "sources": [
             {
                 "description": source.description,
