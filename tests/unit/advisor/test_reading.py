@@ -136,6 +136,13 @@ def test_a_log_that_is_cut_off_anywhere_tells_what_came_before(codec, share, tmp
     assert all(batches[q.run_id, b.id] == b.rows for q in found.queries for b in q.batches)
 
 
+@pytest.mark.parametrize("codec", ["lz4", "lzf", "snappy"])
+def test_what_sparks_own_codecs_packed(codec):
+    """The begin of the same log, through ``CompressionCodec`` of Spark 3.5."""
+    begin = TEXT[: TEXT.rfind(b"\n", 0, 100_000)]
+    assert b"\n".join(Lines(find(str(DATA / f"begin.{codec}"))[0])) == begin
+
+
 def test_lzf_copies_are_those_of_java():
     # "abcabcabc...": three literals, then a copy of 20 from 3 before, in the format of LibLZF.
     chunk = bytes([2]) + b"abc" + bytes([0b111_00000, 20 - 9, 2])
