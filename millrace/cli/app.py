@@ -16,6 +16,7 @@ from millrace.cli import (
     cost,
     deploy,
     history,
+    import_job,
     lifecycle,
     logs,
     notebook,
@@ -66,6 +67,7 @@ def _root(
 plan.register(app)
 bench.register(app)
 simulate.register(app)
+import_job.register(app)
 cost.register(app)
 schema.register(app)
 split.register(app)

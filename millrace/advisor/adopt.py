@@ -1,0 +1,382 @@
+"""A running job of Glue or EMR Serverless as an environment file: what runs today, pinned, and nothing of it owned.
+
+Only asks: ``glue:GetJob``, ``GetConnection``, ``emr-serverless:GetApplication``, ``GetJobRun``, ``s3:GetObject`` of the
+program, ``kinesis:DescribeStreamSummary``, ``ec2:DescribeSubnets`` and ``sts:GetCallerIdentity``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from millrace.advisor.foreign import settings_of, size
+from millrace.advisor.script import Said, read
+from millrace.advisor.twin import QueryTwin
+from millrace.config import ConfigurationError, Problem
+from millrace.config.engines import EMR_DISK_GIB, EMR_MEMORY_GIB
+from millrace.config.model import EmrJob, GlueJob
+
+Client = Callable[[str], Any]
+
+_GIB = 1024**3
+_OVERHEAD = 1.10
+"""Memory of a worker beside its heap (``spark.executor.memoryOverheadFactor``'s default)."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A job as its service has it.
+
+    Attributes
+    ----------
+    where
+        ``glue:NAME`` or ``emr:APP/RUN``.
+    account, region
+        Of it.
+    job
+        Keys of the environment file's job, as they are today.
+    said
+        What its program says.
+    subnets, vpc
+        It runs in; empty and ``None`` where in none of its own.
+    shards
+        Of its Kinesis stream.
+    notes
+        What cannot be as it is.
+    """
+
+    where: str
+    account: str
+    region: str
+    job: Mapping[str, Any]
+    said: Said
+    subnets: tuple[str, ...] = ()
+    vpc: str | None = None
+    shards: int | None = None
+    notes: tuple[str, ...] = field(default=())
+
+
+def glue(client: Client, name: str, region: str) -> Running:
+    """Look a Glue job up.
+
+    Raises
+    ------
+    ConfigurationError
+        There is none, or it may not be read.
+    """
+    where = f"glue:{name}"
+    with _told(where, "a Glue job of this account and region that may be read"):
+        job = client("glue").get_job(JobName=name)["Job"]
+        account = client("sts").get_caller_identity()["Account"]
+        arguments = {key.removeprefix("--"): value for key, value in job.get("DefaultArguments", {}).items()}
+        said = read(_program(client, str(job["Command"].get("ScriptLocation", ""))), arguments)
+        subnets = [
+            subnet
+            for each in job.get("Connections", {}).get("Connections", ())
+            if (subnet := _subnet(client, each)) is not None
+        ]
+    version, notes = _accepted(GlueJob, str(job.get("GlueVersion", "")))
+    pinned: dict[str, Any] = {"engine": "glue", "version": version}
+    if job.get("WorkerType"):
+        pinned["worker"] = job["WorkerType"]
+    workers = job.get("NumberOfWorkers")
+    if workers:
+        pinned["max_workers"] = max(2, int(workers))
+    else:
+        notes.append("no NumberOfWorkers: the plan computes the workers")
+    if job.get("MaintenanceWindow"):
+        pinned["maintenance_window"] = job["MaintenanceWindow"]
+    if job.get("MaxRetries"):
+        pinned["retries"] = min(10, int(job["MaxRetries"]))
+    pinned["role"] = _role(str(job.get("Role", "")), account)
+    spark = settings_of(arguments.get("conf", ""), first=True)
+    return _placed(
+        client,
+        Running(where, account, region, pinned | _spark(spark), said, tuple(subnets), notes=tuple(notes)),
+    )
+
+
+def emr(client: Client, application: str, run: str, region: str) -> Running:
+    """Look a job run of an EMR Serverless application up.
+
+    Raises
+    ------
+    ConfigurationError
+        There is none, or it may not be read.
+    """
+    where = f"emr:{application}/{run}"
+    with _told(where, "an EMR Serverless application and a run of it that may be read"):
+        app = client("emr-serverless").get_application(applicationId=application)["application"]
+        job = client("emr-serverless").get_job_run(applicationId=application, jobRunId=run)["jobRun"]
+        account = client("sts").get_caller_identity()["Account"]
+        submit = job.get("jobDriver", {}).get("sparkSubmit", {})
+        said = read(_program(client, str(submit.get("entryPoint", ""))), _arguments(submit))
+    settings: dict[str, str] = {}
+    for each in (
+        *app.get("runtimeConfiguration", ()),
+        *job.get("configurationOverrides", {}).get("applicationConfiguration", ()),
+    ):
+        if each.get("classification") == "spark-defaults":
+            settings |= each.get("properties", {})
+    settings |= settings_of(submit.get("sparkSubmitParameters", ""))
+    version, notes = _accepted(EmrJob, str(app.get("releaseLabel", "")))
+    worker, more = _worker(settings)
+    pinned: dict[str, Any] = {
+        "engine": "emr",
+        "version": version,
+        "worker": worker,
+        "architecture": "arm64" if app.get("architecture") == "ARM64" else "x86_64",
+        "role": job["executionRole"],
+    }
+    most = settings.get("spark.dynamicAllocation.maxExecutors") or settings.get("spark.executor.instances")
+    if most is not None and most.isdecimal():
+        pinned["max_workers"] = int(most) + 1
+    else:
+        more.append("no spark.dynamicAllocation.maxExecutors: the plan computes the workers")
+    attempts = (job.get("retryPolicy") or {}).get("maxFailedAttemptsPerHour")
+    if attempts:
+        pinned["retries_per_hour"] = min(10, int(attempts))
+    subnets = tuple((app.get("networkConfiguration") or {}).get("subnetIds", ()))
+    return _placed(
+        client,
+        Running(where, account, region, pinned | _spark(settings), said, subnets, notes=(*notes, *more)),
+    )
+
+
+def _placed(client: Client, found: Running) -> Running:
+    """Add the network of the subnets and the shards of the stream, where they may be seen."""
+    vpc, shards, notes = None, None, found.notes
+    with _told(found.where, "subnets and a stream that may be described"):
+        if found.subnets:
+            answer = client("ec2").describe_subnets(SubnetIds=list(found.subnets))["Subnets"]
+            if len({each["AvailabilityZone"] for each in answer}) > 1:
+                vpc = answer[0]["VpcId"]
+            else:
+                place = f"{', '.join(found.subnets)} of {answer[0]['VpcId']}"
+                notes += (
+                    f"it runs in {place}, one zone alone: name two or more subnets in network, or a VPC is made",
+                )
+        if found.said.kind == "kinesis" and found.said.name:
+            name = found.said.name
+            asked = {"StreamARN": name} if name.startswith("arn:") else {"StreamName": name}
+            shards = client("kinesis").describe_stream_summary(**asked)["StreamDescriptionSummary"][
+                "OpenShardCount"
+            ]
+    return replace(found, vpc=vpc, shards=shards, notes=notes)
+
+
+def _program(client: Client, place: str) -> str:
+    bucket, _, key = place.removeprefix("s3://").partition("/")
+    if not key or not place.startswith("s3://"):
+        return ""
+    body: bytes = client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+    return body.decode("utf-8", errors="replace")
+
+
+def _arguments(submit: Mapping[str, Any]) -> dict[str, str]:
+    words = [str(each) for each in submit.get("entryPointArguments", ())]
+    return {
+        word.lstrip("-").partition("=")[0]: word.partition("=")[2] or following
+        for word, following in zip(words, [*words[1:], ""], strict=True)
+        if word.startswith("--")
+    }
+
+
+def _subnet(client: Client, connection: str) -> str | None:
+    found = client("glue").get_connection(Name=connection)["Connection"]
+    subnet = found.get("PhysicalConnectionRequirements", {}).get("SubnetId")
+    return None if subnet is None else str(subnet)
+
+
+def _accepted(model: type[GlueJob | EmrJob], version: str) -> tuple[str, list[str]]:
+    """The version, or the oldest that this program runs on, which is a change."""
+    known: tuple[str, ...] = get_args(model.model_fields["version"].annotation)
+    if version in known:
+        return version, []
+    return known[0], [
+        f"it runs on {version or 'an unnamed version'}, which is not one of {', '.join(known)}: {known[0]} is a change"
+    ]
+
+
+def _role(role: str, account: str) -> str:
+    return role if role.startswith("arn:") else f"arn:aws:iam::{account}:role/{role}"
+
+
+def _worker(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """EMR's worker of an executor: heap and overhead rounded up to what it has."""
+    cores = int(settings.get("spark.executor.cores", "4"))
+    heap = size(settings.get("spark.executor.memory", "14g")) / _GIB
+    wanted = math.ceil(round(heap * _OVERHEAD, 3))
+    sizes = EMR_MEMORY_GIB.get(cores)
+    if sizes is None:
+        raise _wrong("spark.executor.cores", str(cores), f"one of {', '.join(map(str, EMR_MEMORY_GIB))}")
+    memory = next((each for each in sizes if each >= wanted), sizes[-1])
+    disk = max(
+        EMR_DISK_GIB[0], math.ceil(size(settings.get("spark.emr-serverless.executor.disk", "20g")) / _GIB)
+    )
+    notes = (
+        []
+        if memory >= wanted
+        else [f"{wanted} GiB for an executor are more than {cores} vCPU have: {memory} GiB"]
+    )
+    return {"vcpu": cores, "memory": f"{memory}GiB", "disk": f"{min(disk, EMR_DISK_GIB[1])}GiB"}, notes
+
+
+def _spark(settings: Mapping[str, str]) -> dict[str, Any]:
+    """Spark settings of the job's own: those of sizes and catalogs are Millrace's business."""
+    kept = {
+        key: value
+        for key, value in settings.items()
+        if key.startswith(("spark.sql.shuffle.", "spark.sql.session."))
+    }
+    return {"spark": kept} if kept else {}
+
+
+def environment(
+    found: Running,
+    *,
+    project: str,
+    schema: str,
+    start: str,
+    rate: float | None,
+    record_size: str,
+    twin: QueryTwin | None,
+    offsets: Mapping[int, int] | None,
+) -> dict[str, Any]:
+    """Return the environment file's content.
+
+    Parameters
+    ----------
+    found
+        The job.
+    project
+        Its name.
+    schema
+        File of the records' schema, from the project's root.
+    start
+        Where the new job begins, in ISO 8601.
+    rate
+        Records per second; left out, what the log shows.
+    record_size
+        Such as ``600B``.
+    twin
+        What its log shows, where there is one: it gives rate, speed, trigger and limit.
+    offsets
+        Kafka: where its log's last batch ended, by partition; the new job begins there in place of ``start``.
+
+    Raises
+    ------
+    ConfigurationError
+        Neither program nor log tell the source, or the rate.
+    """
+    said = found.said
+    if said.kind is None or said.name is None:
+        raise _wrong(
+            "SOURCE",
+            found.where,
+            "a Python program that names its Kinesis stream or Kafka topic in plain words",
+        )
+    pace = rate if rate is not None else _pace(twin)
+    if pace is None:
+        raise _wrong("--rate", "(missing)", "records per second, as no event log shows them")
+    stream = slug(said.name.rpartition("/")[2])
+    traffic: dict[str, Any] = {"records_per_second": float(f"{pace:.4g}"), "record_size": record_size}
+    if rate is None:
+        traffic["basis"] = "measured"
+    query: dict[str, Any] = {
+        "kind": "land",
+        "source": stream,
+        "table": f"{stream.replace('-', '_')}_landed",
+        "schema": schema,
+    }
+    trigger = said.trigger or (twin.trigger if twin is not None and twin.trigger else None)
+    if trigger:
+        query["trigger"] = f"{trigger:g}s"
+    limit = _limit(said, found, twin)
+    if limit:
+        query["records_per_batch"] = limit
+    made: dict[str, Any] = {"project": project, "account": found.account, "region": found.region}
+    if found.vpc is not None:
+        made["network"] = {"vpc": found.vpc, "subnets": sorted(set(found.subnets))}
+    if said.kind == "kafka":
+        servers = said.option("kafka.bootstrap.servers", "bootstrap.servers") or ""
+        if not servers:
+            raise _wrong("SOURCE", found.where, "a program that names kafka.bootstrap.servers in plain words")
+        iam = "AWS_MSK_IAM" in (said.option("kafka.sasl.mechanism") or "")
+        secure = "SSL" in (said.option("kafka.security.protocol") or "")
+        authentication: Literal["iam", "tls", "none"] = "iam" if iam else "tls" if secure else "none"
+        made["kafka"] = {
+            "theirs": {"kind": "external", "bootstrap_servers": servers, "authentication": authentication}
+        }
+        topic: dict[str, Any] = {"kind": "kafka", "cluster": "theirs", "topic": said.name, "existing": True}
+        if twin is not None:
+            topic["partitions"] = twin.partitions
+        made["streams"] = {stream: topic | {"traffic": traffic}}
+        if offsets:
+            query["kafka"] = {"start_offsets": dict(sorted(offsets.items()))}
+        else:
+            query["start"] = start
+    else:
+        kinesis: dict[str, Any] = {"kind": "kinesis", "existing": said.name, "shards": found.shards}
+        made["streams"] = {stream: kinesis | {"traffic": traffic}}
+        query["start"] = start
+    job = dict(found.job) | {"rate": _speed(twin), "queries": {f"land-{stream}": query}}
+    made["jobs"] = {slug(found.where.partition(":")[2].partition("/")[0]): job}
+    return made
+
+
+def _pace(twin: QueryTwin | None) -> float | None:
+    if twin is None:
+        return None
+    begin = float(twin.arrivals.times[1])
+    return (twin.arrivals.records - twin.arrivals.before(begin)) / (twin.arrivals.seconds - begin)
+
+
+def _speed(twin: QueryTwin | None) -> dict[str, Any]:
+    """What the log measured; a guess says so."""
+    if twin is None:
+        return {"records_per_second_per_core": 5000}
+    costs = twin.costs(twin.cores, fixed=0.0)
+    each = max(costs.per_record, 1e-9)
+    overhead = costs.overhead + costs.rest[0] + costs.wave
+    return {
+        "records_per_second_per_core": float(f"{1 / each:.4g}"),
+        "batch_overhead": f"{max(1, round(overhead * 1e3))}ms",
+        "basis": "measured",
+    }
+
+
+def _limit(said: Said, found: Running, twin: QueryTwin | None) -> int | None:
+    """Of a batch: Kinesis connectors take one for each shard."""
+    whole = said.option("maxOffsetsPerTrigger")
+    if whole is not None and whole.isdecimal():
+        return int(whole)
+    each = said.option("maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")
+    if each is not None and each.isdecimal() and found.shards:
+        return int(each) * found.shards
+    return None if twin is None or twin.limit is None else int(twin.limit)
+
+
+def slug(text: str) -> str:
+    """Make a name of the environment file out of any."""
+    kept = "".join(each if each.isascii() and each.isalnum() else "-" for each in text.lower()).strip("-")
+    while "--" in kept:
+        kept = kept.replace("--", "-")
+    return (kept if kept[:1].isalpha() else f"s-{kept}")[:40].rstrip("-")
+
+
+@contextmanager
+def _told(value: str, allowed: str) -> Iterator[None]:
+    try:
+        yield
+    except (ClientError, BotoCoreError) as error:
+        raise _wrong("SOURCE", value, f"{allowed} ({error})") from error
+
+
+def _wrong(option: str, value: str, allowed: str) -> ConfigurationError:
+    return ConfigurationError([Problem("command line", 0, option, value, allowed)])

@@ -1,0 +1,255 @@
+"""Jobs that run already, on moto's server, become environments that can be planned."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from millrace.advisor.adopt import emr, environment, glue, slug
+from millrace.advisor.script import read
+from millrace.config import ConfigurationError, load
+from tests.unit.advisor.runs import Truth, history, run
+from tests.unit.advisor.written import write
+
+ROOT = Path(__file__).parents[3]
+SCHEMA = "pipelines/flights/schemas/flight.ddl"
+
+GLUE = """
+import sys
+from awsglue.context import GlueContext
+from awsglue.utils import getResolvedOptions
+
+args = getResolvedOptions(sys.argv, ["JOB_NAME", "CHECKPOINT"])
+STREAM = "arn:aws:kinesis:us-east-1:123456789012:stream/{stream}"
+frame = glueContext.create_data_frame.from_options(
+    connection_type="kinesis",
+    connection_options={{
+        "typeOfData": "kinesis", "streamARN": STREAM, "classification": "json",
+        "startingPosition": "earliest", "maxFetchRecordsPerShard": "2500",
+    }},
+)
+glueContext.forEachBatch(
+    frame=frame, batch_function=write,
+    options={{"windowSize": "20 seconds", "checkpointLocation": args["CHECKPOINT"]}},
+)
+"""
+
+EMR = """
+import argparse
+args = {"TOPIC": "set by the job's own arguments"}
+(spark.readStream.format("kafka")
+    .option("kafka.bootstrap.servers", "b-1.theirs.example:9098,b-2.theirs.example:9098")
+    .option("kafka.security.protocol", "SASL_SSL").option("kafka.sasl.mechanism", "AWS_MSK_IAM")
+    .option("subscribe", args["topic"]).option("maxOffsetsPerTrigger", 30000)
+    .load().writeStream.trigger(processingTime="10 seconds").foreachBatch(write).start())
+"""
+
+
+@pytest.fixture
+def theirs(client) -> str:
+    """A bucket with both programs, a stream of three shards, a subnet, a connection, a job, an application."""
+    name = f"orders-{uuid.uuid4().hex[:6]}"
+    s3 = client("s3")
+    s3.create_bucket(Bucket=name)
+    s3.put_object(Bucket=name, Key="glue.py", Body=GLUE.format(stream=name).encode())
+    s3.put_object(Bucket=name, Key="emr.py", Body=EMR.encode())
+    client("kinesis").create_stream(StreamName=name, ShardCount=3)
+    subnets = client("ec2").describe_subnets()["Subnets"][:2]
+    made = client("glue")
+    for place, subnet in enumerate(subnets):
+        made.create_connection(
+            ConnectionInput={
+                "Name": f"{name}-{place}",
+                "ConnectionType": "NETWORK",
+                "ConnectionProperties": {},
+                "PhysicalConnectionRequirements": {"SubnetId": subnet["SubnetId"]},
+            }
+        )
+    made.create_job(
+        Name=name,
+        Role="theirs",
+        Command={"Name": "gluestreaming", "ScriptLocation": f"s3://{name}/glue.py", "PythonVersion": "3"},
+        DefaultArguments={"--CHECKPOINT": "s3://theirs/cp", "--conf": "spark.sql.shuffle.partitions=24"},
+        Connections={"Connections": [f"{name}-0", f"{name}-1"]},
+        GlueVersion="4.0",
+        WorkerType="G.1X",
+        NumberOfWorkers=5,
+        MaxRetries=2,
+    )
+    return name
+
+
+@pytest.fixture
+def run_of_emr(client, theirs) -> str:
+    service = client("emr-serverless")
+    application = service.create_application(name=theirs, releaseLabel="emr-7.13.0", type="SPARK")[
+        "applicationId"
+    ]
+    submit = {
+        "entryPoint": f"s3://{theirs}/emr.py",
+        "entryPointArguments": ["--topic", "orders"],
+        "sparkSubmitParameters": "--conf spark.executor.cores=4 --conf spark.executor.memory=14g "
+        "--conf spark.dynamicAllocation.maxExecutors=6",
+    }
+    started = service.start_job_run(
+        applicationId=application,
+        executionRoleArn="arn:aws:iam::123456789012:role/theirs",
+        jobDriver={"sparkSubmit": submit},
+    )
+    return f"{application}/{started['jobRunId']}"
+
+
+def test_a_glue_job_is_written_down_planned_and_told_how_to_leave(server, client, theirs, tmp_path):
+    for folder in ("environments", "pipelines"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    asked = (
+        *("import", f"glue:{theirs}", "--name", "moved", "--schema", SCHEMA, "--rate", "300", "--json"),
+        *("--record-size", "600B", "--start", "2026-12-01T08:00:00Z"),
+    )
+    aws = {
+        "AWS_ENDPOINT_URL": server,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+
+    def millrace() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "millrace", *asked],
+            cwd=tmp_path,
+            env=os.environ | aws,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    before = client("glue").get_job(JobName=theirs)["Job"]
+    done = millrace()
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    found = load("moved", tmp_path)
+    [stream] = found.streams.values()
+    [job] = found.jobs.values()
+    [query] = job.queries.values()
+    assert (stream.existing, stream.shards) == (f"arn:aws:kinesis:us-east-1:123456789012:stream/{theirs}", 3)
+    assert (job.engine, job.version, job.worker, job.max_workers, job.retries) == (
+        "glue",
+        "4.0",
+        "G.1X",
+        5,
+        2,
+    )
+    assert job.role == "arn:aws:iam::123456789012:role/theirs"
+    assert job.spark == {"spark.sql.shuffle.partitions": "24"}
+    assert (query.trigger.total_seconds(), query.records_per_batch) == (20.0, 7500)
+    assert query.start == "2026-12-01T08:00:00Z"
+    assert found.network.vpc is not None
+    assert told["plan"]["today"]["workers"] == 5
+    assert told["plan"]["computed"]["workers"] < 5
+    assert any("2026-12-01T08:00:00Z" in step for step in told["cut_over"])
+    assert client("glue").get_job(JobName=theirs)["Job"] == before
+    again = millrace()
+    assert again.returncode == 2
+    assert "environments/moved.yaml exists" in again.stderr
+
+
+def test_an_emr_run_on_kafka_begins_where_its_log_ends(client, run_of_emr):
+    application, _, number = run_of_emr.partition("/")
+    found = emr(client, application, number, "us-east-1")
+    made = environment(
+        found, project="moved", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=800.0, record_size="1KiB",
+        twin=None, offsets={1: 70, 0: 50},
+    )  # fmt: skip
+    [job] = made["jobs"].values()
+    assert job["worker"] == {"vcpu": 4, "memory": "16GiB", "disk": "20GiB"}
+    assert (job["max_workers"], job["version"]) == (7, "emr-7.13.0")
+    [query] = job["queries"].values()
+    assert query["kafka"] == {"start_offsets": {0: 50, 1: 70}}
+    assert "start" not in query
+    assert (query["trigger"], query["records_per_batch"]) == ("10s", 30000)
+    assert made["streams"]["orders"]["topic"] == "orders"
+    cluster = made["kafka"]["theirs"]
+    assert (cluster["authentication"], cluster["bootstrap_servers"].count(":9098")) == ("iam", 2)
+
+
+def test_a_log_gives_rate_speed_partitions_and_where_it_ended(tmp_path):
+    from millrace.advisor.logs import find
+    from millrace.advisor.reading import read as read_log
+    from millrace.advisor.twin import twin
+    from millrace.cli.import_job import _ended
+
+    truth = Truth(swing=0.4, seconds=400.0)
+    log = read_log(find(str(write(history([truth]), tmp_path / "local-1")))[0])
+    [query] = log.queries
+    found = replace(_kafka(), job={"engine": "glue"})
+    made = environment(
+        found, project="moved", schema=SCHEMA, start="", rate=None, record_size="1KiB",
+        twin=twin(log, query), offsets=_ended(query),
+    )  # fmt: skip
+    [stream] = made["streams"].values()
+    assert stream["traffic"]["basis"] == "measured"
+    assert stream["traffic"]["records_per_second"] == pytest.approx(truth.rate, rel=0.08)
+    assert stream["partitions"] == truth.partitions
+    [job] = made["jobs"].values()
+    assert job["rate"]["records_per_second_per_core"] == pytest.approx(1 / truth.per_record, rel=0.1)
+    [made_query] = job["queries"].values()
+    taken = sum(each.records for each in run(truth)[0].batches)
+    assert sum(made_query["kafka"]["start_offsets"].values()) == taken
+
+
+def _kafka():
+    from millrace.advisor.adopt import Running
+
+    said = read(EMR, {"topic": "orders"})
+    return Running("glue:orders", "123456789012", "us-east-1", {"engine": "glue"}, said)
+
+
+def test_versions_that_are_not_run_are_a_change_that_is_told(client, theirs):
+    client("glue").create_job(
+        Name=f"{theirs}-old",
+        Role="theirs",
+        Command={"Name": "gluestreaming", "ScriptLocation": f"s3://{theirs}/glue.py"},
+        Connections={"Connections": [f"{theirs}-0"]},
+        GlueVersion="3.0",
+    )
+    found = glue(client, f"{theirs}-old", "us-east-1")
+    assert found.job["version"] == "4.0"
+    assert "it runs on 3.0" in found.notes[0]
+    assert "no NumberOfWorkers" in found.notes[1]
+    assert "one zone alone" in found.notes[2]
+    assert found.vpc is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("print('a batch job')", "names its Kinesis stream or Kafka topic"),
+        ("object Scala { }", "names its Kinesis stream or Kafka topic"),
+        ('s.readStream.format("kafka").option("subscribe", "orders")', "names kafka.bootstrap.servers"),
+    ],
+)
+def test_a_program_that_does_not_tell_is_told(text, told):
+    found = replace(_kafka(), said=read(text, {}))
+    with pytest.raises(ConfigurationError, match=told):
+        environment(
+            found, project="p", schema=SCHEMA, start="", rate=1.0, record_size="1KiB", twin=None, offsets=None
+        )  # fmt: skip
+
+
+def test_jobs_that_are_not_there_are_told(client):
+    with pytest.raises(ConfigurationError, match="glue:nobodys"):
+        glue(client, "nobodys", "us-east-1")
+    with pytest.raises(ConfigurationError, match="emr:00none/00run"):
+        emr(client, "00none", "00run", "us-east-1")
+
+
+def test_names_become_names_of_the_environment():
+    assert [slug(each) for each in ("Orders_v2", "7up", "a..b")] == ["orders-v2", "s-7up", "a-b"]
