@@ -98,7 +98,7 @@ def two_sinks(spark: SparkSession, given: argparse.Namespace) -> DataStreamWrite
         for name in ("a", "b"):
             batch.coalesce(1).write.mode("append").parquet(f"{given.scratch}/{name}")
 
-    return work(rate(spark, 3000), 120).writeStream.foreachBatch(write)
+    return work(rate(spark, 1500), 80).writeStream.foreachBatch(write)
 
 
 def needless_cache(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
@@ -115,12 +115,12 @@ def hit_limit(spark: SparkSession, given: argparse.Namespace) -> DataStreamWrite
 
 
 def unstable_start(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
-    return nowhere(work(topic(spark, given), 60))
+    return nowhere(work(topic(spark, given), 10))
 
 
 def skewed_key(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
     key = f.when(f.col("value") % 8 == 0, f.col("value") % 64).otherwise(f.lit(0))
-    return nowhere(work(rate(spark, 2000).withColumn("key", key).repartition(4, "key"), 200))
+    return nowhere(work(rate(spark, 1500).withColumn("key", key).repartition(4, "key"), 100))
 
 
 def retried_tasks(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
@@ -153,11 +153,11 @@ def small_files(spark: SparkSession, given: argparse.Namespace) -> DataStreamWri
 
 
 def few_partitions(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
-    return nowhere(work(rate(spark, 2000, partitions=1), 200))
+    return nowhere(work(rate(spark, 2000, partitions=1), 60))
 
 
 def waves(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
-    return nowhere(work(rate(spark, 2400, partitions=3), 200))
+    return nowhere(work(rate(spark, 2400, partitions=3), 100))
 
 
 def many_partitions(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
@@ -171,7 +171,7 @@ def growing_state(spark: SparkSession, given: argparse.Namespace) -> DataStreamW
 
 
 def contention(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
-    return nowhere(work(rate(spark, 2000), 150))
+    return nowhere(work(rate(spark, 2000), 80))
 
 
 JOBS: dict[str, Callable[[SparkSession, argparse.Namespace], DataStreamWriter]] = {

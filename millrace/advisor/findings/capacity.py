@@ -28,7 +28,7 @@ ROOM = 1.25
 """A limit is set a quarter above what arrives: enough to catch up, little enough to stay within the latency."""
 
 _EVEN_SOURCES = ("ratestream", "ratepermicrobatch", "rate per micro")
-"""Sources that make records by the clock, for tests: equal batches say nothing there."""
+"""Sources that make records by the clock, for tests: nothing waits there, and equal batches say nothing."""
 
 
 def find(view: View) -> Iterator[Finding]:
@@ -59,7 +59,7 @@ def _limit(view: View) -> Iterator[Finding]:
             return
         growth = slope(begun, behind)
     else:
-        even = any(mark in each.description.lower() for each in latest[-1].sources for mark in _EVEN_SOURCES)
+        even = _by_the_clock(latest[-1])
         hit = np.concatenate([[False], (held[1:] == held[:-1]) & (held[1:] > 0)])
         if even or len(latest) < EQUAL or not hit[-EQUAL:].all():
             yield from _overrun(view, begun)
@@ -107,6 +107,10 @@ def _limit(view: View) -> Iterator[Finding]:
     yield view.finding(
         "silent-backlog", words, evidence, batches, view.changes("limit", now, wanted), saved, "record age"
     )
+
+
+def _by_the_clock(batch: Batch) -> bool:
+    return any(mark in each.description.lower() for each in batch.sources for mark in _EVEN_SOURCES)
 
 
 def _arriving(view: View, begun: Floats) -> float | None:
@@ -157,7 +161,7 @@ def _unstable_start(view: View) -> Iterator[Finding]:
     """A first batch that takes all that waited."""
     first = next((each for each in view.query.batches if each.records), None)
     usual = median(view.records)
-    if first is None or first.id in {each.id for each in view.batches}:
+    if first is None or first.id in {each.id for each in view.batches} or _by_the_clock(first):
         return
     heavy = max(view.query.batches[: view.start_up], key=lambda each: each.records)
     longer = heavy.duration / max(view.duration.value, 1e-3)

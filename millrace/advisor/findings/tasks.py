@@ -279,6 +279,10 @@ def _retried(view: View) -> Iterator[Finding]:
     )
     words = f"{count} task attempts of {view.query.name} failed and were run anew, {most} of them with {error}: {message or 'no message'}"
     place = view.subject.where or "the job's program"
-    changes = view.subject.code(f"query {view.query.name} of {place}", "what the tasks call", f"no {error}")
+    changes = view.subject.code(
+        f"query {view.query.name} of {place}",
+        "what the tasks call",
+        f"nothing that raises {message or error}",
+    )
     saved = Estimate(spent.value * again, spent.low * again, spent.high * again)
     yield view.finding("retried-tasks", words, evidence, tuple(batches), changes, saved)
