@@ -135,7 +135,7 @@ def retried_tasks(spark: SparkSession, given: argparse.Namespace) -> DataStreamW
 
 
 def short_trigger(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
-    return nowhere(rate(spark, 100)).trigger(processingTime="50 milliseconds")
+    return nowhere(topic(spark, given)).trigger(processingTime="50 milliseconds")
 
 
 def slow_checkpoint(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:

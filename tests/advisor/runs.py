@@ -83,7 +83,7 @@ RUNS = {
         _run("two-sinks", "two sinks and no cache", "missing-cache"),
         _run("needless-cache", "a cache that one action reads", "needless-cache"),
         _run("retried-tasks", "a task fails in every batch", "retried-tasks"),
-        _run("short-trigger", "a trigger of 50 ms", "trigger-too-short"),
+        _run("short-trigger", "a trigger of 50 ms", "trigger-too-short", rate=300),
         _run("slow-checkpoint", "renames in the checkpoint take 0.4 s", "slow-checkpoint"),
         _run("small-files", "sixteen files a batch", "small-files"),
         _run("few-partitions", "one partition on two cores", "too-few-partitions"),
