@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,6 +28,11 @@ SHORT_TASK = 0.1
 
 MANY = 4
 """Tasks for each core from which there are more than balance needs: two to three are what Spark's guide asks for."""
+
+
+_FIXED = (
+    " State has as many partitions as when its checkpoint was made: another number takes a new checkpoint."
+)
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ def find(view: View, cores: int) -> Iterator[Finding]:
         for judge in (_skewed, _waves, _few, _many):
             found = judge(view, stage, cores)
             if found is not None:
-                yield found
+                yield replace(found, words=found.words + _FIXED) if stage.stateful else found
                 break  # a stage has one main trouble; the others follow from it
 
 

@@ -211,7 +211,12 @@ def test_a_hundred_tasks_of_nothing():
         )
         return batch(number, begun, [job(number, [at])], 100)
 
+    assert (
+        "new checkpoint"
+        in found("too-many-partitions", lambda *at: again(many(*at), state=state(50, 10))).words
+    )
     finding = found("too-many-partitions", many)
+    assert "new checkpoint" not in finding.words
     assert (finding.change.key, finding.change.new) == ("--conf spark.sql.shuffle.partitions", 2)
 
 
