@@ -14,7 +14,7 @@ from millrace.advisor.what_if import application, parse
 from millrace.config import ConfigurationError
 from tests.unit.advisor.runs import Truth, history, run
 
-TRUTH = Truth(swing=0.4, seed=1, seconds=1200.0)
+TRUTH = Truth(swing=0.4, seed=1, seconds=600.0)
 
 
 @pytest.fixture(scope="module")
