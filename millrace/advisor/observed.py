@@ -19,6 +19,9 @@ _ALIGNED = 0.7
 _OFF = 0.06
 """How far off a multiple, as a share of the interval, a batch may begin: its thread wakes up late."""
 
+_BY_THE_CLOCK = "rate"
+"""Sources of Spark for tests, whose batches are as large as their time is long."""
+
 _EVEN = 1.15
 """Largest over mean share up to which partitions are even: chance does not make them more equal."""
 
@@ -86,6 +89,8 @@ def trigger(batches: Sequence[Batch]) -> float:
 
 def limit(batches: Sequence[Batch], partitions: int) -> float | None:
     """The largest batch where several are as large, as far as whole records of each partition let them be."""
+    if any(source.description.lower().startswith(_BY_THE_CLOCK) for source in batches[-1].sources):
+        return None
     records = np.array([each.records for each in batches])
     most = int(records.max())
     full = records >= most - partitions

@@ -130,7 +130,7 @@ class QueryTwin:
         wave, per_record = _line(sums)
         if not self.told and sums[1] > 0:
             task = sums[3] / sums[0]
-            wave, per_record = fixed * task, (1 - fixed) * task * sums[0] / sums[1]
+            wave, per_record = float(fixed * task), float((1 - fixed) * task * sums[0] / sums[1])
         passes = float(np.mean([each.passes for each in samples]))
         rest = np.array([each.rest(cores) for each in samples])
         if not rest.any():
@@ -202,13 +202,14 @@ def _sample(batch: Batch, partitions: int, guess: tuple[float, float] | None) ->
     begins, ends = [], []
     sums, passes, others = np.zeros(6), 0, []
     for stage in stages(batch):
-        begins.append(stage.tasks.launched)
-        ends.append(stage.tasks.finished)
+        # Time in which nothing ran but what then failed is lost like any other.
+        done = ~stage.tasks.failed & ~stage.tasks.speculative
+        begins.append(stage.tasks.launched[done])
+        ends.append(stage.tasks.finished[done])
         times = seconds_of(stage)
         if len(times) != partitions:
             others.append(times)
             continue
-        done = ~stage.tasks.failed & ~stage.tasks.speculative
         read = stage.tasks.records_read[done].astype(float)
         # A connector that does not count its records: they are shared out evenly.
         records = read if read.sum() >= batch.records else np.full(len(times), batch.records / partitions)

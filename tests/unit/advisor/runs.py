@@ -36,6 +36,7 @@ class Truth:
     seed: int = 0
     counted: bool = True
     offsets: bool = True
+    fails: float = 0.0
     name: str = "land"
 
 
@@ -69,20 +70,25 @@ def run(truth: Truth) -> tuple[Query, list[float]]:
             for read in range(truth.reads):
                 chance = random.lognormal(-(truth.sigma**2) / 2, truth.sigma, truth.partitions)
                 times = (truth.wave + truth.per_record * each) * chance
-                free = np.full(truth.cores, at)
+                # The first attempt of all tasks fails after so many seconds.
+                free = np.full(truth.cores, at + truth.fails)
                 launched = np.zeros(truth.partitions)
                 for index, seconds in enumerate(times):
                     core = int(np.argmin(free))
                     launched[index] = free[core]
                     free[core] += seconds
-                tasks = Tasks.of(
-                    launched=launched,
-                    finished=launched + times,
-                    run=times,
-                    cpu=times,
-                    index=np.arange(truth.partitions),
-                    records_read=each if truth.counted else np.zeros(truth.partitions),
-                )
+                attempts = 2 if truth.fails else 1
+                done = np.arange(truth.partitions * attempts) >= truth.partitions * (attempts - 1)
+                columns = {
+                    "launched": np.where(done, np.tile(launched, attempts), at),
+                    "finished": np.where(done, np.tile(launched + times, attempts), at + truth.fails),
+                    "run": np.tile(times, attempts),
+                    "cpu": np.tile(times, attempts),
+                    "index": np.tile(np.arange(truth.partitions), attempts),
+                    "records_read": np.tile(each, attempts) * (done if truth.counted else 0),
+                    "failed": ~done,
+                }
+                tasks = Tasks.of(**columns)
                 stage = Stage(number * 9 + read, 0, "scan", at, float(free.max()), truth.partitions, tasks)
                 jobs.append(SparkJob(stage.id, None, "run", number, at, stage.completed, True, (stage,), "x"))
                 at = float(free.max())

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from millrace.advisor.observed import limit
 from millrace.advisor.what_if import Twin, application, parse
 from millrace.config import ConfigurationError
 from tests.unit.advisor.runs import Truth, history, run
@@ -111,6 +112,24 @@ def test_a_source_that_does_not_count_is_noted():
     found = application(history([replace(CALM, offsets=False, counted=False)]))
     assert any("does not tell what waits" in note for note in found.notes)
     assert found.missed(found.as_it_ran(1))["land"] < 0.05
+
+
+def test_attempts_that_failed_are_time_lost():
+    found = application(history([replace(CALM, fails=0.7)]))
+    costs = found.queries["land"].costs(2)
+    assert costs.overhead == pytest.approx(CALM.overhead + 0.7, rel=0.03)
+    assert costs.per_record == pytest.approx(CALM.per_record, rel=0.1)
+    assert found.missed(found.as_it_ran(1))["land"] < 0.05
+
+
+def test_sources_that_make_records_by_the_clock_have_no_limit():
+    [query] = history([replace(FULL, offsets=False)]).queries
+    sources = [
+        replace(each.sources[0], description="RateStreamV2[rowsPerSecond=9]") for each in query.batches
+    ]
+    batches = [replace(each, sources=(one,)) for each, one in zip(query.batches, sources, strict=True)]
+    assert limit(batches, 8) is None
+    assert limit(query.batches, 8) == 3000
 
 
 def test_queries_with_too_few_batches_are_left_out_and_noted():
