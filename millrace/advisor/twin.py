@@ -170,17 +170,17 @@ def twin(history: History, query: Query) -> QueryTwin | None:
     batches = [each for each in query.batches[first:] if each.records and any(stages(each))][-MOST:]
     if len(batches) < LEAST or history.cores < 1:
         return None
-    partitions = observed.partitions(batches)
+    partitions, cores = observed.partitions(batches), observed.cores(batches, history.cores)
     # Relative errors are alike, so weights come from a first fit: by the times themselves they would favour short ones.
-    first_guess = _line(sum((_sample(each, partitions, None).sums for each in batches), np.zeros(6)))
-    samples = tuple(_sample(each, partitions, first_guess) for each in batches)
+    first_guess = _line(sum((_sample(each, partitions, cores, None).sums for each in batches), np.zeros(6)))
+    samples = tuple(_sample(each, partitions, cores, first_guess) for each in batches)
     trigger = observed.trigger(batches)
     ahead = observed.lead(batches, trigger)
     arrivals, notes = observed.arrivals(batches, ahead)
     told = _told(samples)
     twin_ = QueryTwin(
         name=query.name,
-        cores=observed.cores(batches, history.cores),
+        cores=cores,
         partitions=partitions,
         parts=observed.shares(batches, partitions),
         trigger=trigger,
@@ -198,15 +198,15 @@ def twin(history: History, query: Query) -> QueryTwin | None:
     return _uneven(twin_, batches)
 
 
-def _sample(batch: Batch, partitions: int, guess: tuple[float, float] | None) -> _Sample:
-    begins, ends = [], []
+def _sample(batch: Batch, partitions: int, cores: int, guess: tuple[float, float] | None) -> _Sample:
+    begins, ends, packed = [], [], 0.0
     sums, passes, others = np.zeros(6), 0, []
     for stage in stages(batch):
-        # Time in which nothing ran but what then failed is lost like any other.
         done = ~stage.tasks.failed & ~stage.tasks.speculative
         begins.append(stage.tasks.launched[done])
         ends.append(stage.tasks.finished[done])
         times = seconds_of(stage)
+        packed += scheduled(times, cores)
         if len(times) != partitions:
             others.append(times)
             continue
@@ -218,7 +218,10 @@ def _sample(batch: Batch, partitions: int, guess: tuple[float, float] | None) ->
         passes += 1
     begun, ended = np.concatenate(begins), np.concatenate(ends)
     working = covered(np.maximum(begun, batch.begun), np.minimum(ended, batch.ended))
-    return _Sample(float(batch.records), max(0.0, batch.duration - working), sums, passes, tuple(others))
+    # Attempts that failed keep others waiting: what tasks take beyond their own time is lost like any other. Where jobs
+    # of a batch run beside each other, they take less than one after the other.
+    idle = max(0.0, batch.duration - min(working, packed))
+    return _Sample(float(batch.records), idle, sums, passes, tuple(others))
 
 
 def _sums(records: Floats, times: Floats, expected: Floats) -> Floats:
