@@ -104,12 +104,12 @@ def _findings(page: Page, advice: Advice, shown: Mapping[str, Sequence[Batch]]) 
         figures = [
             [e.name, f"{number(e.value)} {e.unit}".strip(), _between(e.low, e.high)] for e in each.evidence
         ]
-        page.table(["evidence", "value", "95 % interval"], figures, f"Evidence of {each.kind}")
+        page.table(["evidence", "value", "95 % interval"], figures, f"Evidence of {place}. {each.kind}")
         if each.changes:
             page.table(
                 ["where", "key", "now", "change to"],
                 [_change(one) for one in each.changes],
-                f"Ways to mend {each.kind}, the best first",
+                f"Ways to mend {place}. {each.kind}, the best first",
                 words=True,
             )
         owner = each.query or next(iter(shown), None)

@@ -108,7 +108,7 @@ class Page:
     def code(self, text: str, label: str) -> None:
         """Add lines as they are, such as a difference of two files."""
         self._parts.append(
-            f'<pre tabindex="0" role="region" aria-label="{escape(label)}">{escape(text)}</pre>'
+            f'<pre tabindex="0" role="group" aria-label="{escape(label)}">{escape(text)}</pre>'
         )
 
     def table(
@@ -239,7 +239,7 @@ def _table(
     kind = ' class="words"' if words else ""
     # A keyboard scrolls what has the focus.
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table{kind}>'
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(caption)}"><table{kind}>'
         f"<caption>{escape(caption)}</caption><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
@@ -286,9 +286,10 @@ class _View:
         groups = self.groups()
         most = max(4, _TABLE_ROWS // max(1, len(groups)))
         kept = [row for rows in groups.values() for row in rows[:: -(-len(rows) // most)]]
+        what = f", {self.titles[self.y]}" if self.y is not None else ""
         of = "" if len(kept) == len(self.rows) else f", {len(kept)} of {len(self.rows):,} points"
         cells = [[number(row.get(field, "")) for field in self.titles] for row in kept]
-        return _table(list(self.titles.values()), cells, f"{name}{of}")
+        return _table(list(self.titles.values()), cells, f"{name}{what}{of}")
 
 
 def _views(spec: Mapping[str, Any], data: Any = None, sets: Any = None) -> Iterator[_View]:
