@@ -120,7 +120,7 @@ def band(title: str, points: Sequence[tuple[str, float, float, float, str]], *, 
     spread = (
         alt.Chart({"values": rows})
         .mark_rule(strokeWidth=2)
-        .encode(x=at, xOffset=offset, y=alt.Y("low:Q", title=f"{title}, low end"), y2="high:Q", color=color)
+        .encode(x=at, xOffset=offset, y=alt.Y("low:Q", title=title), y2="high:Q", color=color)
     )
     middle = (
         alt.Chart({"values": rows})

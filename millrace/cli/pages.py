@@ -56,7 +56,6 @@ td, th { padding: .25rem .8rem .25rem 0; text-align: right; vertical-align: top;
 td:first-child, th:first-child, .words td, .words th { text-align: left; }
 tbody th { font-weight: normal; } .note { color: var(--note); }
 tr:target, section:target { outline: 2px solid var(--link); }
-pre { overflow-x: auto; border: 1px solid var(--line); padding: .6rem; }
 figure { margin: 1.2rem 0; } figcaption { font-weight: 600; } .chart { width: 100%; }
 .chart svg text { fill: var(--text) !important; }
 .chart .role-axis line, .chart .role-axis-grid line, .chart .role-axis-domain line { stroke: var(--line) !important; }
@@ -104,12 +103,6 @@ class Page:
     def links(self, before: str, links: Sequence[Link]) -> None:
         """Add a paragraph of words and links."""
         self._parts.append(f"<p>{escape(before)} {_cell(links)}</p>")
-
-    def code(self, text: str, label: str) -> None:
-        """Add lines as they are, such as a difference of two files."""
-        self._parts.append(
-            f'<pre tabindex="0" role="group" aria-label="{escape(label)}">{escape(text)}</pre>'
-        )
 
     def table(
         self,
@@ -259,7 +252,6 @@ class _View:
     rows: Sequence[Mapping[str, Any]]
     titles: Mapping[str, str]
     group: str | None
-    x: str | None
     y: str | None
 
     def groups(self) -> dict[str, list[Mapping[str, Any]]]:
@@ -306,7 +298,9 @@ def _views(spec: Mapping[str, Any], data: Any = None, sets: Any = None) -> Itera
     for channel in ("color", "yOffset", "shape", "x", "x2", "y", "y2"):
         field = channels.get(channel, {}).get("field")
         if field is not None and field not in titles:
-            titles[field] = channels[channel].get("title") or field
+            # Two ends of one rule share its axis, so each goes by its own name.
+            ends = f"{channel.rstrip('2')}2" in channels
+            titles[field] = field if ends else channels[channel].get("title") or field
             of[channel] = field
     figures = [of[c] for c in ("y", "x") if c in of and isinstance(rows[0].get(of[c]), int | float)]
-    yield _View(rows, titles, of.get("color"), of.get("x"), figures[0] if figures else None)
+    yield _View(rows, titles, of.get("color"), figures[0] if figures else None)
