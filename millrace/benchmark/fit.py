@@ -1,7 +1,9 @@
 """From batches to the model's parameters: a, κ and b of D = a + ceil(P/c)·(κ + b·n/P), with intervals.
 
-Durations are fitted by least squares with weights 1/D² (their errors are relative ones), bounded to what
-can be: no cost is negative. Where some batches lie far off, Tukey's biweight takes the place of
+Two things are told of a batch: its duration D, and the time W that its tasks took together, which is P·κ′ + b·n with the part
+κ′ of a wave's cost that lies within the tasks. Both are fitted at once: of small batches D says next to nothing about b,
+since nearly all of it is fixed, and W says it plainly. Least squares with weights 1/D² and 1/W² (their errors are relative
+ones), bounded to what can be: no cost is negative. Where some batches lie far off, Tukey's biweight takes the place of
 the squares. Intervals come from resampling whole runs, as the batches of one run are alike; the sessions of
 one benchmark are few, so the percentiles are expanded.
 """
@@ -16,7 +18,7 @@ import numpy.typing as npt
 import statsmodels.api as sm
 from scipy import optimize, stats
 
-from millrace.benchmark.measurements import Measurements, Point, point
+from millrace.benchmark.measurements import SHORTEST, Measurements, Point, point
 from millrace.benchmark.warmup import LEAST, settled
 
 Array = npt.NDArray[np.float64]
@@ -28,6 +30,12 @@ _FAR = 5.0
 
 _FEW_OUTLIERS = 0.01
 """Share of outliers up to which least squares stay."""
+
+_LEAST_SPREAD = 0.005
+"""Of relative errors: Spark tells times in milliseconds, and what lies closer together than this is alike."""
+
+_REWEIGHTED = 4
+"""Rounds of reweighting; what changes afterwards lies behind the third digit."""
 
 _DISTURBED = 0.25
 """How far the task time per record may move between repetitions (the sizing model's rule)."""
@@ -186,13 +194,15 @@ def fit(found: Sequence[Point], warm_up: int = 0, *, seed: int = 0) -> Fit:
     """
     if len({each.limit for each in found}) < 2:
         raise FitError("at least two limits are wanted: of one, overhead and work cannot be told apart")
-    waves = len({(each.partitions, each.cores) for each in found}) > 1
-    design, durations = _design(found, waves=waves), _durations(found)
-    plain = _solve(design, durations)
-    robust = _outliers(design @ plain, durations) > _FEW_OUTLIERS
-    best = _solve(design, durations, robust=robust)
+    # Where every batch was one wave nobody can tell the wave's cost from what is fixed.
+    waves = len({each.waves for each in found}) > 1
+    design, told = _design(found, waves=waves), _told(found)
+    plain = _solve(design, told)
+    robust = _outliers(design @ plain, told) > _FEW_OUTLIERS
+    solved = _solve(design, told, robust=robust)
+    best = _parameters(solved, waves=waves)
     spread = _bootstrap(found, waves=waves, robust=robust, seed=seed)
-    low, high = np.percentile(spread, _expanded(len({each.group for each in found}), len(best)), axis=0)
+    low, high = np.percentile(spread, _expanded(len({each.group for each in found}), len(solved)), axis=0)
     estimates = [
         Estimate(float(value), float(min(below, value)), float(max(above, value)))
         for value, below, above in zip(best, low, high, strict=True)
@@ -202,8 +212,8 @@ def fit(found: Sequence[Point], warm_up: int = 0, *, seed: int = 0) -> Fit:
         wave=estimates[1] if waves else None,
         per_record=estimates[-1],
         unevenness=_unevenness(found, seed),
-        tails=tuple(_tail(design, durations, q, waves=waves) for q in (0.95, 0.99)),
-        held_out=_held_out(found, waves=waves, robust=robust),
+        tails=tuple(_tail(found, best, q, waves=waves) for q in (0.95, 0.99)),
+        held_out=_held_out(found, robust=robust),
         robust=robust,
         warm_up=warm_up,
         batches=len(found),
@@ -223,33 +233,69 @@ def _expanded(runs: int, parameters: int) -> tuple[float, float]:
 
 
 def _design(found: Sequence[Point], *, waves: bool) -> Array:
-    """Columns of a, κ (where it can be told) and b."""
-    work = [each.waves * each.records / each.partitions for each in found]
-    columns = [np.ones(len(found)), *([[each.waves for each in found]] if waves else []), work]
-    return np.column_stack([np.asarray(column, dtype=float) for column in columns])
+    """Columns of a, of a wave's cost outside (where it can be told) and within its tasks, and of b.
+
+    There is a row for each D, then one for each W.
+    """
+    count = len(found)
+    one, nothing = np.ones(count), np.zeros(count)
+    turns = np.asarray([each.waves for each in found], dtype=float)
+    partitions = np.asarray([each.partitions for each in found], dtype=float)
+    records = np.asarray([each.records for each in found], dtype=float)
+    of_durations = np.column_stack([one, turns, turns, turns * records / partitions])
+    of_tasks = np.column_stack([nothing, nothing, partitions, records])
+    design = np.vstack([of_durations, of_tasks])
+    return design if waves else np.delete(design, 1, axis=1)
 
 
-def _durations(found: Sequence[Point]) -> Array:
-    return np.asarray([each.duration for each in found], dtype=float)
+def _told(found: Sequence[Point]) -> Array:
+    """Durations, then the times of all tasks."""
+    return np.asarray(
+        [*(each.duration for each in found), *(max(each.work, SHORTEST) for each in found)], dtype=float
+    )
 
 
-def _solve(design: Array, durations: Array, *, robust: bool = False) -> Array:
-    """Minimise relative errors, no parameter below zero."""
+def _parameters(solved: Array, *, waves: bool) -> Array:
+    """a, κ and b; without several numbers of waves κ is in a, as far as it lies outside the tasks."""
+    if waves:
+        overhead, outside, within, per_record = solved
+        return np.asarray([overhead, outside + within, per_record])
+    overhead, within, per_record = solved
+    return np.asarray([overhead + within, per_record])
+
+
+def _solve(design: Array, told: Array, *, robust: bool = False) -> Array:
+    """Minimise relative errors, no parameter below zero; robust: reweighted by Tukey's biweight.
+
+    Errors are relative to what was measured at first, and then to what is foretold: a batch that was slow by chance would
+    count less than one that was quick by chance, and every cost would come out too small.
+    """
     scale = np.abs(design).max(axis=0)
-    weighted, target = design / scale / durations[:, None], np.ones(len(durations))
-    if robust:
-        rlm = sm.RLM(target, weighted, M=sm.robust.norms.TukeyBiweight()).fit()
-        roots = np.sqrt(np.asarray(rlm.weights, dtype=float))
-        weighted, target = weighted * roots[:, None], target * roots
-    solved = optimize.lsq_linear(weighted, target, bounds=(0, np.inf))
-    return np.asarray(solved.x / scale, dtype=float)
+    solved, _ = optimize.nnls(design / scale / told[:, None], np.ones(len(told)))
+    for _ in range(_REWEIGHTED if robust else 1):
+        foretold = np.maximum(design / scale @ solved, SHORTEST)
+        target = told / foretold
+        weighted = design / scale / foretold[:, None]
+        roots = np.sqrt(_weights(target - 1)) if robust else np.ones(len(told))
+        solved, _ = optimize.nnls(weighted * roots[:, None], target * roots)
+    return np.asarray(solved / scale, dtype=float)
 
 
-def _outliers(foretold: Array, durations: Array) -> float:
-    """Share of batches whose relative error lies far from the others'."""
-    errors = durations / foretold - 1
-    scale = float(stats.median_abs_deviation(errors, scale="normal"))
-    return 0.0 if scale == 0 else float(np.mean(np.abs(errors - np.median(errors)) > _FAR * scale))
+def _weights(errors: Array) -> Array:
+    """Biweights of relative errors, of durations and of tasks' times each on their own scale."""
+    halves = np.split(errors, 2)
+    scales = [max(float(stats.median_abs_deviation(half, scale="normal")), _LEAST_SPREAD) for half in halves]
+    norm = sm.robust.norms.TukeyBiweight()
+    return np.concatenate([norm.weights(half / scale) for half, scale in zip(halves, scales, strict=True)])
+
+
+def _outliers(foretold: Array, told: Array) -> float:
+    """Share of batches whose duration, or whose tasks' time, lies far from the others' relative errors."""
+    far = []
+    for half in np.split(told / np.maximum(foretold, SHORTEST) - 1, 2):
+        scale = max(float(stats.median_abs_deviation(half, scale="normal")), _LEAST_SPREAD)
+        far.append(np.abs(half - np.median(half)) > _FAR * scale)
+    return float(np.mean(np.logical_or(*far)))
 
 
 def _bootstrap(found: Sequence[Point], *, waves: bool, robust: bool, seed: int) -> Array:
@@ -257,10 +303,7 @@ def _bootstrap(found: Sequence[Point], *, waves: bool, robust: bool, seed: int) 
     by_run: dict[int, list[Point]] = {}
     for each in found:
         by_run.setdefault(each.group, []).append(each)
-    runs = [
-        (_design(run, waves=waves), _durations(run), run[0].limit, (run[0].partitions, run[0].cores))
-        for run in by_run.values()
-    ]
+    runs = [(_design(run, waves=waves), _told(run), run[0].limit, run[0].waves) for run in by_run.values()]
     rng = np.random.default_rng(seed)
     results: list[Array] = []
     while len(results) < RESAMPLES:
@@ -268,8 +311,8 @@ def _bootstrap(found: Sequence[Point], *, waves: bool, robust: bool, seed: int) 
         if len({run[2] for run in drawn}) < 2 or (waves and len({run[3] for run in drawn}) < 2):
             continue
         design = np.concatenate([run[0] for run in drawn])
-        durations = np.concatenate([run[1] for run in drawn])
-        results.append(_solve(design, durations, robust=robust))
+        told = np.concatenate([run[1] for run in drawn])
+        results.append(_parameters(_solve(design, told, robust=robust), waves=waves))
     return np.stack(results)
 
 
@@ -291,27 +334,37 @@ def _unevenness(found: Sequence[Point], seed: int) -> Estimate | None:
     return Estimate(value, float(min(low, value)), float(max(high, value)))
 
 
-def _tail(design: Array, durations: Array, quantile: float, *, waves: bool) -> Tail:
-    """Quantile regression of D on the same columns, each error weighted by 1/D."""
+def _tail(found: Sequence[Point], best: Array, quantile: float, *, waves: bool) -> Tail:
+    """Quantile regression of D on what is fixed and on the work that the fit foretells, each error weighted by 1/D."""
+    wave, per_record = (float(best[1]) if waves else 0.0), float(best[-1])
+    durations = np.asarray([each.duration for each in found], dtype=float)
+    work = np.asarray([each.waves * (wave + per_record * each.records / each.partitions) for each in found])
+    if not work.any():
+        return Tail(quantile, float(np.quantile(durations, quantile)), 0.0, 0.0)
+    design = np.column_stack([np.ones(len(found)), work])
     scale = np.abs(design).max(axis=0)
-    model = sm.QuantReg(np.ones(len(durations)), design / scale / durations[:, None])
+    model = sm.QuantReg(np.ones(len(found)), design / scale / durations[:, None])
     # 1 - foretold/D lies below zero exactly where D lies below what is foretold.
     with np.errstate(divide="ignore", invalid="ignore"):  # in its standard errors, which nobody asked for
-        values = np.asarray(model.fit(q=quantile, max_iter=5000).params, dtype=float) / scale
-    return Tail(quantile, float(values[0]), float(values[1]) if waves else 0.0, float(values[-1]))
+        fixed, share = np.asarray(model.fit(q=quantile, max_iter=5000).params, dtype=float) / scale
+    if (
+        share < 0
+    ):  # the slowest batches were small ones: what makes them slow is then told by what is fixed alone
+        fixed, share = np.quantile(durations - work, quantile), 1.0
+    return Tail(quantile, float(fixed), wave * float(share), per_record * float(share))
 
 
-def _held_out(found: Sequence[Point], *, waves: bool, robust: bool) -> HeldOut | None:
+def _held_out(found: Sequence[Point], *, robust: bool) -> HeldOut | None:
     """Fit without the largest limit and foretell it."""
     sizes = sorted({each.limit for each in found})
     if len(sizes) < 3:
         return None
     seen = [each for each in found if each.limit < sizes[-1]]
     unseen = [each for each in found if each.limit == sizes[-1]]
-    known = waves and len({(each.partitions, each.cores) for each in seen}) > 1
-    values = _solve(_design(seen, waves=known), _durations(seen), robust=robust)
-    actual = _durations(unseen)
-    errors = np.abs(_design(unseen, waves=known) @ values - actual) / actual
+    known = len({each.waves for each in seen}) > 1
+    values = _solve(_design(seen, waves=known), _told(seen), robust=robust)
+    actual = np.asarray([each.duration for each in unseen], dtype=float)
+    errors = np.abs((_design(unseen, waves=known) @ values)[: len(unseen)] - actual) / actual
     return HeldOut(sizes[-1], len(unseen), float(np.median(errors)), float(np.percentile(errors, 95)))
 
 

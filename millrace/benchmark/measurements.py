@@ -9,7 +9,7 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
-_SHORTEST = 0.001
+SHORTEST = 0.001
 """Seconds; Spark tells a task's time in whole milliseconds, and some take none."""
 
 
@@ -124,7 +124,7 @@ class Point:
 
 def point(batch: Batch, run: Run, cores: int, group: int) -> Point:
     """Take a batch of a run as a point."""
-    longest = [math.log(max(task, _SHORTEST)) for task in max(batch.tasks, key=math.fsum, default=())]
+    longest = [math.log(max(task, SHORTEST)) for task in max(batch.tasks, key=math.fsum, default=())]
     mean = math.fsum(longest) / len(longest) if longest else 0.0
     return Point(
         batch.records,

@@ -306,7 +306,8 @@ def _on_engine(
     asked = max(run.partitions for run in runs)
     if asked > has:
         raise typer.BadParameter(f"--partitions {asked}: topic {query.source} has {has}")
-    names = Names(environment, environment.account or "")
+    aws = connect(Names(environment, environment.account or ""))
+    names = aws.names  # whose account AWS has told, where the file does not
     base = f"{names.checkpoints(job)}/benchmarks/{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     if not yes and not (
         sys.stdin.isatty()
@@ -316,7 +317,6 @@ def _on_engine(
     ):
         typer.echo("millrace bench: nothing was done; --yes goes on without a question", err=True)
         raise typer.Exit(1)
-    aws = connect(names)
     bucket, prefix = split_url(base)
     store = aws.client("s3")
     with told(f"writing the schedule to {base}"):
