@@ -148,19 +148,20 @@ class Page:
         """Return the page."""
         import vl_convert as vlc
 
-        # What stands in a script must not end it.
+        # Data apart from the program: what bundles that would write characters back that must not end a script.
         specs = json.dumps(self._charts).replace("<", "\\u003c")
         program = ""
         if self._charts:
             program = vlc.javascript_bundle(
-                f"const specs = {specs};\n"
-                "specs.forEach((spec, i) => vegaEmbed('#chart' + i, spec, {actions: false, renderer: 'svg'}));"
+                "JSON.parse(document.getElementById('specs').textContent).forEach("
+                "(spec, i) => vegaEmbed('#chart' + i, spec, {actions: false, renderer: 'svg'}));"
             )
         return (
             f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(self._title)}</title>'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
             f"<style>{_STYLE}</style></head><body><main>{''.join(self._parts)}</main>"
+            f'<script type="application/json" id="specs">{specs}</script>'
             f'<script type="module">{program}</script></body></html>\n'
         )
 
