@@ -12,6 +12,7 @@ import numpy as np
 from millrace.advisor.history import Floats, History
 from millrace.advisor.twin import Costs, QueryTwin, twin
 from millrace.config import ConfigurationError, Problem
+from millrace.config.engines import glue_tasks_per_worker, glue_workers
 from millrace.config.explain import nearest
 from millrace.config.units import parse_duration
 from millrace.sizing.simulation import Fixed, QueryLoad, QueryResult, Scenario, simulate
@@ -22,6 +23,9 @@ DRAWS = 39
 
 _MANY = 64
 """Partitions up to which each task has its own chance."""
+
+_GLUE, _LARGEST = "5.1", 64
+"""The version whose worker types go by their names, and more task slots than any worker has."""
 
 Key = Literal["cores", "limit", "trigger", "partitions", "cache", "worker", "split", "merge", "traffic"]
 """What may be otherwise: task slots; records of a batch; seconds between batches; tasks that read; whether rows that are
@@ -321,6 +325,8 @@ def _changed(text: str, queries: Sequence[str]) -> Changed:
             return Changed("trigger", parse_duration(value).total_seconds(), query or None)
         except ValueError as error:
             raise _wrong(text, str(error)) from None
+    if named == "worker" and value in glue_workers(_GLUE):
+        return Changed("worker", float(glue_tasks_per_worker(_GLUE, value)), query or None)
     try:
         number = float(value)
     except ValueError:
@@ -328,6 +334,10 @@ def _changed(text: str, queries: Sequence[str]) -> Changed:
     if named == "traffic":
         if not 0 < number <= 1000:
             raise _wrong(text, "a multiple of what arrived, such as 2")
+    elif named == "worker" and not (1 <= number <= _LARGEST and number == int(number)):
+        raise _wrong(
+            text, f"task slots of a worker, 1 to {_LARGEST}, or one of {', '.join(glue_workers(_GLUE))}"
+        )
     elif not 1 <= number <= 1e9 or number != int(number):
         raise _wrong(text, "a whole number, 1 or more")
     return Changed(named, number, query or None)

@@ -85,7 +85,7 @@ def test_what_if_comes_true(twins, truth, asked, then):
 
 def test_costs_of_a_change_in_dollars_and_machines(twins):
     calm = twins[CALM]
-    wider, split = (calm.what_if(parse(asked, []), draws=1) for asked in ("worker=4", "cores=4,split=2"))
+    wider, split = (calm.what_if(parse(asked, []), draws=1) for asked in ("worker=G.1X", "cores=4,split=2"))
     assert (wider.cores, wider.workers, wider.dollars_month) == (4, 2, pytest.approx(2 * 0.88 * 730))
     assert (split.cores, split.workers, split.dollars_month) == (4, 4, pytest.approx(4 * 0.44 * 730))
     # Half the partitions and half the records on as many cores as before.
@@ -151,6 +151,8 @@ def test_queries_with_too_few_batches_are_left_out_and_noted():
         ("trigger=10", "its unit"),
         ("traffic=-1", "a multiple"),
         ("cache=off", "cache=on"),
+        ("worker=G.3X", "task slots of a worker, 1 to 64, or one of G.025X, G.1X"),
+        ("worker=0", "task slots of a worker"),
     ],
 )
 def test_what_cannot_be_asked_is_told(text, told):
