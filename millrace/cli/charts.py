@@ -84,9 +84,9 @@ def bars(title: str, parts: Mapping[str, Points], *, x: str) -> Any:
     ]
     return (
         alt.Chart({"values": rows})
-        .mark_bar()
+        .mark_bar(width=alt.expr(f"max(1, 0.8 * width / {1 + max(map(len, parts.values()), default=0)})"))
         .encode(
-            x=alt.X("x:Q", title=x),
+            x=alt.X("x:Q", title=x, scale=alt.Scale(nice=False, padding=4)),
             y=alt.Y("value:Q", title=title),
             color=alt.Color("of:N", title=None, sort=list(parts)),
             order=alt.Order("place:Q"),
@@ -124,7 +124,7 @@ def band(title: str, points: Sequence[tuple[str, float, float, float, str]], *, 
     )
     middle = (
         alt.Chart({"values": rows})
-        .mark_point(filled=True, size=80)
+        .mark_point(filled=True, size=80, opacity=1)
         .encode(x=at, xOffset=offset, y=alt.Y("value:Q", title=title), color=color)
     )
     return (middle + spread).properties(height=200)
