@@ -20,6 +20,9 @@ from millrace.sizing.simulation.result import Ages
 _NEXT = math.sqrt(2)
 """The next log's figure is of as few batches as this one's: the variances of both add up."""
 
+_CLOSEST = 0.01
+"""Share of a figure closer than which nothing is foretold: when threads wake up and clocks tick is not in the model."""
+
 _LIKE = 0.1
 """By which share traffic, and by which a count, may differ for a forecast to be about the same thing."""
 
@@ -285,6 +288,5 @@ def _pace(query: QueryTwin) -> float:
 
 
 def _wider(value: float, low: float, high: float) -> Foretold:
-    return Foretold(
-        value=value, low=max(0.0, value - _NEXT * (value - low)), high=value + _NEXT * (high - value)
-    )
+    below, above = (max(_NEXT * each, _CLOSEST * value) for each in (value - low, high - value))
+    return Foretold(value=value, low=max(0.0, value - below), high=value + above)

@@ -25,8 +25,6 @@ _COLORS = ("#1f77d0", "#d1541f", "#2b8a43", "#a34fd1", "#c2348a", "#8a7400", "#0
 
 _CONFIG = {
     "background": None,
-    "autosize": {"type": "fit-x", "contains": "padding"},
-    "aria": False,  # a name and a table of its points say more than a thousand marks, each with a label
     "font": "system-ui, sans-serif",
     "range": {"category": list(_COLORS)},
     "legend": {"orient": "bottom", "columns": 2, "labelLimit": 300, "symbolStrokeWidth": 2.5},
@@ -56,7 +54,7 @@ td, th { padding: .25rem .8rem .25rem 0; text-align: right; vertical-align: top;
 td:first-child, th:first-child, .words td, .words th { text-align: left; }
 tbody th { font-weight: normal; } .note { color: var(--note); }
 tr:target, section:target { outline: 2px solid var(--link); }
-figure { margin: 1.2rem 0; } figcaption { font-weight: 600; } .chart { width: 100%; }
+figure { margin: 1.2rem 0; } figcaption { font-weight: 600; } .chart, .chart > div { width: 100%; }
 .chart svg text { fill: var(--text) !important; }
 .chart .role-axis line, .chart .role-axis-grid line, .chart .role-axis-domain line { stroke: var(--line) !important; }
 summary { cursor: pointer; color: var(--note); }
@@ -139,7 +137,8 @@ class Page:
         number = len(self._charts)
         self._parts.append(
             f'<figure><figcaption id="name{number}">{escape(name)}</figcaption>'
-            f'<div class="chart" id="chart{number}" role="img" aria-label="{escape(f"{name}: {said}")}"></div>'
+            f'<div class="chart" role="img" aria-label="{escape(f"{name}: {said}")}">'
+            f'<div id="chart{number}" aria-hidden="true"></div></div>'
             f"<details><summary>{escape(name)} as a table</summary>{tables}</details></figure>"
         )
         self._charts.append(spec)
@@ -241,6 +240,7 @@ def _table(
 def _responsive(spec: dict[str, Any]) -> dict[str, Any]:
     """Take the width from the page, the colours from its style."""
     made = {**spec, "width": "container", "config": {**spec.get("config", {}), **_CONFIG}}
+    made["autosize"] = {"type": "fit-x", "contains": "padding"}
     for each in made.get("layer", ()):
         each.pop("width", None)
     return made

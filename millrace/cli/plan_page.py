@@ -102,6 +102,7 @@ def _capacity(rows: list[dict[str, Any]]) -> Any:
             color=alt.Color("what:N", sort=["average", "peak", "capacity"], title=None),
             tooltip=["query:N", "what:N", "value:Q"],
         )
+        .properties(height=20 * len(rows))
     )
 
 
