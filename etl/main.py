@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
-from etl import benchmark, chores, hadoop, launch, once, refill, run
+from etl import benchmark, chores, hadoop, launch, lease, once, refill, run
 from etl.accounts import Reporter
 from etl.chores import Chores
 from etl.errors import AccountsError, StartError
 from etl.launch import Arguments, BackfillRequest
+from etl.lease import Lease
 from etl.metrics import lag
 from etl.metrics.outputs import Console, open_monitor
 from etl.metrics.spark import SparkMetrics
@@ -54,6 +57,9 @@ def main(arguments: Sequence[str]) -> int:
             followers = lag.groups(spark, job, given.binds, report)
             monitor = open_monitor(name, job, console, report, given.binds, others, followers)
             ending.callback(monitor.close)
+            held = _lease(spark, job, report)
+            held.acquire()
+            ending.callback(held.release)
             queries = run.build(spark, job, given.binds, report)
             housekeeping = Chores(spark, chores.of(job, report), report)
             ending.callback(housekeeping.stop)
@@ -63,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
             sys.stderr.flush()
             spark.stop()
             return 2
-        supervisor = Supervisor(spark, report, monitor, Retries(job.batch_retries))
+        supervisor = Supervisor(spark, report, monitor, Retries(job.batch_retries), lease=held)
         signal.signal(signal.SIGTERM, lambda _number, _frame: supervisor.stop())
         signal.signal(signal.SIGINT, lambda _number, _frame: supervisor.stop())
         status = supervisor.run(queries)
@@ -100,6 +106,19 @@ def _once(spark: SparkSession, job: JobSettings, given: Arguments) -> int | None
         status = 1
     spark.stop()
     return status
+
+
+def _lease(spark: SparkSession, job: JobSettings, report: Reporter) -> Lease:
+    jvm: Any = spark._jvm
+    # ProcessHandle would say it, too, but not in Glue 4.0's Java 8.
+    beside = str(jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getName()).partition("@")[0]
+    run_name = spark.sparkContext.applicationId
+    return lease.of(
+        job.checkpoints,
+        run_name,
+        (os.getpid(), int(beside)),
+        lambda holder: report.emit("waiting_for_lease", **holder),
+    )
 
 
 def _read(spark: SparkSession, url: str) -> str:

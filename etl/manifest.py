@@ -199,6 +199,8 @@ def read(text: str) -> Manifest:
         if found != FORMAT:
             raise ManifestError(f"of format {found!r}; this version reads {FORMAT}")
         manifest = strict.read(Manifest, held, "manifest")
+    except ManifestError:
+        raise
     except (KeyError, ValueError) as error:
         raise ManifestError(f"not a manifest: {error}") from error
     assert isinstance(manifest, Manifest)

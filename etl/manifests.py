@@ -99,6 +99,12 @@ class Manifests:
             self._write(new)
             return query
         self._refuse(query.name, manifest.changes(old, new))
+        if new.state is not None and old.state is not None:
+            # The checkpoint keeps its own, so the next version is to hear of them again.
+            kept = dataclasses.replace(
+                new.state, partitions=old.state.partitions, provider=old.state.provider
+            )
+            new = dataclasses.replace(new, state=kept)
         if old == new:
             return query
         return dataclasses.replace(query, handle=_Noting(query.handle, partial(self._write, new)))

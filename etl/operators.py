@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,19 +20,20 @@ def stateful(rows: DataFrame) -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        From the sink's side to the sources'; such as ``Aggregate by carrier string``. Names and types only:
-        the numbers that Spark gives columns differ from one start to the next.
+        From the sink's side to the sources'; such as ``Aggregate by carrier string``. A column that is computed, such
+        as a window, has a digest of how behind it. The numbers that Spark gives columns are left out: they differ
+        from one start to the next.
     """
     plan: Any = rows._jdf.queryExecution().analyzed()
     return tuple(_walk(plan))
 
 
 def _walk(node: Any) -> Iterator[str]:
-    name = str(node.getClass().getSimpleName())
+    name = _class(node)
     if name == "Aggregate":
-        yield f"Aggregate by {_columns(node.groupingExpressions())}"
+        yield f"Aggregate by {_columns(node.groupingExpressions(), node.child())}"
     elif name in ("Deduplicate", "DeduplicateWithinWatermark"):
-        yield f"{name} by {_columns(node.keys())}"
+        yield f"{name} by {_columns(node.keys(), node.child())}"
     elif name == "Join":
         sides = (node.left(), node.right())
         if all(side.isStreaming() for side in sides):
@@ -40,23 +42,41 @@ def _walk(node: Any) -> Iterator[str]:
             yield f"{node.joinType().sql()} join of {held}"
     elif "MapGroupsWithState" in name or "InPandasWithState" in name:
         yield f"{name} by {_columns(node.groupingAttributes())}"
-    children = node.children()
-    for number in range(children.size()):
-        child = children.apply(number)
+    for child in _all(node.children()):
         if child.isStreaming():
             yield from _walk(child)
 
 
-def _columns(expressions: Any) -> str:
-    found = [expressions.apply(number) for number in range(expressions.size())]
-    return ", ".join(
-        f"{each.prettyName() if not _named(each) else each.name()} {_kind(each)}" for each in found
-    )
+def _columns(expressions: Any, below: Any = None) -> str:
+    return ", ".join(_column(each, below) for each in _all(expressions))
 
 
-def _named(expression: Any) -> bool:
-    return str(expression.getClass().getSimpleName()) in ("AttributeReference", "Alias")
+def _column(expression: Any, below: Any) -> str:
+    kind = expression.dataType().simpleString()
+    if _class(expression) != "AttributeReference":
+        return f"{expression.sql()} {kind}"
+    made = None if below is None else _made(expression, below)
+    digest = "" if made is None else f" #{hashlib.sha256(made.encode()).hexdigest()[:8]}"
+    return f"{expression.name()} {kind}{digest}"
 
 
-def _kind(expression: Any) -> str:
-    return str(expression.dataType().simpleString())
+def _made(column: Any, node: Any) -> str | None:
+    """How a column is computed in the projections below, to the next operator with several inputs; None for one as it came."""
+    while True:
+        if _class(node) == "Project":
+            for each in _all(node.projectList()):
+                if _class(each) == "Alias" and each.exprId().id() == column.exprId().id():
+                    return str(each.child().sql())
+        children = _all(node.children())
+        if len(children) != 1:
+            return None
+        node = children[0]
+
+
+def _all(found: Any) -> list[Any]:
+    """Elements of a Scala sequence."""
+    return [found.apply(number) for number in range(found.size())]
+
+
+def _class(thing: Any) -> str:
+    return str(thing.getClass().getSimpleName())

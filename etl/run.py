@@ -12,6 +12,7 @@ from etl.accounts import Reporter
 from etl.checkpoint import Checkpoint
 from etl.derive import Composition, Deriver
 from etl.formats import build as formats
+from etl.manifests import Manifests
 from etl.outward import Outward, OutwardDirect
 from etl.parts import composition, derived, source_table, written
 from etl.settings import (
@@ -58,9 +59,11 @@ def build(
         Whatever does not fit.
     """
     session.prepare(spark, job)
+    kept = Manifests(spark, job, report)
+    job = kept.checked()
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(job.queries, key=lambda q: isinstance(q, DeriveSettings))
-    return tuple(_query(spark, job, q, binds, report) for q in order)
+    return tuple(kept.kept(_query(spark, job, q, binds, report)) for q in order)
 
 
 def opened(

@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.accounts import Reporter
-from etl.errors import LossError, ReopenError, StartError, UnansweredError, describe
+from etl.errors import LeaseLostError, LossError, ReopenError, StartError, UnansweredError, describe
+from etl.lease import Lease
 from etl.metrics import ages
 from etl.metrics.feed import SparkFeed
 from etl.metrics.monitor import Monitor
@@ -92,6 +93,7 @@ class _Running:
     name: str
     handle: BatchHandler
     stopping: threading.Event
+    lease: Lease | None = None
     query: StreamingQuery | None = None
     spec: Query | None = None
     error: BaseException | None = None
@@ -105,11 +107,19 @@ class _Running:
         if self.stopping.is_set():
             raise StopRequestedError(self.name)
         try:
+            _fence(self.lease)
             self.handle(batch, batch_id)
         except BaseException as error:
             self.error, self.failed_batch = error, batch_id
             raise
         self.attempts = 0
+
+
+def _fence(lease: Lease | None) -> None:
+    """Let nobody go on whose lease is gone: a JVM that stood still for a while may be behind its successor."""
+    lost = None if lease is None else lease.lost()
+    if lost is not None:
+        raise LeaseLostError(f"the lease of the checkpoints is lost: {lost}")
 
 
 class _Hook:
@@ -141,6 +151,8 @@ class Supervisor:
         Of a query that fails, while the others go on.
     check_seconds
         Time between two looks at a source.
+    lease
+        Of the checkpoints, held; it is given back when the queries have ended. None for queries that nobody else starts.
     """
 
     spark: SparkSession
@@ -148,6 +160,7 @@ class Supervisor:
     monitor: Monitor | None = None
     retries: Retries = Retries()
     check_seconds: float = CHECK_SECONDS
+    lease: Lease | None = None
     _stopping: threading.Event = field(default_factory=threading.Event)
     _done: threading.Event = field(default_factory=threading.Event)
 
@@ -173,7 +186,7 @@ class Supervisor:
         failed = False
         try:
             for query in queries:
-                one = _Running(query.name, query.handle, self._stopping, spec=query)
+                one = _Running(query.name, query.handle, self._stopping, self.lease, spec=query)
                 try:
                     one.query = self._start(query, one)
                 except (CapturedException, Py4JJavaError) as error:
@@ -190,6 +203,8 @@ class Supervisor:
             # standard output, is gone.
             if self.monitor is not None:
                 self.monitor.close()
+            if self.lease is not None and not any(one.query.isActive for one in running if one.query):
+                self.lease.release()
             self._done.set()
             self._remove_hook(hook)
 
@@ -208,6 +223,7 @@ class Supervisor:
     def _wait(self, running: list[_Running]) -> bool:
         failed = False
         while running:
+            self._end_if_lost(running)
             for one in list(running):
                 assert one.query is not None
                 if one.again_at is not None and not self._stopping.is_set():
@@ -233,6 +249,16 @@ class Supervisor:
             time.sleep(POLL_SECONDS)
         return failed
 
+    def _end_if_lost(self, running: list[_Running]) -> None:
+        """End all queries when the lease is lost, in the middle of a batch too."""
+        try:
+            _fence(self.lease)
+        except LeaseLostError as error:
+            for one in running:
+                if one.query is not None and one.query.isActive:
+                    one.query.stop()
+                one.error, one.again_at = error, None
+
     def _check(self, one: _Running) -> None:
         """Look at the source of a query that runs; what it would leave unread ends the query."""
         assert one.spec is not None
@@ -251,7 +277,7 @@ class Supervisor:
 
     def _will_retry(self, one: _Running) -> bool:
         """Set the time of the next attempt, if there is to be one, and report it."""
-        final = (StopRequestedError, ReopenError, LossError, StartError)
+        final = (StopRequestedError, ReopenError, LossError, LeaseLostError, StartError)
         waits = one.again_at is not None  # and is told to stop meanwhile
         if one.error is None or isinstance(one.error, final) or self._stopping.is_set() or waits:
             return False

@@ -149,7 +149,7 @@ def test_a_derive_query_into_files(spark: SparkSession, table: Names, tmp_path: 
     written = spark.read.parquet(*committed_files(spark, str(files)))
     assert sorted(r["flight"] for r in written.collect()) == [1, 2, 4, 5, 7, 7, 8, 10]
     kafka = {"kind": "kafka", "topic": "t", "connection": "main", "key": None, "max_record_bytes": 1}
-    unconnected = settings(landing, tmp_path / "one", kafka, None)
+    unconnected = settings(landing, tmp_path / "three", kafka, None)
     with pytest.raises(StartError, match="there is no connection main"):
         run.build(spark, unconnected, {}, events.reporter)
 

@@ -198,3 +198,55 @@ def test_a_query_whose_source_nobody_reads_whole_is_stopped_for_good(
     told = [(e["event"], e["error"]) for e in events.all() if "error" in e]
     assert told == [("unchecked", "no broker"), ("failed", "nobody reads 4")]
     assert not spark.streams.active
+
+
+class Lent:
+    """A lease that is taken away when a test says so."""
+
+    def __init__(self) -> None:
+        self.why: str | None = None
+        self.given_back = False
+
+    def acquire(self) -> None:
+        pass
+
+    def lost(self) -> str | None:
+        return self.why
+
+    def release(self) -> None:
+        self.given_back = self.why is None
+
+
+def test_a_lost_lease_cuts_a_batch_short_and_lets_no_other_begin(spark: SparkSession, tmp_path: Path) -> None:
+    events, lease, begun, ended = Events(), Lent(), threading.Event(), []
+
+    def slow(batch: DataFrame, batch_id: int) -> None:
+        if batch.isEmpty():
+            return
+        begun.set()
+        # Until it is interrupted: the action is a task that sleeps.
+        batch.rdd.foreach(lambda _row: time.sleep(10))
+        ended.append(batch_id)
+
+    def loses(_batch: DataFrame, _id: int) -> None:
+        assert begun.wait(30)
+        lease.why = "another run has taken it"
+
+    supervisor = Supervisor(spark, events.reporter, retries=Retries(3), lease=lease)
+    status = supervisor.run(
+        [ticking(spark, "slow", tmp_path, slow), ticking(spark, "loses", tmp_path, loses)]
+    )
+    assert (status, ended, lease.given_back) == (1, [], False)
+    failures = {e["query"]: (e["error"], e["error_class"]) for e in events.all() if e["event"] == "failed"}
+    wanted = ("the lease of the checkpoints is lost: another run has taken it", "LeaseLostError")
+    assert failures == {"slow": wanted, "loses": wanted}
+    assert [e for e in events.all() if e["event"] == "retrying"] == []
+    assert not spark.streams.active
+
+
+def test_a_lease_is_given_back_at_the_end(spark: SparkSession, tmp_path: Path) -> None:
+    lease = Lent()
+    supervisor = Supervisor(spark, Events().reporter, lease=lease)
+    query = ticking(spark, "one", tmp_path, lambda _b, _i: supervisor.stop())
+    assert supervisor.run([query]) == 0
+    assert lease.given_back
