@@ -139,6 +139,11 @@ def table(judged: Sequence[Judged]) -> str:
     for kind in [*kinds, "disturbed"]:
         parts.append("| " + " | ".join(_counts(kind, faulty, clean)) + " |")
     met = sum(each.met for each in faulty)
+    made = {(each.spark, each.run.name) for each in judged}
+    for spark in SPARKS:
+        left = [name for name in RUNS if (spark, name) not in made]
+        if left:
+            parts += ["", f"Not made yet on Spark {spark}: {', '.join(left)}."]
     parts += [
         "",
         f"{met} of {len(faulty)} faults were found; {sum(not each.met for each in clean)} of {len(clean)} clean runs had a "
