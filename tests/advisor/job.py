@@ -87,7 +87,7 @@ def clean_cached(spark: SparkSession, given: argparse.Namespace) -> DataStreamWr
     def write(batch: DataFrame, number: int) -> None:
         batch.persist()
         for name in ("a", "b"):
-            batch.coalesce(1).write.mode("append").parquet(f"{given.scratch}/{name}")
+            batch.write.mode("append").parquet(f"{given.scratch}/{name}")
         batch.unpersist()
 
     return work(rate(spark, 1000), 40).writeStream.foreachBatch(write)
@@ -96,15 +96,15 @@ def clean_cached(spark: SparkSession, given: argparse.Namespace) -> DataStreamWr
 def two_sinks(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
     def write(batch: DataFrame, number: int) -> None:
         for name in ("a", "b"):
-            batch.coalesce(1).write.mode("append").parquet(f"{given.scratch}/{name}")
+            batch.write.mode("append").parquet(f"{given.scratch}/{name}")
 
-    return work(rate(spark, 1500), 80).writeStream.foreachBatch(write)
+    return work(rate(spark, 3000), 120).writeStream.foreachBatch(write)
 
 
 def needless_cache(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
     def write(batch: DataFrame, number: int) -> None:
         batch.persist()
-        batch.coalesce(1).write.mode("append").parquet(f"{given.scratch}/a")
+        batch.write.mode("append").parquet(f"{given.scratch}/a")
         batch.unpersist()
 
     return work(rate(spark, 20_000), 2).writeStream.foreachBatch(write)
@@ -115,12 +115,12 @@ def hit_limit(spark: SparkSession, given: argparse.Namespace) -> DataStreamWrite
 
 
 def unstable_start(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
-    return nowhere(work(topic(spark, given), 10))
+    return nowhere(work(topic(spark, given), 30))
 
 
 def skewed_key(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
     key = f.when(f.col("value") % 8 == 0, f.col("value") % 64).otherwise(f.lit(0))
-    return nowhere(work(rate(spark, 1500).withColumn("key", key).repartition(4, "key"), 100))
+    return nowhere(work(rate(spark, 2000).withColumn("key", key).repartition(4, "key"), 300))
 
 
 def retried_tasks(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
@@ -153,11 +153,11 @@ def small_files(spark: SparkSession, given: argparse.Namespace) -> DataStreamWri
 
 
 def few_partitions(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
-    return nowhere(work(rate(spark, 2000, partitions=1), 60))
+    return nowhere(work(rate(spark, 2000, partitions=1), 300))
 
 
 def waves(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
-    return nowhere(work(rate(spark, 2400, partitions=3), 100))
+    return nowhere(work(rate(spark, 2400, partitions=3), 600))
 
 
 def many_partitions(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
@@ -171,7 +171,7 @@ def growing_state(spark: SparkSession, given: argparse.Namespace) -> DataStreamW
 
 
 def contention(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
-    return nowhere(work(rate(spark, 2000), 80))
+    return nowhere(work(rate(spark, 2000), 200))
 
 
 JOBS: dict[str, Callable[[SparkSession, argparse.Namespace], DataStreamWriter]] = {

@@ -20,7 +20,10 @@ TWICE = 1.5
 """How often a record must be counted to be counted more than once."""
 
 SAME = 0.02
-"""By how much two reads of the same records may differ in what they count."""
+"""By how much what the tasks read may differ from what the batch says."""
+
+_TABLES = ("BatchScan", "FileScan", "Scan parquet")
+"""What Spark calls the reading of a table beside the stream."""
 
 FILE = 128 * 1024 * 1024
 """Bytes that a file of a lake should have: what Parquet readers and Iceberg's own target take for one task."""
@@ -48,19 +51,34 @@ def find(view: View) -> Iterator[Finding]:
 def _readers(batch: Batch) -> list[tuple[SparkJob, Stage]]:
     """The stages that read the batch's source, one for each action, and not from what is held.
 
-    Told by the number of records that they read; a connector that does not count them is told by its name.
+    They are told by what they read: each the batch's records, where offsets count those, or all the same and together the
+    rows that Spark counted. A connector that counts nothing is told by its name.
     """
-    found: dict[int, tuple[SparkJob, Stage]] = {}
+    read: dict[int, list[tuple[SparkJob, Stage]]] = defaultdict(list)
+    named: list[tuple[SparkJob, Stage]] = []
+    seen: set[int] = set()
     for job in batch.jobs:
         for stage in job.stages:
-            read = int(stage.tasks.records_read.sum())
-            counted = batch.records and abs(read - batch.records) <= SAME * batch.records
-            named = not read and any("kinesis" in each.name.lower() for each in stage.scans)
+            action = job.execution if job.execution is not None else -job.id - 1
             held = any(each.cached for each in stage.scans)
-            origin = any(not each.cached for each in stage.scans)
-            if (counted or named) and origin and not held:
-                found.setdefault(job.execution if job.execution is not None else -job.id - 1, (job, stage))
-    return list(found.values())
+            table = any(each.name.startswith(_TABLES) for each in stage.scans)
+            if held or table or not stage.scans or action in seen:
+                continue
+            records = int(stage.tasks.records_read.sum())
+            if records:
+                read[records].append((job, stage))
+                seen.add(action)
+            elif any("kinesis" in each.name.lower() for each in stage.scans):
+                named.append((job, stage))
+                seen.add(action)
+    for records, readers in read.items():
+        if _same(records, batch.records) or _same(records * len(readers), batch.rows):
+            return readers
+    return named
+
+
+def _same(read: int, wanted: int) -> bool:
+    return abs(read - wanted) <= SAME * wanted
 
 
 def _elapsed(stage: Stage) -> float:

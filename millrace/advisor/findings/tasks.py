@@ -17,8 +17,8 @@ SKEWED = 2.0
 """How many times the median of the others a task must last, and its records be, to be skewed: twice is what no even
 split of records does, and what doubles a stage."""
 
-WORTH = 0.15
-"""Share of a batch that a change must be expected to save: less is not told from the next batch's chance."""
+WORTH = 0.1
+"""Share of a batch that a change must be expected to save: people change nothing for less than a tenth."""
 
 SECONDS = 0.2
 """Seconds of a batch that it must save: a person changes nothing for less."""

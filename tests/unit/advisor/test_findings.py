@@ -275,6 +275,25 @@ def test_two_actions_that_read_the_source():
     assert finding.dollars_a_month == pytest.approx(1000 * 0.4 / 2)
 
 
+def test_two_actions_on_a_source_whose_offsets_count_no_records():
+    def two(number, begun):
+        made = twice(cached=False)(number, begun)
+        return again(made, rows=2000, sources=(Source("RateStreamV2[rowsPerSecond=500]", 2, 4, 4, 2000),))
+
+    assert found("missing-cache", two).effect.likely == pytest.approx(0.4)
+
+
+def test_a_table_that_is_read_beside_the_source_is_no_second_read():
+    def joined(number, begun):
+        made = even(number, begun)
+        table = stage(
+            begun + 0.01, [0.02], [made.records], 9, scans=(Scan("BatchScan airlines", False, 3, 1),)
+        )
+        return again(made, jobs=(job(500 + number, [table]), *made.jobs))
+
+    assert kinds(advise(history(joined))) == []
+
+
 def test_two_actions_on_what_is_held():
     assert kinds(advise(history(twice(cached=True)))) == []
 
