@@ -6,6 +6,7 @@ The two engines of ``engines.py`` begin and end runs and write the metrics that 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -26,6 +27,7 @@ from millrace.lifecycle.changes import JobChange
 from millrace.lifecycle.deploy import Changes, DeployError, apply, changes
 from millrace.lifecycle.deployed import outputs, split_url
 from millrace.lifecycle.once import run_once
+from millrace.lifecycle.upgrade import UpgradeError, current, previous, upgrade, with_template
 from millrace.lifecycle.verbs import execute, machine_arn
 from millrace.sandbox import localstack
 from millrace.sandbox.localstack import LocalStack
@@ -33,6 +35,7 @@ from millrace.sandbox.toolchain import STATE
 from millrace.sizing.measured import read
 from tests.integration.lifecycle.engines import Engines
 from tests.integration.lifecycle.shop import ENVIRONMENT, ROOT, Shop, millrace
+from tests.integration.lifecycle.versions import another_version, tell_failure, update_stack
 from tests.unit.benchmark.made import B, session
 from tests.unit.lifecycle.test_problems import refusing
 
@@ -388,3 +391,53 @@ def test_what_was_drained_for_a_deployment_that_failed_is_started_again(shop: Sh
         apply(shop.aws, change, cdk_deploy=fail, progress=lambda _: None)
     assert [name for name, _ in engines.asked] == ["BatchStopJobRun", "StartJobRun"]
     assert execute(shop.aws, GLUE, "status", progress=lambda _: None).answer["state"] == "RUNNING"
+
+
+def test_an_upgrade_that_fails_is_taken_back(
+    shop: Shop, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new version's run tells a failure; CloudFormation alone deploys, from the assemblies that are written."""
+    assert shop.first.returncode == 0, shop.first.stderr[-1500:]
+    assert execute(shop.aws, EMR, "start", progress=lambda _: None).ok
+    before, well = current(shop.aws, EMR), engines.plays
+    new = another_version(shop, EMR, before)
+
+    def plays(job: str) -> None:
+        newest = max((run for run in engines.runs.values() if run.job == job), key=lambda run: run.begun)
+        if new.document_url in newest.driver["sparkSubmit"]["entryPointArguments"]:
+            tell_failure(shop, EMR)
+        else:
+            well(job)
+
+    monkeypatch.setattr(engines, "plays", plays)
+    stack = shop.names.stack(f"job-{EMR}")
+    assembly = STATE / "deploy" / shop.file.stem
+    said: list[str] = []
+    engines.asked.clear()
+    with pytest.raises(UpgradeError) as failed:
+        upgrade(
+            shop.aws,
+            Changes((), (JobChange(EMR, "leave", "restart", ("its launch document changes",)),), {}),
+            EMR,
+            assembly=with_template(assembly, stack, new.template, tmp_path / "new"),
+            cdk_deploy=lambda written, name: update_stack(shop, written, name),
+            progress=said.append,
+        )
+    assert str(failed.value).splitlines() == [
+        "deployed, but not well:",
+        f"{EMR}: a query failed after the start: land-orders: the new version cannot",
+        f"{EMR} was taken back: the version of before runs, and is healthy",
+    ]
+    assert [name for name, _ in engines.asked] == ["CancelJobRun", "StartJobRun"] * 2
+    started = [
+        call["jobDriver"]["sparkSubmit"]["entryPointArguments"] for call in engines.calls("StartJobRun")
+    ]
+    for given, url in zip(started, (new.document_url, before.document_url), strict=True):
+        assert url in given
+    tokens = {call["clientToken"] for call in engines.calls("StartJobRun")}
+    assert len(tokens) == 2
+    assert current(shop.aws, EMR).document_url == before.document_url
+    assert any(line.startswith(f"{EMR}: going back to the version of before: ") for line in said)
+    # What failed is nothing to roll back to.
+    with contextlib.suppress(UpgradeError):
+        assert previous(shop.aws, EMR).document_url not in (before.document_url, new.document_url)
