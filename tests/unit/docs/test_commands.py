@@ -33,8 +33,10 @@ MODULES = {
     "tests.faults.schedules": "tests.faults.schedules",
     "tests.faults.soak": "tests.faults.soak",
     "tests.faults.upkeep": "tests.faults.upkeep",
+    "tests.pages": "tests.pages.__main__",
     "tests.performance.dedup": "tests.performance.dedup",
     "tests.supply": "tests.supply.__main__",
+    "tests.performance.twin": "tests.performance.twin",
     "tests.performance.kinesis": "tests.performance.kinesis",
 }
 CDK_VERBS = {"synth", "deploy", "diff", "destroy", "bootstrap", "list"}

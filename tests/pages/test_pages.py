@@ -1,0 +1,240 @@
+"""Every page in a real browser: it renders, asks nothing of any network, and serves whoever cannot see or use a mouse."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, Route
+
+from millrace.advisor.advise import advise
+from millrace.advisor.forecast import forecast
+from millrace.advisor.what_if import application, parse
+from millrace.cli.advise_page import advice_page
+from millrace.cli.pages import write_page
+from millrace.cli.plan_page import plan_page
+from millrace.cli.simulate_page import simulation_page
+from millrace.config import load
+from millrace.sizing import plan
+from millrace.sizing.simulation import Arrivals, simulate
+from millrace.sizing.simulation.planned import scenario, streams_of
+from tests.pages import browser
+from tests.unit.advisor.runs import Truth, history
+
+ROOT = Path(__file__).parents[2]
+NARROW, WIDE = {"width": 400, "height": 800}, {"width": 1200, "height": 900}
+READABLE = 4.5
+"""Contrast of text (WCAG 2.2, 1.4.3)."""
+
+
+@dataclass
+class Opened:
+    """A page in the browser, and what it did to get there."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+
+def advice(file: Path) -> None:
+    """Of a query whose limit is too low, with a hot partition, beside one that is well."""
+    short = Truth(
+        swing=0.4, seed=1, name="short", limit=3000, rate=900.0, trigger=4.0, seconds=240.0, hot=0.5
+    )
+    found = advise(history([short, replace(short, name="well", limit=None, rate=500.0, hot=0.0, seed=2)]))
+    assert found.findings
+    twin = application(found.history, 0.44)
+    asked = [
+        forecast(twin, twin.what_if(parse(text, ["short"]), draws=3)) for text in ("cores=4", "limit=6000")
+    ]
+    write_page(file, advice_page(found, twin, asked))
+
+
+def simulated(file: Path) -> None:
+    environment = load(str(ROOT / "docs" / "examples" / "spiky.yaml"), ROOT)
+    sized = plan(environment)
+    arrivals = {name: Arrivals.spikes(100, 9000, 300, 1200) for name in streams_of(environment, "on-glue")}
+    result = simulate(scenario(environment, sized, "on-glue", arrivals))
+    write_page(file, simulation_page(environment, sized, {"on-glue": result}))
+
+
+def planned(file: Path) -> None:
+    environment = load("prod", ROOT)
+    write_page(file, plan_page(environment, plan(environment)))
+
+
+PAGES = {"advice": (advice, 24), "simulate": (simulated, 5), "plan": (planned, 6)}
+"""Each with the charts that it has."""
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    with browser.running() as started:
+        yield started
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def opened(request, chromium: Browser, tmp_path_factory) -> Iterator[tuple[str, Opened]]:
+    make, _ = PAGES[request.param]
+    file = tmp_path_factory.mktemp("page") / "page.html"
+    make(file)
+    context = chromium.new_context(viewport=WIDE, color_scheme="light")  # type: ignore[arg-type]
+    found = Opened(context.new_page())
+    found.page.on(
+        "console",
+        lambda told: found.complaints.append(told.text) if told.type in ("error", "warning") else None,
+    )
+    found.page.on("pageerror", lambda error: found.complaints.append(str(error)))
+
+    def only_the_page(route: Route) -> None:
+        if route.request.url == file.as_uri():
+            route.continue_()
+            return
+        found.requests.append(route.request.url)
+        route.abort()
+
+    context.route("**/*", only_the_page)
+    context.set_default_timeout(15_000)
+    found.page.goto(file.as_uri())
+    found.page.wait_for_function(
+        "[...document.querySelectorAll('.chart')].every(each => each.querySelector('svg'))"
+    )
+    yield request.param, found
+    context.close()
+
+
+def test_every_chart_is_drawn_and_nothing_is_fetched(opened):
+    name, found = opened
+    marks = found.page.eval_on_selector_all(
+        ".chart",
+        "all => all.map(each => each.querySelectorAll('[class*=mark-][class*=role-mark] path, .role-mark line').length)",
+    )
+    assert len(marks) == PAGES[name][1]
+    assert min(marks) > 0, marks
+    assert found.complaints == []
+    assert found.requests == []
+
+
+def test_every_chart_has_a_name_and_a_table(opened):
+    page = opened[1].page
+    names = page.eval_on_selector_all(".chart", "all => all.map(each => each.getAttribute('aria-label'))")
+    assert all(len(each) > 20 for each in names)
+    assert len(set(names)) == len(names)
+    assert page.eval_on_selector_all(
+        ".chart", "all => all.every(each => each.getAttribute('role') === 'img')"
+    )
+    rows = page.eval_on_selector_all(
+        "figure details", "all => all.map(each => each.querySelectorAll('tbody tr').length)"
+    )
+    assert len(rows) == len(names)
+    assert min(rows) > 0
+    levels = [
+        int(each[1])
+        for each in page.eval_on_selector_all("h1, h2, h3", "all => all.map(each => each.tagName)")
+    ]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_rule_of_accessibility_is_broken(opened, scheme):
+    page = opened[1].page
+    page.emulate_media(color_scheme=scheme)
+    page.evaluate(browser.AXE.read_text())
+    broken = page.evaluate(
+        "axe.run().then(found => found.violations.map(each => [each.id, each.nodes[0].html]))"
+    )
+    page.emulate_media(color_scheme="light")
+    assert broken == []
+
+
+def luminance(color: str) -> float:
+    """Of an ``rgb()`` (WCAG 2.2, "relative luminance")."""
+    parts = [int(each) / 255 for each in re.findall(r"\d+", color)[:3]]
+    red, green, blue = (
+        each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_in_charts_too(opened, scheme):
+    page = opened[1].page
+    page.emulate_media(color_scheme=scheme)
+    back = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    inks = page.evaluate(
+        """() => {
+          const words = [...document.querySelectorAll('h1, h2, h3, p, a, td, th, caption, summary, figcaption')];
+          const drawn = [...document.querySelectorAll('.chart svg text')];
+          return [...new Set([...words.map(each => getComputedStyle(each).color), ...drawn.map(each => getComputedStyle(each).fill)])];
+        }"""
+    )
+    page.emulate_media(color_scheme="light")
+    assert (luminance(back) < 0.05) == (scheme == "dark")
+    assert len(inks) >= 2
+    assert {ink: contrast(ink, back) for ink in inks if contrast(ink, back) < READABLE} == {}
+
+
+def test_nothing_leaves_a_narrow_window(opened):
+    page = opened[1].page
+    page.set_viewport_size(NARROW)  # type: ignore[arg-type]
+    page.wait_for_function(
+        "[...document.querySelectorAll('.chart svg')].every(each => each.clientWidth <= 400)"
+    )
+    widest = page.evaluate("document.documentElement.scrollWidth")
+    fonts = page.eval_on_selector_all(
+        "p, td, th", "all => Math.min(...all.map(each => parseFloat(getComputedStyle(each).fontSize)))"
+    )
+    page.set_viewport_size(WIDE)  # type: ignore[arg-type]
+    assert widest <= NARROW["width"]
+    assert fonts >= 12
+
+
+def test_a_keyboard_reaches_findings_and_their_batches(opened):
+    name, found = opened
+    page = found.page
+    links = page.eval_on_selector_all("a", "all => all.map(each => each.getAttribute('href'))")
+    places = page.eval_on_selector_all(
+        "a", "all => all.every(each => document.getElementById(each.getAttribute('href').slice(1)))"
+    )
+    assert places
+    assert any(each.startswith("#batch-") for each in links) == (name == "advice")
+    stops = page.eval_on_selector_all(
+        "a, summary, [tabindex]", "all => all.filter(each => each.checkVisibility()).length"
+    )
+    page.evaluate("document.activeElement.blur()")
+    reached = []
+    for _ in range(stops):
+        page.keyboard.press("Tab")
+        reached.append(
+            page.evaluate("[document.activeElement.tagName, document.activeElement.getAttribute('href')]")
+        )
+    assert [href for tag, href in reached if tag == "A"] == links
+    assert sum(tag == "SUMMARY" for tag, _ in reached) == PAGES[name][1]
+    if name == "advice":
+        page.focus("a[href^='#batch-']")
+        page.keyboard.press("Enter")
+        page.wait_for_function("location.hash.startsWith('#batch-')")
+        seen = page.evaluate(
+            "(({top, bottom}) => top > -1 && bottom <= innerHeight + 1)(document.querySelector(':target').getBoundingClientRect())"
+        )
+        assert seen
+        page.keyboard.press("Tab")
+
+
+def test_a_chart_opens_its_table_by_keyboard(opened):
+    page = opened[1].page
+    page.focus("figure summary")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("figure details[open] table caption")
+    page.keyboard.press("Enter")

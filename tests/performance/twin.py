@@ -1,0 +1,184 @@
+"""The twin against real Spark: one log on one core, and what then happens under other conditions, run after run.
+
+``python -m tests.performance.twin``: a query on a rate that rises, on Spark itself. The first run is the log that the twin
+has; each other run changes one thing. What was foretold from the first is printed beside what happened.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from millrace.advisor.forecast import FIGURES, figures, forecast
+from millrace.advisor.logs import find
+from millrace.advisor.reading import read
+from millrace.advisor.what_if import Twin, application, parse
+from millrace.sandbox.process import RUN
+from millrace.sandbox.toolchain import java_home
+from tests.unit.advisor.runs import Truth, history
+
+HOME = RUN / "twin"
+QUERY = "hashed"
+HASHES = 150
+"""Of each record, one upon the other: work for a core and nothing else."""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Of one run."""
+
+    cores: int = 1
+    partitions: int = 4
+    trigger: int = 3
+    rate: int = 4000
+
+
+TRAINING = Conditions()
+OTHERS = {
+    "as it ran": TRAINING,
+    "cores=2": replace(TRAINING, cores=2),
+    "trigger=6s": replace(TRAINING, trigger=6),
+    "partitions=8": replace(TRAINING, partitions=8),
+    "traffic=0.5": replace(TRAINING, rate=TRAINING.rate // 2),
+    "cores=2,traffic=1.5": replace(TRAINING, cores=2, rate=TRAINING.rate * 3 // 2),
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line's."""
+    made = argparse.ArgumentParser(prog="python -m tests.performance.twin", description=__doc__)
+    made.add_argument("--seconds", type=int, default=100, help="of each run")
+    made.add_argument("--only", nargs="+", choices=OTHERS, default=list(OTHERS), help="these conditions")
+    made.add_argument(
+        "--made", type=int, metavar="N", help="no Spark: N made logs whose costs are known, and coverage"
+    )
+    made.add_argument("--job", help=argparse.SUPPRESS)
+    return made
+
+
+def job(text: str, seconds: int) -> None:
+    """Run the query, in a process of its own."""
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import functions as F  # noqa: N812
+
+    cores, partitions, trigger, rate = map(int, text.split(","))
+    logs = HOME / text.replace(",", "-")
+    session = (
+        SparkSession.builder.master(f"local[{cores}]")
+        .config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.dir", logs.as_uri())
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .getOrCreate()
+    )
+    hashed = f"aggregate(sequence(1, {HASHES}), cast(value as string), (a, x) -> sha2(a, 256))"
+
+    def write(batch: DataFrame, _: int) -> None:
+        batch.write.format("noop").mode("overwrite").save()
+
+    query = (
+        session.readStream.format("rate")
+        .option("rowsPerSecond", rate)
+        .option("rampUpTime", f"{seconds}s")  # batches of many sizes, so that κ and b can be told apart
+        .option("numPartitions", partitions)
+        .load()
+        .select(F.expr(hashed).alias("hash"))
+        .writeStream.queryName(QUERY)
+        .option("checkpointLocation", (logs / "checkpoint").as_uri())
+        .trigger(processingTime=f"{trigger} seconds")
+        .foreachBatch(write)
+        .start()
+    )
+    query.awaitTermination(seconds)
+    query.stop()
+    session.stop()
+
+
+def played(conditions: Conditions, seconds: int) -> Twin:
+    """Make one run and return what its log shows."""
+    text = f"{conditions.cores},{conditions.partitions},{conditions.trigger},{conditions.rate}"
+    logs = HOME / text.replace(",", "-")
+    shutil.rmtree(logs, ignore_errors=True)
+    logs.mkdir(parents=True)
+    subprocess.run(
+        [sys.executable, "-m", "tests.performance.twin", "--seconds", str(seconds), "--job", text],
+        env={**os.environ, "JAVA_HOME": str(java_home()), "PYSPARK_PYTHON": sys.executable},
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.DEVNULL,
+        stderr=(logs / "output").open("wb"),
+        check=True,
+    )
+    log = next(each for each in find(str(logs)) if "local-" in each.name)
+    found = application(read(log))
+    assert QUERY in found.queries, found.notes
+    return found
+
+
+def covered(number: int) -> None:
+    """Print how many 95 % intervals hold what happens in a next run whose costs are the same and known."""
+    sys.stdout.write("| what if | of | missed by, median | inside |\n|---|---|---|---|\n")
+    for text, then in (
+        ("", {}),
+        ("cores=4", {"cores": 4}),
+        ("trigger=20s", {"trigger": 20.0}),
+        ("traffic=1.5", {"rate": 1500.0}),
+        ("partitions=16", {"partitions": 16}),
+    ):
+        missed: dict[str, list[float]] = {key: [] for key in FIGURES}
+        inside: dict[str, list[bool]] = {key: [] for key in FIGURES}
+        for seed in range(number):
+            truth = Truth(swing=0.4, seconds=600.0, seed=seed)
+            twin = application(history([truth]))
+            changes = parse(text, [truth.name]) if text else ()
+            told = forecast(twin, twin.what_if(changes)).queries[truth.name].figures
+            real = figures(
+                application(history([replace(truth, **then, seed=seed + 10_000)])).queries[truth.name]
+            )
+            for key in FIGURES:
+                missed[key].append(abs(told[key].value - real[key]) / real[key])
+                inside[key].append(told[key].low <= real[key] <= told[key].high)
+        for key, words in FIGURES.items():
+            sys.stdout.write(
+                f"| {text or 'as it ran'} | {words} | {median(missed[key]):.1%} | {sum(inside[key])} of {number} |\n"
+            )
+        sys.stdout.flush()
+
+
+def main() -> int:
+    """Print the table."""
+    asked = parser().parse_args()
+    if asked.job:
+        job(asked.job, asked.seconds)
+        return 0
+    if asked.made:
+        covered(asked.made)
+        return 0
+    twin = played(TRAINING, asked.seconds)
+    before = twin.as_it_ran()
+    sys.stdout.write(f"the twin's replay misses the median duration by {twin.missed(before)[QUERY]:.1%}\n")
+    sys.stdout.write(
+        "| what if | of | foretold, s | happened, s | missed by | inside |\n|---|---|---|---|---|---|\n"
+    )
+    for text in asked.only:
+        conditions = OTHERS[text]
+        foretold = forecast(twin, before if text == "as it ran" else twin.what_if(parse(text, [QUERY])))
+        happened = figures(played(conditions, asked.seconds).queries[QUERY])
+        for key, words in FIGURES.items():
+            told, then = foretold.queries[QUERY].figures[key], happened[key]
+            inside = "yes" if told.low <= then <= told.high else "no"
+            sys.stdout.write(
+                f"| {text} | {words} | {told.value:.2f} [{told.low:.2f}, {told.high:.2f}] | {then:.2f} | "
+                f"{abs(told.value - then) / then:.0%} | {inside} |\n"
+            )
+            sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
