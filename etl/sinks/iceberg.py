@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,11 +17,14 @@ from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  #
 
 from etl.accounts import Observed
 from etl.envelope import IDENTITY, moment
-from etl.errors import java_error
+from etl.errors import AccountsError, java_error
 from etl.tables import Table
 
 OUTSIDE = "millrace: a record lies outside the bound of its batch"
 """What a task fails with when a bound does not hold; found again in the driver's error."""
+
+_ADDED = "millrace.added"
+"""Property of a commit, by which the batch that made it finds it again."""
 
 Result = TypeVar("Result")
 
@@ -120,10 +124,22 @@ class IcebergSink:
         int
             Rows that were written.
         """
-        observed = Observed(F.count(F.lit(1)).alias("written"))
-        self._commit(observed.on(batch), properties)
-        written: int = observed.values()["written"]
-        return written
+        # By the commit itself, and not by counting rows on their way: that would copy each of them once more.
+        token = uuid.uuid4().hex
+        self._commit(batch, {**properties, _ADDED: token})
+        return self._added(batch.sparkSession, token)
+
+    def _added(self, spark: SparkSession, token: str) -> int:
+        """Rows that a commit of ours has added; others may have committed since."""
+        metadata = self.table.metadata(spark)
+        snapshot = metadata.currentSnapshot()
+        while snapshot is not None:
+            summary = snapshot.summary()
+            if summary.get(_ADDED) == token:
+                return int(summary.get("added-records") or 0)  # none is not written down
+            parent = snapshot.parentId()
+            snapshot = metadata.snapshot(parent) if parent is not None else None
+        raise AccountsError(f"table {self.table}: what the batch wrote is not in its history")
 
     def _commit(self, rows: DataFrame, properties: Mapping[str, str]) -> None:
         writer = rows.writeTo(str(self.table))
