@@ -21,6 +21,9 @@ EQUAL = 6
 FIRST = 4.0
 """How many times the usual records a first batch holds that should have been limited."""
 
+COLD = 5.0
+"""Seconds that a first batch may take with few records, too: classes are loaded and plans are compiled."""
+
 EMPTY = 0.2
 """Share of empty batches from which they are worth a word."""
 
@@ -165,7 +168,11 @@ def _unstable_start(view: View) -> Iterator[Finding]:
         return
     heavy = max(view.query.batches[: view.start_up], key=lambda each: each.records)
     longer = heavy.duration / max(view.duration.value, 1e-3)
-    if heavy.records < FIRST * usual.high or longer < FIRST / 2 or heavy.duration < 2 * view.interval:
+    if (
+        heavy.records < FIRST * usual.high
+        or longer < FIRST / 2
+        or heavy.duration < max(COLD, 2 * view.interval)
+    ):
         return
     speed = heavy.records / heavy.duration
     limit = math.ceil(max(view.interval * speed, 2 * usual.value))

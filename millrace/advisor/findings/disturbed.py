@@ -19,6 +19,9 @@ PARTS = 4
 LEAST = 4
 """Batches of a part: fewer have no interval."""
 
+RUN = 0.1
+"""Seconds of task time in a batch below which nothing is said: single milliseconds of waiting move the ratio then."""
+
 START_UP = 5
 """The share of a run, one in so many, that may count as start-up: a disturbance in the middle looks like its end."""
 
@@ -54,7 +57,7 @@ def _stretch(batches: Sequence[Batch]) -> Floats | None:
     records = np.array([each.records for each in batches], float)
     run = np.array([sum(float((s.tasks.run - s.tasks.gc).sum()) for s in stages(each)) for each in batches])
     cpu = np.array([sum(float(s.tasks.cpu.sum()) for s in stages(each)) for each in batches])
-    if (cpu <= 0).any() or (run <= 0).any():
+    if (cpu <= 0).any() or (run <= 0).any() or np.median(run) < RUN:
         return None
     return np.asarray((run / _usual(records, run)) / (cpu / _usual(records, cpu)))
 
