@@ -23,6 +23,7 @@ from millrace.advisor.findings import tasks, view
 from millrace.advisor.logs import Lines, find
 from millrace.advisor.reading import read
 from millrace.config import ConfigurationError
+from tests.unit.advisor.made import kinds
 
 DATA = Path(__file__).parent / "data"
 REAL = DATA / "flights-3.5.zstd"
@@ -59,6 +60,19 @@ def test_tasks_stages_jobs_and_batches_are_joined():
     assert derive.batches[0].sources[0].taken is None  # a snapshot counts no records
     assert derive.batches[0].records == 9998
     assert first.arrivals is None or first.arrivals[0] < first.ended
+
+
+def test_a_log_of_spark_4():
+    found = history_of(DATA / "rate-4.0.zstd")
+    assert (found.spark_version, found.complete, found.unread, found.cores) == ("4.0.0", True, 0, 2)
+    [query] = found.queries
+    assert [each.id for each in query.batches] == list(range(18))
+    for batch in query.batches[1:]:
+        [job] = batch.jobs
+        [stage] = job.stages
+        assert stage.tasks.records_read.sum() == batch.rows
+        assert stage.scans[0].name == "MicroBatchScan"
+    assert kinds(advise(found)) == []
 
 
 def test_figures_are_those_of_the_log():
