@@ -20,9 +20,8 @@ from millrace.advisor.findings.model import Advice
 from millrace.advisor.logs import find
 from millrace.advisor.reading import read
 from millrace.sandbox import kafka
-from millrace.sandbox.jars import fetch
 from millrace.sandbox.toolchain import ROOT, STATE
-from tests.advisor.runs import CONNECTORS, RUNS, SPARKS, Run, folder, play
+from tests.advisor.runs import RUNS, SPARKS, Run, folder, play, possible
 
 PAGE = ROOT / "docs" / "advisor.md"
 _MARKED = re.compile(r"(?<=<!-- runs -->\n).*?(?=<!-- /runs -->)", re.S)
@@ -70,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> int:
     given = parser().parse_args(arguments)
     if not given.again:
-        _make([RUNS[name] for name in given.only], given.spark, given.seconds)
+        _make([run for run in possible(given.spark) if run.name in given.only], given.spark, given.seconds)
     judged = [
         Judged(spark, run, advise(read(find(str(folder(spark, run) / "logs"))[0])))
         for spark in SPARKS
@@ -92,7 +91,6 @@ def _make(runs: Sequence[Run], spark: str, seconds: float) -> None:
     with ExitStack() as stack:
         broker = None
         if any(run.reads_kafka for run in runs):
-            fetch(also={CONNECTORS[spark]})
             broker = stack.enter_context(kafka.running())
         for run in runs:
             _say(f"Spark {spark}, {run.name}: {seconds:g} s")
@@ -141,7 +139,7 @@ def table(judged: Sequence[Judged]) -> str:
     met = sum(each.met for each in faulty)
     made = {(each.spark, each.run.name) for each in judged}
     for spark in SPARKS:
-        left = [name for name in RUNS if (spark, name) not in made]
+        left = [run.name for run in possible(spark) if (spark, run.name) not in made]
         if left:
             parts += ["", f"Not made yet on Spark {spark}: {', '.join(left)}."]
     parts += [

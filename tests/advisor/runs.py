@@ -23,7 +23,9 @@ from millrace.sandbox.toolchain import ROOT, STATE, java_home
 JOB = ROOT / "tests" / "advisor" / "job.py"
 HOME = RUN / "advisor"
 SPARKS = {"3.5": Path(sys.executable), "4.0": STATE / "spark4" / "bin" / "python"}
-CONNECTORS = {"3.5": "kafka-client", "4.0": "kafka-client-4"}
+CONNECTORS = {"3.5": "kafka-client"}
+"""Jar sets with Spark's Kafka source; runs that read Kafka are made where there is one."""
+
 BURNERS = 6
 """Processes that take the processor away: three for each of the job's two cores."""
 
@@ -93,6 +95,11 @@ RUNS = {
         _run("contention", "others take the processors in the second half", disturbed=True),
     )
 }
+
+
+def possible(spark: str) -> list[Run]:
+    """The runs that can be made on a Spark."""
+    return [run for run in RUNS.values() if spark in CONNECTORS or not run.reads_kafka]
 
 
 def folder(spark: str, run: Run) -> Path:
