@@ -75,6 +75,7 @@ def begun_anew(shop: Shop, run: Job) -> tuple[Job, int]:
         kept.put_aside(QUERY, start=beginning(at, OVERLAP), moment=at)
     following = shop.start(JOB)
     _until_exact(shop, following)
+    shop.wait(following, lambda: shop.batches(following) > 0, "a batch's line")
     batches = [event for event in following.events() if event["event"] == "batch"]
     return following, sum(int(event["duplicates"]) for event in batches)
 
@@ -90,6 +91,8 @@ def carried(shop: Shop, run: Job) -> Job:
             kept.put_aside(source, start=None, moment=datetime.now(UTC))
     following = shop.start(JOB)
     _until_exact(shop, following)
+    # A table shows a batch before its line is printed.
+    shop.wait(following, lambda: shop.batches(following) > 0, "a batch's line")
     first = next(event for event in following.events() if event["event"] == "batch")
     if first["batch"] == 0 or any(event["event"] == "adopted" for event in following.events()):
         raise SandboxError(f"it did not go on: {first}")
