@@ -17,8 +17,10 @@ from pathlib import Path
 
 from millrace.advisor.advise import advise
 from millrace.advisor.findings.model import Advice
+from millrace.advisor.findings.view import LEAST, View
 from millrace.advisor.logs import find
 from millrace.advisor.reading import read
+from millrace.advisor.subject import Subject
 from millrace.sandbox import kafka
 from millrace.sandbox.toolchain import ROOT, STATE
 from tests.advisor.runs import RUNS, SPARKS, Run, folder, play, possible
@@ -38,6 +40,12 @@ class Judged:
     @property
     def kinds(self) -> list[str]:
         return list(dict.fromkeys(each.kind for each in self.advice.findings))
+
+    @property
+    def settled(self) -> int:
+        """Batches that could be judged: on a busy machine a run has few."""
+        views = (View(self.advice.history, query, Subject()) for query in self.advice.history.queries)
+        return sum(len(view.batches) for view in views)
 
     @property
     def met(self) -> bool:
@@ -115,16 +123,18 @@ def table(judged: Sequence[Judged]) -> str:
     """What was found in which run, what was found besides, and how often each kind was right."""
     faulty = [each for each in judged if each.run.fault]
     clean = [each for each in judged if not each.run.fault]
-    parts = ["", "| fault made | Spark | found | also found |", "|---|---|---|---|"]
+    parts = ["", "| fault made | Spark | settled batches | found | also found |", "|---|---|---|---|---|"]
     for each in sorted(faulty, key=lambda each: list(RUNS).index(each.run.name)):
         wanted = "disturbed" if each.run.disturbed else " or ".join(sorted(each.run.wanted))
         found = wanted if each.met else f"**missed**: {wanted}"
         parts.append(
-            f"| {each.run.fault} | {each.spark} | {found} | {', '.join(each.besides) or 'nothing'} |"
+            f"| {each.run.fault} | {each.spark} | {each.settled} | {found} | {', '.join(each.besides) or 'nothing'} |"
         )
-    parts += ["", "| clean run | Spark | found |", "|---|---|---|"]
+    parts += ["", "| clean run | Spark | settled batches | found |", "|---|---|---|---|"]
     for each in clean:
-        parts.append(f"| {each.run.name} | {each.spark} | {', '.join(each.besides) or 'nothing'} |")
+        parts.append(
+            f"| {each.run.name} | {each.spark} | {each.settled} | {', '.join(each.besides) or 'nothing'} |"
+        )
     parts += [
         "",
         "| kind | its runs | found in them | missed | in other faults' runs | in clean runs |",
@@ -144,7 +154,8 @@ def table(judged: Sequence[Judged]) -> str:
             parts += ["", f"Not made yet on Spark {spark}: {', '.join(left)}."]
     parts += [
         "",
-        f"{met} of {len(faulty)} faults were found; {sum(not each.met for each in clean)} of {len(clean)} clean runs had a "
+        f"{met} of {len(faulty)} faults were found, {sum(each.met for each in faulty if each.settled >= LEAST)} of "
+        f"{sum(each.settled >= LEAST for each in faulty)} in runs with the {LEAST} settled batches that are needed; {sum(not each.met for each in clean)} of {len(clean)} clean runs had a "
         "finding or were called disturbed.",
         "",
     ]
