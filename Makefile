@@ -17,7 +17,7 @@ PYTHON311 := $(firstword $(wildcard $(BIN)/python3.11) python3.11)
 WITH_NODE := PATH="$$($(BIN)/python -c 'from millrace.sandbox.toolchain import node_bin; print(node_bin())'):$$PWD/$(BIN):$$PWD/node_modules/.bin:$$PATH"
 NPM = $$($(BIN)/python -c 'from millrace.sandbox.toolchain import npm; print(*npm())')
 
-.PHONY: help setup setup-dev jars demo plan synth test test-unit test-template test-spark test-integration check lint secrets bill audit policy soak faults bench-core bench-formats bench-dedup bench-synth bench-plan validate format lock clean
+.PHONY: help setup setup-dev jars demo plan synth test test-unit test-template test-spark test-integration test-pages check lint secrets bill audit policy soak faults bench-core bench-formats bench-dedup bench-synth bench-plan validate format lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -102,6 +102,9 @@ test-spark: setup-dev ## The core on a local Spark session
 test-integration: setup-dev ## LocalStack, Kafka, deployed jobs, kill -9
 	@$(BIN)/python -m tests.run integration
 
+test-pages: setup-dev ## Pages in a headless Chromium: drawn, silent, narrow, dark, by keyboard, axe's rules
+	@$(BIN)/python -m tests.pages --fetch
+
 check: lint secrets policy ## Everything that can be said without running a job: lint and policy
 
 lint: $(STAMPS)/python-dev ## ruff, format, mypy --strict, import rules, Python 3.10 for the core (Glue 4.0)
@@ -161,6 +164,7 @@ lock: $(STAMPS)/java ## Resolve every pin anew: Python, LocalStack, jars, Node
 	@./toolchain/lock.sh $(UV)
 	@$(BIN)/python -m millrace.sandbox.jars --lock
 	@$(WITH_NODE) $(NPM) install --package-lock-only --omit-lockfile-registry-resolved
+	@$(WITH_NODE) $(NPM) install --prefix toolchain/browser --package-lock-only --omit-lockfile-registry-resolved
 
 clean: ## Forget what the sandbox and synth made; keeps what set-up installed
 	@rm -rf cdk.out cdk.out.* $(STATE)/sandbox $(STATE)/tests

@@ -60,13 +60,31 @@ def append(spark: SparkSession, endpoint: str, name: str, _log: TextIO) -> Any:
 
 def landing(spark: SparkSession, endpoint: str, name: str, log: TextIO) -> Any:
     """Start the core's query, built from settings as a launch document has them."""
-    source: dict[str, Any] = {"kind": "kinesis", "name": STREAM, "stream": STREAM, "region": REGION, "start": "earliest"}
+    source: dict[str, Any] = {
+        "kind": "kinesis",
+        "name": STREAM,
+        "stream": STREAM,
+        "region": REGION,
+        "start": "earliest",
+    }
     source |= {"records_per_shard": PER_SHARD, "fetch_seconds": FETCH_SECONDS, "retention_seconds": 86_400}
     source |= {"consumer": None, "role": None, "records_per_batch": None}
-    query: dict[str, Any] = {"kind": "land", "name": name, "source": source, "format": "json", "schema": SCHEMA}
+    query: dict[str, Any] = {
+        "kind": "land",
+        "name": name,
+        "source": source,
+        "format": "json",
+        "schema": SCHEMA,
+    }
     query |= {"redact": [], "decompress_up_to": None, "trigger_seconds": 0, "repartition": None}
     query |= {"table": f"bench.{name}"}
-    job: dict[str, Any] = {"version": 1, "environment": "bench", "job": "flights", "engine": "sandbox", "catalog": "lake"}
+    job: dict[str, Any] = {
+        "version": 1,
+        "environment": "bench",
+        "job": "flights",
+        "engine": "sandbox",
+        "catalog": "lake",
+    }
     job |= {"checkpoints": str(HOME), "batch_retries": 0, "dead_letters_kept_seconds": None, "upkeep": None}
     job |= {"connections": {}, "queries": [query]}
     binds = {"kinesis.endpoint": endpoint}

@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from ruamel.yaml import YAML
 
-from tests.supply.parts import Part, parts, python_locks
+from tests.supply.parts import Part, node_locks, parts, python_locks
 
 OSV = "https://api.osv.dev/v1/querybatch"
 PYTHON_CANARY = ("jinja2", "2.4.1")
@@ -144,7 +144,8 @@ def node(root: Path, npm: Sequence[str], run: Run = run) -> Iterator[Known]:
         (folder / "package-lock.json").write_text(json.dumps(lock))
         if not list(_of_folder(folder, npm, run)):
             raise LookUpError(f"npm knows nothing against {name} {version}")
-    yield from _of_folder(root, npm, run)
+    for file in node_locks(root):
+        yield from _of_folder(file.parent, npm, run)
 
 
 def _of_folder(folder: Path, npm: Sequence[str], run: Run) -> Iterator[Known]:

@@ -52,6 +52,11 @@ def python_locks(root: Path) -> list[Path]:
     ]
 
 
+def node_locks(root: Path) -> list[Path]:
+    """Lock files of npm: of what deploys, and of what tests pages."""
+    return [root / "package-lock.json", *sorted((root / "toolchain").glob("*/package-lock.json"))]
+
+
 def parts(root: Path) -> list[Part]:
     """Read all locks."""
     return sorted({*_python(root), *_jars(root), *_node(root)})
@@ -75,8 +80,9 @@ def _jars(root: Path) -> Iterator[Part]:
 
 
 def _node(root: Path) -> Iterator[Part]:
-    file = root / "package-lock.json"
-    for place, package in json.loads(file.read_text())["packages"].items():
-        if place:
-            name = package.get("name") or place.rpartition("node_modules/")[2]
-            yield Part("npm", name, package["version"], file.name, integrity=package.get("integrity", ""))
+    for file in node_locks(root):
+        for place, package in json.loads(file.read_text())["packages"].items():
+            if place:
+                name = package.get("name") or place.rpartition("node_modules/")[2]
+                lock = str(file.relative_to(root))
+                yield Part("npm", name, package["version"], lock, integrity=package.get("integrity", ""))

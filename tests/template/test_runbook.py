@@ -17,7 +17,9 @@ NO_COMMAND = {"offline-partitions", "disk", "write-throttled", "read-throttled"}
 def kinds(synthesis: Synthesis) -> set[str]:
     found = set()
     for path, alarm in synthesis.resources("AWS::CloudWatch::Alarm").items():
-        described = re.search(rf"\({re.escape(RUNBOOK)}#([a-z-]+)\)$", alarm["Properties"]["AlarmDescription"])
+        described = re.search(
+            rf"\({re.escape(RUNBOOK)}#([a-z-]+)\)$", alarm["Properties"]["AlarmDescription"]
+        )
         assert described is not None, path
         found.add(described[1])
     return found

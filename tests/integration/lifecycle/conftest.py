@@ -8,6 +8,8 @@ the two engines of ``engines.py``. SSM, SNS and CloudWatch are LocalStack's.
 from __future__ import annotations
 
 import json
+import math
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +27,7 @@ from millrace.sandbox import localstack
 from millrace.sandbox.localstack import LocalStack
 from millrace.sizing import Plan, plan
 from millrace.sizing.alarms import silenced_by_stop
+from tests.integration.lifecycle import shop as shop_module
 from tests.integration.lifecycle.cases import CASES, EMR, JOBS, SLOWEST_SECONDS, Case
 from tests.integration.lifecycle.engines import Engines, serving
 
@@ -185,6 +188,56 @@ def machines(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Ite
             found.together[case.job, case.name] = pool.submit(found.run, case)
     yield found
     pool.shutdown(cancel_futures=True)
+
+
+@pytest.fixture(scope="package")
+def shop(
+    stack: LocalStack, engines: Engines, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[shop_module.Shop]:
+    """The small environment, deployed twice: to an account that is not bootstrapped, and to one that is."""
+    file = tmp_path_factory.mktemp("shop") / "shop.yaml"
+    file.write_text(shop_module.ENVIRONMENT)
+    names = Names(load(str(file), root=ROOT), localstack.ACCOUNT)
+
+    def play(job: str) -> None:
+        """Write what docs/metrics.md promises: a slow batch of before, and a trigger of the next minute."""
+        now = time.time()
+        minute = math.ceil(now / 60) * 60
+        own = [
+            query
+            for name, settings in names.environment.jobs.items()
+            for query in settings.queries
+            if names.job(name) == job
+        ]
+        if not own:
+            return  # of another environment
+        (query,) = own
+        dimensions = [{"Name": "job", "Value": job}, {"Name": "query", "Value": query}]
+        values = {
+            "Triggers": (minute, 1),
+            "RecordAge": (minute, shop_module.AGE_SECONDS),
+            "BatchDuration": (now - 60, shop_module.SLOWEST_SECONDS),
+        }
+        stack.client("cloudwatch").put_metric_data(
+            Namespace="Millrace",
+            MetricData=[
+                {
+                    "MetricName": name,
+                    "Dimensions": dimensions,
+                    "Timestamp": datetime.fromtimestamp(moment, UTC),
+                    "Value": value,
+                }
+                for name, (moment, value) in values.items()
+            ],
+        )
+
+    engines.plays = play
+    before = shop_module.millrace(stack, "deploy", "--env", str(file), "--yes")
+    bootstrap = ["cdklocal", "bootstrap", f"aws://{localstack.ACCOUNT}/{stack.region}"]
+    subprocess.run(bootstrap, cwd=file.parent, env=stack.environment(), check=True, capture_output=True)
+    first = shop_module.millrace(stack, "deploy", "--env", str(file), "--yes")
+    yield shop_module.Shop(file, stack, names, before, first)
+    engines.plays = lambda _: None
 
 
 def wish_of(names: Names, job: str) -> str:

@@ -13,6 +13,10 @@ from millrace.sandbox.localstack import LocalStack
 
 ROOT = Path(__file__).resolve().parents[3]
 
+GLUE, EMR = "clicks", "orders"
+AGE_SECONDS, SLOWEST_SECONDS = 3, 100
+"""Of records at their commit, and of a batch: what the jobs of these tests tell."""
+
 ENVIRONMENT = """
 project: shop
 removal: destroy

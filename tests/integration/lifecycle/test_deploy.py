@@ -10,11 +10,8 @@ import contextlib
 import json
 import math
 import re
-import subprocess
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,69 +19,17 @@ import pytest
 
 from millrace.cli.deploy import _deploy as deploy_assembly
 from millrace.cli.deploy import describe
-from millrace.config import Names, load
 from millrace.lifecycle.changes import JobChange
 from millrace.lifecycle.deploy import Changes, DeployError, apply, changes
-from millrace.lifecycle.deployed import outputs, split_url
-from millrace.lifecycle.once import run_once
+from millrace.lifecycle.deployed import outputs
 from millrace.lifecycle.upgrade import UpgradeError, current, previous, upgrade, with_template
 from millrace.lifecycle.verbs import execute, machine_arn
 from millrace.sandbox import localstack
-from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.toolchain import STATE
-from millrace.sizing.measured import read
 from tests.integration.lifecycle.engines import Engines
-from tests.integration.lifecycle.shop import ENVIRONMENT, ROOT, Shop, millrace
+from tests.integration.lifecycle.shop import AGE_SECONDS, EMR, GLUE, SLOWEST_SECONDS, Shop
 from tests.integration.lifecycle.versions import another_version, tell_failure, update_stack
-from tests.unit.benchmark.made import B, session
 from tests.unit.lifecycle.test_problems import refusing
-
-GLUE, EMR = "clicks", "orders"
-AGE_SECONDS, SLOWEST_SECONDS = 3, 100
-
-
-@pytest.fixture(scope="module")
-def shop(stack: LocalStack, engines: Engines, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    file = tmp_path_factory.mktemp("shop") / "shop.yaml"
-    file.write_text(ENVIRONMENT)
-    names = Names(load(str(file), root=ROOT), localstack.ACCOUNT)
-
-    def play(job: str) -> None:
-        """Write what docs/metrics.md promises: a slow batch of before, and a trigger of the next minute."""
-        now = time.time()
-        minute = math.ceil(now / 60) * 60
-        (query,) = (
-            query
-            for name, settings in names.environment.jobs.items()
-            for query in settings.queries
-            if names.job(name) == job
-        )
-        dimensions = [{"Name": "job", "Value": job}, {"Name": "query", "Value": query}]
-        values = {
-            "Triggers": (minute, 1),
-            "RecordAge": (minute, AGE_SECONDS),
-            "BatchDuration": (now - 60, SLOWEST_SECONDS),
-        }
-        stack.client("cloudwatch").put_metric_data(
-            Namespace="Millrace",
-            MetricData=[
-                {
-                    "MetricName": name,
-                    "Dimensions": dimensions,
-                    "Timestamp": datetime.fromtimestamp(moment, UTC),
-                    "Value": value,
-                }
-                for name, (moment, value) in values.items()
-            ],
-        )
-
-    engines.plays = play
-    before = millrace(stack, "deploy", "--env", str(file), "--yes")
-    bootstrap = ["cdklocal", "bootstrap", f"aws://{localstack.ACCOUNT}/{stack.region}"]
-    subprocess.run(bootstrap, cwd=file.parent, env=stack.environment(), check=True, capture_output=True)
-    first = millrace(stack, "deploy", "--env", str(file), "--yes")
-    yield Shop(file, stack, names, before, first)
-    engines.plays = lambda _: None
 
 
 def test_an_account_that_is_not_bootstrapped_is_told(shop: Shop) -> None:
@@ -266,71 +211,6 @@ def test_a_schema_that_no_table_takes_is_refused_before_anything_is_stopped(
         and "name another table and replay into it" in line
         for line in refused
     ), refused
-    assert engines.asked == []
-
-
-def test_a_backfill_runs_once_in_place_of_its_job(shop: Shop, engines: Engines) -> None:
-    assert shop.first.returncode == 0, shop.first.stderr[-1500:]
-    engines.asked.clear()
-    asked = [("--backfill", "q"), ("--since", "2026-11-20T00:00:00+00:00"), ("--replace", "")]
-    for job in (GLUE, EMR):
-        said: list[str] = []
-        ended = run_once(shop.aws, job, asked, progress=said.append, poll_seconds=0.1)
-        assert ended.well, ended
-        assert f"{job}: asking the run to end" in said
-        (live,) = engines.live(shop.names.job(job))
-        assert live != ended.run
-    names = [name for name, _ in engines.asked]
-    assert names == [
-        "BatchStopJobRun",
-        "StartJobRun",
-        "StartJobRun",
-        "CancelJobRun",
-        "StartJobRun",
-        "StartJobRun",
-    ]
-    glue, again, emr, _ = engines.calls("StartJobRun")
-    assert glue == {"JobName": shop.names.job(GLUE), "Arguments": dict(asked)}
-    assert again == {"JobName": shop.names.job(GLUE)}
-    assert emr["mode"] == "BATCH"
-    given = emr["jobDriver"]["sparkSubmit"]["entryPointArguments"]
-    assert given[-5:] == ["--backfill", "q", "--since", "2026-11-20T00:00:00+00:00", "--replace"]
-    assert "--launch-document" in given
-
-
-def test_a_benchmark_runs_once_on_the_jobs_own_engine(shop: Shop, engines: Engines, tmp_path: Path) -> None:
-    assert shop.first.returncode == 0, shop.first.stderr[-1500:]
-    store = shop.stack.client("s3")
-    schedules = []
-
-    def measure(url: str) -> None:
-        """Write what such a job measures, where the schedule asks for it."""
-        bucket, key = split_url(url)
-        asked = json.loads(store.get_object(Bucket=bucket, Key=key)["Body"].read())
-        schedules.append(asked)
-        measured = session(2, queries={"land-orders": 1}).model_dump_json()
-        bucket, key = split_url(asked["result"])
-        store.put_object(Bucket=bucket, Key=key, Body=measured.encode())
-
-    engines.measures = measure
-    engines.asked.clear()
-    result = tmp_path / "orders.json"
-    arguments = ("bench", EMR, "--on", "emr", "--yes", "--out", str(result))
-    done = shop.millrace(*arguments)
-    assert done.returncode == 0, done.stderr[-1500:]
-    assert [name for name, _ in engines.asked] == ["CancelJobRun", "StartJobRun", "StartJobRun"]
-    (schedule,) = schedules
-    assert {run["partitions"] for run in schedule["runs"]} == {1, 2}
-    assert schedule["queries"] == ["land-orders"]
-    written = read(result)
-    assert written.core_seconds_per_record.value == pytest.approx(B, rel=0.1)
-    assert len(engines.live(shop.names.job(EMR))) == 1
-    # Whoever says no has nothing stopped, and a stream of shards cannot be read from its beginning again and again.
-    engines.asked.clear()
-    assert shop.millrace(*arguments[:-3]).returncode == 1
-    refused = shop.millrace("bench", GLUE, "--on", "glue", "--yes")
-    assert refused.returncode == 2
-    assert "a Kafka topic, to be measured there" in refused.stderr
     assert engines.asked == []
 
 

@@ -171,6 +171,10 @@ def test_the_role_may_use_the_groups_that_queries_begin_so(
     )
     environment = loaded(tmp_path, "terminal", text)
     job = plan(environment).jobs["boards"]
-    assert groups(Names(environment, "111122223333"), job) == ["spark-kafka-source-*", "shop-readers-*", "shop-lag"]
+    assert groups(Names(environment, "111122223333"), job) == [
+        "spark-kafka-source-*",
+        "shop-readers-*",
+        "shop-lag",
+    ]
     written = job_settings(environment, job, Names(environment, "111122223333"))
     assert plain(parse(written)) == written

@@ -90,6 +90,8 @@ def npm(answer: dict[str, Any], *, canary: bool = True) -> Programs:
     def run(_command: Sequence[str], folder: Path) -> str:
         if folder == ROOT:
             return json.dumps(answer)
+        if folder.is_relative_to(ROOT):
+            return json.dumps({"vulnerabilities": {}})
         return json.dumps({"vulnerabilities": WRONG if canary else {}})
 
     return run
