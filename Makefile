@@ -17,7 +17,7 @@ PYTHON311 := $(firstword $(wildcard $(BIN)/python3.11) python3.11)
 WITH_NODE := PATH="$$($(BIN)/python -c 'from millrace.sandbox.toolchain import node_bin; print(node_bin())'):$$PWD/$(BIN):$$PWD/node_modules/.bin:$$PATH"
 NPM = $$($(BIN)/python -c 'from millrace.sandbox.toolchain import npm; print(*npm())')
 
-.PHONY: help setup setup-dev jars demo plan synth test test-unit test-template test-spark test-integration test-pages check lint secrets bill audit policy soak faults bench-core bench-formats bench-dedup bench-synth bench-plan validate format lock clean
+.PHONY: help setup setup-dev jars demo plan synth test test-unit test-template test-spark test-integration test-pages check lint secrets bill audit policy soak faults bench-core bench-formats bench-dedup bench-synth bench-plan advisor restart golden validate format lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -152,6 +152,15 @@ bench-synth: setup-dev ## Synthesis of prod against an empty CDK app
 
 bench-plan: setup-dev ## plan of prod and of 1,000 streams, a simulated day
 	@$(BIN)/python -m tests.performance.plan
+
+advisor: setup-dev ## Real runs with one fault each, read by the advisor; writes docs/advisor.md
+	@$(BIN)/python -m tests.advisor
+
+restart: setup-dev ## From kill -9 to the first committed batch, twenty times
+	@$(WITH_NODE) $(BIN)/python -m tests.performance.restart --times 20
+
+golden: setup-dev ## A checkpoint and a table of this release, for later ones to continue from
+	@$(BIN)/python -m tests.golden.make
 
 validate: setup-dev ## Hold the sizing model against known answers and real runs; writes docs/validation.md
 	@$(WITH_NODE) $(BIN)/python -m tests.validation
