@@ -59,7 +59,7 @@ class Drained:
 
 
 @contextmanager
-def _traffic(bootstrap: str, payloads: Sequence[bytes], rate: float) -> Iterator[None]:
+def _traffic(bootstrap: str, topic: str, payloads: Sequence[bytes], rate: float) -> Iterator[None]:
     """Send at a rate until the end; what a stall has missed is made good at once."""
     stop = threading.Event()
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
@@ -68,7 +68,7 @@ def _traffic(bootstrap: str, payloads: Sequence[bytes], rate: float) -> Iterator
         started, sent = time.monotonic(), 0
         while not stop.is_set():
             for _ in range(int((time.monotonic() - started) * rate) - sent):
-                producer.produce(core.TOPIC, payloads[sent % len(payloads)], partition=sent % PARTITIONS)
+                producer.produce(topic, payloads[sent % len(payloads)], partition=sent % PARTITIONS)
                 sent += 1
                 producer.poll(0)
             stop.wait(0.02)
@@ -91,26 +91,16 @@ def drained(fit: Fit, said: Callable[[str], None]) -> list[Drained]:
     core.HOME.mkdir(parents=True)
     with only_one(), kafka.running() as broker, core.spark_session(CORES) as spark:
         for number, setting in enumerate(SETTINGS):
-            broker.admin().delete_topics([core.TOPIC])
-            _made(broker, core.TOPIC)
+            topic = f"{core.TOPIC}-{number}"
+            broker.create_topic(topic, PARTITIONS)
             with (core.HOME / "events.jsonl").open("a") as log:
-                bench = core.Bench(spark, broker.bootstrap, setting.limit, 0, log)
-                with _traffic(broker.bootstrap, payloads, setting.rate):
+                bench = core.Bench(spark, broker.bootstrap, setting.limit, 0, log, topic)
+                with _traffic(broker.bootstrap, topic, payloads, setting.rate):
                     found.append(_once(bench, f"drain_{number}", setting, fit))
             one = found[-1]
             said(f"{setting.name}: foretold {one.foretold:.1f} s, measured {one.measured:.1f} s")
     shutil.rmtree(core.HOME)
     return found
-
-
-def _made(broker: kafka.Kafka, topic: str) -> None:
-    """Make the topic, once the one before is gone."""
-    ends = time.monotonic() + 30
-    while topic in broker.admin().list_topics(timeout=5).topics:
-        if time.monotonic() > ends:
-            raise SystemExit(f"topic {topic} was not deleted in 30 s")
-        time.sleep(0.2)
-    broker.create_topic(topic, PARTITIONS)
 
 
 def _once(bench: core.Bench, name: str, setting: Setting, fit: Fit) -> Drained:
