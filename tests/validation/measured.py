@@ -122,9 +122,16 @@ def validate(measured: Sequence[Measurements]) -> Validation:
         "Sparklens": rivals.replay(trained),
         "DS2": rivals.true_rate(training),
     }
-    groups = {**asked, "all": [p for points in asked.values() for p in points]}
+    everything = [p for points in asked.values() for p in points]
+    moved = {
+        (one.limit, one.partitions, cores)
+        for cores in CORES
+        for one in disturbances([p for p in every if p.cores == cores])
+    }
+    quiet = [p for p in everything if (p.limit, p.partitions, p.cores) not in moved]
+    groups = {**asked, "all": everything, "all but the disturbed": quiet}
     scores = [_score(name, of, way, points) for of, points in groups.items() for name, way in ways.items()]
-    return Validation(fit(training), scores, disturbances(every), len(training), len(groups["all"]))
+    return Validation(fit(training), scores, disturbances(every), len(training), len(everything))
 
 
 def _score(rival: str, of: str, way: Foretell, points: Sequence[Point]) -> Score:
