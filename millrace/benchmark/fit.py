@@ -18,7 +18,7 @@ import numpy.typing as npt
 import statsmodels.api as sm
 from scipy import optimize, stats
 
-from millrace.benchmark.measurements import SHORTEST, Measurements, Point, point
+from millrace.benchmark.measurements import SHORTEST, Measurements, Point, Run, point
 from millrace.benchmark.warmup import LEAST, settled
 
 Array = npt.NDArray[np.float64]
@@ -153,25 +153,33 @@ def points(measured: Iterable[Measurements], query: str) -> tuple[list[Point], i
     tuple
         The points, and how many batches were cut as warm-up.
 
+    A run with fewer than ten batches after the cut (a query that derives takes what has landed in its own steps) is left out
+    where another repetition has enough.
+
     Raises
     ------
     FitError
-        A run has fewer than ten batches after the cut.
+        No repetition of some limit and number of partitions has ten batches after the cut.
     """
     found: list[Point] = []
     cut = group = 0
+    unsettled: dict[tuple[int, int, int], Run] = {}
     for session in measured:
         for run in session.of(query):
             first = settled([batch.duration for batch in run.batches])
             kept = run.batches[first:]
             if len(kept) < LEAST:
-                raise FitError(
-                    f"run {run.number} of {run.query} ({run.limit:,} records a batch) has {len(run.batches)} batches; "
-                    f"at least {LEAST} are wanted after the warm-up"
-                )
+                unsettled.setdefault((run.limit, run.partitions, session.cores), run)
+                continue
             found += [point(batch, run, session.cores, group) for batch in kept]
             cut += first
             group += 1
+    for cell, run in unsettled.items():
+        if cell not in {(each.limit, each.partitions, each.cores) for each in found}:
+            raise FitError(
+                f"no run of {run.query} with {run.limit:,} records a batch over {run.partitions} partitions, such as run "
+                f"{run.number} of {len(run.batches)} batches, has {LEAST} after the warm-up: ask for more with --batches"
+            )
     return found, cut
 
 

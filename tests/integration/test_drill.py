@@ -72,9 +72,8 @@ def test_summary_is_the_sum(outcomes):
 def test_kafkas_own_tools_see_how_far_the_topic_was_read(sandbox, outcomes):
     topic = sandbox.names.stream("flights")
     group = sandbox.environment.jobs["flights"].queries["land-flights"].kafka.lag_group
-    asked = AdminClient({"bootstrap.servers": sandbox.kafka.bootstrap}).list_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group)]
-    )
+    admin = AdminClient({"bootstrap.servers": sandbox.kafka.bootstrap})  # its futures die with it
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
     told = asked[group].result(timeout=20).topic_partitions
     assert {each.topic for each in told} == {topic}
     assert sum(each.offset for each in told) == outcomes["flights"].account.produced

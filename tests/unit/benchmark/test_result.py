@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from millrace.benchmark.fit import FitError
-from millrace.benchmark.measurements import Point
+from millrace.benchmark.fit import FitError, points
+from millrace.benchmark.measurements import Measurements, Point
 from millrace.benchmark.result import outcome
 from millrace.benchmark.scaling import curve
 from millrace.sizing.measured import read
@@ -83,3 +83,22 @@ def test_contention_comes_out_of_two_levels_and_coherence_out_of_four() -> None:
     assert found is not None
     assert (found.contention.value, found.coherence.value) == (pytest.approx(0.05), pytest.approx(0.01))
     assert curve([each for each in two if each.cores == 2]) is None
+
+
+def short(measured: Measurements, *, repetitions: set[int]) -> Measurements:
+    """The same with nine batches only in the smallest limit's runs over one partition, in some repetitions."""
+    runs = (
+        run.model_copy(update={"batches": run.batches[-9:]})
+        if (run.limit, run.partitions) == (500, 1) and run.repetition in repetitions
+        else run
+        for run in measured.runs
+    )
+    return measured.model_copy(update={"runs": tuple(runs)})
+
+
+def test_a_run_with_too_few_batches_is_left_out_where_another_has_enough() -> None:
+    found, _ = points([short(session(2), repetitions={1})], "a")
+    usual, _ = points([session(2)], "a")
+    assert len({each.group for each in found}) == len({each.group for each in usual}) - 1
+    with pytest.raises(FitError, match="ask for more with --batches"):
+        points([short(session(2), repetitions={0, 1, 2})], "a")
