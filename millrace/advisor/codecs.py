@@ -37,6 +37,21 @@ class Readable(Protocol):
         ...
 
 
+class _Frame(Protocol):
+    """What unpacks one frame of zstd, or one member of gzip."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether it has ended."""
+
+    @property
+    def unused_data(self) -> bytes:
+        """What came behind its end."""
+
+    def decompress(self, data: bytes, /) -> bytes:
+        """Unpack some more."""
+
+
 def unpack(stream: Readable) -> Iterator[bytes]:
     """Yield a log's text in pieces.
 
@@ -87,42 +102,31 @@ def _exactly(stream: Readable, size: int) -> bytes:
 
 
 def _zstd(stream: Readable) -> Iterator[bytes]:
-    context = zstandard.ZstdDecompressor()
-    frame, fed = context.decompressobj(), False
+    return _frames(stream, zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError)
+
+
+def _gzip(stream: Readable) -> Iterator[bytes]:
+    return _frames(stream, lambda: zlib.decompressobj(wbits=31), zlib.error)
+
+
+def _frames(stream: Readable, opened: Callable[[], _Frame], broken: type[Exception]) -> Iterator[bytes]:
+    """Unpack one frame (zstd) or member (gzip) after the other: appending to a file begins a new one."""
+    frame, fed = opened(), False
     while data := stream.read(PIECE):
         while data:
             fed = True
             try:
                 piece = frame.decompress(data)
-            except zstandard.ZstdError as error:
+            except broken as error:
                 raise CutOffError(str(error)) from error
             if piece:
                 yield piece
             data = b""
             if frame.eof:
                 data = frame.unused_data
-                frame, fed = context.decompressobj(), False
+                frame, fed = opened(), False
     if fed:
         raise CutOffError("ends inside a frame")
-
-
-def _gzip(stream: Readable) -> Iterator[bytes]:
-    member, fed = zlib.decompressobj(wbits=31), False
-    while data := stream.read(PIECE):
-        while data:
-            fed = True
-            try:
-                piece = member.decompress(data)
-            except zlib.error as error:
-                raise CutOffError(str(error)) from error
-            if piece:
-                yield piece
-            data = b""
-            if member.eof:
-                data = member.unused_data
-                member, fed = zlib.decompressobj(wbits=31), False
-    if fed:
-        raise CutOffError("ends inside a member")
 
 
 def _lz4(stream: Readable) -> Iterator[bytes]:

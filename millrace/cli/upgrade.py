@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,60 +60,54 @@ def upgrade(
     from millrace.cli.deploy import as_document, assembled, cdk_deploy_stack, describe, tables_of
     from millrace.cli.tables import altered, refused
     from millrace.lifecycle import upgrade as steps
-    from millrace.lifecycle.deploy import Changes, DeployError
-    from millrace.sandbox.process import SandboxError
-    from millrace.sandbox.toolchain import ToolchainError
+    from millrace.lifecycle.deploy import Changes
 
     environment = load(env)
     check_job(environment, job)
-    with aws_told("upgrade"):
-        try:
-            aws, assembly, found = assembled(environment, env)
-            change = steps.of_job(found, job)
-            stack = aws.names.stack(f"job-{job}")
-            own = Changes(
-                tuple(each for each in found.stacks if each.stack == stack),
-                (change,),
-                {name: lines for name, lines in found.numbers.items() if name == job},
+    with _told("upgrade"):
+        aws, assembly, found = assembled(environment, env)
+        change = steps.of_job(found, job)
+        stack = aws.names.stack(f"job-{job}")
+        own = Changes(
+            tuple(each for each in found.stacks if each.stack == stack),
+            (change,),
+            {name: lines for name, lines in found.numbers.items() if name == job},
+        )
+        typer.echo(
+            json.dumps(as_document(own), indent=2, ensure_ascii=False)
+            if as_json
+            else "\n".join(describe(own))
+        )
+        if change.after == "start":
+            raise steps.UpgradeError(
+                f"{job} is not deployed yet: `millrace deploy --env {environment.name}` deploys it"
             )
-            typer.echo(
-                json.dumps(as_document(own), indent=2, ensure_ascii=False)
-                if as_json
-                else "\n".join(describe(own))
+        others = steps.shared(found, aws.names.prefix)
+        if others:
+            raise steps.UpgradeError(
+                f"{', '.join(others)} would change too, and other jobs stand on that: "
+                f"`millrace deploy --env {environment.name}`"
             )
-            if change.after == "start":
-                raise steps.UpgradeError(
-                    f"{job} is not deployed yet: `millrace deploy --env {environment.name}` deploys it"
-                )
-            others = steps.shared(found, aws.names.prefix)
-            if others:
-                raise steps.UpgradeError(
-                    f"{', '.join(others)} would change too, and other jobs stand on that: "
-                    f"`millrace deploy --env {environment.name}`"
-                )
-            tables = tables_of(aws, assembly, own)
-            told = [*refused(tables), *refusals(aws, assembly, [job])]
-            if tables.altered and not as_json:
-                typer.echo("\n".join(altered(tables)))
-            if told:
-                typer.echo("millrace upgrade: nothing was drained or deployed", err=True)
-                typer.echo("\n".join(told), err=True)
-                raise typer.Exit(REFUSED)
-            if only_show or change.after == "leave":
-                return
-            _ask("Upgrade", yes)
-            started = steps.upgrade(
-                aws,
-                own,
-                job,
-                assembly=assembly,
-                cdk_deploy=cdk_deploy_stack,
-                progress=lambda line: typer.echo(line, err=True),
-                patience_seconds=patience,
-            )
-        except (DeployError, SandboxError, ToolchainError, steps.UpgradeError) as error:
-            typer.echo(f"millrace upgrade: {error}", err=True)
-            raise typer.Exit(1) from None
+        tables = tables_of(aws, assembly, own)
+        told = [*refused(tables), *refusals(aws, assembly, [job])]
+        if tables.altered and not as_json:
+            typer.echo("\n".join(altered(tables)))
+        if told:
+            typer.echo("millrace upgrade: nothing was drained or deployed", err=True)
+            typer.echo("\n".join(told), err=True)
+            raise typer.Exit(REFUSED)
+        if only_show or change.after == "leave":
+            return
+        _ask("Upgrade", yes)
+        started = steps.upgrade(
+            aws,
+            own,
+            job,
+            assembly=assembly,
+            cdk_deploy=cdk_deploy_stack,
+            progress=lambda line: typer.echo(line, err=True),
+            patience_seconds=patience,
+        )
     typer.echo(f"upgraded {job}; {'it runs' if started else 'it stays stopped'}", err=as_json)
 
 
@@ -128,37 +123,44 @@ def rollback(env: EnvironmentName, job: JobName, yes: Yes = False, patience: Pat
     """
     from millrace.cli.deploy import assembled, cdk_deploy_stack
     from millrace.lifecycle import upgrade as steps
-    from millrace.lifecycle.deploy import DeployError
-    from millrace.sandbox.process import SandboxError
-    from millrace.sandbox.toolchain import ToolchainError
 
     environment = load(env)
     check_job(environment, job)
-    with aws_told("rollback"):
-        try:
-            aws, assembly, _ = assembled(environment, env)
-            version = steps.previous(aws, job)
-            typer.echo(
-                f"{job}: back to what was deployed until {version.at}: {version.document_url}", err=True
-            )
-            told = checkpoint_refusals(aws, job, version.document(aws.client("s3")))
-            if told:
-                typer.echo("millrace rollback: nothing was drained or deployed", err=True)
-                typer.echo("\n".join(told), err=True)
-                raise typer.Exit(REFUSED)
-            _ask("Roll back", yes)
-            started = steps.roll_back(
-                aws,
-                version,
-                assembly=assembly,
-                cdk_deploy=cdk_deploy_stack,
-                progress=lambda line: typer.echo(line, err=True),
-                patience_seconds=patience,
-            )
-        except (DeployError, SandboxError, ToolchainError, steps.UpgradeError) as error:
-            typer.echo(f"millrace rollback: {error}", err=True)
-            raise typer.Exit(1) from None
+    with _told("rollback"):
+        aws, assembly, _ = assembled(environment, env)
+        version = steps.previous(aws, job)
+        typer.echo(f"{job}: back to what was deployed until {version.at}: {version.document_url}", err=True)
+        told = checkpoint_refusals(aws, job, version.document(aws.client("s3")))
+        if told:
+            typer.echo("millrace rollback: nothing was drained or deployed", err=True)
+            typer.echo("\n".join(told), err=True)
+            raise typer.Exit(REFUSED)
+        _ask("Roll back", yes)
+        started = steps.roll_back(
+            aws,
+            version,
+            assembly=assembly,
+            cdk_deploy=cdk_deploy_stack,
+            progress=lambda line: typer.echo(line, err=True),
+            patience_seconds=patience,
+        )
     typer.echo(f"rolled {job} back; {'it runs' if started else 'it stays stopped'}")
+
+
+@contextmanager
+def _told(verb: str) -> Iterator[None]:
+    """Turn what AWS, CDK or a version that does not get well says into one message and exit status 1."""
+    from millrace.lifecycle.deploy import DeployError
+    from millrace.lifecycle.upgrade import UpgradeError
+    from millrace.sandbox.process import SandboxError
+    from millrace.sandbox.toolchain import ToolchainError
+
+    with aws_told(verb):
+        try:
+            yield
+        except (DeployError, SandboxError, ToolchainError, UpgradeError) as error:
+            typer.echo(f"millrace {verb}: {error}", err=True)
+            raise typer.Exit(1) from None
 
 
 def refusals(aws: Aws, assembly: Path, jobs: list[str]) -> list[str]:

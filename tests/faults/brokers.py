@@ -27,7 +27,7 @@ from millrace.sandbox.producer import KafkaProducer
 from millrace.sandbox.toolchain import java_home, program_environment
 from tests.faults.feed import Feed
 from tests.faults.kafka import KafkaStage
-from tests.faults.stage import StalledError
+from tests.faults.stage import StalledError, UnsupportedError
 
 HOME = RUN / "faults-brokers"
 BROKERS = 3
@@ -288,10 +288,12 @@ class _NoKinesis:
         return None
 
     def throttle(self, probability: float) -> None:
-        raise NotImplementedError(f"no stream to throttle to {probability}")
+        raise UnsupportedError(f"brokers are read here: there is no stream to throttle to {probability:.0%}")
 
     def set_clock(self, ahead_seconds: float) -> None:
-        raise NotImplementedError(f"no stream whose clock could be {ahead_seconds} s ahead")
+        raise UnsupportedError(
+            f"brokers are read here: no stream has a clock to set {ahead_seconds:g} s ahead"
+        )
 
 
 if __name__ == "__main__":

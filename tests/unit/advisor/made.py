@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from millrace.advisor.advise import advise
+from millrace.advisor.findings.model import Finding
 from millrace.advisor.history import (
     Batch,
     Executor,
@@ -21,6 +23,7 @@ from millrace.advisor.history import (
     StateOperator,
     Tasks,
 )
+from millrace.advisor.subject import Subject
 
 START = 1_800_000_000.0
 KAFKA = "KafkaV2[Subscribe[orders]]"
@@ -118,3 +121,47 @@ def kinds(found: Any) -> list[str]:
 
 def again(found: Batch, **changes: Any) -> Batch:
     return replace(found, **changes)
+
+
+def tiny_tasks(number: int, begun: float) -> Batch:
+    """A batch whose hundred rows are read behind a shuffle by a hundred tasks."""
+    launched = [0.012 * (n // 2) for n in range(100)]
+    at = stage(
+        begun + 0.05,
+        [0.012] * 100,
+        [0] * 100,
+        launched=launched,
+        shuffle_records_read=[1] * 100,
+        scans=(),
+    )
+    return batch(number, begun, [job(number, [at])], 100)
+
+
+def found(kind: str, *arguments: Any, **more: Any) -> Finding:
+    """The finding of a kind in such a history, which costs 1,000 dollars a month."""
+    advice = advise(history(*arguments, **more), Subject("job orders", 1000.0))
+    assert kind in kinds(advice), kinds(advice)
+    finding = next(each for each in advice.findings if each.kind == kind)
+    assert finding.words
+    assert finding.changes
+    assert finding.effect.low <= finding.effect.likely <= finding.effect.high
+    return finding
+
+
+def twice(cached: bool) -> Callable[[int, float], Batch]:
+    """Batches with two actions on the same source, the second on what the first has held where it is cached."""
+
+    def two(number: int, begun: float) -> Batch:
+        held = Scan("InMemoryTableScan", True, 100 + number, 2)
+        scans = (
+            [(Scan("MicroBatchScan", False, 1, 2), held)] * 2
+            if cached
+            else [(Scan("MicroBatchScan", False, 1, 2),)] * 2
+        )
+        jobs = [
+            job(2 * number, [stage(begun + 0.05, [0.4, 0.4], [500, 500], 0, scans=scans[0])]),
+            job(2 * number + 1, [stage(begun + 0.5, [0.4, 0.4], [500, 500], 1, scans=scans[1])]),
+        ]
+        return batch(number, begun, jobs, rows=1000 if cached else 2000)
+
+    return two

@@ -14,7 +14,7 @@ from millrace.advisor.logs import find
 from millrace.advisor.reading import read
 from millrace.advisor.subject import Subject
 from millrace.config import ConfigurationError
-from tests.unit.advisor.made import batch, history, job, stage
+from tests.unit.advisor.made import batch, history, job, stage, tiny_tasks
 
 REAL = Path(__file__).parent / "data" / "flights-3.5.zstd"
 
@@ -94,19 +94,7 @@ def test_changes_are_those_of_the_jobs_own_arguments(client):
     made, name = glue(client)
     subject = glue_job(made, name, "us-east-1").subject
 
-    def many(number, begun):
-        launched = [0.012 * (n // 2) for n in range(100)]
-        at = stage(
-            begun + 0.05,
-            [0.012] * 100,
-            [0] * 100,
-            launched=launched,
-            shuffle_records_read=[1] * 100,
-            scans=(),
-        )
-        return batch(number, begun, [job(number, [at])], 100)
-
-    [finding] = advise(history(many), subject).findings
+    [finding] = advise(history(tiny_tasks), subject).findings
     change = finding.change
     assert (change.kind, change.where) == ("argument", f"Glue job {name}")
     assert (change.key, change.old, change.new) == ("--conf spark.sql.shuffle.partitions", "200", 2)

@@ -1,0 +1,87 @@
+"""What a batch reads and writes more often, or in more pieces, than it needs to; each fault by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from millrace.advisor.advise import advise
+from millrace.advisor.history import Scan, Source
+from tests.unit.advisor.made import (
+    again,
+    batch,
+    even,
+    found,
+    history,
+    job,
+    kinds,
+    stage,
+    twice,
+)
+
+
+def test_two_actions_that_read_the_source():
+    finding = found("missing-cache", twice(cached=False))
+    assert "persist" in finding.change.new
+    assert finding.effect.likely == pytest.approx(0.4)
+    assert finding.dollars_a_month == pytest.approx(1000 * 0.4 / 2)
+
+
+def test_two_actions_on_a_source_whose_offsets_count_no_records():
+    def two(number, begun):
+        made = twice(cached=False)(number, begun)
+        return again(made, rows=2000, sources=(Source("RateStreamV2[rowsPerSecond=500]", 2, 4, 4, 2000),))
+
+    assert found("missing-cache", two).effect.likely == pytest.approx(0.4)
+
+
+def test_a_table_that_is_read_beside_the_source_is_no_second_read():
+    def joined(number, begun):
+        made = even(number, begun)
+        table = stage(
+            begun + 0.01, [0.02], [made.records], 9, scans=(Scan("BatchScan airlines", False, 3, 1),)
+        )
+        return again(made, jobs=(job(500 + number, [table]), *made.jobs))
+
+    assert kinds(advise(history(joined))) == []
+
+
+def test_two_actions_on_what_is_held():
+    assert kinds(advise(history(twice(cached=True)))) == []
+
+
+def test_data_that_is_held_for_one_action():
+    def one(number, begun):
+        held = Scan("InMemoryTableScan", True, 100 + number, 2)
+        at = stage(begun + 0.05, [0.4, 0.4], [500, 500], scans=(held,))
+        return batch(number, begun, [job(number, [at])])
+
+    finding = found("needless-cache", one)
+    assert finding.effect.likely == 0
+    assert finding.effect.high == pytest.approx(0.4)
+
+
+def test_a_reference_table_that_all_batches_share_is_not_needless():
+    def table(number, begun):
+        held = Scan("InMemoryTableScan", True, 7, 2)
+        at = stage(begun + 0.05, [0.4, 0.4], [500, 500], scans=(Scan("MicroBatchScan", False, 1, 2), held))
+        return batch(number, begun, [job(number, [at])])
+
+    assert kinds(advise(history(table))) == []
+
+
+def test_rows_that_one_plan_counts_twice():
+    def union(number, begun):
+        at = stage(begun + 0.05, [0.2, 0.2, 0.2, 0.2], [500, 500, 500, 500])
+        return batch(number, begun, [job(number, [at])], rows=2000)
+
+    assert found("rows-counted-twice", union, cores=4).evidence[0].value == pytest.approx(2)
+
+
+def test_small_files():
+    def files(number, begun):
+        at = stage(begun + 0.05, [0.1] * 16, [63] * 16, bytes_written=[20_000] * 16)
+        return batch(number, begun, [job(number, [at])])
+
+    finding = found("small-files", files, cores=16)
+    assert finding.change.new == "coalesce(1)"
+    assert "16 files a batch" in finding.words
