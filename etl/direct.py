@@ -137,15 +137,10 @@ def committed(spark: SparkSession, table: Table, name: str) -> OffsetRange | Non
     name
         Of the query, as its commits bear it.
     """
-    metadata = table.metadata(spark)
-    snapshot = metadata.currentSnapshot()
-    while snapshot is not None:
-        summary = snapshot.summary()
+    for summary in table.commits(spark):
         if summary.get(_QUERY) == name:
             text = summary.get(_RANGE)
             return OffsetRange.parse(str(text)) if text is not None else None
-        parent = snapshot.parentId()
-        snapshot = metadata.snapshot(parent) if parent is not None else None
     return None
 
 

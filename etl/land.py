@@ -26,15 +26,12 @@ from etl.checkpoint import Checkpoint
 from etl.decode import Decoder, nullable
 from etl.errors import LossError
 from etl.settings import KafkaSource, KinesisSource, LandSettings, RoutedSettings
-from etl.sinks.iceberg import Appended, Bound, IcebergSink, with_first_that_holds
+from etl.sinks.iceberg import TOKEN, Appended, Bound, IcebergSink, with_first_that_holds
 from etl.sources.bounds import kafka_bound
 from etl.sources.kinesis_guard import KinesisGuard, Records
 from etl.sources.kinesis_tails import AGGREGATE
 from etl.sources.legs import Legs
 from etl.sources.offsets import OffsetRange
-
-_TOKEN = "millrace.batch"  # noqa: S105 - names a property of a commit
-"""Property of a commit: which append it was."""
 
 MOST_READS = 3
 """How often a Kinesis batch is read in a row, when each time a part of it had to be read again."""
@@ -208,10 +205,10 @@ class Lander:
             and offsets is not None
             and offsets.end.keys() == last[0].end.keys()
             and offsets.follows(last[0])
-            and self.sink.latest(spark, _TOKEN) == last[1]
+            and self.sink.latest(spark, TOKEN) == last[1]
         )
         token = uuid.uuid4().hex
-        done = self._write(batch, None if goes_on else kafka_bound(source, start, end), {}, {_TOKEN: token})
+        done = self._write(batch, None if goes_on else kafka_bound(source, start, end), {}, {TOKEN: token})
         if done.alone and offsets is not None:
             self._before = offsets, token
         return done

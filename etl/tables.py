@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,15 @@ class Table:
         """The table as Iceberg's Java object, freshly loaded."""
         jvm: Any = spark._jvm
         return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, str(self))
+
+    def commits(self, spark: SparkSession) -> Iterator[Any]:
+        """Summaries of the table's commits, the newest first, as far back as it knows them."""
+        metadata = self.metadata(spark)
+        snapshot = metadata.currentSnapshot()
+        while snapshot is not None:
+            yield snapshot.summary()
+            parent = snapshot.parentId()
+            snapshot = metadata.snapshot(parent) if parent is not None else None
 
 
 def ensure(

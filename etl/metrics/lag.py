@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from etl.accounts import Reporter
@@ -40,7 +40,7 @@ class Group:
     source
         The topic, or the topics of its pattern.
     connecting
-        Options of :func:`etl.sources.kafka.connecting`, asked for at the first write.
+        Options of :func:`etl.sources.kafka.connecting`.
     failed
         Told of an error once, until a write succeeds again.
     """
@@ -50,10 +50,10 @@ class Group:
         spark: SparkSession,
         name: str,
         source: KafkaSource,
-        connecting: Callable[[], Mapping[str, str]],
+        connecting: Mapping[str, str],
         failed: Callable[[str], None],
     ) -> None:
-        self._jvm: Any = spark._jvm
+        self._spark = spark
         self._name = name
         self._source = source
         self._connecting = connecting
@@ -75,7 +75,7 @@ class Group:
         try:
             self._alter(offsets)
         except Py4JError as error:
-            if isinstance(error, Py4JJavaError):  # otherwise the JVM itself has gone
+            if not isinstance(error, Py4JNetworkError):  # with that the JVM itself has gone
                 self._close()
                 if not self._told:
                     self._told = True
@@ -84,14 +84,9 @@ class Group:
         self._told = False
 
     def _alter(self, offsets: Mapping[tuple[str, int], int]) -> None:
-        jvm = self._jvm
+        jvm: Any = self._spark._jvm
         if self._admin is None:
-            properties = jvm.java.util.HashMap()
-            for name, value in self._connecting().items():
-                properties.put(name.removeprefix("kafka."), value)
-            properties.put("request.timeout.ms", str(PATIENCE_SECONDS * 500))
-            properties.put("default.api.timeout.ms", str(PATIENCE_SECONDS * 1000))
-            self._admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+            self._admin = kafka.admin(self._spark, self._connecting, PATIENCE_SECONDS)
         places = jvm.java.util.HashMap()
         for (topic, partition), offset in offsets.items():
             place = jvm.org.apache.kafka.common.TopicPartition(topic, partition)
@@ -101,7 +96,8 @@ class Group:
 
     def _close(self) -> None:
         if self._admin is not None:
-            self._admin.close(self._jvm.java.time.Duration.ZERO)
+            jvm: Any = self._spark._jvm
+            self._admin.close(jvm.java.time.Duration.ZERO)
             self._admin = None
 
 
@@ -137,6 +133,11 @@ def groups(
         Names and values of ``--bind``.
     report
         Told ``lag_unwritten`` where the brokers refuse.
+
+    Raises
+    ------
+    StartError
+        No such cluster (:func:`etl.sources.kafka.bootstrap_servers`).
     """
     found: dict[str, Pipe[Progress]] = {}
     for query in job.queries:
@@ -156,4 +157,4 @@ def _group(
     def failed(error: str) -> None:
         report.emit("lag_unwritten", query=query, group=name, error=error)
 
-    return Group(spark, name, source, lambda: kafka.connecting(connection), failed)
+    return Group(spark, name, source, kafka.connecting(connection), failed)

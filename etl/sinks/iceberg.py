@@ -23,8 +23,8 @@ from etl.tables import Table
 OUTSIDE = "millrace: a record lies outside the bound of its batch"
 """What a task fails with when a bound does not hold; found again in the driver's error."""
 
-_ADDED = "millrace.added"
-"""Property of a commit, by which the batch that made it finds it again."""
+TOKEN = "millrace.batch"  # noqa: S105 - names a property of a commit
+"""Property of a commit: which append it was, for the batch that made it to find it again."""
 
 Result = TypeVar("Result")
 
@@ -126,19 +126,14 @@ class IcebergSink:
         """
         # By the commit itself, and not by counting rows on their way: that would copy each of them once more.
         token = uuid.uuid4().hex
-        self._commit(batch, {**properties, _ADDED: token})
+        self._commit(batch, {**properties, TOKEN: token})
         return self._added(batch.sparkSession, token)
 
     def _added(self, spark: SparkSession, token: str) -> int:
         """Rows that a commit of ours has added; others may have committed since."""
-        metadata = self.table.metadata(spark)
-        snapshot = metadata.currentSnapshot()
-        while snapshot is not None:
-            summary = snapshot.summary()
-            if summary.get(_ADDED) == token:
+        for summary in self.table.commits(spark):
+            if summary.get(TOKEN) == token:
                 return int(summary.get("added-records") or 0)  # none is not written down
-            parent = snapshot.parentId()
-            snapshot = metadata.snapshot(parent) if parent is not None else None
         raise AccountsError(f"table {self.table}: what the batch wrote is not in its history")
 
     def _commit(self, rows: DataFrame, properties: Mapping[str, str]) -> None:
@@ -220,8 +215,8 @@ class IcebergSink:
 
     def latest(self, spark: SparkSession, name: str) -> str | None:
         """A property of the table's newest commit; None where it has none, or nothing was committed yet."""
-        snapshot = self.table.metadata(spark).currentSnapshot()
-        found = None if snapshot is None else snapshot.summary().get(name)
+        newest = next(self.table.commits(spark), None)
+        found = None if newest is None else newest.get(name)
         return None if found is None else str(found)
 
 

@@ -107,6 +107,27 @@ def connecting(connection: Connection) -> dict[str, str]:
     return {"kafka.bootstrap.servers": servers, **_AUTHENTICATION[connection.authentication]}
 
 
+def admin(spark: SparkSession, connecting: Mapping[str, str], seconds: int) -> Any:
+    """Kafka's own admin client, in the JVM; for the caller to close.
+
+    Parameters
+    ----------
+    spark
+        Whose class path has the client.
+    connecting
+        Options of :func:`connecting`.
+    seconds
+        Longest that a call may take.
+    """
+    jvm: Any = spark._jvm
+    properties = jvm.java.util.HashMap()
+    for name, value in connecting.items():
+        properties.put(name.removeprefix("kafka."), value)
+    properties.put("request.timeout.ms", str(seconds * 500))
+    properties.put("default.api.timeout.ms", str(seconds * 1000))
+    return jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+
+
 def _msk_client() -> Any:
     # Both engines ship boto3; the core itself needs it for this one question only.
     try:

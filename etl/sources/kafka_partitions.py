@@ -35,16 +35,12 @@ def count(spark: SparkSession, topic: str, connection: Connection) -> int:
         They do not answer, or do not have the topic.
     """
     jvm: Any = spark._jvm
-    properties = jvm.java.util.HashMap()
-    for name, value in kafka.connecting(connection).items():
-        properties.put(name.removeprefix("kafka."), value)
-    properties.put("request.timeout.ms", str(SECONDS * 500))
-    properties.put("default.api.timeout.ms", str(SECONDS * 1000))
+    connecting = kafka.connecting(connection)
     asked = jvm.java.util.ArrayList()
     asked.add(topic)
     admin = None
     try:
-        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+        admin = kafka.admin(spark, connecting, SECONDS)
         seconds = jvm.java.util.concurrent.TimeUnit.SECONDS
         found = admin.describeTopics(asked).allTopicNames().get(SECONDS, seconds)
         return int(found.get(topic).partitions().size())
