@@ -45,6 +45,8 @@ WARM_UP = 0.25
 PATIENCE_SECONDS = 300.0
 MUST_NOT_RISE = ("heap_mib", "open_files")
 """What an endless job has to hold; what it writes may grow, at a rate that is told."""
+SUMMED_UP = ("heap_mib", "open_files", "checkpoint_mib", "event_log_mib", "metadata_mib")
+"""What the last line tells."""
 
 _MIB = 1024**2
 
@@ -236,6 +238,12 @@ def _tell(rows: list[dict[str, float]], account: Any, given: argparse.Namespace)
             rising.append(name)
     for name in rising:
         sys.stdout.write(f"{name} rises for certain\n")
+    told = ", ".join(
+        f"{name.replace('_', ' ')} {found[name][0]:+,.1f} [{found[name][1]:+,.1f}, {found[name][2]:+,.1f}]"
+        for name in SUMMED_UP
+        if name in found
+    )
+    sys.stdout.write(f"{given.minutes:g} minutes, {account}; an hour more: {told}\n")
     return int(bool(rising) or not account.exact)
 
 
