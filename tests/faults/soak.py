@@ -31,7 +31,7 @@ from millrace.sandbox import flights
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import compare
-from millrace.sandbox.process import RUN, only_one
+from millrace.sandbox.process import RUN
 from millrace.sandbox.producer import KafkaProducer, paced
 from millrace.sandbox.spark import Job
 from millrace.sandbox.toolchain import java_home
@@ -177,7 +177,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     shutil.rmtree(RUN / "jobs", ignore_errors=True)
     stop = threading.Event()
-    with only_one(), servers() as (stack, broker):
+    with servers() as (stack, broker):
         sandbox = open_sandbox("local", stack, broker)
         producer = KafkaProducer(sandbox.kafka.bootstrap, sandbox.names.stream("flights"))
         producer.send(itertools.islice(endless(), 1_000), sent=lambda _: None)
