@@ -109,8 +109,10 @@ def _live_heap(pid: int) -> float:
     told = subprocess.run(
         [tool.with_name("jstat"), "-gc", str(pid)], check=True, capture_output=True, text=True
     ).stdout.splitlines()
-    figures = dict(zip(told[0].split(), map(float, told[1].split()), strict=False))
-    return (figures["S0U"] + figures["S1U"] + figures["EU"] + figures["OU"]) * 1024
+    figures = dict(
+        zip(told[0].split(), told[1].split(), strict=True)
+    )  # "-" where a collector has no such figure
+    return sum(float(figures[used]) for used in ("S0U", "S1U", "EU", "OU") if figures[used] != "-") * 1024
 
 
 def slopes(rows: list[dict[str, float]]) -> dict[str, tuple[float, float, float]]:
