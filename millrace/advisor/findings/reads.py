@@ -59,7 +59,7 @@ def _readers(batch: Batch) -> list[tuple[SparkJob, Stage]]:
     seen: set[int] = set()
     for job in batch.jobs:
         for stage in job.stages:
-            action = job.execution if job.execution is not None else -job.id - 1
+            action = _action(job)
             held = any(each.cached for each in stage.scans)
             table = any(each.name.startswith(_TABLES) for each in stage.scans)
             if held or table or not stage.scans or action in seen:
@@ -75,6 +75,11 @@ def _readers(batch: Batch) -> list[tuple[SparkJob, Stage]]:
         if _same(records, batch.records) or _same(records * len(readers), batch.rows):
             return readers
     return named
+
+
+def _action(job: SparkJob) -> int:
+    """The number of what a program asked for: a SQL execution, which may be several jobs, or a job without one."""
+    return job.execution if job.execution is not None else -job.id - 1
 
 
 def _same(read: int, wanted: int) -> bool:
@@ -142,7 +147,7 @@ def _needless_cache(view: View) -> Iterator[Finding]:
             for stage in job.stages:
                 for scan in stage.scans:
                     if scan.cached:
-                        users[scan.rdd].add(job.execution if job.execution is not None else -job.id - 1)
+                        users[scan.rdd].add(_action(job))
                         seen[scan.rdd].add(batch.id)
                         spent[scan.rdd] += _elapsed(stage)
     # What lives longer than a batch is a reference table.
@@ -172,25 +177,32 @@ def _needless_cache(view: View) -> Iterator[Finding]:
     )
 
 
+def _writes(batch: Batch) -> list[Floats]:
+    """Bytes of the files that each action of a batch writes; what two of them write cannot share a file."""
+    written: dict[int, list[Floats]] = defaultdict(list)
+    for job in batch.jobs:
+        for stage in job.stages:
+            sizes = stage.tasks.bytes_written
+            if sizes.any():
+                written[_action(job)].append(sizes[sizes > 0].astype(float))
+    return [np.concatenate(each) for each in written.values()]
+
+
 def _small_files(view: View) -> Iterator[Finding]:
-    files, sizes, ids = [], [], []
+    files, sizes, needed, ids = [], [], [], []
     for batch in view.batches:
-        written = np.concatenate(
-            [stage.tasks.bytes_written for job in batch.jobs for stage in job.stages]
-            or [np.zeros(0, np.int64)]
-        )
-        written = written[written > 0]
-        if len(written):
-            files.append(len(written))
-            sizes.append(float(written.sum()))
+        actions = _writes(batch)
+        if actions:
+            files.append(sum(len(each) for each in actions))
+            sizes.append(sum(float(each.sum()) for each in actions))
+            needed.append([math.ceil(float(each.sum()) / FILE) for each in actions])
             ids.append(batch.id)
     if len(ids) < USUAL * len(view.batches):
         return
     count, mean = median(files), median(np.array(sizes) / np.array(files))
-    needed = np.ceil(np.array(sizes) / FILE)
-    if mean.high >= SMALL or count.low < FILES * float(np.median(needed)):
+    wanted = int(np.median([sum(each) for each in needed]))
+    if mean.high >= SMALL or count.low < FILES * wanted:
         return
-    wanted = int(np.median(needed))
     a_day = 86400 / max(view.interval, 1e-3) * count.value
     evidence = (
         figure("files a batch", count, "files"),
@@ -202,14 +214,15 @@ def _small_files(view: View) -> Iterator[Finding]:
         f"{view.query.name} writes {count.value:.0f} files a batch of {mean.value / 1024:,.0f} KiB, {a_day:,.0f} a day, where "
         f"{wanted} would do: whoever reads them pays for each."
     )
+    each_write = int(np.median([each for batch in needed for each in batch]))
     fixed = [
         float(np.percentile(stage.tasks.duration, 10))
-        * max(0, len(stage.tasks) - wanted)
+        * max(0, len(stage.tasks) - each_write)
         / max(1, view.history.cores)
         for batch in view.batches
         for job in batch.jobs
         for stage in job.stages
         if stage.tasks.bytes_written.any()
     ]
-    changes = view.subject.code(f"query {view.query.name}", "before the write", f"coalesce({wanted})")
+    changes = view.subject.code(f"query {view.query.name}", "before the write", f"coalesce({each_write})")
     yield view.finding("small-files", words, evidence, tuple(ids), changes, median(fixed))

@@ -85,3 +85,18 @@ def test_small_files():
     finding = found("small-files", files, cores=16)
     assert finding.change.new == "coalesce(1)"
     assert "16 files a batch" in finding.words
+
+
+def test_files_of_two_tables_cannot_be_one():
+    def both(files, number, begun):
+        first, second = (
+            stage(begun + at, [0.1] * files, [500] * files, place, bytes_written=[20_000] * files)
+            for place, at in enumerate((0.05, 0.2))
+        )
+        return batch(number, begun, [job(0, [first]), job(1, [second])])
+
+    assert "small-files" not in kinds(advise(history(lambda number, begun: both(2, number, begun))))
+    finding = found("small-files", lambda number, begun: both(4, number, begun), cores=4)
+    assert "8 files a batch" in finding.words
+    assert "where 2 would do" in finding.words
+    assert finding.change.new == "coalesce(1)"
