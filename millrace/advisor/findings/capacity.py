@@ -24,6 +24,10 @@ FIRST = 4.0
 COLD = 5.0
 """Seconds that a first batch may take with few records, too: classes are loaded and plans are compiled."""
 
+STARTING = 2.0
+"""Times the seconds since the log began in which records come that were no backlog: it begins when Spark does, about half
+into an application's start."""
+
 EMPTY = 0.2
 """Share of empty batches from which they are worth a word."""
 
@@ -174,6 +178,11 @@ def _unstable_start(view: View) -> Iterator[Finding]:
         or heavy.duration < max(COLD, 2 * view.interval)
     ):
         return
+    # What comes while an application starts is no backlog, and what it waits for while it starts is not the records' cost.
+    came = usual.high / max(view.interval, 1e-3) * STARTING * (heavy.begun - _up(view))
+    cost = float(np.median(view.work)) * heavy.records / max(usual.value, 1.0)
+    if heavy.records < came or cost < max(COLD, 2 * view.interval):
+        return
     speed = heavy.records / heavy.duration
     limit = math.ceil(max(view.interval * speed, 2 * usual.value))
     again = limit / speed
@@ -198,6 +207,15 @@ def _unstable_start(view: View) -> Iterator[Finding]:
         effect,
         "first batch",
     )
+
+
+def _up(view: View) -> float:
+    """When what a query needs began to start: its application, or itself where the application ran it before."""
+    own = view.query.started
+    runs = [each.started for each in view.history.queries if each.id == view.query.id]
+    if own is None or all(each is None or each >= own for each in runs):
+        return view.history.started
+    return own
 
 
 def _empty(view: View) -> Iterator[Finding]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from millrace.advisor.advise import advise
@@ -103,6 +105,40 @@ def test_a_first_batch_that_takes_all_that_waited():
     assert finding.batches == (0,)
     assert finding.change.key == "maxOffsetsPerTrigger"
     assert 2000 < finding.change.new < 100_000
+
+
+@pytest.mark.parametrize(
+    ("records", "up"),
+    [
+        pytest.param(15_000, 20.0, id="what came while it started"),
+        pytest.param(5_000, 1.0, id="a first batch that loads classes"),
+    ],
+)
+def test_a_slow_start_is_not_an_unstable_one(records, up):
+    def first(number, begun):
+        if number == 0:
+            slow = stage(begun - 20, [14.0] * 2, [records // 2] * 2)
+            return batch(0, begun - 20, [job(0, [slow])], records)
+        return even(number, begun)
+
+    made = history(first)
+    assert "unstable-start" not in kinds(advise(replace(made, started=START - 20 - up)))
+
+
+def test_a_start_again_within_an_application_is_judged_by_itself():
+    def first(number, begun):
+        if number == 0:
+            return batch(0, begun - 20, [job(0, [stage(begun - 20, [7.0] * 2, [30_000] * 2)])], 60_000)
+        return even(number, begun)
+
+    made = history(first)
+    long_up = replace(made, started=START - 3600)
+    assert "unstable-start" not in kinds(advise(long_up))
+    [again] = long_up.queries
+    before = replace(again, run_id="before", started=START - 3000, batches=())
+    assert "unstable-start" in kinds(
+        advise(replace(long_up, queries=(before, replace(again, started=START - 22))))
+    )
 
 
 def test_empty_batches():
