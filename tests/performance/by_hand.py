@@ -49,19 +49,6 @@ def same_columns(bench: Bench, name: str) -> Any:
     return query.toTable(f"lake.bench.{name}")
 
 
-def same_direct(bench: Bench, name: str) -> Any:
-    schema = parse_schema(bench.spark, read_schema(bench.spark, SCHEMA), SCHEMA)
-    parsed = F.from_json(F.col("payload").cast("string"), schema)
-    records = envelope.from_kafka(bench.source(bench.per_batch, headers=True), "flights")
-    now = F.current_timestamp()
-    carried = ("_id", "_source", "_arrived_at")
-    rows = records.select(*carried, now.alias("_landed_at"), now.alias("_written_at"), parsed.alias("r"))
-    rows = rows.select(*carried, "_landed_at", "_written_at", "r.*")
-    tables.ensure(bench.spark, Table("lake", "bench", name), rows.schema)
-    query = rows.writeStream.format("iceberg").option("checkpointLocation", str(HOME / name))
-    return query.toTable(f"lake.bench.{name}")
-
-
 def tutorial(bench: Bench, name: str) -> Any:
     schema = parse_schema(bench.spark, read_schema(bench.spark, SCHEMA), SCHEMA)
     wanted = {

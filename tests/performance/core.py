@@ -7,13 +7,12 @@ else the machine does falls on all of them; the figures to trust are ratios of a
 plain
     What a Spark expert would write by hand in ten lines: ``from_json`` with the
     schema, one append to an Iceberg table partitioned and written like ours.
-same_direct
-    ``plain`` with the columns of a direct query's sink.
 tutorial
     A Python function per record, a sink for good and one for bad records, nothing held
     in memory, no limit on a batch.
 same_columns
-    ``plain`` with identity, envelope and hash of the payload too, as a landing table has them; no checks.
+    ``plain`` with identity, envelope and hash of the payload too, as a landing table and the sink of a direct query
+    without a transform have them; no checks.
 landing
     The core's land query, built from job settings as on any engine: identity,
     envelope, dead letters, accounts, duplicates looked up.
@@ -48,7 +47,7 @@ from etl.accounts import Reporter
 from etl.supervise import Query
 from millrace.sandbox import flights, jars, kafka
 from millrace.sandbox.toolchain import program_environment
-from tests.performance.by_hand import HOME, SCHEMA, plain, same_columns, same_direct, tutorial
+from tests.performance.by_hand import HOME, SCHEMA, plain, same_columns, tutorial
 from tests.performance.cpu import cpu_seconds, task_seconds
 from tests.performance.watching import listener, watched
 
@@ -160,7 +159,6 @@ def direct(bench: Bench, name: str) -> Any:
 CASES: Mapping[str, Case] = {
     "plain": plain,
     "same_columns": same_columns,
-    "same_direct": same_direct,
     "tutorial": tutorial,
     "landing": landing,
     "direct": direct,
@@ -171,7 +169,7 @@ CASES: Mapping[str, Case] = {
 
 OURS = ("landing", "direct")
 
-DEFAULT = ("plain", "same_columns", "same_direct", "tutorial", "landing", "direct")
+DEFAULT = ("plain", "same_columns", "tutorial", "landing", "direct")
 """What it costs to be measured has cases of its own: watched, listener."""
 
 
