@@ -110,7 +110,7 @@ class Watcher:
 
     def __post_init__(self) -> None:
         self._logs, self._metrics = self.stack.client("logs"), self.stack.client("cloudwatch")
-        self._logs.create_log_group(logGroupName=self.group)
+        # The group is the stack's.
         self._logs.create_log_stream(logGroupName=self.group, logStreamName="driver")
 
     def look(self) -> None:
