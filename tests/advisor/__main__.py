@@ -69,6 +69,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--only", choices=RUNS, nargs="+", default=list(RUNS))
     made.add_argument("--spark", choices=SPARKS, default="3.5")
     made.add_argument("--seconds", type=float, default=60, help="of each run")
+    made.add_argument(
+        "--work", type=float, default=1.0, help="share of the work that each record costs, for a busy machine"
+    )
     made.add_argument("--again", action="store_true", help="make no run; judge the kept logs anew")
     made.add_argument("--page", type=Path, default=PAGE)
     return made
@@ -77,7 +80,12 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> int:
     given = parser().parse_args(arguments)
     if not given.again:
-        _make([run for run in possible(given.spark) if run.name in given.only], given.spark, given.seconds)
+        _make(
+            [run for run in possible(given.spark) if run.name in given.only],
+            given.spark,
+            given.seconds,
+            given.work,
+        )
     judged = [
         Judged(spark, run, advise(read(find(str(folder(spark, run) / "logs"))[0])))
         for spark in SPARKS
@@ -93,7 +101,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if all(each.met for each in judged) else 1
 
 
-def _make(runs: Sequence[Run], spark: str, seconds: float) -> None:
+def _make(runs: Sequence[Run], spark: str, seconds: float, work: float) -> None:
     if spark != "3.5":
         _install(SPARKS[spark])
     with ExitStack() as stack:
@@ -102,7 +110,7 @@ def _make(runs: Sequence[Run], spark: str, seconds: float) -> None:
             broker = stack.enter_context(kafka.running())
         for run in runs:
             _say(f"Spark {spark}, {run.name}: {seconds:g} s")
-            play(spark, run, seconds, broker)
+            play(spark, run, seconds, broker, work)
 
 
 def _install(python: Path) -> None:

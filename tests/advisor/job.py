@@ -1,6 +1,6 @@
 """One streaming job with one fault, or none: a program of its own, so that any Spark can run it.
 
-``python tests/advisor/job.py NAME --logs FOLDER --scratch FOLDER --seconds 60 [--kafka HOST:PORT --jars A,B]``
+``python tests/advisor/job.py NAME --logs FOLDER --scratch FOLDER --seconds 60 [--work 0.5] [--kafka HOST:PORT --jars A,B]``
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ public class SlowFileSystem extends org.apache.hadoop.fs.RawLocalFileSystem {
 """A file system that takes as long to commit a file as an object store in a bad hour."""
 
 
-def work(frame: DataFrame, rounds: int) -> DataFrame:
-    """Let every record cost CPU time: as many digests of digests."""
+def work(frame: DataFrame, rounds: int, given: argparse.Namespace) -> DataFrame:
+    """Let every record cost CPU time: as many digests of digests, or a share of them."""
+    rounds = max(1, round(rounds * given.work))
     # A loop within one expression: as many nested ones are a method too long for the JVM to compile.
     digest = f.aggregate(
         f.sequence(f.lit(1), f.lit(rounds)), f.col("value").cast("string"), lambda made, _: f.sha2(made, 512)
@@ -67,11 +68,11 @@ def nowhere(frame: DataFrame) -> DataStreamWriter:
 
 
 def clean_plain(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
-    return nowhere(work(rate(spark, 1000), 40))
+    return nowhere(work(rate(spark, 1000), 40, given))
 
 
 def clean_kafka(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
-    return nowhere(work(topic(spark, given, maxOffsetsPerTrigger=50_000), 40))
+    return nowhere(work(topic(spark, given, maxOffsetsPerTrigger=50_000), 40, given))
 
 
 def clean_window(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
@@ -91,7 +92,7 @@ def clean_cached(spark: SparkSession, given: argparse.Namespace) -> DataStreamWr
             batch.write.mode("append").parquet(f"{given.scratch}/{name}")
         batch.unpersist()
 
-    return work(rate(spark, 1000), 40).writeStream.foreachBatch(write)
+    return work(rate(spark, 1000), 40, given).writeStream.foreachBatch(write)
 
 
 def two_sinks(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
@@ -99,7 +100,7 @@ def two_sinks(spark: SparkSession, given: argparse.Namespace) -> DataStreamWrite
         for name in ("a", "b"):
             batch.write.mode("append").parquet(f"{given.scratch}/{name}")
 
-    return work(rate(spark, 2000), 100).writeStream.foreachBatch(write)
+    return work(rate(spark, 2000), 100, given).writeStream.foreachBatch(write)
 
 
 def needless_cache(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
@@ -108,7 +109,7 @@ def needless_cache(spark: SparkSession, given: argparse.Namespace) -> DataStream
         batch.write.mode("append").parquet(f"{given.scratch}/a")
         batch.unpersist()
 
-    return work(rate(spark, 20_000), 2).writeStream.foreachBatch(write)
+    return work(rate(spark, 20_000), 2, given).writeStream.foreachBatch(write)
 
 
 def hit_limit(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
@@ -116,12 +117,12 @@ def hit_limit(spark: SparkSession, given: argparse.Namespace) -> DataStreamWrite
 
 
 def unstable_start(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
-    return nowhere(work(topic(spark, given), 20))
+    return nowhere(work(topic(spark, given), 20, given))
 
 
 def skewed_key(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
     key = f.when(f.col("value") % 8 == 0, f.col("value") % 64).otherwise(f.lit(0))
-    return nowhere(work(rate(spark, 2000).withColumn("key", key).repartition(4, "key"), 150))
+    return nowhere(work(rate(spark, 2000).withColumn("key", key).repartition(4, "key"), 150, given))
 
 
 def retried_tasks(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
@@ -141,7 +142,7 @@ def short_trigger(spark: SparkSession, given: argparse.Namespace) -> DataStreamW
 
 def slow_checkpoint(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
     given.checkpoint = f"slow://{given.scratch}/checkpoint"
-    return nowhere(work(rate(spark, 1000), 40))
+    return nowhere(work(rate(spark, 1000), 40, given))
 
 
 def small_files(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
@@ -154,11 +155,11 @@ def small_files(spark: SparkSession, given: argparse.Namespace) -> DataStreamWri
 
 
 def few_partitions(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
-    return nowhere(work(rate(spark, 2000, partitions=1), 150))
+    return nowhere(work(rate(spark, 2000, partitions=1), 150, given))
 
 
 def waves(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
-    return nowhere(work(rate(spark, 2400, partitions=3), 250))
+    return nowhere(work(rate(spark, 2400, partitions=3), 250, given))
 
 
 def many_partitions(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
@@ -172,7 +173,7 @@ def growing_state(spark: SparkSession, given: argparse.Namespace) -> DataStreamW
 
 
 def contention(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
-    return nowhere(work(rate(spark, 2000), 100))
+    return nowhere(work(rate(spark, 2000), 100, given))
 
 
 JOBS: dict[str, Callable[[SparkSession, argparse.Namespace], DataStreamWriter]] = {
@@ -242,6 +243,7 @@ def main() -> None:
     parser.add_argument("--scratch", required=True)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--codec", default="zstd")
+    parser.add_argument("--work", type=float, default=1.0)
     parser.add_argument("--kafka")
     parser.add_argument("--topic")
     parser.add_argument("--jars", default="")

@@ -107,8 +107,8 @@ def folder(spark: str, run: Run) -> Path:
     return HOME / spark / run.name
 
 
-def play(spark: str, run: Run, seconds: float, broker: kafka.Kafka | None) -> Path:
-    """Make one run and return the folder with its event log.
+def play(spark: str, run: Run, seconds: float, broker: kafka.Kafka | None, work: float = 1.0) -> Path:
+    """Make one run and return the folder with its event log; ``work`` is the share of what each record costs otherwise.
 
     Raises
     ------
@@ -121,7 +121,8 @@ def play(spark: str, run: Run, seconds: float, broker: kafka.Kafka | None) -> Pa
     logs.mkdir(parents=True)
     scratch.mkdir()
     command: list[str | Path] = [
-        *(SPARKS[spark], JOB, run.name, "--logs", logs, "--scratch", scratch, "--seconds", str(seconds)),
+        *(SPARKS[spark], JOB, run.name, "--logs", logs, "--scratch", scratch),
+        *("--seconds", str(seconds), "--work", str(work)),
     ]
     if run.reads_kafka:
         assert broker

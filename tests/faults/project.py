@@ -125,17 +125,23 @@ jobs:
 """
 
 
-def write(folder: Path) -> Environment:
+def write(folder: Path, text: str = ENVIRONMENT) -> Environment:
     """Make the project: ours but for its environment and its pipelines.
 
     Raises
     ------
     ConfigurationError
-        The environment above no longer fits.
+        The environment does not fit.
     """
+    prepare(folder)
+    (folder / "environments" / f"{NAME}.yaml").write_text(text)
+    return load(NAME, root=folder)
+
+
+def prepare(folder: Path) -> None:
+    """Make the project without an environment."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "environments").mkdir(parents=True)
-    (folder / "environments" / f"{NAME}.yaml").write_text(ENVIRONMENT)
     for name in ("etl", ".millrace"):
         (folder / name).symlink_to(ROOT / name)
     shop = folder / "pipelines" / "shop"
@@ -144,18 +150,31 @@ def write(folder: Path) -> Environment:
     for file in (Path(__file__).parent / "shop").iterdir():
         if file.suffix == ".ddl" or file.name in ("__init__.py", "transforms.py"):
             shutil.copy(file, shop)
-    return load(NAME, root=folder)
 
 
 def deployed(home: Path, stack: LocalStack, broker: Kafka) -> Sandbox:
-    """Deploy the project, and make the topics that LocalStack only pretends to make.
+    """Write and deploy the project, and make the topics that LocalStack only pretends to make.
 
     Raises
     ------
     SandboxError
         It was not synthesised or not deployed.
     """
-    environment = write(home / "project")
+    write(home / "project")
+    for topic in TOPICS:
+        broker.create_topic(topic, PARTITIONS)
+    return bring(home, stack, broker)
+
+
+def bring(home: Path, stack: LocalStack, broker: Kafka) -> Sandbox:
+    """Deploy the project below a folder as it stands.
+
+    Raises
+    ------
+    SandboxError
+        It was not synthesised or not deployed.
+    """
+    environment = load(NAME, root=home / "project")
     assembly = home / "cdk.out"
     shutil.rmtree(assembly, ignore_errors=True)
     command = [sys.executable, "-m", "tests.faults.synth", str(home / "project"), str(assembly)]
@@ -165,6 +184,4 @@ def deployed(home: Path, stack: LocalStack, broker: Kafka) -> Sandbox:
     if done.returncode:
         raise SandboxError(f"the project was not synthesised:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     deploy(stack, assembly, ACCOUNT)
-    for topic in TOPICS:
-        broker.create_topic(topic, PARTITIONS)
     return Sandbox(environment, plan(environment), Names(environment, ACCOUNT), stack, broker)

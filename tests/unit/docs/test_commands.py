@@ -24,6 +24,7 @@ BLOCK = re.compile(r"^```(?:console|sh|bash)\n(.*?)^```", re.M | re.S)
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
 MODULES = {
     "tests.advisor": "tests.advisor.__main__",
+    "tests.advisor.loop": "tests.advisor.loop",
     "tests.performance.advise": "tests.performance.advise",
     "tests.faults": "tests.faults.__main__",
     "tests.faults.brokers": "tests.faults.brokers",
