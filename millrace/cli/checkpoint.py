@@ -273,10 +273,17 @@ def _document(kept: Kept) -> dict[str, Any]:
         "positions": list(kept.positions),
         "manifest": kept.manifest,
         "begins_at": kept.start,
+        "damaged": list(kept.damaged),
     }
 
 
 def _lines(kept: Kept) -> Iterator[str]:
+    yield from _where(kept)
+    for file in kept.damaged:
+        yield f"  DAMAGED: {file}"
+
+
+def _where(kept: Kept) -> Iterator[str]:
     if kept.planned is None:
         where = "" if kept.start is None else f", will begin at {kept.start}"
         yield f"{kept.query}: not begun{where}"
@@ -292,5 +299,5 @@ def _lines(kept: Kept) -> Iterator[str]:
             yield f"  {leg['connector']} {leg['of']}{topics}: {position}"
         for operator in by.get("operators") or ():
             yield f"  keeps state: {operator}"
-    else:
+    elif not kept.damaged:
         yield "  by a release without manifests"

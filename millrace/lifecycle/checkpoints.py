@@ -11,7 +11,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -51,6 +51,8 @@ class Kept:
         Of who wrote it; None where a release before manifests did.
     start
         Where the query was told to begin, while it has not begun.
+    damaged
+        Files that are cut short or overwritten: URL and what is wrong with each.
     """
 
     query: str
@@ -60,6 +62,7 @@ class Kept:
     positions: tuple[Any, ...]
     manifest: Mapping[str, Any] | None
     start: str | None
+    damaged: tuple[str, ...] = ()
 
 
 @dataclass
@@ -106,22 +109,29 @@ class Checkpoints:
         planned, committed = (self._last(query, folder) for folder in (_LAST, "commits"))
         at: datetime | None = None
         positions: tuple[Any, ...] = ()
+        damaged: list[str] = []
         if committed is not None:
             at = self.s3.head_object(Bucket=self.bucket, Key=f"{self.prefix}/{query}/commits/{committed}")[
                 "LastModified"
             ]
-            log = self._text(f"{self.prefix}/{query}/{_LAST}/{committed}") or ""
-            positions = tuple(None if line == "-" else json.loads(line) for line in log.splitlines()[2:])
-        told, start = (self._text(self._beside(query, what)) for what in ("manifest", "start"))
-        return Kept(
-            query,
-            planned,
-            committed,
-            at,
-            positions,
-            None if told is None else json.loads(told),
-            None if start is None or planned is not None else str(json.loads(start)["start"]),
-        )
+            log = f"{self.prefix}/{query}/{_LAST}/{committed}"
+            positions = self._parsed(log, _positions, damaged) or ()
+        manifest = self._parsed(self._beside(query, "manifest"), _object, damaged)
+        start = None
+        if planned is None:
+            start = self._parsed(
+                self._beside(query, "start"), lambda text: str(_object(text)["start"]), damaged
+            )
+        return Kept(query, planned, committed, at, positions, manifest, start, tuple(damaged))
+
+    def _parsed(self, key: str, parse: Callable[[str], Any], damaged: list[str]) -> Any:
+        """Read an object; None where there is none, or where it is damaged, which is noted."""
+        text = self._text(key)
+        try:
+            return None if text is None else parse(text)
+        except (KeyError, ValueError) as error:
+            damaged.append(f"s3://{self.bucket}/{key}: {error}")
+            return None
 
     def holder(self) -> str | None:
         """Who writes these checkpoints now; None where nobody does."""
@@ -206,7 +216,7 @@ class Checkpoints:
         Raises
         ------
         CheckpointError
-            There is nothing to copy, or one of that name.
+            There is nothing to copy, or something that cannot be read, or one of that name.
         """
         if not self.begun(query):
             raise CheckpointError(
@@ -216,11 +226,14 @@ class Checkpoints:
             raise CheckpointError(
                 f"{to.job}/{name} has a checkpoint: `millrace checkpoint reset` puts it aside, or name another one"
             )
+        if damaged := self.kept(query).damaged:
+            raise CheckpointError(
+                f"{self.job}/{query} is damaged, and nothing goes on from it: {'; '.join(damaged)}"
+            )
         to._delete(name)  # what an interrupted copy has left
         self._copy(f"{self.prefix}/{query}", f"{to.prefix}/{name}")
-        text = self._text(self._beside(query, "manifest"))
-        if text is not None:
-            manifest = {**json.loads(text), "query": name}
+        if held := self.kept(query).manifest:
+            manifest = {**held, "query": name}
             if not same_sink:
                 manifest["sinks"] = {}
             to._write(to._beside(name, "manifest"), json.dumps(manifest, indent=1, sort_keys=True))
@@ -281,7 +294,7 @@ class Checkpoints:
             found["ResponseMetadata"]["HTTPHeaders"]["date"], "%a, %d %b %Y %H:%M:%S %Z"
         ).replace(tzinfo=UTC)
         age = (said - found["LastModified"]).total_seconds()
-        return str(found["ETag"]), dict(json.loads(found["Body"].read())), age
+        return str(found["ETag"]), _lease(found["Body"].read()), age
 
     def _renew(self) -> None:
         """Keep the lease while there is much to copy; without one, as for the copy's target in the same job, nothing."""
@@ -303,3 +316,26 @@ class Checkpoints:
                 raise CheckpointError(f"a run of {self.job} began in this moment: stop it first") from error
             raise
         self._etag, self._renewed = str(done["ETag"]), begun
+
+
+def _positions(log: str) -> tuple[Any, ...]:
+    """Positions in an entry of Spark's offset log: a version, a line of metadata, a line for each source."""
+    lines = log.splitlines()
+    if len(lines) < 3:
+        raise ValueError(f"it ends after {len(lines)} lines")
+    return tuple(None if line == "-" else json.loads(line) for line in lines[2:])
+
+
+def _object(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("not an object")
+    return found
+
+
+def _lease(body: bytes) -> dict[str, Any]:
+    """Read a lease's record; an empty one where it is damaged, whose age counts all the same (as ``etl/lease.py`` has it)."""
+    try:
+        return _object(body.decode(errors="replace"))
+    except ValueError:
+        return {}

@@ -247,6 +247,45 @@ def test_a_fork_may_write_elsewhere(shop: Shop) -> None:
     assert manifest.read(json.dumps(shop.text("clicks/_millrace/new.manifest.json"))).sinks == {}
 
 
+@pytest.mark.parametrize("cut", [0, 12])
+@pytest.mark.parametrize("file", ["_millrace/land.manifest.json", "land/offsets/0", "_millrace/lease.json"])
+def test_damaged_files_are_shown_and_a_reset_is_the_way_out(shop: Shop, file: str, cut: int) -> None:
+    shop.begin()
+    with shop.of.held("earlier"):
+        pass
+    body = shop.s3.get_object(Bucket=shop.bucket, Key=f"clicks/{file}")["Body"].read().decode()
+    shop.put(f"clicks/{file}", body[:cut])
+    said = shop.run("show", "clicks", "land")
+    assert said.exit_code == 0, said.output
+    told = [line for line in said.output.splitlines() if "DAMAGED" in line]
+    if file.endswith("lease.json"):
+        assert told == []
+        # Nobody can tell whether it is held: until it is older than any that is.
+        assert "run ? on ?" in said.output
+        refused = shop.run("reset", "clicks", "land", "--yes")
+        assert refused.exit_code == 2
+        assert "are being written by run ? on ?" in refused.output
+        return
+    (line,) = told
+    assert f"s3://{shop.bucket}/clicks/{file}: " in line
+    assert json.loads(shop.run("show", "clicks", "land", "--json").output)["queries"][0]["damaged"]
+    moved = shop.run("move", "clicks", "land", "other/land-2")
+    assert moved.exit_code == 2
+    assert (
+        f"clicks/land is damaged, and nothing goes on from it: s3://{shop.bucket}/clicks/{file}"
+        in moved.output
+    )
+    assert shop.names_of("other/") == []
+    done = shop.run("reset", "clicks", "land", "--yes")
+    assert done.exit_code == 0, done.output
+    assert shop.names_of("clicks/land/") == []
+
+
+def test_a_damaged_note_of_a_start_is_shown(shop: Shop) -> None:
+    shop.put("clicks/_millrace/land.start.json", '{"version": 1')
+    assert "DAMAGED: s3://" in shop.run("show", "clicks", "land").output
+
+
 def test_a_reset_that_was_cut_short_leaves_nothing_to_go_on_from(shop: Shop) -> None:
     shop.begin()
     deleted: list[str] = []
