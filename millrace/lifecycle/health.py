@@ -37,8 +37,9 @@ class Health:
     failures
         Errors of queries.
     oldest_seconds
-        Largest age of records in the last five minutes, at their commit (Kinesis and Kafka alike)
-        or as a Kinesis reader got them; ``None`` where no record came.
+        Largest age of records in the last five minutes: at their commit (Kinesis and Kafka alike), as a
+        Kinesis reader got them, or, of a batch that was a replay, how far behind it was; ``None`` where no
+        record came.
     """
 
     waiting: tuple[str, ...]
@@ -69,6 +70,11 @@ def look(aws: Aws, job: str, since: float) -> Health:
     recent = max(begin, datetime.now(UTC) - _AGE_PERIOD)
     triggers = _values(aws, job, "Triggers", "Sum", begin)
     ages = [values[0] for values in _values(aws, job, "RecordAge", "Maximum", recent).values() if values]
+    # A batch that comes again has no age of its own: its records were committed before.
+    behind = [
+        values[0] for values in _values(aws, job, "BacklogSeconds", "Maximum", recent).values() if values
+    ]
+    ages += [seconds for seconds in behind if seconds > 0]
     for query in queries.values():
         if isinstance(query, SourceQuery):
             for name in query.streams:

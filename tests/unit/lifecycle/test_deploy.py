@@ -155,6 +155,21 @@ def test_old_records_are_not_healthy_whatever_the_source(aws: Aws) -> None:
     assert look(aws, "clicks", before).oldest_seconds == 90
 
 
+def test_a_replay_without_ages_does_not_hide_how_far_behind_it_is(aws: Aws) -> None:
+    """The first batch after a run that was cut short."""
+    put_metric(aws, "Triggers", 1, 0)
+    put_metric(aws, "BacklogSeconds", 468, 0)
+    with pytest.raises(UnhealthyError, match=r"catching up, records are 468 s old, 60 s are allowed"):
+        wait_until_healthy(aws, "clicks", since=time.time() - 120, **QUICK)
+
+
+def test_a_query_that_has_caught_up_is_not_behind(aws: Aws) -> None:
+    put_metric(aws, "Triggers", 1, 0)
+    put_metric(aws, "BacklogSeconds", 0, 0)
+    found = wait_until_healthy(aws, "clicks", since=time.time() - 120, **QUICK)
+    assert found.oldest_seconds is None
+
+
 def test_a_failure_is_told_with_its_reason(aws: Aws) -> None:
     put_metric(aws, "Triggers", 1, 0)
     put_lines(
