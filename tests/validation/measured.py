@@ -80,10 +80,17 @@ def measure(repetitions: int, batches: int, said: Callable[[str], None]) -> list
 
 @dataclass(frozen=True)
 class Validation:
-    """What came of it."""
+    """What came of it.
+
+    Attributes
+    ----------
+    repeated
+        Of a run foretold by the other repetitions of its own setting.
+    """
 
     fit: Fit
     scores: list[Score]
+    repeated: Score
     disturbed: list[Disturbance]
     training: int
     asked: int
@@ -131,15 +138,38 @@ def validate(measured: Sequence[Measurements]) -> Validation:
     quiet = [p for p in everything if (p.limit, p.partitions, p.cores) not in moved]
     groups = {**asked, "all": everything, "all but the disturbed": quiet}
     scores = [_score(name, of, way, points) for of, points in groups.items() for name, way in ways.items()]
-    return Validation(fit(training), scores, disturbances(every), len(training), len(everything))
+    return Validation(
+        fit(training), scores, _repeated(everything), disturbances(every), len(training), len(everything)
+    )
 
 
-def _score(rival: str, of: str, way: Foretell, points: Sequence[Point]) -> Score:
+def _runs(points: Sequence[Point]) -> list[list[Point]]:
     runs: dict[int, list[Point]] = {}
     for each in points:
         runs.setdefault(each.group, []).append(each)
+    return list(runs.values())
+
+
+def _repeated(points: Sequence[Point]) -> Score:
+    """Foretell each run by the median of the other repetitions of its setting: as near as any way can come."""
+    settings: dict[tuple[int, int, int], list[float]] = {}
+    for run in _runs(points):
+        one = run[0]
+        durations = settings.setdefault((one.limit, one.partitions, one.cores), [])
+        durations.append(float(np.median([p.duration for p in run])))
+    errors = [
+        abs(float(np.median([*durations[:n], *durations[n + 1 :]])) - actual) / actual
+        for durations in settings.values()
+        if len(durations) > 1
+        for n, actual in enumerate(durations)
+    ]
+    return Score("repeated", "all", len(errors), float(np.median(errors)), float(np.percentile(errors, 95)))
+
+
+def _score(rival: str, of: str, way: Foretell, points: Sequence[Point]) -> Score:
+    runs = _runs(points)
     errors = []
-    for run in runs.values():
+    for run in runs:
         actual = float(np.median([p.duration for p in run]))
         one = run[0]
         records = round(float(np.median([p.records for p in run])))
