@@ -247,6 +247,7 @@ def environment(
     record_size: str,
     twin: QueryTwin | None,
     offsets: Mapping[int, int] | None,
+    partitions: int | None = None,
 ) -> dict[str, Any]:
     """Return the environment file's content.
 
@@ -268,11 +269,13 @@ def environment(
         What its log shows, where there is one: it gives rate, speed, trigger and limit.
     offsets
         Kafka: where its log's last batch ended, by partition; the new job begins there in place of ``start``.
+    partitions
+        Of a Kafka topic; left out, what the log shows.
 
     Raises
     ------
     ConfigurationError
-        Neither program nor log tell the source, or the rate.
+        Neither program nor log tell the source, the rate, or a topic's partitions.
     """
     said = found.said
     if said.kind is None or said.name is None:
@@ -314,8 +317,10 @@ def environment(
             "theirs": {"kind": "external", "bootstrap_servers": servers, "authentication": authentication}
         }
         topic: dict[str, Any] = {"kind": "kafka", "cluster": "theirs", "topic": said.name, "existing": True}
-        if twin is not None:
-            topic["partitions"] = twin.partitions
+        tasks = partitions or (len(offsets) if offsets else None) or (twin.partitions if twin else None)
+        if tasks is None:
+            raise _wrong("--partitions", "(missing)", "how many the topic has, as no event log shows them")
+        topic["partitions"] = tasks
         made["streams"] = {stream: topic | {"traffic": traffic}}
         if offsets:
             query["kafka"] = {"start_offsets": dict(sorted(offsets.items()))}

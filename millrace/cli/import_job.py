@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     from millrace.sizing import Plan
 
 _AHEAD = timedelta(minutes=30)
-"""From now until the new job's first record: time to read what was written, and to deploy it."""
+"""From now until the new job's first record: time to read what was written, and to deploy it; it starts no earlier."""
 
 _PINS = {"version", "worker", "max_workers", "min_executors", "architecture"}
 """Of a job, what the plan would choose or compute by itself."""
+
+
+_IDENTIFY = "in Spark SQL, ALTER TABLE old ADD COLUMNS (_id STRING), then UPDATE old SET _id = to_json(struct(KEY, ...))"
 
 
 def register(app: typer.Typer) -> None:
@@ -60,6 +63,10 @@ def import_command(
     rate: Annotated[
         float | None,
         typer.Option("--rate", min=0.001, help="Records per second; left out, what the logs show."),
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option("--partitions", min=1, help="Of a Kafka topic; left out, what the logs show."),
     ] = None,
     record_size: Annotated[str, typer.Option("--record-size", help="Mean size of a record.")] = "1KiB",
     start: Annotated[
@@ -106,6 +113,7 @@ def import_command(
         record_size=record_size,
         twin=twin,
         offsets=offsets,
+        partitions=partitions,
     )
     head = (
         f"# What runs today as {source}, written down by `millrace import`: every number of it is pinned.\n"
@@ -303,13 +311,16 @@ def cut_over(found: Running, made: Mapping[str, Any], *, exact: bool) -> list[st
         ]
     moment = query["start"]
     return [
-        deploy,
-        f"start {name} before {moment}: it lands what arrives from {moment} on, nothing older",
-        f"let {old} run on past {moment} by more than its slowest batch and its backlog, then stop it after a batch: all that "
-        f"arrived before {moment} is then in its output",
-        f"its output also holds rows that arrived at {moment} or later, which {name} writes too. Where its rows tell when they "
-        f"arrived, delete those from {moment} on. Where they do not, they carry no identity: give {name} a sink that replaces "
-        "by the business key (state.key, or a sink with keys), into the same table, and leave them",
+        f"{deploy}; of a derive query that replaces by a business key, the table comes later, see below",
+        f"let {old} run on past {moment} by more than its slowest batch, its backlog and the disorder of its producers' times, "
+        f"then stop it: all that arrived before {moment} is then in its output",
+        f"start {name} at {moment} or later, before or after the stop, but not earlier: a start that lies ahead is none, Kinesis "
+        f"refuses it and of a topic the latest records would be read. It lands what arrived from {moment} on, however late it starts",
+        f"what {old} wrote of records that arrived at {moment} or later, {name} has, too. Where its rows tell when they arrived: "
+        f"delete those from {moment} on, and where times are the producers' own, take only _arrived_at >= {moment} from {name}",
+        f"where they do not, they carry no identity. With {old} stopped, give them the one that a sink with state.key compares, "
+        f"{_IDENTIFY}, in the order of state.key; then deploy a derive query with state.key into that table (storage.database names its database): it puts its "
+        "rows in their place. Without _id every one of them would be there twice",
         f"compare one hour before and one after {moment} by business key: each key once",
         f"keep {old} stopped, not deleted, until retention has passed",
     ]

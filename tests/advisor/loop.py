@@ -136,13 +136,14 @@ class Loop:
             thread.join()
 
     def run(self, sandbox: Sandbox, *, until: Callable[[Sandbox], bool]) -> str:
-        """Deploy nothing, run the job until a condition holds and some time longer; return where its log is.
+        """Run the deployed job until a condition holds and some time longer; return where its log is.
 
         Raises
         ------
         SandboxError
             The job ended by itself, or did not come so far.
         """
+        sandbox.spark.catalog(sandbox.warehouse)  # makes the catalog's own tables, where they are not there
         job = sandbox.spark.submit(sandbox.launch_document(JOB), f"loop-{len(self.logs) + 1}")
         try:
             _wait(job, lambda: bool(job.committed()))
@@ -200,7 +201,10 @@ def main(arguments: list[str] | None = None) -> int:
         write(HOME / "project", ENVIRONMENT)
         choose = random.Random(given.seed)  # noqa: S311 - repeatable on purpose
         loop = Loop(stack, broker, given.seconds, choose)
-        return _around(loop)
+        try:
+            return _around(loop)
+        finally:
+            del loop.producer  # while the broker is there to say goodbye to
 
 
 def _around(loop: Loop) -> int:

@@ -32,3 +32,10 @@ def settled(orders: DataFrame, payments: DataFrame) -> DataFrame:
     near = F.col("paid_at").between(F.col("at") - hour, F.col("at") + hour)
     pairs = orders.join(paid, (F.col("purchase") == F.col("paid_purchase")) & near)
     return pairs.select(*CARRIED, JOINED_ID, "purchase", "amount", "paid")
+
+
+def latest(orders: DataFrame) -> DataFrame:
+    """Keep of each number the order that arrived last."""
+    columns = ("purchase", "item", "amount")
+    last = F.max_by(F.struct(*columns), "_arrived_at").alias("last")
+    return orders.groupBy("n").agg(last).select("n", *(f"last.{each}" for each in columns))

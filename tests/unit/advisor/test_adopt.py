@@ -154,7 +154,9 @@ def test_a_glue_job_is_written_down_planned_and_told_how_to_leave(server, client
     assert found.network.vpc is not None
     assert told["plan"]["today"]["workers"] == 5
     assert told["plan"]["computed"]["workers"] < 5
-    assert any("2026-12-01T08:00:00Z" in step for step in told["cut_over"])
+    [start] = [step for step in told["cut_over"] if step.startswith("start ")]
+    assert "at 2026-12-01T08:00:00Z or later" in start
+    assert any("_id = to_json(struct(KEY" in step for step in told["cut_over"])
     assert client("glue").get_job(JobName=theirs)["Job"] == before
     again = millrace()
     assert again.returncode == 2
@@ -178,6 +180,18 @@ def test_an_emr_run_on_kafka_begins_where_its_log_ends(client, run_of_emr):
     assert made["streams"]["orders"]["topic"] == "orders"
     cluster = made["kafka"]["theirs"]
     assert (cluster["authentication"], cluster["bootstrap_servers"].count(":9098")) == ("iam", 2)
+
+
+def test_a_topic_of_which_no_log_tells_needs_its_partitions():
+    def made(**more: int) -> dict[str, object]:
+        return environment(
+            _kafka(), project="moved", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=800.0, record_size="1KiB",
+            twin=None, offsets=None, **more,
+        )  # fmt: skip
+
+    assert made(partitions=6)["streams"]["orders"]["partitions"] == 6
+    with pytest.raises(ConfigurationError, match="--partitions"):
+        made()
 
 
 def test_a_log_gives_rate_speed_partitions_and_where_it_ended(tmp_path):

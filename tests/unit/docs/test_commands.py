@@ -29,6 +29,7 @@ MODULES = {
     "tests.faults": "tests.faults.__main__",
     "tests.faults.brokers": "tests.faults.brokers",
     "tests.faults.budget": "tests.faults.budget",
+    "tests.faults.cutover": "tests.faults.cutover",
     "tests.faults.deployed": "tests.faults.deployed",
     "tests.faults.load": "tests.faults.load",
     "tests.faults.schedules": "tests.faults.schedules",

@@ -1,0 +1,70 @@
+"""Somebody else's job: a topic of orders into two Iceberg tables, by plain Spark and without any identity.
+
+``millrace import`` reads this file as it reads any Glue job's. It runs until the file ``--stop`` is there, and ends between two
+batches. With ``--sql`` it runs statements instead.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+
+ORDER = "n BIGINT, purchase BIGINT, item STRING, amount BIGINT"
+parser = argparse.ArgumentParser()
+for name in ("brokers", "checkpoint", "stop"):
+    parser.add_argument(f"--{name}")
+parser.add_argument("--sql", nargs="+")
+args = vars(parser.parse_args())
+spark = SparkSession.builder.appName("sales").getOrCreate()
+spark.sparkContext.setLogLevel("ERROR")
+
+
+def write(batch: DataFrame, number: int) -> None:
+    """Append a batch to both tables."""
+    batch.persist()
+    batch.writeTo("lake.theirs.orders_timed").append()
+    batch.drop("arrived").writeTo("lake.theirs.orders").append()
+    batch.unpersist()
+
+
+def main() -> None:
+    """Copy orders."""
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.theirs")
+    spark.sql(f"CREATE TABLE IF NOT EXISTS lake.theirs.orders ({ORDER}) USING iceberg")
+    spark.sql(
+        f"CREATE TABLE IF NOT EXISTS lake.theirs.orders_timed ({ORDER}, arrived TIMESTAMP) USING iceberg"
+    )
+    records = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", args["brokers"])
+        .option("subscribe", "orders")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 1000)
+        .load()
+    )
+    parsed = records.select(F.from_json(F.col("value").cast("string"), ORDER).alias("o"), "timestamp")
+    orders = parsed.where("o.n IS NOT NULL AND o.amount IS NOT NULL").select(
+        "o.*", F.col("timestamp").alias("arrived")
+    )
+    query = (
+        orders.writeStream.queryName("copy")
+        .foreachBatch(write)
+        .option("checkpointLocation", args["checkpoint"])
+        .trigger(processingTime="2 seconds")
+        .start()
+    )
+    while not Path(args["stop"]).exists() or query.status["isTriggerActive"]:
+        if query.awaitTermination(0.1):
+            raise SystemExit(f"the query ended: {query.exception()}")
+    query.stop()
+
+
+if args["sql"]:
+    for statement in args["sql"]:
+        spark.sql(statement)
+else:
+    main()
+time.sleep(0.5)
+spark.stop()
