@@ -69,9 +69,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--only", choices=RUNS, nargs="+", default=list(RUNS))
     made.add_argument("--spark", choices=SPARKS, default="3.5")
     made.add_argument("--seconds", type=float, default=60, help="of each run")
-    made.add_argument(
-        "--work", type=float, default=1.0, help="share of the work that each record costs, for a busy machine"
-    )
+    made.add_argument("--work", type=float, default=1.0, help="share of the usual work, for a busy machine")
     made.add_argument("--again", action="store_true", help="make no run; judge the kept logs anew")
     made.add_argument("--page", type=Path, default=PAGE)
     return made

@@ -109,7 +109,7 @@ def needless_cache(spark: SparkSession, given: argparse.Namespace) -> DataStream
         batch.write.mode("append").parquet(f"{given.scratch}/a")
         batch.unpersist()
 
-    return work(rate(spark, 20_000), 2, given).writeStream.foreachBatch(write)
+    return work(rate(spark, round(20_000 * given.work)), 2, given).writeStream.foreachBatch(write)
 
 
 def hit_limit(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
