@@ -14,7 +14,9 @@ from playwright.sync_api import Browser, Page, Route
 from millrace.advisor.advise import advise
 from millrace.advisor.forecast import forecast
 from millrace.advisor.what_if import application, parse
+from millrace.benchmark.result import outcome
 from millrace.cli.advise_page import advice_page
+from millrace.cli.bench_report import page as benchmark_page
 from millrace.cli.pages import write_page
 from millrace.cli.plan_page import plan_page
 from millrace.cli.simulate_page import simulation_page
@@ -24,6 +26,7 @@ from millrace.sizing.simulation import Arrivals, simulate
 from millrace.sizing.simulation.planned import scenario, streams_of
 from tests.pages import browser
 from tests.unit.advisor.runs import Truth, history
+from tests.unit.benchmark.made import session
 
 ROOT = Path(__file__).parents[2]
 NARROW, WIDE = {"width": 400, "height": 800}, {"width": 1200, "height": 900}
@@ -67,7 +70,15 @@ def planned(file: Path) -> None:
     write_page(file, plan_page(environment, plan(environment)))
 
 
-PAGES = {"advice": (advice, 24), "simulate": (simulated, 5), "plan": (planned, 6)}
+def measured(file: Path) -> None:
+    environment = load("prod", ROOT)
+    job = next(iter(environment.jobs))
+    told = {"record_bytes": 300, "where": "sandbox", "worker": "a core", "architecture": "x86_64"}
+    found = outcome([session(2, alpha=0.2), session(1)], ("a", "b"), **told)  # type: ignore[arg-type]
+    write_page(file, benchmark_page(environment, job, found))
+
+
+PAGES = {"advice": (advice, 24), "simulate": (simulated, 5), "plan": (planned, 6), "benchmark": (measured, 1)}
 """Each with the charts that it has."""
 
 
