@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from millrace.advisor.findings.model import Effect, Evidence, Finding
-from millrace.advisor.findings.view import View, figure
-from millrace.advisor.history import Batch, Floats
+from millrace.advisor.findings.view import BOUND, View, figure
+from millrace.advisor.history import Batch, Flags, Floats
 from millrace.advisor.statistics import Estimate, median, slope
 
 HIT = 0.8
@@ -54,24 +54,28 @@ def _behind(batches: tuple[Batch, ...]) -> Floats | None:
     return np.array([sum(each or 0 for each in every) for every in left], float)
 
 
-def _limit(view: View) -> Iterator[Finding]:
+def hits(view: View) -> Flags | None:
+    """Tell which settled batches their limit ended; ``None`` where it does not end one after the other."""
+    if not view.enough:
+        return None
     behind = _behind(view.batches)
+    if behind is not None:
+        left: Flags = behind > 0
+        return left if left.mean() >= HIT and left[-EQUAL:].all() else None
+    held = view.records
+    same = np.concatenate([[False], (held[1:] == held[:-1]) & (held[1:] > 0)])
+    return same if same[-EQUAL:].all() and not _by_the_clock(view.batches[-1]) else None
+
+
+def _limit(view: View) -> Iterator[Finding]:
     begun = np.array([each.begun for each in view.batches])
     held = view.records
-    latest = view.batches[-EQUAL:]
-    if behind is not None:
-        hit = behind > 0
-        if hit.mean() < HIT or not hit[-EQUAL:].all():
-            yield from _overrun(view, begun)
-            return
-        growth = slope(begun, behind)
-    else:
-        even = _by_the_clock(latest[-1])
-        hit = np.concatenate([[False], (held[1:] == held[:-1]) & (held[1:] > 0)])
-        if even or len(latest) < EQUAL or not hit[-EQUAL:].all():
-            yield from _overrun(view, begun)
-            return
-        growth = _aging(view, begun)
+    hit = hits(view)
+    if hit is None:
+        yield from _overrun(view, begun)
+        return
+    behind = _behind(view.batches)
+    growth = slope(begun, behind) if behind is not None else _aging(view, begun)
     span = float(begun[-1] - begun[0])
     processed = float(held[1:].sum() / max(span, 1e-3))
     arriving = _arriving(view, begun) or processed
@@ -98,13 +102,17 @@ def _limit(view: View) -> Iterator[Finding]:
     now = int(np.median(held))
     batches = tuple(each.id for each, was in zip(view.batches, hit, strict=True) if was)
     if view.back_to_back:
+        bound = view.overhead_share.low >= BOUND
+        why = ", and more cores shorten only the rest" if bound else ""
         words = (
             f"{view.query.name} takes {now:,} records a batch, its limit, one batch after the other without rest: it is at "
-            f"its capacity, and {waiting:,.0f} records wait."
+            f"its capacity, and {waiting:,.0f} records wait. {view.overhead_share.value:.0%} of a batch is overhead{why}."
         )
         cores = view.history.cores
         needed = math.ceil(cores * max(arriving / max(processed, 1e-3), 1.0) * ROOM)
-        changes = view.changes("cores", cores, max(needed, cores + 1)) + view.changes("limit", now, wanted)
+        more = view.changes("cores", cores, max(needed, cores + 1))
+        higher = view.changes("limit", now, wanted)
+        changes = higher + more if bound else more + higher
         yield view.finding("at-capacity", words, evidence, batches, changes, saved, "record age")
         return
     words = (

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from millrace.advisor.findings.capacity import hits
 from millrace.advisor.findings.model import Finding
-from millrace.advisor.findings.view import View, figure
+from millrace.advisor.findings.view import BOUND, View, figure
 from millrace.advisor.statistics import Estimate, median
 
 CHECKPOINT = ("walCommit", "commitOffsets")
@@ -23,9 +24,6 @@ SLOW_PLANNING = 0.5
 SHARE = 0.25
 """Share of a batch from which a part of its overhead is worth a change."""
 
-BOUND = 0.5
-"""Share of a batch from which overhead, not work, sets its length."""
-
 WANTED = 0.2
 """Share that overhead may have of the time between triggers."""
 
@@ -34,9 +32,12 @@ def find(view: View) -> Iterator[Finding]:
     """Yield what is wrong with a query's overhead."""
     if not view.enough:
         return
-    checkpoint = _checkpoint(view)
+    limited = hits(view) is not None
+    checkpoint = _checkpoint(view, limited=limited)
     if checkpoint is not None:
         yield checkpoint
+    if limited:
+        return  # a longer trigger takes as many records less often: it is the limit that has to be higher
     planning = _planning(view)
     if planning is not None:
         yield planning
@@ -54,7 +55,7 @@ def _trigger_for(overhead: float, view: View) -> float:
     return max(1, wanted if latency is None else min(wanted, math.floor(latency / 2)))
 
 
-def _checkpoint(view: View) -> Finding | None:
+def _checkpoint(view: View, *, limited: bool) -> Finding | None:
     seconds = view.part(*CHECKPOINT)
     found = median(seconds)
     share = median(seconds / view.durations)
@@ -72,7 +73,7 @@ def _checkpoint(view: View) -> Finding | None:
     )
     saved = Estimate(found.value - SLOW_CHECKPOINT / 2, found.low - SLOW_CHECKPOINT / 2, found.high)
     changes = view.changes("checkpoint", None, "storage that takes a small file in a tenth of a second")
-    if view.back_to_back:
+    if view.back_to_back and not limited:
         changes += view.changes("trigger", None, _trigger_for(float(np.median(view.overhead)), view))
     ids = tuple(each.id for each, took in zip(view.batches, seconds, strict=True) if took >= SLOW_CHECKPOINT)
     return view.finding("slow-checkpoint", words, evidence, ids, changes, saved)
@@ -101,7 +102,7 @@ def _planning(view: View) -> Finding | None:
 
 def _trigger(view: View) -> Iterator[Finding]:
     """Batches back to back that hold little but overhead."""
-    share = median(view.overhead / view.durations)
+    share = view.overhead_share
     if not view.back_to_back or share.low < BOUND:
         return
     overhead = median(view.overhead)

@@ -19,6 +19,8 @@ LEAST = 8
 BACK_TO_BACK = 0.85
 """Share of its time that a query works above which it has no rest left: the next trigger is due or past."""
 
+BOUND = 0.5
+"""Share of a batch from which overhead, not work, sets its length."""
 
 _PRICED = {"batch duration", "machine time"}
 """Effects whose seconds are a share of what the machines cost; an older record, or a day's growth, is none."""
@@ -96,6 +98,11 @@ class View:
     def overhead(self) -> Floats:
         """Seconds of each settled batch in which no task ran: planning, offsets, checkpoint, commits."""
         return np.maximum(0, self.durations - self.work)
+
+    @cached_property
+    def overhead_share(self) -> Estimate:
+        """Median share of a settled batch in which no task ran."""
+        return median(self.overhead / self.durations)
 
     @property
     def enough(self) -> bool:

@@ -68,6 +68,27 @@ def test_a_limit_that_is_hit_without_rest_is_capacity():
     assert finding.dollars_a_month is None  # an older record is no machine time
 
 
+def test_where_a_limit_is_hit_by_batches_of_overhead_it_is_raised_and_the_trigger_stays():
+    def slow(left):
+        def made(number, begun):
+            tasks = stage(begun + 1.3, [0.4, 0.4], [500, 500])
+            parts = {"walCommit": 0.4, "commitOffsets": 0.4}
+            return batch(number, begun, [job(number, [tasks])], left=left * (number + 1), parts=parts)
+
+        return made
+
+    advice = advise(history(slow(500)))
+    assert kinds(advice) == ["at-capacity", "slow-checkpoint"]
+    limit, checkpoint = advice.findings
+    assert [each.key for each in limit.changes] == ["maxOffsetsPerTrigger", "--conf spark.cores.max"]
+    assert "more cores shorten only the rest" in limit.words
+    assert [each.key for each in checkpoint.changes] == ["checkpointLocation"]
+    # Nothing waits: then it is the trigger that comes too soon.
+    assert "trigger(processingTime)" in {
+        each.key for finding in advise(history(slow(0))).findings for each in finding.changes
+    }
+
+
 def test_equal_batches_tell_of_a_limit_where_no_source_says_what_is_latest():
     def limited(number, begun):
         source = Source("KinesisV2[orders]", {"metadata": {}}, {"metadata": {}}, None, 4000)
