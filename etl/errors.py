@@ -29,6 +29,10 @@ class LeaseLostError(Exception):
     """Another run may write the job's checkpoints now, so this one writes them no more."""
 
 
+class DamageError(Exception):
+    """A file of a checkpoint is not what was written: names it."""
+
+
 class UnansweredError(Exception):
     """Whoever was asked about a source did not answer."""
 

@@ -114,6 +114,46 @@ def names(spark: SparkSession, url: str) -> list[str]:
         raise converted from error
 
 
+def size(spark: SparkSession, url: str) -> int:
+    """How many bytes a file has.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    OSError
+        It could not be read.
+    """
+    try:
+        path, files = _at(spark, url)
+        return int(files.getFileStatus(path).getLen())
+    except Py4JJavaError as error:
+        raise _as_python(url, error) from error
+
+
+def read_end(spark: SparkSession, url: str, most: int) -> bytes:
+    """Read the last bytes of a file, of which there may be fewer.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    OSError
+        It could not be read.
+    """
+    jvm: Any = spark._jvm
+    try:
+        path, files = _at(spark, url)
+        stream = files.open(path)
+        try:
+            stream.seek(max(0, files.getFileStatus(path).getLen() - most))
+            return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+    except Py4JJavaError as error:
+        raise _as_python(url, error) from error
+
+
 def modified(spark: SparkSession, url: str) -> datetime:
     """When a file was written last, in UTC.
 

@@ -111,6 +111,12 @@ class FileLease:
 
     def acquire(self) -> None:
         """Take it; see :class:`Lease`."""
+        try:
+            self._handle = self._locked()
+        except OSError as error:
+            raise StartError(f"the lease {self.path}: {error}") from error
+
+    def _locked(self) -> int:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         # Not closed when a program starts another: it is not inherited (PEP 446).
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -125,9 +131,13 @@ class FileLease:
                     os.close(handle)
                     raise StartError(_refusal(str(self.path), _parsed(held))) from error
             time.sleep(0.1)
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps(_record(self.run, ())).encode(), 0)
-        self._handle = handle
+        try:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, json.dumps(_record(self.run, ())).encode(), 0)
+        except OSError:
+            os.close(handle)
+            raise
+        return handle
 
     def lost(self) -> str | None:
         """Never: the kernel takes it from no process that lives."""

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     Returns
     -------
     int
-        0 after a requested stop or a replay, 1 after a failure or a replay that was asked for letters
+        0 after a requested stop or a replay, 1 after a failure, of the start too, or a replay that was asked for letters
         that are not there, 2 for a job that must not start.
     """
     given = launch.parse_arguments(arguments)
@@ -60,7 +60,13 @@ def main(arguments: Sequence[str]) -> int:
             held = _lease(spark, job, report)
             held.acquire()
             ending.callback(held.release)
-            queries = run.build(spark, job, given.binds, report)
+            try:
+                queries = run.build(spark, job, given.binds, report)
+            except (OSError, CapturedException, Py4JJavaError) as error:
+                # Not a mistake of the settings: a disk that is full or a service that does not answer.
+                report.failed(error)
+                spark.stop()
+                return 1
             housekeeping = Chores(spark, chores.of(job, report), report)
             ending.callback(housekeeping.stop)
             housekeeping.start()

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import hadoop, manifest
+from etl import damage, hadoop, manifest
 from etl.accounts import Reporter
 from etl.checkpoint import Checkpoint
-from etl.errors import StartError
+from etl.errors import DamageError, StartError, whole_text
 from etl.formats.build import read_file
 from etl.lease import FOLDER, local_path
 from etl.manifest import Change, Manifest, ManifestError
@@ -91,6 +91,7 @@ class Manifests:
         StartError
             Its state is laid out in another way.
         """
+        query = dataclasses.replace(query, examine=partial(self._examine, query.name))
         new = self._new[query.name]
         if new.state is not None:
             new = self._new[query.name] = dataclasses.replace(new, operators=stateful(query.rows))
@@ -125,6 +126,7 @@ class Manifests:
                 "another query's, and sinks would take the batches that come again for new ones; put the file back, or "
                 + manifest.way_out(self._job.environment, self._job.job, query.name)
             )
+        self._whole(query.name, location, begun)
         self._old[query.name] = old = self._read(query.name) if begun and _file(query.name) in there else None
         if not begun:
             return self._started(query) if _start_file(query.name) in there else query
@@ -147,12 +149,42 @@ class Manifests:
                 + manifest.way_out(self._job.environment, self._job.job, query)
             )
 
+    def _whole(self, query: str, location: str, begun: bool) -> None:
+        """Refuse a checkpoint with a file that is cut short."""
+        try:
+            damage.check(self._spark, location)
+        except DamageError as error:
+            raise StartError(self._told(query, error, begun)) from error
+        except OSError as error:
+            raise StartError(f"query {query}: its checkpoint cannot be read: {error}") from error
+
+    def _examine(self, query: str, failure: BaseException) -> None:
+        """Look whether a query failed because a file of its checkpoint is cut short; says so by a DamageError."""
+        location = f"{self._job.checkpoints}/{query}"
+        try:
+            damage.check(self._spark, location)
+            if damage.is_of_state(whole_text(failure)):
+                damage.check_state(self._spark, location)
+        except DamageError as error:
+            raise DamageError(self._told(query, error, begun=True)) from error
+
+    def _told(self, query: str, error: DamageError, begun: bool) -> str:
+        out = manifest.way_out(self._job.environment, self._job.job, query)
+        if not begun:
+            out = "nothing was read from it yet: delete the file"
+        return f"query {query}: {error}; put the file back, or {out}"
+
     def _read(self, query: str) -> Manifest:
         url = f"{self._folder}/{_file(query)}"
         try:
             return manifest.read(hadoop.read_text(self._spark, url))
         except (ManifestError, OSError) as error:
-            raise StartError(f"query {query}: {url}: {error}") from error
+            # Without one the checkpoint counts as that of a release before manifests.
+            raise StartError(
+                f"query {query}: {url}: {error}; put the file back, or, if neither the query's sources nor its sink "
+                "nor what it keeps in its state was changed since its last run, delete it: the checkpoint is then "
+                "continued as it is"
+            ) from error
 
     def _started(self, query: QuerySettings) -> QuerySettings:
         """A query whose checkpoint was reset to a moment: its sources begin there, whatever the document says."""
@@ -161,7 +193,8 @@ class Manifests:
             at = str(json.loads(hadoop.read_text(self._spark, url))["start"])
             moment = moment_of(at)
         except (KeyError, OSError, TypeError, ValueError) as error:
-            raise StartError(f"query {query.name}: {url}: {error}") from error
+            again = f"`millrace checkpoint reset {self._job.job} {query.name} --env {self._job.environment} --at TIME`"
+            raise StartError(f"query {query.name}: {url}: {error}; {again} writes it anew") from error
         if isinstance(query, DeriveSettings):
             raise StartError(f"query {query.name}: {url}: a derive query begins with all that landed")
         self._report.emit("begins_at", query=query.name, at=_told(at, moment))

@@ -14,8 +14,18 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
+from etl import shutdown
 from etl.accounts import Reporter
-from etl.errors import LeaseLostError, LossError, ReopenError, StartError, UnansweredError, describe
+from etl.errors import (
+    DamageError,
+    LeaseLostError,
+    LossError,
+    ReopenError,
+    StartError,
+    UnansweredError,
+    describe,
+    java_error,
+)
 from etl.lease import Lease
 from etl.metrics import ages
 from etl.metrics.feed import SparkFeed
@@ -54,6 +64,8 @@ class Query:
     check
         Looks at the source now and then, also while no batch comes; raises :class:`etl.errors.LossError` where
         records would be left unread, and :class:`etl.errors.UnansweredError` where it cannot tell.
+    examine
+        Looks at the checkpoint after a failure; raises :class:`etl.errors.DamageError` where a file of it is cut short.
     """
 
     name: str
@@ -64,6 +76,7 @@ class Query:
     reopen: Callable[[], DataFrame] | None = None
     output_mode: Literal["append", "update"] = "append"
     check: Callable[[], None] | None = None
+    examine: Callable[[BaseException], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -113,6 +126,20 @@ class _Running:
             self.error, self.failed_batch = error, batch_id
             raise
         self.attempts = 0
+
+
+def _examined(query: Query | None, error: BaseException | None) -> BaseException | None:
+    """Say which file of a checkpoint is damaged where Spark says only that it failed."""
+    # Spark hands over what a handler raised in an exception of its own.
+    if query is None or query.examine is None or error is None or java_error(error) is None:
+        return error
+    try:
+        query.examine(error)
+    except DamageError as found:
+        return found
+    except OSError:
+        return error  # who cannot be asked now was perhaps the reason
+    return error
 
 
 def _fence(lease: Lease | None) -> None:
@@ -190,7 +217,7 @@ class Supervisor:
                 try:
                     one.query = self._start(query, one)
                 except (CapturedException, Py4JJavaError) as error:
-                    one.error = error
+                    one.error = _examined(query, error)
                     failed = self._fail(one)
                     break
                 running.append(one)
@@ -232,7 +259,7 @@ class Supervisor:
                 elif not one.query.isActive:
                     if isinstance(one.error, ReopenError) and self._reopen(one):
                         continue
-                    one.error = one.error or one.query.exception()
+                    one.error = _examined(one.spec, one.error or one.query.exception())
                     if self._will_retry(one):
                         continue
                     running.remove(one)
@@ -277,7 +304,7 @@ class Supervisor:
 
     def _will_retry(self, one: _Running) -> bool:
         """Set the time of the next attempt, if there is to be one, and report it."""
-        final = (StopRequestedError, ReopenError, LossError, LeaseLostError, StartError)
+        final = (StopRequestedError, ReopenError, LossError, LeaseLostError, DamageError, StartError)
         waits = one.again_at is not None  # and is told to stop meanwhile
         if one.error is None or isinstance(one.error, final) or self._stopping.is_set() or waits:
             return False
@@ -341,6 +368,7 @@ class Supervisor:
             self.stop()
             self._done.wait(HOOK_SECONDS)
 
+        shutdown.keep_pools(self.spark)
         gateway: Any = self.spark.sparkContext._gateway
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         # A Thread is held in the JVM, so that the same object can be removed again.

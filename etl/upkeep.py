@@ -18,7 +18,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import accounts, hadoop
+from etl import accounts, damage, hadoop
 from etl.accounts import Reporter
 from etl.checkpoint import Checkpoint
 from etl.clock import UTC
@@ -207,7 +207,10 @@ class Expiry:
         checkpoint = Checkpoint(reader)
         if not checkpoint.begun(spark):
             return None
-        positions = checkpoint.positions(spark)
+        try:
+            positions = checkpoint.positions(spark)
+        except ValueError:
+            positions = None  # damaged, as its reader will say
         metadata = self.table.metadata(spark)
         if positions is None:
             return datetime.fromtimestamp(0, tz=UTC)
@@ -278,18 +281,21 @@ def begin_with_everything(spark: SparkSession, rows: DataFrame, checkpoint: Chec
     rows
         The stream, before ``foreachBatch``.
     checkpoint
-        The query's; one that has begun is left as it is.
+        The query's; one that has begun is left as it is, unless that file was damaged.
 
     Returns
     -------
     tuple of str
         The tables whose history was expired.
     """
-    if checkpoint.begun(spark):
-        return ()
+    begun = checkpoint.begun(spark)
     jvm: Any = spark._jvm
     from_present = []
     for number, table in enumerate(_streamed(rows)):
+        url = f"{checkpoint.location}/sources/{number}/offsets/0"
+        # Iceberg reads it at every start, and needs it at the first one only.
+        if begun and not _damaged(spark, url):
+            continue
         metadata = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
         present = metadata.currentSnapshot()
         if present is None:
@@ -304,11 +310,20 @@ def begin_with_everything(spark: SparkSession, rows: DataFrame, checkpoint: Chec
             "position": 0,
             "scan_all_files": not whole,
         }
-        text = json.dumps(beginning, separators=(",", ":"))
-        hadoop.write_text(spark, f"{checkpoint.location}/sources/{number}/offsets/0", text)
-        if not whole:
+        hadoop.write_text(spark, url, json.dumps(beginning, separators=(",", ":")))
+        if not whole and not begun:
             from_present.append(table)
     return tuple(from_present)
+
+
+def _damaged(spark: SparkSession, url: str) -> bool:
+    """Whether a file is there and is not what was written."""
+    try:
+        return not isinstance(json.loads(hadoop.read_text(spark, url)), dict)
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError) as error:
+        return isinstance(error, ValueError) or damage.spoiled(error)
 
 
 def _streamed(rows: DataFrame) -> list[str]:

@@ -87,14 +87,19 @@ class Manifests:
         Raises
         ------
         SinkError
-            One with its number, and other offsets, was: somebody changed the checkpoint.
+            One with its number, and other offsets, was: somebody changed the checkpoint. Or it is damaged.
         """
+        url = f"{self.location}/{name_of(place.run, place.batch)}.json"
         try:
-            text = hadoop.read_text(spark, f"{self.location}/{name_of(place.run, place.batch)}.json")
+            found = json.loads(hadoop.read_text(spark, url))
+            manifest = Manifest(**{**found, "files": tuple(found["files"])})
         except FileNotFoundError:
             return None
-        found = json.loads(text)
-        manifest = Manifest(**{**found, "files": tuple(found["files"])})
+        except (KeyError, TypeError, ValueError) as error:
+            raise SinkError(
+                f"{url} says what batch {place.batch} has written, and cannot be read: {error}. Put it back, or delete "
+                "it: the batch is then written anew in the place of what it had written"
+            ) from error
         if not manifest.of(place):
             raise SinkError(
                 f"{self.path}: batch {place.batch} of checkpoint {place.run} was committed with offsets "

@@ -99,6 +99,23 @@ def test_one_number_with_other_offsets_is_an_error(spark: SparkSession, tmp_path
         one.write(batch, other, none_refused)
 
 
+def test_a_manifest_that_is_cut_short_is_told_and_its_batch_written_anew_without_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    one, batch = sink(tmp_path), rows(spark, [row(1), row(2)])
+    one.prepare(spark, batch.schema)
+    one.write(batch, place(0), none_refused)
+    (file,) = (tmp_path / "_manifests").glob("run-1-*.json")
+    for length in (0, file.stat().st_size // 2):
+        file.write_bytes(file.read_bytes()[:length])
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+        with pytest.raises(SinkError, match=f"{file} says what batch 0 has written, and cannot be read"):
+            sink(tmp_path).write(batch, place(0), none_refused)
+        file.unlink()
+        assert sink(tmp_path).write(batch, place(0), none_refused) == Written(2, 2)
+    assert flights(spark, tmp_path) == folder(spark, tmp_path) == [1, 2]
+
+
 def test_a_folder_of_somebody_else_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "part-0.parquet").write_bytes(b"theirs")
     with pytest.raises(StartError, match="files in it that are none of ours"):

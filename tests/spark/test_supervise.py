@@ -6,10 +6,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from etl import shutdown
 from etl.errors import MOST_LINES, LossError, UnansweredError, describe
 from etl.supervise import Query, Retries, Supervisor
 from tests.spark.batches import Events
@@ -250,3 +252,15 @@ def test_a_lease_is_given_back_at_the_end(spark: SparkSession, tmp_path: Path) -
     query = ticking(spark, "one", tmp_path, lambda _b, _i: supervisor.stop())
     assert supervisor.run([query]) == 0
     assert lease.given_back
+
+
+def test_icebergs_pools_work_on_while_a_shutdown_waits_for_a_batch(spark: SparkSession) -> None:
+    """Their hooks run beside ours, and would have them refuse what the batch still asks."""
+    shutdown.keep_pools(spark)
+    assert shutdown.keep_pools(spark) == 0
+    jvm: Any = spark._jvm
+    pool = jvm.org.apache.iceberg.util.ThreadPools.newExitingWorkerPool("of-a-test", 1)
+    try:
+        assert shutdown.keep_pools(spark) == 1
+    finally:
+        pool.shutdown()

@@ -112,6 +112,12 @@ def test_a_reader_whose_position_is_not_known_holds_everything(
     assert ([e["event"] for e in events.all()], snapshots(spark, pipe.landing)) == (["expiry_held"], 3)
     pipe.derive()
     assert flights(pipe) == wanted(6)
+    # Nor is that of one whose log is damaged.
+    log = pipe.checkpoint / "offsets"
+    newest = max((p for p in log.iterdir() if p.name.isdecimal()), key=lambda p: int(p.name))
+    newest.write_bytes(newest.read_bytes()[:9])
+    newest.with_name(f".{newest.name}.crc").unlink()
+    assert expire(spark, pipe, pipe.checkpoint).last()["event"] == "expiry_held"
 
 
 def test_what_is_young_stays(spark: SparkSession, table: Names, tmp_path: Path) -> None:

@@ -261,3 +261,28 @@ def test_a_folder_of_this_machine_is_locked_by_the_kernel(
     one.release()
     assert one.lost() == "it was given back"
     first.communicate()
+
+
+def test_a_folder_that_takes_no_lock_is_told(tmp_path: Path) -> None:
+    """As one on a disk that is full, or of somebody else."""
+    (tmp_path / "file").touch()
+    with pytest.raises(StartError, match=r"the lease .*/file/_millrace/lease.json: .*Not a directory"):
+        own(str(tmp_path / "file")).acquire()
+
+
+@pytest.mark.parametrize("cut", [0, 40])
+def test_a_damaged_lease_is_waited_for_like_that_of_a_run_that_was_killed(
+    s3: Any, quick: None, cut: int
+) -> None:
+    place = f"s3://checkpoints/damaged-{cut}"
+    first = own(place, "first")
+    first.acquire()
+    first.release()
+    key = f"damaged-{cut}/_millrace/lease.json"
+    s3.put_object(Bucket="checkpoints", Key=key, Body=json.dumps(record(s3, place)).encode()[:cut])
+    told: list[Any] = []
+    second = own(place, "second", told)
+    second.acquire()
+    assert len(told) == 1
+    assert record(s3, place)["run"] == "second"
+    second.release()

@@ -1,0 +1,170 @@
+"""Finds files of a checkpoint that are cut short or overwritten, before Spark stumbles over them.
+
+Spark writes these files whole or not at all, but a disk that lost its power, a copy that was broken off or a hand may leave
+a part of one. Spark's own errors then name a line of JSON and no way out, and of some parts it makes another query.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from etl import hadoop
+from etl.errors import DamageError
+
+_VERSION = re.compile(r"v\d+")
+_SPOILED = ("ChecksumException", "not UTF-8")
+
+_VERSIONED = re.compile(r"(\d+)(?:_\w+)?\.(?:changelog|delta|snapshot|zip)")
+_ZIP, _ZIP_END = b"PK\x05\x06", 22
+"""How the end of an archive without a comment begins, and its length (PKWARE's APPNOTE, 4.3.16)."""
+
+_LZ4, _LZ4_END = b"LZ4Block", 21
+"""A stream of ``LZ4BlockOutputStream`` ends with an empty block: its magic, a byte, and three numbers."""
+
+
+def check(spark: SparkSession, location: str) -> None:
+    """Read those files of a query's checkpoint that its next start reads.
+
+    Parameters
+    ----------
+    spark
+        Whose file systems are used.
+    location
+        URL or path of the query's checkpoint.
+
+    Raises
+    ------
+    DamageError
+        A file is not what Spark wrote; names it.
+    OSError
+        A file could not be read.
+    """
+    there = set(hadoop.names(spark, location))
+    if "metadata" in there:
+        _read(spark, f"{location}/metadata", _identity)
+    planned = _newest(spark, f"{location}/offsets") if "offsets" in there else []
+    count = 0
+    # The newest last: it has as many sources as the one before.
+    for batch in planned[-2:]:
+        count = _read(spark, f"{location}/offsets/{batch}", lambda text: _offsets(text, count))  # noqa: B023 - called at once
+    for batch in _newest(spark, f"{location}/commits")[-1:] if "commits" in there else []:
+        try:
+            _read(spark, f"{location}/commits/{batch}", _commit)
+        except DamageError as error:
+            raise DamageError(
+                f"{error}; deleting it is safe: batch {batch} comes again, and the sink leaves out what it has of it"
+            ) from error
+
+
+def spoiled(error: OSError) -> bool:
+    """Whether a file was read, and is not what was written."""
+    return any(word in str(error) for word in _SPOILED)
+
+
+def is_of_state(text: str) -> bool:
+    """Whether an error's text, with what tasks said, may be about a state: its files are many, and not looked at for others."""
+    return any(word in text for word in ("StateStore", "RocksDB", "/state/", "EOFException"))
+
+
+def check_state(spark: SparkSession, location: str) -> None:
+    """Look for a file of a query's state that is cut short, which Spark tells by an end of file, without the file's name.
+
+    Parameters
+    ----------
+    spark, location
+        As for :func:`check`.
+
+    Raises
+    ------
+    DamageError
+        A file that the next batch reads has not the end that Spark gave it; names it.
+    OSError
+        A file could not be read.
+    """
+    for operator in _folders(spark, f"{location}/state"):
+        for partition in _folders(spark, f"{location}/state/{operator}"):
+            folder = f"{location}/state/{operator}/{partition}"
+            # Of a join four stores, each in a folder of its own.
+            for place in (folder, *(f"{folder}/{name}" for name in _names(spark, folder) if "." not in name)):
+                _check_store(spark, place)
+
+
+def _check_store(spark: SparkSession, folder: str) -> None:
+    """Check the last snapshot of a store, and what was changed since."""
+    versions = [
+        (int(found[1]), name)
+        for name in _names(spark, folder)
+        if (found := _VERSIONED.fullmatch(name)) is not None
+    ]
+    since = max((version for version, name in versions if name.endswith((".zip", ".snapshot"))), default=0)
+    for version, name in sorted(versions):
+        if version < since:
+            continue
+        url = f"{folder}/{name}"
+        size = hadoop.size(spark, url)
+        end, begin = (_ZIP_END, _ZIP) if name.endswith(".zip") else (_LZ4_END, _LZ4 if _lz4(spark) else b"")
+        if not size or not hadoop.read_end(spark, url, end).startswith(begin):
+            raise DamageError(f"the file {url} of the query's state is cut short: {size} bytes")
+
+
+def _lz4(spark: SparkSession) -> bool:
+    """Whether states are compressed as Spark does by default."""
+    return (spark.conf.get("spark.sql.streaming.stateStore.compression.codec", None) or "lz4") == "lz4"
+
+
+def _folders(spark: SparkSession, url: str) -> list[str]:
+    return [name for name in _names(spark, url) if name.isdecimal()]
+
+
+def _names(spark: SparkSession, url: str) -> list[str]:
+    return [name for name in hadoop.names(spark, url) if not name.startswith((".", "_"))]
+
+
+def _newest(spark: SparkSession, folder: str) -> list[int]:
+    return sorted(int(name) for name in hadoop.names(spark, folder) if name.isdecimal())
+
+
+def _read(spark: SparkSession, url: str, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(hadoop.read_text(spark, url))
+    except OSError as error:
+        if not spoiled(error):
+            raise
+        raise DamageError(f"the file {url} is damaged: {error}") from error
+    except ValueError as error:
+        raise DamageError(f"the file {url} is not what Spark wrote, or a part of it only: {error}") from error
+
+
+def _identity(text: str) -> None:
+    found = json.loads(text)
+    if not isinstance(found, dict) or not isinstance(found.get("id"), str):
+        raise ValueError("it has no id")
+
+
+def _offsets(text: str, least: int) -> int:
+    """Read an entry of the offset log; how many sources it has."""
+    lines = _lines(text)
+    if len(lines) < 2 or len(lines) - 1 < least:
+        raise ValueError(f"it ends after {len(lines) + 1} lines")
+    for line in lines:
+        if line not in ("-", ""):
+            json.loads(line)
+    return len(lines) - 1
+
+
+def _commit(text: str) -> None:
+    for line in _lines(text):
+        json.loads(line)
+
+
+def _lines(text: str) -> list[str]:
+    """Lines of a log's entry behind its version."""
+    first, *rest = text.splitlines() or [""]
+    if not _VERSION.fullmatch(first):
+        raise ValueError("it does not begin with a version" if text else "it is empty")
+    return rest
