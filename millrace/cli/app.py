@@ -28,6 +28,7 @@ from millrace.cli import (
     split,
     traffic,
     upgrade,
+    verify,
 )
 from millrace.cli.console import show_problems
 from millrace.config import ConfigurationError
@@ -84,6 +85,7 @@ audit.register(app)
 advise.register(app)
 backfill.register(app)
 checkpoint.register(app)
+verify.register(app)
 
 
 def main() -> None:

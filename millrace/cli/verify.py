@@ -1,0 +1,287 @@
+"""``millrace verify``: a small copy of an environment, made, fed, killed, resharded, compared and taken away."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.lifecycle import AsJson
+from millrace.cli.plan import EnvironmentName
+
+if TYPE_CHECKING:
+    from millrace.config.model import Environment
+    from millrace.sizing.model import Plan
+    from millrace.verify.environment import Copy, Wanted
+    from millrace.verify.outcome import Outcome
+    from millrace.verify.place import Expected, Place
+    from millrace.verify.scope import Scope
+
+NOT_EXACT, REFUSED = 1, 2
+
+_MOST_RECORDS, _MOST_PER_SECOND = 1_000_000, 1000
+"""One stream's two shards take 2,000 records a second, and it is a small one that is made."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command("verify", rich_help_panel="Repair")(verify)
+
+
+def verify(
+    env: EnvironmentName,
+    records: Annotated[
+        int,
+        typer.Option(
+            min=100, max=_MOST_RECORDS, help="For each stream, at least; records flow all the time."
+        ),
+    ] = 5000,
+    rate: Annotated[
+        float, typer.Option(min=1, max=_MOST_PER_SECOND, help="Records a second, to each stream.")
+    ] = 50.0,
+    kills: Annotated[int, typer.Option(min=0, max=15, help="Of each job, without grace.")] = 3,
+    reshards: Annotated[
+        int, typer.Option(min=0, max=10, help="Of the Kinesis stream; AWS takes ten a day.")
+    ] = 2,
+    dirty: Annotated[float, typer.Option(min=0, max=1, help="Share that no query can decode.")] = 0.02,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same records.")] = 1,
+    without_kafka: Annotated[
+        bool, typer.Option("--without-kafka", help="Leave Kafka out: all engines read Kinesis.")
+    ] = False,
+    in_sandbox: Annotated[
+        bool, typer.Option("--sandbox", help="On this machine: LocalStack and local Spark; costs nothing.")
+    ] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Show what would be made and what it costs, and stop.")
+    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Take nothing away at the end.")] = False,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Take away what earlier verifications of ENV left, and stop.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Prove an environment in its account: nothing lost, nothing twice, through kills and reshards.
+
+    Makes a small environment beside it, with a name and a tag of its own: the same region, network, keys and versions,
+    one stream of each kind, one job on each engine in use. Sends records, kills the runs, reshards the stream, compares
+    the tables with what was sent, takes all of it away, and says what it cost. What it will make and what that costs is
+    shown first. Exit status 0 only where every record is in its tables once, 1 where not, 2 where nothing was made.
+
+    [bold]Examples[/bold]
+
+      millrace verify --env dev --show
+
+      millrace verify --env prod --without-kafka --kills 5
+
+      millrace verify --env local --sandbox --yes
+    """
+    from millrace.config import load
+    from millrace.lifecycle.deployed import NotDeployedError
+    from millrace.lifecycle.problems import AwsError
+    from millrace.sandbox.process import SandboxError
+    from millrace.sandbox.toolchain import ToolchainError
+    from millrace.verify.environment import Wanted
+    from millrace.verify.place import VerifyError
+
+    environment = load(env)
+    if clean and (in_sandbox or keep or show):
+        raise typer.BadParameter("--clean goes with --env, --yes and --json alone")
+    wanted = Wanted(records, rate, kills, reshards, dirty, seed)
+    try:
+        with _interruptible():
+            if clean:
+                status = _clean(environment, yes=yes, as_json=as_json)
+            else:
+                status = _verify(
+                    environment,
+                    wanted,
+                    in_sandbox=in_sandbox,
+                    without_kafka=without_kafka,
+                    show_only=show,
+                    keep=keep,
+                    yes=yes,
+                    as_json=as_json,
+                )
+    except (AwsError, NotDeployedError, SandboxError, ToolchainError, VerifyError) as error:
+        typer.echo(f"millrace verify: {error}", err=True)
+        raise typer.Exit(REFUSED) from None
+    except KeyboardInterrupt:
+        typer.echo(f"millrace verify: interrupted; what is left goes with: {_way(environment)}", err=True)
+        raise typer.Exit(NOT_EXACT) from None
+    raise typer.Exit(status)
+
+
+def _way(environment: Environment) -> str:
+    return f"millrace verify --clean --env {environment.name}"
+
+
+def _verify(
+    environment: Environment,
+    wanted: Wanted,
+    *,
+    in_sandbox: bool,
+    without_kafka: bool,
+    show_only: bool,
+    keep: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    from millrace.cli import verify_report
+    from millrace.config.load import find_root
+    from millrace.sandbox.toolchain import STATE
+    from millrace.sizing import plan
+    from millrace.verify.bill import bill
+    from millrace.verify.environment import derive, new_name
+    from millrace.verify.run import Verification, expected
+
+    kind = _kind(environment, in_sandbox=in_sandbox)
+    folder = STATE / "verify"
+    copy = derive(
+        environment,
+        new_name(),
+        account=kind.account,
+        wanted=wanted,
+        root=find_root(),
+        folder=folder,
+        clusters=kind.clusters,
+        without_kafka=without_kafka,
+    )
+    try:
+        sized = plan(copy.environment)
+        left_out = _left_out(environment, copy, in_sandbox=in_sandbox)
+        seconds, usage = expected(kind.expected, copy, sized, wanted)
+        items = bill(copy.environment, sized, usage, expected=True)
+        verify_report.before(kind.where, copy, sized, wanted, seconds, items, left_out, as_json=as_json)
+        if show_only:
+            return 0
+        with kind.opened(copy, sized) as place:
+            place.check(copy)
+            if not yes and not in_sandbox:
+                _ask("Make this, run it and take it away?")
+            with verify_report.progress() as say:
+                verification = Verification(
+                    place, copy, sized, wanted, folder, say, keep=keep, left_out=left_out
+                )
+                outcome = verification.run()
+        _tell(outcome, _way(environment), as_json=as_json)
+        return 0 if outcome.exact else NOT_EXACT
+    finally:
+        # What is left is found by its tags; nothing needs the file.
+        copy.file.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What is known of a place before it is opened."""
+
+    account: str
+    where: str
+    expected: Expected
+    clusters: Mapping[str, Mapping[str, Any]]
+    opened: Callable[[Copy, Plan], AbstractContextManager[Place]]
+
+
+def _kind(environment: Environment, *, in_sandbox: bool) -> _Kind:
+    if in_sandbox:
+        from millrace.sandbox.localstack import ACCOUNT
+        from millrace.verify import in_sandbox as sandbox
+
+        where = "the sandbox on this machine"
+        return _Kind(ACCOUNT, where, sandbox.EXPECTED, sandbox.clusters(environment), sandbox.opened)
+    from millrace.config.names import Names
+    from millrace.lifecycle.verbs import connect
+    from millrace.verify import on_aws
+
+    aws = connect(Names(environment, environment.account or ""))
+
+    def opened(copy: Copy, plan: Plan) -> AbstractContextManager[Place]:
+        del copy
+        return nullcontext(on_aws.Account(aws, plan, on_aws.program()))
+
+    where = f"account {aws.names.account}, {environment.region}"
+    return _Kind(aws.names.account, where, on_aws.EXPECTED, on_aws.clusters(environment), opened)
+
+
+def _left_out(environment: Environment, copy: Copy, *, in_sandbox: bool) -> tuple[str, ...]:
+    from millrace.config.model import KafkaTopic
+
+    found = []
+    if copy.kafka is None and any(isinstance(s, KafkaTopic) for s in environment.streams.values()):
+        found.append("Kafka: its jobs' engines read Kinesis here")
+    if in_sandbox:
+        found.append("Glue and EMR Serverless themselves: local Spark runs what they would")
+    return tuple(found)
+
+
+def _tell(outcome: Outcome, way: str, *, as_json: bool) -> None:
+    from millrace.cli import verify_report
+
+    if as_json:
+        typer.echo(json.dumps(outcome.document(), indent=2))
+    else:
+        verify_report.after(outcome)
+    for trouble in outcome.trouble:
+        typer.echo(f"millrace verify: {trouble}", err=True)
+    if outcome.kept or outcome.remains:
+        typer.echo(f"millrace verify: what is left goes with: {way}", err=True)
+
+
+def _ask(question: str) -> None:
+    if not sys.stdin.isatty():
+        typer.echo("millrace verify: nobody to ask; repeat with --yes", err=True)
+        raise typer.Exit(REFUSED)
+    if not typer.confirm(question):
+        raise typer.Exit(NOT_EXACT)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let a request to end be what Ctrl-C is: what was made is taken away first."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        del number, frame
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
+    """Take away what earlier verifications of an environment left."""
+    from millrace.cli import verify_report
+    from millrace.config.names import Names
+    from millrace.lifecycle.verbs import connect
+    from millrace.verify import on_aws
+    from millrace.verify.removal import remove
+    from millrace.verify.scope import find
+
+    aws = connect(Names(environment, environment.account or ""))
+    left = find(aws.client, environment)
+    typer.echo("\n".join(_found(left)) or "nothing is left", err=as_json)
+    if left and not yes:
+        _ask("Delete these stacks, all that is in them, and the logs of their jobs?")
+    with verify_report.progress() as say:
+        done = {scope.name: remove(on_aws.Account(aws), scope, say=say) for scope in left}
+    if as_json:
+        typer.echo(
+            json.dumps({name: dataclasses.asdict(removed) for name, removed in done.items()}, indent=2)
+        )
+    for name, removed in done.items():
+        said = f"still there: {', '.join(removed.remains)}" if removed.remains else "gone"
+        typer.echo(f"{name}: {said}", err=as_json)
+    return NOT_EXACT if any(removed.remains for removed in done.values()) else 0
+
+
+def _found(left: Mapping[Scope, list[str]]) -> list[str]:
+    return [f"{scope.name}, of {scope.environment}: {', '.join(stacks)}" for scope, stacks in left.items()]

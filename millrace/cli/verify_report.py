@@ -1,0 +1,173 @@
+"""What ``millrace verify`` says before, while and after it runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+from millrace.cli.console import is_terminal, show
+
+if TYPE_CHECKING:
+    from millrace.sizing.model import CostItem, Plan
+    from millrace.verify.environment import Copy, Wanted
+    from millrace.verify.outcome import Outcome
+
+
+def before(
+    where: str,
+    copy: Copy,
+    plan: Plan,
+    wanted: Wanted,
+    seconds: float,
+    cost: Sequence[CostItem],
+    left_out: Sequence[str],
+    *,
+    as_json: bool,
+) -> None:
+    """Say what will be made, how long it takes and what it costs; with JSON on standard error, in a line.
+
+    Parameters
+    ----------
+    where
+        The place.
+    copy, plan
+        What is made.
+    wanted
+        What is done.
+    seconds, cost
+        As :func:`millrace.verify.run.expected` and :func:`millrace.verify.bill.bill` tell.
+    left_out
+        What is not verified.
+    """
+    dollars = sum(line.usd for line in cost)
+    if as_json:
+        said = {"name": copy.environment.name, "where": where, "seconds": round(seconds), "usd": dollars}
+        sys.stderr.write(f"{json.dumps(said)}\n")
+        return
+    table = Table(title=f"{copy.environment.name}, in {where}", title_justify="left")
+    table.add_column("makes")
+    table.add_column("what")
+    prefix = copy.names.prefix
+    for name, stream in plan.streams.items():
+        size = stream.partitions.value if stream.partitions is not None else 0
+        unit = "shards" if stream.kind == "kinesis" else "partitions"
+        table.add_row(stream.kind, f"{copy.names.stream(name)}, {size} {unit}")
+    for name, job in plan.jobs.items():
+        legs = ", ".join(leg.stream for leg in copy.legs if leg.job == name)
+        workers = f"{job.max_workers.value} of {job.worker}"
+        table.add_row("job", f"{copy.names.job(name)}, {job.engine} {job.version}, {workers}, from {legs}")
+    table.add_row("beside", f"buckets, keys, database, network and logs, all named {prefix}-… and tagged")
+    table.add_row(
+        "sends", f"{wanted.records:,} records at least to each stream, {wanted.per_second:g} a second"
+    )
+    table.add_row(
+        "does", f"{wanted.kills} kills of each job, {wanted.reshards} reshards, then takes all of it away"
+    )
+    for each in left_out:
+        table.add_row("not", each)
+    show(
+        table,
+        _cost(
+            cost,
+            f"about ${dollars:.2f} in about {seconds / 60:.0f} minutes, prices of {plan.prices.isoformat()}",
+        ),
+    )
+
+
+def after(outcome: Outcome) -> None:
+    """Print steps, tables, kills and cost."""
+    steps = Table(title=f"{outcome.name}: steps", title_justify="left")
+    steps.add_column("step")
+    steps.add_column("seconds", justify="right")
+    steps.add_column("")
+    for step in outcome.steps:
+        steps.add_row(step.name, f"{step.seconds:.1f}", step.said)
+    parts: list[RenderableType] = [steps]
+    if outcome.kills:
+        kills = Table(
+            title="recovery: from the end of the killed run to the next commit", title_justify="left"
+        )
+        for name in ("job", "kill", "run ended after s", "recovered after s"):
+            kills.add_column(name, justify="left" if name == "job" else "right")
+        for kill in outcome.kills:
+            kills.add_row(
+                kill.job, str(kill.number), f"{kill.ending_seconds:.1f}", f"{kill.recovery_seconds:.1f}"
+            )
+        parts.append(kills)
+    if outcome.compared:
+        parts.append(_tables(outcome))
+    dollars = sum(line.usd for line in outcome.cost)
+    by = "as the engines counted" if outcome.billed else "as the seconds that it took are billed"
+    parts.append(_cost(outcome.cost, f"cost: ${dollars:.4f}, {by}, prices of {outcome.prices}"))
+    show(*parts)
+    show(_verdict(outcome))
+
+
+def _tables(outcome: Outcome) -> Table:
+    table = Table(title="tables against the ledger", title_justify="left")
+    table.add_column("job and stream")
+    figures = ("sent", "landed", "dead letters", "derived", "lost", "twice", "altered", "unknown")
+    for name in figures:
+        table.add_column(name, justify="right")
+    for each in outcome.compared:
+        found = each.account
+        table.add_row(
+            f"{each.leg.job} {each.leg.stream}",
+            *(
+                f"{figure:,}"
+                for figure in (
+                    found.produced,
+                    found.landed,
+                    found.dead_letters,
+                    found.derived,
+                    found.lost + found.derived_lost,
+                    found.duplicated + found.derived_duplicated,
+                    found.altered + found.misjudged,
+                    found.unknown,
+                )
+            ),
+            style=None if found.exact else "red",
+        )
+    return table
+
+
+def _cost(items: Sequence[CostItem], title: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("item")
+    table.add_column("USD", justify="right")
+    table.add_column("of")
+    for line in sorted(items, key=lambda line: -line.usd):
+        table.add_row(line.name, f"{line.usd:.4f}", line.why)
+    return table
+
+
+def _verdict(outcome: Outcome) -> str:
+    sent = sum(each.account.produced for each in outcome.compared)
+    if outcome.exact:
+        return f"[green]exact: each of {sent:,} records is in its tables once[/green]"
+    if not outcome.compared:
+        return "[red]not verified: it did not come to a comparison[/red]"
+    if all(each.account.exact for each in outcome.compared):
+        return f"[red]each of {sent:,} records is in its tables once, but something else went wrong[/red]"
+    return f"[red]not exact: of {sent:,} records some are lost, doubled or altered[/red]"
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """Show what is being done: one line that changes for people, a line each in a pipe; on standard error."""
+    if not is_terminal(sys.stderr):
+
+        def line(text: str) -> None:
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
+
+        yield line
+        return
+    with Console(stderr=True).status("…") as spinner:
+        yield spinner.update

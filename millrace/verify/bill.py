@@ -1,0 +1,161 @@
+"""What a verification costs: before it from what it is expected to take, after it from what it took."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from millrace.config.engines import GIB, glue_workers
+from millrace.config.model import EmrJob, Environment, GlueJob, Job
+from millrace.sizing.cost import HOURS, item
+from millrace.sizing.model import CostItem, Plan
+from millrace.sizing.tables import PriceTable, prices
+
+PUT_UNIT_BYTES = 25_000
+"""Of a record, rounded up (Kinesis pricing, "PUT payload unit")."""
+
+_SHORTEST_RUN_SECONDS = 60
+"""Billed at least, by both engines (pricing pages of Glue and of EMR Serverless)."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a job.
+
+    Attributes
+    ----------
+    seconds
+        From its start to its end.
+    billed
+        Quantities by name of price; as the engine counted them, else worked out from the seconds.
+    counted
+        Whether the engine counted them.
+    """
+
+    job: str
+    name: str
+    seconds: float
+    billed: Mapping[str, float]
+    counted: bool = False
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a verification took.
+
+    Attributes
+    ----------
+    shard_seconds
+        Open shards, each for as long as it was open.
+    put_units
+        Of 25 KB, in all streams of Kinesis.
+    objects
+        Objects and versions of objects in the buckets at the end: each took a request to put it there.
+    deployed_seconds
+        From the first resource to the last.
+    """
+
+    runs: tuple[Run, ...]
+    shard_seconds: float
+    put_units: int
+    objects: int
+    deployed_seconds: float
+
+
+def put_units(payload: bytes) -> int:
+    """How many PUT payload units a record is; an empty one is one, too."""
+    return max(1, math.ceil(len(payload) / PUT_UNIT_BYTES))
+
+
+def quantities(job: Job, workers: int, seconds: float) -> dict[str, float]:
+    """What an engine bills for a run whose workers all run from its start to its end.
+
+    Parameters
+    ----------
+    job
+        Engine and worker.
+    workers
+        Executors and the driver.
+    seconds
+        Of the run; a minute at least is billed.
+
+    Returns
+    -------
+    dict
+        Hours by name of price.
+    """
+    hours = max(_SHORTEST_RUN_SECONDS, math.ceil(seconds)) / 3600 * workers
+    if isinstance(job, GlueJob):
+        return {dpu_price(job): hours * glue_workers(job.version)[job.worker].dpu}
+    assert isinstance(job, EmrJob), "an engine of Millrace"
+    vcpu, gib = emr_prices(job)
+    return {vcpu: hours * job.worker.vcpu, gib: hours * job.worker.memory / GIB}
+
+
+def dpu_price(job: GlueJob) -> str:
+    """Which price a Glue job's DPU-hours have."""
+    memory = glue_workers(job.version)[job.worker].memory_optimized
+    return "glue.memory_dpu_hour" if memory else "glue.dpu_hour"
+
+
+def emr_prices(job: EmrJob) -> tuple[str, str]:
+    """Which prices an EMR Serverless run's vCPU-hours and GiB-hours have."""
+    return f"emr.{job.architecture}.vcpu_hour", f"emr.{job.architecture}.gib_hour"
+
+
+def bill(
+    environment: Environment, plan: Plan, usage: Usage, *, expected: bool = False
+) -> tuple[CostItem, ...]:
+    """Price what a verification took, item by item.
+
+    Parameters
+    ----------
+    environment, plan
+        Of the copy.
+    usage
+        What was taken, or is expected to be.
+    expected
+        Whether it is the second: then no figure was measured.
+    """
+    table = prices(environment.region)
+    items = [*_runs(usage.runs, table, expected=expected)]
+    if usage.shard_seconds:
+        hours = usage.shard_seconds / 3600
+        why = f"{hours:.2f} shard-hours"
+        items.append(item("shards", hours, "kinesis.shard_hour", table, why, assumed=expected))
+        millions = usage.put_units / 1e6
+        why = f"{usage.put_units:,} PUT units of 25 KB"
+        items.append(item("puts", millions, "kinesis.million_put_units", table, why, assumed=expected))
+    if usage.objects:
+        why = f"{usage.objects:,} objects were put, the least number of requests"
+        items.append(
+            item("S3 requests", usage.objects / 1000, "s3.thousand_puts", table, why, assumed=expected)
+        )
+    share = usage.deployed_seconds / 3600 / HOURS
+    monthly = [*plan.shared, *(line for cluster in plan.clusters.values() for line in cluster.cost)]
+    for line in monthly:
+        why = f"{line.why}; {usage.deployed_seconds / 60:.0f} minutes of a month"
+        items.append(CostItem(line.name, line.usd * share, why, assumed=expected))
+    return tuple(items)
+
+
+def _runs(runs: Sequence[Run], table: PriceTable, *, expected: bool) -> Iterable[CostItem]:
+    for job in dict.fromkeys(run.job for run in runs):
+        own = [run for run in runs if run.job == job]
+        counted = all(run.counted for run in own)
+        for price in dict.fromkeys(price for run in own for price in run.billed):
+            amount = sum(run.billed.get(price, 0.0) for run in own)
+            unit = (
+                price.rsplit(".", 1)[1].removesuffix("_hour").replace("_", " ").upper().replace("GIB", "GiB")
+            )
+            seconds = sum(run.seconds for run in own)
+            by = "as the engine counted" if counted else f"all workers, {seconds:.0f} s in {len(own)} runs"
+            yield item(
+                f"{job} {unit}", amount, price, table, f"{amount:.4f} {unit}-hours: {by}", assumed=expected
+            )
+
+
+def total(items: Iterable[CostItem]) -> float:
+    """Dollars in all."""
+    return sum(each.usd for each in items)

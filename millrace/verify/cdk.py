@@ -1,0 +1,74 @@
+"""CDK's command line, for the app of this repository."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from millrace.lifecycle.problems import AwsError, cdk_failure
+from millrace.sandbox.toolchain import ROOT, program_environment
+
+
+def synthesise(file: Path, assembly: Path) -> None:
+    """Write the cloud assembly of an environment.
+
+    Parameters
+    ----------
+    file
+        The environment's; it names its account.
+    assembly
+        Takes it; what was there goes.
+
+    Raises
+    ------
+    AwsError
+        CDK refused.
+    """
+    shutil.rmtree(assembly, ignore_errors=True)
+    run("cdk", ["synth", "--quiet", "-c", f"env={file}", "-o", str(assembly)], program_environment())
+
+
+def deploy(program: str, assembly: Path, environment: Mapping[str, str], tags: Mapping[str, str]) -> None:
+    """Deploy all stacks of an assembly, and ask nothing: that was done before.
+
+    Parameters
+    ----------
+    program
+        ``cdk``, or ``cdklocal`` for a LocalStack.
+    assembly
+        As :func:`synthesise` wrote it.
+    environment
+        Of the program.
+    tags
+        Of the stacks themselves; what the app sets is for their resources.
+
+    Raises
+    ------
+    AwsError
+        A stack was refused.
+    """
+    marks = [part for key, value in tags.items() for part in ("--tags", f"{key}={value}")]
+    options = [*marks, "--require-approval", "never", "--method", "direct", "--concurrency", "4"]
+    run(program, ["deploy", "--all", "-a", str(assembly), *options], environment)
+
+
+def run(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Run a command of CDK's; what it prints is told only where it fails.
+
+    Raises
+    ------
+    AwsError
+        It failed.
+    """
+    done = subprocess.run(
+        [program, *arguments],
+        cwd=ROOT,
+        env={**environment, "CI": "1", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise AwsError(cdk_failure(arguments[0], done.returncode, done.stderr or done.stdout))

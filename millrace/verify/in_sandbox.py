@@ -1,0 +1,183 @@
+"""The sandbox as a place to verify in: LocalStack, a Kafka broker where one is asked for, local Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+
+from millrace.config.model import Environment
+from millrace.config.names import Names
+from millrace.lifecycle.deployed import NotDeployedError, launch_document
+from millrace.lifecycle.kafka_client import Settings
+from millrace.lifecycle.problems import check_bootstrapped
+from millrace.sandbox import kafka, localstack
+from millrace.sandbox.process import only_one
+from millrace.sandbox.spark import Job, SandboxSpark, forget_tables
+from millrace.sizing.model import Plan
+from millrace.verify import cdk
+from millrace.verify.bill import Run, quantities
+from millrace.verify.environment import Copy, cluster_section
+from millrace.verify.place import Expected, Patience, VerifyError
+
+_GRACE_SECONDS = 60.0
+
+PATIENCE = Patience(start=400, end=30, recover=400, land=180, reshard=60, remove=240, vanish=10)
+EXPECTED = Expected(deploy=40, start=15, recover=15, reshard=2, remove=15)
+"""By experience, on two cores."""
+
+
+@dataclass
+class _Hosted:
+    """A run of local Spark, and when it began and ended."""
+
+    job: Job
+    began: float
+    ended: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        return (time.monotonic() if self.ended is None else self.ended) - self.began
+
+
+@dataclass
+class Sandbox:
+    """The running sandbox.
+
+    Attributes
+    ----------
+    broker
+        None where no topic is asked for.
+    plan
+        Of the copy: how many workers its runs would have.
+    """
+
+    stack: localstack.LocalStack
+    broker: kafka.Kafka | None
+    plan: Plan
+    patience: Patience = PATIENCE
+    _runs: dict[str, list[_Hosted]] = field(default_factory=dict)
+    _clients: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        """For people."""
+        return f"the sandbox ({self.stack.endpoint}, local Spark)"
+
+    def client(self, service: str) -> Any:
+        """Make a boto3 client of LocalStack, once: it takes longer than most questions."""
+        if service not in self._clients:
+            self._clients[service] = self.stack.client(service)
+        return self._clients[service]
+
+    def check(self, _copy: Copy) -> None:
+        """Nothing is used up here."""
+
+    def deploy(self, copy: Copy, assembly: Path) -> None:
+        """Deploy to LocalStack, which is bootstrapped first where it is new."""
+        account, region = copy.names.account, copy.environment.region
+        environment = self.stack.environment()
+        try:
+            check_bootstrapped(
+                self.client("ssm"),
+                account=account,
+                region=region,
+                qualifier=copy.environment.governance.qualifier,
+            )
+        except NotDeployedError:
+            cdk.run("cdklocal", ["bootstrap", f"aws://{account}/{region}", "-a", str(assembly)], environment)
+        cdk.deploy("cdklocal", assembly, environment, copy.tags)
+
+    @property
+    def spark(self) -> SandboxSpark:
+        """Local Spark beside LocalStack."""
+        return SandboxSpark(stack=self.stack, kafka=self.broker.bootstrap if self.broker else "")
+
+    def catalog(self, names: Names) -> Catalog:
+        """The catalog that stands in for Glue's."""
+        return self.spark.catalog(f"s3://{names.bucket('lake')}/warehouse")
+
+    def kafka(self, names: Names, cluster: str) -> Settings:
+        """The broker."""
+        assert self.broker is not None, f"{names.prefix} has {cluster}, so a broker was started"
+        return {"bootstrap.servers": self.broker.bootstrap}
+
+    def start(self, names: Names, job: str) -> None:
+        """Start local Spark from the deployed launch document."""
+        document = launch_document(self.client("cloudformation"), self.client("s3"), names, job)
+        own = self._runs.setdefault(job, [])
+        run = self.spark.submit(document, f"{names.environment.name}-{job}-{len(own) + 1}")
+        own.append(_Hosted(run, time.monotonic()))
+
+    revive = start
+
+    def _live(self, job: str) -> _Hosted:
+        return self._runs[job][-1]
+
+    def kill(self, _names: Names, job: str) -> None:
+        """Kill -9."""
+        run = self._live(job)
+        run.job.process.kill()
+        run.ended = time.monotonic()
+
+    def ended(self, _names: Names, job: str) -> str | None:
+        """What a driver said that has ended by itself."""
+        run = self._live(job)
+        if run.ended is not None or run.job.process.alive:
+            return None
+        status = run.job.process.popen.returncode
+        return f"its run ended by itself with status {status}:\n{run.job.process.tail(25)}"
+
+    def stop(self, _names: Names, job: str) -> None:
+        """SIGTERM, and time for the batch at hand."""
+        if not self._runs.get(job):
+            return
+        run = self._live(job)
+        run.job.process.stop(grace_seconds=_GRACE_SECONDS)
+        run.ended = time.monotonic()
+
+    def end(self, _prefix: str, _jobs: Mapping[str, Mapping[str, str]]) -> None:
+        """Kill what still runs, and drop the tables, whose catalog no stack deletes."""
+        for runs in self._runs.values():
+            for run in runs:
+                if run.ended is None:
+                    run.job.process.kill()
+                    run.ended = time.monotonic()
+        forget_tables()
+
+    def runs(self, names: Names, job: str) -> list[Run]:
+        """Runs with the quantities that the same seconds are billed for on AWS."""
+        settings, workers = names.environment.jobs[job], self.plan.jobs[job].max_workers.value
+        return [
+            Run(job, str(number), run.seconds, quantities(settings, workers, run.seconds))
+            for number, run in enumerate(self._runs.get(job, ()), start=1)
+        ]
+
+
+def clusters(environment: Environment) -> dict[str, dict[str, Any]]:
+    """Clusters of an environment, as they are deployed to LocalStack."""
+    return {name: cluster_section(environment, name) for name in environment.kafka}
+
+
+@contextmanager
+def opened(copy: Copy, plan: Plan) -> Iterator[Sandbox]:
+    """Start the servers that a copy takes, and stop them at the end.
+
+    Raises
+    ------
+    SandboxError
+        One did not start, or another sandbox is at work.
+    """
+    if copy.names.account != localstack.ACCOUNT:
+        raise VerifyError(f"the sandbox is account {localstack.ACCOUNT}, not {copy.names.account}")
+    with ExitStack() as stack:
+        stack.enter_context(only_one())
+        forget_tables()
+        local = stack.enter_context(localstack.running(copy.environment.region))
+        broker = stack.enter_context(kafka.running()) if copy.kafka is not None else None
+        yield Sandbox(local, broker, plan)

@@ -1,0 +1,340 @@
+"""An account of AWS as a place to verify in.
+
+Jobs are started and stopped by their state machines, as people do it. A run is killed behind the machine's back, so
+that what starts it again is what a deployment has for that: an event, a rule and the machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from pyiceberg.catalog import Catalog
+
+from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
+from millrace.config.names import Names
+from millrace.lifecycle import audit_job, kafka_client
+from millrace.lifecycle.deployed import outputs
+from millrace.lifecycle.kafka_client import Settings
+from millrace.lifecycle.problems import AwsError, check_bootstrapped, told
+from millrace.lifecycle.verbs import Aws, execute
+from millrace.sandbox.toolchain import program_environment
+from millrace.sizing.model import Plan
+from millrace.verify import cdk
+from millrace.verify.bill import Run, dpu_price, emr_prices, quantities
+from millrace.verify.environment import SHARDS, Copy, cluster_section
+from millrace.verify.place import Expected, Patience, VerifyError, wait_for
+
+POLL_SECONDS = 5.0
+
+_GLUE_ENDED = ("STOPPED", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "EXPIRED")
+_EMR_ENDED = ("SUCCESS", "FAILED", "CANCELLED")
+_APPLICATION_ENDED = ("STOPPED", "CREATED", "TERMINATED")
+_BROKER_SECONDS = 15.0
+
+PATIENCE = Patience(start=900, end=600, recover=1800, land=900, reshard=600, remove=2700, vanish=180)
+EXPECTED = Expected(deploy=600, start=150, recover=240, reshard=60, remove=900)
+"""Nobody has measured these; they make an estimate, and no result rests on them."""
+
+
+@dataclass
+class Account:
+    """An account, by the caller's credentials.
+
+    Attributes
+    ----------
+    aws
+        Names are those of the environment that is verified.
+    plan
+        Of the copy; none is needed to take something away.
+    program
+        ``cdk``; ``cdklocal`` where ``AWS_ENDPOINT_URL`` leads to a LocalStack.
+    """
+
+    aws: Aws
+    plan: Plan | None = None
+    program: str = "cdk"
+    poll_seconds: float = POLL_SECONDS
+    patience: Patience = PATIENCE
+    _clients: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        """For people."""
+        return f"account {self.aws.names.account}, {self.aws.names.environment.region}"
+
+    def client(self, service: str) -> Any:
+        """Make a boto3 client, once: it takes longer than most questions."""
+        if service not in self._clients:
+            self._clients[service] = self.aws.client(service)
+        return self._clients[service]
+
+    def check(self, copy: Copy) -> None:
+        """Ask each service that is needed something that costs nothing.
+
+        Raises
+        ------
+        AwsError, NotDeployedError
+            One refuses, CDK is not bootstrapped, shards are used up, brokers cannot be reached.
+        """
+        names = copy.names
+        check_bootstrapped(
+            self.client("ssm"),
+            account=names.account,
+            region=copy.environment.region,
+            qualifier=copy.environment.governance.qualifier,
+        )
+        with told("looking for stacks of that name"):
+            pages = self.client("cloudformation").get_paginator("describe_stacks").paginate()
+            stacks = [stack["StackName"] for page in pages for stack in page["Stacks"]]
+        taken = [stack for stack in stacks if stack.startswith(f"{names.prefix}-")]
+        if taken:
+            raise AwsError(f"stack {taken[0]} is there already: repeat the command, which takes another name")
+        with told("asking for what bears a tag"):
+            self.client("resourcegroupstaggingapi").get_resources(ResourcesPerPage=1)
+        with told("looking at log groups"):
+            self.client("logs").describe_log_groups(limit=1)
+        if any(isinstance(stream, KinesisStream) for stream in copy.environment.streams.values()):
+            self._check_shards(copy)
+        self._check_engines(copy)
+        if copy.kafka is not None:
+            self._check_brokers(names, copy.kafka)
+
+    def _check_engines(self, copy: Copy) -> None:
+        for engine in {job.engine for job in copy.environment.jobs.values()}:
+            with told(f"looking at {engine}"):
+                if engine == "glue":
+                    self.client("glue").get_jobs(MaxResults=1)
+                else:
+                    self.client("emr-serverless").list_applications(maxResults=1)
+
+    def _check_shards(self, copy: Copy) -> None:
+        with told("asking how many shards are left"):
+            limits = self.client("kinesis").describe_limits()
+        left = limits["ShardLimit"] - limits["OpenShardCount"]
+        if left < 2 * SHARDS:
+            raise AwsError(
+                f"{left} of {limits['ShardLimit']} shards are left in {copy.environment.region}, and {2 * SHARDS} are "
+                "needed: raise the quota in the Service Quotas console, or give shards back"
+            )
+
+    def _check_brokers(self, names: Names, cluster: str) -> None:
+        settings = dict(self.kafka(names, cluster))
+        try:
+            # IAM's token is fetched while the client is asked for something, not before.
+            admin = AdminClient({**settings, "log_level": 0})
+            admin.poll(0)
+            admin.list_topics(timeout=_BROKER_SECONDS)
+        except KafkaException as error:
+            raise AwsError(
+                f"the brokers of {cluster} do not answer here ({error.args[0].str()}): run this inside their "
+                "network, or verify the engines alone with --without-kafka"
+            ) from error
+
+    def deploy(self, copy: Copy, assembly: Path) -> None:
+        """Deploy with CDK's command line."""
+        cdk.deploy(self.program, assembly, program_environment(), copy.tags)
+
+    def catalog(self, names: Names) -> Catalog:
+        """The Glue Data Catalog."""
+        return audit_job.on_aws(Aws(names, self.aws.client)).catalog()
+
+    def kafka(self, names: Names, cluster: str) -> Settings:
+        """Its brokers, by the caller's credentials."""
+        return kafka_client.settings(names, cluster, self.client)
+
+    def start(self, names: Names, job: str) -> None:
+        """Let its state machine start it."""
+        self._verb(names, job, "start")
+
+    def revive(self, _names: Names, _job: str) -> None:
+        """Nothing: that its rule starts it is what is verified."""
+
+    def stop(self, names: Names, job: str) -> None:
+        """Let its state machine stop it."""
+        self._verb(names, job, "stop")
+
+    def _verb(self, names: Names, job: str, verb: Any) -> None:
+        done = execute(Aws(names, self.aws.client), job, verb, progress=lambda _: None, reason="verification")
+        if not done.ok:
+            raise VerifyError(f"{verb} of {job}: {done.outcome}: {done.message}")
+
+    def ended(self, _names: Names, _job: str) -> str | None:
+        """None: a run that ended is started again, and how long that may take is limited."""
+        return None
+
+    def kill(self, names: Names, job: str) -> None:
+        """End its run: on EMR Serverless with no grace, on Glue, which knows none, as it is.
+
+        Raises
+        ------
+        AwsError, VerifyError
+            It is refused, there is no run, or it does not end.
+        """
+        if isinstance(names.environment.jobs[job], GlueJob):
+            self._kill_glue(names.job(job))
+        else:
+            application = self._application(names, job)
+            self._kill_emr(application, self._emr_live(application))
+
+    def _kill_glue(self, name: str) -> None:
+        live = self._glue_live(name)
+        if not live:
+            raise VerifyError(f"{name} has no run that could be killed")
+        glue = self.client("glue")
+        with told(f"ending the run of {name}"):
+            glue.batch_stop_job_run(JobName=name, JobRunIds=live)
+            wait_for(
+                lambda: all(
+                    glue.get_job_run(JobName=name, RunId=run)["JobRun"]["JobRunState"] in _GLUE_ENDED
+                    for run in live
+                ),
+                self.patience.end,
+                f"the end of {', '.join(live)} of {name}",
+                poll_seconds=self.poll_seconds,
+            )
+
+    def _kill_emr(self, application: str, live: list[str]) -> None:
+        if not live:
+            raise VerifyError(f"application {application} has no run that could be killed")
+        emr = self.client("emr-serverless")
+        with told(f"ending the run of {application}"):
+            for run in live:
+                emr.cancel_job_run(applicationId=application, jobRunId=run, shutdownGracePeriodInSeconds=0)
+            wait_for(
+                lambda: all(
+                    emr.get_job_run(applicationId=application, jobRunId=run)["jobRun"]["state"] in _EMR_ENDED
+                    for run in live
+                ),
+                self.patience.end,
+                f"the end of {', '.join(live)} of {application}",
+                poll_seconds=self.poll_seconds,
+            )
+
+    def _glue_live(self, name: str) -> list[str]:
+        with told(f"looking at the runs of {name}"):
+            return [r["Id"] for r in self._glue_runs(name) if r["JobRunState"] not in _GLUE_ENDED]
+
+    def _glue_runs(self, name: str) -> Iterable[Mapping[str, Any]]:
+        glue = self.client("glue")
+        token: dict[str, str] = {}
+        while True:
+            answer = glue.get_job_runs(JobName=name, MaxResults=100, **token)
+            yield from answer["JobRuns"]
+            if not answer.get("NextToken"):
+                return
+            token = {"NextToken": answer["NextToken"]}
+
+    def _application(self, names: Names, job: str) -> str:
+        with told(f"reading the stack of {job}"):
+            return outputs(self.client("cloudformation"), names.stack(f"job-{job}"))["ApplicationId"]
+
+    def _emr_live(self, application: str) -> list[str]:
+        with told(f"looking at the runs of {application}"):
+            pages = self.client("emr-serverless").get_paginator("list_job_runs")
+            return [
+                run["id"]
+                for page in pages.paginate(applicationId=application)
+                for run in page["jobRuns"]
+                if run["state"] not in _EMR_ENDED
+            ]
+
+    def end(self, prefix: str, jobs: Mapping[str, Mapping[str, str]]) -> None:
+        """Note that no job is wanted, end all runs, and stop the applications, which go only then."""
+        for job, resources in jobs.items():
+            with told(f"noting that {job} is to stay stopped"):
+                self.client("ssm").put_parameter(
+                    Name=f"/{prefix}/jobs/{job}/wish", Type="String", Value="stopped", Overwrite=True
+                )
+            glue, application = (
+                resources.get("AWS::Glue::Job"),
+                resources.get("AWS::EMRServerless::Application"),
+            )
+            if glue and self._glue_live(glue):
+                self._kill_glue(glue)
+            if application:
+                self._stop_application(application)
+
+    def _stop_application(self, application: str) -> None:
+        live = self._emr_live(application)
+        if live:
+            self._kill_emr(application, live)
+        emr = self.client("emr-serverless")
+
+        def state() -> str:
+            return str(emr.get_application(applicationId=application)["application"]["state"])
+
+        with told(f"stopping application {application}"):
+            if state() in _APPLICATION_ENDED:
+                return
+            emr.stop_application(applicationId=application)
+            wait_for(
+                lambda: state() in _APPLICATION_ENDED,
+                self.patience.end,
+                f"application {application} stopped",
+                poll_seconds=self.poll_seconds,
+            )
+
+    def runs(self, names: Names, job: str) -> list[Run]:
+        """Runs as the engine counted them; where it has not, as the same seconds of all workers are billed."""
+        settings = names.environment.jobs[job]
+        assert self.plan is not None, "runs are those of a copy"
+        workers = self.plan.jobs[job].max_workers.value
+        if isinstance(settings, GlueJob):
+            with told(f"asking what the runs of {job} took"):
+                return [_glue_run(job, settings, workers, run) for run in self._glue_runs(names.job(job))]
+        assert isinstance(settings, EmrJob), "an engine of Millrace"
+        application = self._application(names, job)
+        emr = self.client("emr-serverless")
+        with told(f"asking what the runs of {job} took"):
+            pages = emr.get_paginator("list_job_runs").paginate(applicationId=application)
+            ids = [run["id"] for page in pages for run in page["jobRuns"]]
+            found = [emr.get_job_run(applicationId=application, jobRunId=run)["jobRun"] for run in ids]
+        return [_emr_run(job, settings, workers, run) for run in found]
+
+
+def program() -> str:
+    """CDK's command line; its wrapper where ``AWS_ENDPOINT_URL`` leads to a LocalStack."""
+    return "cdklocal" if os.environ.get("AWS_ENDPOINT_URL") else "cdk"
+
+
+def clusters(environment: Environment) -> dict[str, dict[str, Any]]:
+    """Clusters that somebody else runs, where their jobs' network is somebody else's, too."""
+    found = {}
+    for name, cluster in environment.kafka.items():
+        if isinstance(cluster, ExternalCluster) or (
+            cluster.existing is not None and environment.network.vpc is not None
+        ):
+            found[name] = cluster_section(environment, name)
+    return found
+
+
+def _glue_run(job: str, settings: GlueJob, workers: int, run: Mapping[str, Any]) -> Run:
+    seconds = float(run.get("ExecutionTime") or 0) or _between(run, "StartedOn", "CompletedOn")
+    counted = run.get("DPUSeconds")
+    if counted:
+        return Run(job, run["Id"], seconds, {dpu_price(settings): counted / 3600}, counted=True)
+    return Run(job, run["Id"], seconds, quantities(settings, workers, seconds))
+
+
+def _emr_run(job: str, settings: EmrJob, workers: int, run: Mapping[str, Any]) -> Run:
+    seconds = _between(run, "createdAt", "updatedAt")
+    counted = run.get("billedResourceUtilization")
+    if counted:
+        vcpu, gib = emr_prices(settings)
+        billed = {vcpu: float(counted["vCPUHour"]), gib: float(counted["memoryGBHour"])}
+        return Run(job, run["jobRunId"], seconds, billed, counted=True)
+    return Run(job, run["jobRunId"], seconds, quantities(settings, workers, seconds))
+
+
+def _between(run: Mapping[str, Any], begin: str, end: str) -> float:
+    begun, ended = run.get(begin), run.get(end)
+    if not isinstance(begun, datetime) or not isinstance(ended, datetime):
+        return 0.0
+    return max(0.0, (ended - begun).total_seconds())

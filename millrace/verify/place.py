@@ -1,0 +1,140 @@
+"""Where a verification runs: what differs between an account of AWS and the sandbox, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from pyiceberg.catalog import Catalog
+
+from millrace.config.names import Names
+from millrace.lifecycle.kafka_client import Settings
+from millrace.verify.bill import Run
+from millrace.verify.environment import Copy
+
+
+class VerifyError(RuntimeError):
+    """A verification that cannot go on; says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long each part may take at most, in seconds; beyond it the verification ends as failed.
+
+    Attributes
+    ----------
+    start
+        From the start of a job to its first commit.
+    end
+        From the request that a run ends to its end.
+    recover
+        From the end of a killed run to the next commit.
+    land
+        Without a further row in any table, once all is sent.
+    reshard
+        Until a stream takes its new number of shards.
+    remove
+        Until all is deleted.
+    vanish
+        Until what is deleted is told of no more.
+    """
+
+    start: float
+    end: float
+    recover: float
+    land: float
+    reshard: float
+    remove: float
+    vanish: float
+
+
+@dataclass(frozen=True)
+class Expected:
+    """How long parts take by experience or by guess, in seconds: what an estimate is made of."""
+
+    deploy: float
+    start: float
+    recover: float
+    reshard: float
+    remove: float
+
+
+class Place(Protocol):
+    """A place where environments are deployed and their jobs run."""
+
+    patience: Patience
+
+    @property
+    def where(self) -> str:
+        """For people."""
+
+    def client(self, service: str) -> Any:
+        """Make a boto3 client of a service."""
+
+    def check(self, copy: Copy, /) -> None:
+        """Look whether all can be made, before anything is."""
+
+    def deploy(self, copy: Copy, assembly: Path, /) -> None:
+        """Deploy the stacks of an assembly."""
+
+    def catalog(self, names: Names, /) -> Catalog:
+        """Open the catalog of the environment's tables."""
+
+    def kafka(self, names: Names, cluster: str, /) -> Settings:
+        """Settings of librdkafka for a cluster."""
+
+    def start(self, names: Names, job: str, /) -> None:
+        """Start a job."""
+
+    def kill(self, names: Names, job: str, /) -> None:
+        """End a job's run at once, without grace, and return when it has ended."""
+
+    def revive(self, names: Names, job: str, /) -> None:
+        """Start a killed job again, where nothing else does."""
+
+    def ended(self, names: Names, job: str, /) -> str | None:
+        """Why a job will not go on by itself; None while it runs or is about to."""
+
+    def stop(self, names: Names, job: str, /) -> None:
+        """End a job's run with grace, for good."""
+
+    def end(self, prefix: str, jobs: Mapping[str, Mapping[str, str]], /) -> None:
+        """End every run of an environment, and let none begin again.
+
+        Parameters
+        ----------
+        prefix
+            Of all names of the environment.
+        jobs
+            By logical name the types and physical ids of its stack's resources; what is not there is left out.
+        """
+
+    def runs(self, names: Names, job: str, /) -> list[Run]:
+        """All runs of a job, with what each was billed for."""
+
+
+def wait_for(reached: Callable[[], bool], seconds: float, what: str, *, poll_seconds: float = 0.5) -> None:
+    """Wait for something.
+
+    Parameters
+    ----------
+    reached
+        Asked again and again.
+    seconds
+        At most.
+    what
+        Said where it did not come.
+
+    Raises
+    ------
+    VerifyError
+        It did not come.
+    """
+    deadline = time.monotonic() + seconds
+    while not reached():
+        if time.monotonic() > deadline:
+            raise VerifyError(f"not within {seconds:.0f} s: {what}")
+        time.sleep(poll_seconds)

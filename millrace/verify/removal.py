@@ -1,0 +1,253 @@
+"""Takes away what a verification made, and nothing else."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import ClientError
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
+
+from millrace.lifecycle.deploy import deployed_template
+from millrace.lifecycle.kafka_client import Settings
+from millrace.lifecycle.problems import AwsError, told
+from millrace.verify.place import Place, VerifyError
+from millrace.verify.scope import Scope, log_groups, parameters, remains, waves
+
+_AT_ONCE = 1000
+"""Of one call (S3 API reference, "DeleteObjects")."""
+
+_TRIES = 5
+"""Access logs arrive for some time after the last request, and a bucket with one of them does not go."""
+
+_POLL_SECONDS = 2.0
+_BUCKET, _JOBS = "AWS::S3::Bucket", "-job-"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What became of a verification.
+
+    Attributes
+    ----------
+    objects
+        How many objects and versions of objects its buckets held.
+    remains
+        What is still there, though it should not be.
+    """
+
+    objects: int
+    remains: tuple[str, ...]
+
+
+def remove(place: Place, scope: Scope, *, say: Say, poll_seconds: float = _POLL_SECONDS) -> Removed:
+    """End all runs, empty the buckets, delete the stacks, and what jobs made beside them; look what is left.
+
+    Parameters
+    ----------
+    place
+        Where it was made.
+    scope
+        What belongs to it.
+    say
+        Told what is being done.
+    poll_seconds
+        How often stacks are looked at.
+
+    Raises
+    ------
+    AwsError, VerifyError
+        Something does not go; holds what.
+    """
+    deadline = time.monotonic() + place.patience.remove
+    cloudformation = place.client("cloudformation")
+    with told("reading the stacks"):
+        stacks = _stacks(cloudformation, scope)
+        resources = {stack: _resources(cloudformation, stack) for stack in stacks}
+        templates = {stack: deployed_template(cloudformation, stack) or {} for stack in stacks}
+    say("ending runs")
+    place.end(scope.prefix, _jobs(resources, scope))
+    objects = 0
+    for wave in waves(templates):
+        buckets = [(stack, bucket) for stack in wave for kind, bucket in resources[stack] if kind == _BUCKET]
+        for attempt in range(_TRIES):
+            for stack, bucket in buckets:
+                if not scope.owns(bucket):
+                    raise VerifyError(
+                        f"{stack} holds bucket {bucket}, which is not named {scope.prefix}-…: left"
+                    )
+                objects += empty(place.client("s3"), bucket)
+            say(f"deleting {', '.join(wave)}")
+            failed = _delete(cloudformation, wave, deadline, poll_seconds)
+            if not failed:
+                break
+            if attempt == _TRIES - 1:
+                raise VerifyError(f"not deleted: {'; '.join(failed)}")
+            wave = [stack for stack in wave if any(stack in line for line in failed)]
+    say("deleting logs and parameters of jobs")
+    with told("deleting what jobs made beside the stacks"):
+        for group in log_groups(place.client("logs"), scope):
+            place.client("logs").delete_log_group(logGroupName=group)
+        for parameter in parameters(place.client("ssm"), scope):
+            place.client("ssm").delete_parameter(Name=parameter)
+    say("looking for what is left")
+    deadline = time.monotonic() + place.patience.vanish
+    while (left := remains(place.client, scope)) and time.monotonic() < deadline:
+        time.sleep(poll_seconds)
+    return Removed(objects, tuple(left))
+
+
+def _stacks(cloudformation: Any, scope: Scope) -> list[str]:
+    """Stacks with both marks."""
+    found = []
+    for page in cloudformation.get_paginator("describe_stacks").paginate():
+        for stack in page["Stacks"]:
+            tags = {tag["Key"]: tag["Value"] for tag in stack.get("Tags", ())}
+            if scope.owns(stack["StackName"]) and scope.tags.items() <= tags.items():
+                found.append(stack["StackName"])
+    return found
+
+
+def _resources(cloudformation: Any, stack: str) -> list[tuple[str, str]]:
+    """Type and physical id of a stack's resources that are there."""
+    pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack)
+    return [
+        (each["ResourceType"], each["PhysicalResourceId"])
+        for page in pages
+        for each in page["StackResourceSummaries"]
+        if each.get("PhysicalResourceId") and each["ResourceStatus"] != "DELETE_COMPLETE"
+    ]
+
+
+def _jobs(resources: Mapping[str, Sequence[tuple[str, str]]], scope: Scope) -> dict[str, dict[str, str]]:
+    before = f"{scope.prefix}{_JOBS}"
+    return {
+        stack.removeprefix(before): dict(own) for stack, own in resources.items() if stack.startswith(before)
+    }
+
+
+def empty(s3: Any, bucket: str) -> int:
+    """Delete all objects of a bucket, with all their versions; return how many.
+
+    Raises
+    ------
+    AwsError
+        S3 refuses.
+    """
+    count = 0
+    with told(f"emptying bucket {bucket}"):
+        try:
+            for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
+                found = [
+                    {"Key": each["Key"], "VersionId": each["VersionId"]}
+                    for each in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
+                ]
+                for begin in range(0, len(found), _AT_ONCE):
+                    part = found[begin : begin + _AT_ONCE]
+                    answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": part, "Quiet": True})
+                    if answer.get("Errors"):
+                        error = answer["Errors"][0]
+                        raise AwsError(
+                            f"emptying {bucket}: {error['Key']}: {error['Code']}: {error['Message']}"
+                        )
+                count += len(page.get("Versions", ()))
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "NoSuchBucket":
+                raise
+    return count
+
+
+def _delete(cloudformation: Any, wave: Sequence[str], deadline: float, poll_seconds: float) -> list[str]:
+    """Delete stacks beside each other; tell of each that stays why."""
+    with told(f"deleting {', '.join(wave)}"):
+        ids = {stack: _id(cloudformation, stack) for stack in wave}
+        for stack in wave:
+            cloudformation.delete_stack(StackName=stack)
+        waiting, failed = {stack: id_ for stack, id_ in ids.items() if id_ is not None}, []
+        while waiting:
+            for stack, id_ in list(waiting.items()):
+                found = _status(cloudformation, id_)
+                if found in (None, "DELETE_COMPLETE"):
+                    del waiting[stack]
+                elif found == "DELETE_FAILED":
+                    failed.append(f"{stack}: {_why(cloudformation, id_)}")
+                    del waiting[stack]
+            if waiting and time.monotonic() > deadline:
+                raise VerifyError(f"still being deleted: {', '.join(waiting)}")
+            if waiting:
+                time.sleep(poll_seconds)
+    return failed
+
+
+def _id(cloudformation: Any, stack: str) -> str | None:
+    found = _described(cloudformation, stack)
+    return None if found is None else str(found["StackId"])
+
+
+def _status(cloudformation: Any, stack: str) -> str | None:
+    found = _described(cloudformation, stack)
+    return None if found is None else str(found["StackStatus"])
+
+
+def _described(cloudformation: Any, stack: str) -> Mapping[str, Any] | None:
+    try:
+        answer: Mapping[str, Any] = cloudformation.describe_stacks(StackName=stack)["Stacks"][0]
+    except ClientError as error:
+        if "does not exist" in error.response["Error"].get("Message", ""):
+            return None
+        raise
+    return answer
+
+
+def _why(cloudformation: Any, stack: str) -> str:
+    events = cloudformation.describe_stack_events(StackName=stack)["StackEvents"]
+    reasons = [
+        f"{event['LogicalResourceId']}: {event.get('ResourceStatusReason', 'no reason given')}"
+        for event in events
+        if event["ResourceStatus"] == "DELETE_FAILED" and event.get("PhysicalResourceId") != stack
+    ]
+    return reasons[0] if reasons else "CloudFormation gives no reason"
+
+
+def make_topic(settings: Settings, topic: str, partitions: int, seconds: float) -> None:
+    """Make a topic where no stack did: on a cluster that CloudFormation does not know, and in the sandbox.
+
+    Raises
+    ------
+    VerifyError
+        The brokers refuse.
+    """
+    admin = AdminClient({**settings, "log_level": 0})
+    try:
+        if topic in admin.list_topics(timeout=seconds).topics:
+            return
+        made = admin.create_topics([NewTopic(topic, num_partitions=partitions)], operation_timeout=seconds)
+        made[topic].result()
+    except KafkaException as error:
+        raise VerifyError(f"topic {topic} could not be made: {error.args[0].str()}") from error
+
+
+def drop_topic(settings: Settings, scope: Scope, topic: str, seconds: float) -> bool:
+    """Delete a verification's topic, where it is there still; tell whether it was.
+
+    Raises
+    ------
+    VerifyError
+        It is another's, or the brokers refuse.
+    """
+    if not scope.owns(topic) or not re.fullmatch(r"[A-Za-z0-9._-]+", topic):
+        raise VerifyError(f"topic {topic} is not named {scope.prefix}-…: left")
+    admin = AdminClient({**settings, "log_level": 0})
+    try:
+        if topic not in admin.list_topics(timeout=seconds).topics:
+            return False
+        admin.delete_topics([topic], operation_timeout=seconds)[topic].result()
+    except KafkaException as error:
+        raise VerifyError(f"topic {topic} was not deleted: {error.args[0].str()}") from error
+    return True

@@ -1,0 +1,239 @@
+"""A verification from its first resource to its last."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from millrace.config.model import KafkaTopic
+from millrace.lifecycle.deployed import NotDeployedError
+from millrace.lifecycle.problems import AwsError
+from millrace.sandbox.process import SandboxError
+from millrace.sizing.model import Plan
+from millrace.verify import cdk
+from millrace.verify.bill import Run, Usage, bill, quantities
+from millrace.verify.environment import SHARDS, TAG, Copy, Wanted
+from millrace.verify.outcome import Compared, Outcome, Step
+from millrace.verify.place import Expected, Place, VerifyError
+from millrace.verify.removal import drop_topic, remove
+from millrace.verify.scope import Scope
+from millrace.verify.story import Say, Story, turns
+
+TROUBLE = (AwsError, NotDeployedError, SandboxError, VerifyError)
+"""What ends a verification with a message; whatever it is, what was made is taken away."""
+
+
+def scope(copy: Copy) -> Scope:
+    """What belongs to a copy."""
+    return Scope(copy.environment.tags[TAG], copy.environment.name, copy.names.prefix)
+
+
+def expected(by: Expected, copy: Copy, plan: Plan, wanted: Wanted) -> tuple[float, Usage]:
+    """How long a verification takes, and what.
+
+    Parameters
+    ----------
+    by
+        How long parts take.
+    copy, plan
+        What is made.
+    wanted
+        What is done.
+
+    Returns
+    -------
+    seconds
+        All in all.
+    usage
+        Without the requests of jobs to S3, which nobody knows before.
+    """
+    disturbed = sum(
+        by.recover if turn == "kill" else by.reshard for turn in turns(wanted.kills, wanted.reshards)
+    )
+    running = by.start + max(disturbed, wanted.records / wanted.per_second)
+    runs = []
+    for name, job in copy.environment.jobs.items():
+        workers, each = plan.jobs[name].max_workers.value, running / (wanted.kills + 1)
+        runs += [
+            Run(name, str(number), each, quantities(job, workers, each)) for number in range(wanted.kills + 1)
+        ]
+    kinesis = sum(source.kind == "kinesis" for source in copy.sources)
+    records = max(wanted.records, round(disturbed * wanted.per_second)) * kinesis
+    deployed = by.deploy + running + by.remove
+    most = 2 * SHARDS if wanted.reshards else SHARDS
+    return deployed, Usage(tuple(runs), most * deployed * kinesis, records, 0, deployed)
+
+
+@dataclass
+class Clock:
+    """The steps that were taken, and what each took."""
+
+    say: Say
+    steps: list[Step] = field(default_factory=list)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[Callable[[str], None]]:
+        """Time a step, also one that fails; gives what takes a remark."""
+        self.say(name)
+        began, remarks = time.monotonic(), list[str]()
+        try:
+            yield remarks.append
+        finally:
+            self.steps.append(Step(name, round(time.monotonic() - began, 1), "; ".join(remarks)))
+
+
+@dataclass
+class Verification:
+    """One verification.
+
+    Attributes
+    ----------
+    place, copy, plan, wanted
+        Where, what and how much.
+    folder
+        Takes the cloud assembly.
+    say
+        Told what is being done.
+    keep
+        Leave all of it where it is.
+    left_out
+        What of the environment is not verified.
+    """
+
+    place: Place
+    copy: Copy
+    plan: Plan
+    wanted: Wanted
+    folder: Path
+    say: Say
+    keep: bool = False
+    left_out: tuple[str, ...] = ()
+    _compared: tuple[Compared, ...] = ()
+    _runs: tuple[Run, ...] = ()
+    _objects: int = 0
+    _story: Story | None = None
+    _made: float | None = None
+    _removed: float | None = None
+
+    def run(self) -> Outcome:
+        """Make it, run it, compare, and take it away, whatever happens on the way.
+
+        An interruption is told as trouble like any other; a second one ends the removal, too.
+        """
+        clock, trouble, remains = Clock(self.say), list[str](), list[str]()
+        try:
+            self._work(clock, trouble)
+        except TROUBLE as error:
+            trouble.append(str(error))
+        except KeyboardInterrupt:
+            trouble.append("interrupted")
+        finally:
+            if self._story is not None:
+                self._story.close()
+        if self._made is not None and not self.keep:
+            try:
+                self._remove(clock, remains)
+            except TROUBLE as error:
+                # Nobody has looked for more than what stands in the way.
+                trouble.append(str(error))
+                remains.append(f"all that begins with {scope(self.copy).prefix}- and was not deleted yet")
+        elif self._made is not None:
+            self._runs = self._runs or self._ran(trouble)
+        return self._outcome(clock, trouble, remains)
+
+    def _work(self, clock: Clock, trouble: list[str]) -> None:
+        assembly = self.folder / f"{self.copy.environment.name}.out"
+        with clock.step("synthesise"):
+            cdk.synthesise(self.copy.file, assembly)
+        self._made = time.monotonic()
+        with clock.step("deploy"):
+            self.place.deploy(self.copy, assembly)
+        self._story = story = Story(self.place, self.copy, self.wanted, say=self.say)
+        story.shards.append((self._made, SHARDS))
+        with clock.step("start, first records"):
+            story.begin()
+        with clock.step("kill and reshard under load") as remark:
+            story.disturb()
+            remark(f"{self.wanted.kills} kills of each job, {len(story.reshards)} reshards")
+        with clock.step("land and derive all") as remark:
+            lacking = story.finish()
+            remark(f"{sum(len(t.ledger) for t in story.traffic.values()):,} records")
+        if lacking:
+            trouble.append(lacking)
+        with clock.step("compare"):
+            self._compared = story.compared()
+
+    def _ran(self, trouble: list[str]) -> tuple[Run, ...]:
+        try:
+            return tuple(
+                run for job in self.copy.environment.jobs for run in self.place.runs(self.copy.names, job)
+            )
+        except TROUBLE as error:
+            trouble.append(f"what the runs took is not known: {error}")
+            return ()
+
+    def _remove(self, clock: Clock, remains: list[str]) -> None:
+        unknown: list[str] = []
+        with clock.step("tear down") as remark:
+            own = scope(self.copy)
+            if self._story is not None:
+                # Nothing runs on while it is counted.
+                self._end_runs(self._story)
+                self._runs = self._ran(unknown)
+            for name, stream in self.copy.environment.streams.items():
+                if isinstance(stream, KafkaTopic) and self._story is not None:
+                    topic = self.copy.names.stream(name)
+                    drop_topic(self.place.kafka(self.copy.names, stream.cluster), own, topic, 30.0)
+            removed = remove(self.place, own, say=self.say)
+            self._objects, self._removed = removed.objects, time.monotonic()
+            remains += removed.remains
+            left = f"{len(remains)} things are left" if remains else "nothing is left"
+            remark(f"{removed.objects:,} objects; {left}")
+            for each in unknown:
+                remark(each)
+
+    def _end_runs(self, story: Story) -> None:
+        try:
+            story.stop()
+        except TROUBLE as error:
+            self.say(f"not stopped with grace: {error}")
+
+    def _outcome(self, clock: Clock, trouble: list[str], remains: list[str]) -> Outcome:
+        own, story = scope(self.copy), self._story
+        now = self._removed or time.monotonic()
+        usage = Usage(
+            runs=self._runs,
+            shard_seconds=0.0 if story is None else _shard_seconds(story, now),
+            put_units=0
+            if story is None
+            else sum(t.units for t in story.traffic.values() if t.source.kind == "kinesis"),
+            objects=self._objects,
+            deployed_seconds=0.0 if self._made is None else now - self._made,
+        )
+        return Outcome(
+            environment=own.environment,
+            name=own.name,
+            where=self.place.where,
+            steps=tuple(clock.steps),
+            kills=() if story is None else tuple(story.kills),
+            reshards=() if story is None else tuple(story.reshards),
+            compared=self._compared,
+            cost=bill(self.copy.environment, self.plan, usage),
+            prices=self.plan.prices.isoformat(),
+            billed=bool(self._runs) and all(run.counted for run in self._runs),
+            remains=tuple(remains),
+            kept=self.keep,
+            trouble=tuple(trouble),
+            left_out=self.left_out,
+        )
+
+
+def _shard_seconds(story: Story, end: float) -> float:
+    if "kinesis" not in story.traffic:
+        return 0.0
+    begins = [at for at, _ in story.shards]
+    spans = zip(story.shards, [*begins[1:], end], strict=True)
+    return sum(count * (until - since) for (since, count), until in spans)

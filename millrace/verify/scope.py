@@ -1,0 +1,178 @@
+"""What belongs to a verification: the only things that one ever deletes.
+
+Two marks must agree, as both are of the verification's own making: the stack's tags, which CloudFormation holds and
+nobody sets by accident, and the names, which begin with a prefix that only that verification has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from millrace.config.model import Environment
+from millrace.lifecycle.bill import ENVIRONMENT, PROJECT
+from millrace.lifecycle.problems import told
+from millrace.verify.environment import NAME, TAG
+
+_GONE = ("DELETE_COMPLETE",)
+_PENDING = ("PendingDeletion", "PendingReplicaDeletion")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Everything of one verification.
+
+    Attributes
+    ----------
+    environment
+        That is verified.
+    name
+        Of the environment that was made for it.
+    prefix
+        Begins every name in it.
+    """
+
+    environment: str
+    name: str
+    prefix: str
+
+    def owns(self, name: str) -> bool:
+        """Whether something of this name is inside, if its tags say so, too."""
+        return name.startswith(f"{self.prefix}-")
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """What all of it bears."""
+        return {TAG: self.environment, ENVIRONMENT: self.name}
+
+
+def scope_of(stack: Mapping[str, Any], environment: Environment) -> Scope | None:
+    """To which verification of an environment a stack belongs; None where to none.
+
+    Parameters
+    ----------
+    stack
+        As ``DescribeStacks`` tells of it.
+    environment
+        That verifications were made for.
+    """
+    tags = {tag["Key"]: tag["Value"] for tag in stack.get("Tags", ())}
+    name, project = tags.get(ENVIRONMENT, ""), tags.get(PROJECT, "")
+    if tags.get(TAG) != environment.name or not NAME.fullmatch(name) or not project:
+        return None
+    parts = (environment.governance.name_prefix, project, name)
+    found = Scope(environment.name, name, "-".join(part for part in parts if part))
+    return found if found.owns(stack["StackName"]) else None
+
+
+def find(client: Callable[[str], Any], environment: Environment) -> dict[Scope, list[str]]:
+    """Find what verifications of an environment left: their stacks, by verification.
+
+    Raises
+    ------
+    AwsError
+        CloudFormation refuses the question.
+    """
+    found: dict[Scope, list[str]] = {}
+    with told("looking for what verifications left"):
+        pages = client("cloudformation").get_paginator("describe_stacks").paginate()
+        for stack in (stack for page in pages for stack in page["Stacks"]):
+            scope = None if stack["StackStatus"] in _GONE else scope_of(stack, environment)
+            if scope is not None:
+                found.setdefault(scope, []).append(stack["StackName"])
+    return found
+
+
+def waves(templates: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    """Order stacks for their removal: each wave holds those whose values none of the rest imports.
+
+    Parameters
+    ----------
+    templates
+        By stack.
+    """
+    exported = {
+        export: stack
+        for stack, template in templates.items()
+        for output in template.get("Outputs", {}).values()
+        if isinstance(export := output.get("Export", {}).get("Name"), str)
+    }
+    uses = {
+        stack: {exported[name] for name in _imports(template) if name in exported} - {stack}
+        for stack, template in templates.items()
+    }
+    left, order = set(templates), []
+    while left:
+        wanted = set[str]().union(*(uses[stack] for stack in left))
+        # CloudFormation lets no two stacks import from each other; if they did, all that is left goes at once.
+        wave = sorted(left - wanted) or sorted(left)
+        order.append(wave)
+        left -= set(wave)
+    return order
+
+
+def _imports(node: Any) -> Iterator[str]:
+    if isinstance(node, Mapping):
+        value = node.get("Fn::ImportValue")
+        if isinstance(value, str):
+            yield value
+        node = list(node.values())
+    if isinstance(node, list):
+        for each in node:
+            yield from _imports(each)
+
+
+def remains(client: Callable[[str], Any], scope: Scope) -> list[str]:
+    """List what is left of a verification: by tag whatever bears it, by name what may have lost it.
+
+    Keys that wait for their deletion are none: they are disabled and cost nothing (KMS developer guide, "Deleting AWS
+    KMS keys").
+
+    Raises
+    ------
+    AwsError
+        A service refuses the question.
+    """
+    return sorted({*_by_name(client, scope), *_by_tag(client, scope)})
+
+
+def _by_tag(client: Callable[[str], Any], scope: Scope) -> Iterator[str]:
+    filters = [{"Key": key, "Values": [value]} for key, value in scope.tags.items()]
+    with told("asking what still bears the verification's tag"):
+        pages = client("resourcegroupstaggingapi").get_paginator("get_resources").paginate(TagFilters=filters)
+        for found in (each["ResourceARN"] for page in pages for each in page["ResourceTagMappingList"]):
+            if ":cloudformation:" in found or (":kms:" in found and _is_going(client("kms"), found)):
+                continue
+            yield found
+
+
+def _is_going(kms: Any, key: str) -> bool:
+    return kms.describe_key(KeyId=key)["KeyMetadata"]["KeyState"] in _PENDING
+
+
+def _by_name(client: Callable[[str], Any], scope: Scope) -> Iterator[str]:
+    with told("asking what still has a name of the verification's"):
+        pages = client("cloudformation").get_paginator("describe_stacks").paginate()
+        for stack in (stack for page in pages for stack in page["Stacks"]):
+            if scope.owns(stack["StackName"]) and stack["StackStatus"] not in _GONE:
+                yield f"stack {stack['StackName']}"
+        for bucket in client("s3").list_buckets()["Buckets"]:
+            if scope.owns(bucket["Name"]):
+                yield f"bucket {bucket['Name']}"
+        for page in client("kinesis").get_paginator("list_streams").paginate():
+            yield from (f"stream {name}" for name in page["StreamNames"] if scope.owns(name))
+        yield from (f"log group {name}" for name in log_groups(client("logs"), scope))
+        yield from (f"parameter {name}" for name in parameters(client("ssm"), scope))
+
+
+def log_groups(logs: Any, scope: Scope) -> list[str]:
+    """Log groups of a verification; Glue makes some by itself, which no stack knows."""
+    pages = logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=f"/{scope.prefix}/")
+    return [group["logGroupName"] for page in pages for group in page["logGroups"]]
+
+
+def parameters(ssm: Any, scope: Scope) -> list[str]:
+    """Parameters of a verification, which its state machines write."""
+    pages = ssm.get_paginator("get_parameters_by_path").paginate(Path=f"/{scope.prefix}/", Recursive=True)
+    return [each["Name"] for page in pages for each in page["Parameters"]]

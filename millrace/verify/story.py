@@ -1,0 +1,374 @@
+"""What a verification does with its environment: records flow, runs are killed, the stream is resharded, all is compared."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import zip_longest
+from typing import Any, Literal
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from millrace.config.model import KafkaTopic
+from millrace.lifecycle.problems import told
+from millrace.sandbox.flights import Event
+from millrace.sandbox.ledger import Ledger
+from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
+from millrace.sandbox.traffic import Feed, Shape, TokenBucket, default_key
+from millrace.sandbox.traffic_values import Generator
+from millrace.verify.bill import put_units
+from millrace.verify.comparison import compared
+from millrace.verify.environment import PARTITIONS, SHARDS, Copy, Leg, Source, Wanted
+from millrace.verify.outcome import Compared, Kill
+from millrace.verify.place import Place, VerifyError, wait_for
+from millrace.verify.removal import make_topic
+
+_MOMENT_SECONDS = 3.0
+"""Before a kill at most: longer than a trigger, so that a kill falls anywhere in a batch or between two."""
+
+_BATCHES_PER_SECOND = 5
+_SETTLE_SECONDS = 5.0
+"""After the last row that is expected, for rows too many: more than two triggers."""
+
+Turn = Literal["reshard", "kill"]
+Say = Callable[[str], None]
+
+
+def turns(kills: int, reshards: int) -> list[Turn]:
+    """Order what is done while records flow: a kill follows each reshard at once, while old shards are still read."""
+    resharding: list[Turn] = ["reshard"] * reshards
+    killing: list[Turn] = ["kill"] * kills
+    return [turn for pair in zip_longest(resharding, killing) for turn in pair if turn is not None]
+
+
+@dataclass
+class Traffic:
+    """Sends records to one stream until it is told to stop; the ledger holds what was acknowledged.
+
+    Attributes
+    ----------
+    units
+        PUT payload units handed over.
+    """
+
+    source: Source
+    producer: Producer
+    wanted: Wanted
+    units: int = 0
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _failures: list[BaseException] = field(default_factory=list)
+    _thread: threading.Thread | None = None
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was sent."""
+        return self.producer.ledger
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread = threading.Thread(target=self._work, name=f"to-{self.source.name}", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise what sending came to.
+
+        Raises
+        ------
+        SandboxError, AwsError
+            The stream refused records.
+        """
+        if self._failures:
+            raise self._failures[0]
+
+    def stop(self) -> None:
+        """End it, and wait until what was handed over is acknowledged."""
+        self.ask_to_stop()
+        if self._thread is not None:
+            self._thread.join(timeout=120)
+        self.check()
+
+    def ask_to_stop(self) -> None:
+        """End it soon, and wait for nothing."""
+        self._stop.set()
+
+    def _work(self) -> None:
+        choose = random.Random(self.wanted.seed)  # noqa: S311 - repeatable on purpose, no secret
+        payloads = self.source.payloads
+        shape = Shape(
+            per_second=self.wanted.per_second, dirty=self.wanted.dirty, key=default_key(payloads), keys=1000
+        )
+        feed = Feed(Generator(payloads.schema, choose), payloads, shape, choose)
+        try:
+            with told(f"sending to {self.source.name}"):
+                self.producer.send(self._paced(feed), sent=lambda _: None)
+        except BaseException as error:  # raised again by check, in the main thread
+            self._failures.append(error)
+
+    def _paced(self, feed: Feed) -> Iterator[Event]:
+        bucket = TokenBucket(feed.shape.rate, wait=self._stop.wait)
+        for event in feed.events():
+            bucket.take()
+            if self._stop.is_set():
+                return
+            self.units += put_units(event.payload)
+            yield event
+
+
+class Story:
+    """One verification's records, kills and reshards, between its deployment and its removal.
+
+    Parameters
+    ----------
+    place
+        Where it is deployed.
+    copy
+        What is.
+    wanted
+        How much is done.
+    say
+        Told what is being done.
+    """
+
+    def __init__(self, place: Place, copy: Copy, wanted: Wanted, *, say: Say) -> None:
+        self._place = place
+        self._copy = copy
+        self._wanted = wanted
+        self._say = say
+        self._choose = random.Random(wanted.seed)  # noqa: S311 - repeatable on purpose, no secret
+        self._catalog: Catalog = place.catalog(copy.names)
+        self._started: list[str] = []
+        self.traffic = {source.name: self._traffic(source) for source in copy.sources}
+        self.kills: list[Kill] = []
+        self.reshards: list[tuple[int, int]] = []
+        self.shards: list[tuple[float, int]] = []
+        """When how many shards were open, as seconds of the monotonic clock."""
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """All jobs of the copy."""
+        return tuple(self._copy.environment.jobs)
+
+    def _traffic(self, source: Source) -> Traffic:
+        names, stream = self._copy.names, self._copy.environment.streams[source.name]
+        own = names.stream(source.name)
+        if isinstance(stream, KafkaTopic):
+            settings = self._place.kafka(names, stream.cluster)
+            make_topic(settings, own, PARTITIONS, 30.0)
+            producer: Producer = KafkaProducer(settings["bootstrap.servers"], own, settings=settings)
+        else:
+            batch = max(1, min(500, round(self._wanted.per_second / _BATCHES_PER_SECOND)))
+            producer = KinesisProducer(self._place.client("kinesis"), own, batch=batch)
+        return Traffic(source, producer, self._wanted)
+
+    def begin(self) -> None:
+        """Let records flow, start all jobs, and wait until each has landed some.
+
+        Raises
+        ------
+        VerifyError
+            One did not in time.
+        """
+        for traffic in self.traffic.values():
+            traffic.start()
+        for job in self.jobs:
+            self._say(f"starting job {job}")
+            self._started.append(job)
+            self._place.start(self._copy.names, job)
+        for leg in self._copy.legs:
+            self._say(f"waiting for the first records of {leg.landed}")
+            self._wait_for_rows(leg)
+
+    def _wait_for_rows(self, leg: Leg) -> None:
+        what = f"the first records in {leg.landed}"
+        self._wait(lambda: self._rows(leg.landed) > 0, self._place.patience.start, what, [leg.job])
+
+    def disturb(self) -> None:
+        """Kill and reshard, in turns, while records flow.
+
+        Raises
+        ------
+        VerifyError
+            A job did not come back, or the stream did not take its shards.
+        """
+        resharded = "kinesis" in self.traffic
+        for turn in turns(self._wanted.kills, self._wanted.reshards if resharded else 0):
+            if turn == "reshard":
+                self._reshard()
+            else:
+                self._kill()
+
+    def _kill(self) -> None:
+        number = len(self.kills) // len(self.jobs) + 1
+        names, dead, took = self._copy.names, {}, {}
+        for job in self.jobs:
+            self._pause(self._choose.uniform(0.0, _MOMENT_SECONDS))
+            self._say(f"kill {number} of {self._wanted.kills}: {job}")
+            asked = time.monotonic()
+            self._place.kill(names, job)
+            took[job], dead[job] = time.monotonic() - asked, datetime.now(UTC)
+            self._place.revive(names, job)
+        for job in self.jobs:
+            self._say(f"kill {number} of {self._wanted.kills}: waiting for the next commit of {job}")
+            back = max(self._recovered(leg, dead[job], number) for leg in self._copy.legs if leg.job == job)
+            self.kills.append(Kill(job, number, round(took[job], 1), round(back, 1)))
+
+    def _recovered(self, leg: Leg, dead: datetime, number: int) -> float:
+        """Wait for the first commit to a landing table after its job's run ended; how long it took, in seconds."""
+        after = dead.timestamp() * 1000
+        what = f"a commit to {leg.landed} after kill {number} of {leg.job}"
+        patience = self._place.patience.recover
+        self._wait(lambda: self._commit(leg.landed, after) is not None, patience, what, [leg.job])
+        return ((self._commit(leg.landed, after) or after) - after) / 1000
+
+    def _reshard(self) -> None:
+        kinesis, stream = self._place.client("kinesis"), self._copy.names.stream("kinesis")
+        before = self._open_shards(kinesis, stream)
+        # To the double and back: a split of each shard, then a merge of each pair.
+        after = 2 * SHARDS if before == SHARDS else SHARDS
+        self._say(f"resharding: {before} to {after} shards")
+        with told(f"resharding {stream}"):
+            kinesis.update_shard_count(
+                StreamName=stream, TargetShardCount=after, ScalingType="UNIFORM_SCALING"
+            )
+            wait_for(
+                lambda: (
+                    self._status(kinesis, stream) == "ACTIVE" and self._open_shards(kinesis, stream) == after
+                ),
+                self._place.patience.reshard,
+                f"{after} open shards of {stream}",
+            )
+        self.reshards.append((before, after))
+        self.shards.append((time.monotonic(), after))
+
+    @staticmethod
+    def _status(kinesis: Any, stream: str) -> str:
+        return str(
+            kinesis.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]["StreamStatus"]
+        )
+
+    @staticmethod
+    def _open_shards(kinesis: Any, stream: str) -> int:
+        pages = kinesis.get_paginator("list_shards").paginate(StreamName=stream)
+        shards = [shard for page in pages for shard in page["Shards"]]
+        return sum("EndingSequenceNumber" not in shard["SequenceNumberRange"] for shard in shards)
+
+    def finish(self) -> str:
+        """Send what is lacking to the wanted number, wait until no more rows come, and stop the jobs.
+
+        Returns
+        -------
+        str
+            What the tables lack by their counts, for people; empty where nothing.
+        """
+        for traffic in self.traffic.values():
+            self._wait_for_traffic(traffic)
+        for traffic in self.traffic.values():
+            traffic.stop()
+        self._say("waiting until all is landed and derived")
+        lacking = self._settle()
+        self.stop()
+        return lacking
+
+    def stop(self) -> None:
+        """Stop those jobs with grace that were started and not stopped yet.
+
+        Raises
+        ------
+        VerifyError
+            One does not stop.
+        """
+        while self._started:
+            job = self._started[-1]
+            self._say(f"stopping job {job}")
+            self._place.stop(self._copy.names, job)
+            self._started.pop()
+
+    def _wait_for_traffic(self, traffic: Traffic) -> None:
+        what = f"{self._wanted.records:,} records to {traffic.source.name}"
+        self._say(f"sending {what}")
+        seconds = self._wanted.records / self._wanted.per_second * 2 + 60
+        self._wait(lambda: len(traffic.ledger) >= self._wanted.records, seconds, what, ())
+
+    def _settle(self) -> str:
+        moved, counts = time.monotonic(), self._counts()
+        while not all(have >= wanted for have, wanted in self._counts().values()):
+            now = self._counts()
+            if now != counts:
+                counts, moved = now, time.monotonic()
+            self._check(self.jobs)
+            if time.monotonic() - moved > self._place.patience.land:
+                short = [
+                    f"{table} has {have} of {wanted}"
+                    for table, (have, wanted) in now.items()
+                    if have < wanted
+                ]
+                return f"no further row for {self._place.patience.land:.0f} s: {', '.join(short)}"
+            time.sleep(0.5)
+        time.sleep(_SETTLE_SECONDS)
+        return ""
+
+    def _counts(self) -> dict[str, tuple[int, int]]:
+        found = {}
+        for leg in self._copy.legs:
+            ledger = self.traffic[leg.stream].ledger
+            found[leg.landed] = (self._rows(leg.landed), len(ledger))
+            found[leg.derived] = (self._rows(leg.derived), len(ledger) - ledger.dirty)
+        return found
+
+    def compared(self) -> tuple[Compared, ...]:
+        """Hold every leg's tables against what was sent."""
+        ledgers = {name: traffic.ledger for name, traffic in self.traffic.items()}
+        return compared(self._catalog, self._copy, ledgers)
+
+    def close(self) -> None:
+        """End the traffic, whatever it came to."""
+        for traffic in self.traffic.values():
+            traffic.ask_to_stop()
+
+    # ---- what tables tell ----
+
+    def _table(self, name: str) -> Table | None:
+        try:
+            return self._catalog.load_table(self._copy.names.table(name))
+        except NoSuchTableError:
+            return None
+
+    def _rows(self, name: str) -> int:
+        table = self._table(name)
+        snapshot = table.current_snapshot() if table else None
+        if snapshot is None or snapshot.summary is None:
+            return 0
+        return int(snapshot.summary["total-records"] or 0)
+
+    def _commit(self, name: str, after_ms: float) -> float | None:
+        """When a table was first committed to after a moment, in ms; by the clock of whoever committed."""
+        table = self._table(name)
+        times = [snapshot.timestamp_ms for snapshot in table.snapshots()] if table else []
+        return min((at for at in times if at > after_ms), default=None)
+
+    # ---- waiting ----
+
+    def _wait(self, reached: Callable[[], bool], seconds: float, what: str, jobs: Sequence[str]) -> None:
+        def look() -> bool:
+            self._check(jobs)
+            return reached()
+
+        wait_for(look, seconds, what)
+
+    def _pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+        self._check(())
+
+    def _check(self, jobs: Sequence[str]) -> None:
+        for traffic in self.traffic.values():
+            traffic.check()
+        for job in jobs:
+            why = self._place.ended(self._copy.names, job)
+            if why is not None:
+                raise VerifyError(f"job {job}: {why}")

@@ -1,0 +1,37 @@
+"""Copies of the project's environments, as verifications make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from millrace.config import Environment, load
+from millrace.verify import in_sandbox
+from millrace.verify.environment import Copy, Wanted, derive
+
+ROOT = Path(__file__).parents[3]
+NAME, ACCOUNT = "verify-0a1b", "111122223333"
+
+Make = Callable[..., Copy]
+
+
+def environment(name: str) -> Environment:
+    return load(name, root=ROOT)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def derived(given: Environment | str, **changes: object) -> Copy:
+        what = environment(given) if isinstance(given, str) else given
+        settings = {
+            "account": ACCOUNT,
+            "wanted": Wanted(),
+            "root": ROOT,
+            "folder": tmp_path / "verify",
+            "clusters": in_sandbox.clusters(what),
+        } | changes
+        return derive(what, NAME, **settings)  # type: ignore[arg-type]  # by name, above
+
+    return derived
