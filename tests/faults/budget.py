@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +23,11 @@ from millrace.sandbox.toolchain import ROOT, program_environment
 from tests.faults.rounds import ROUNDS
 
 STATE = RUN / "faults-budget.jsonl"
+LOGS = RUN / "faults-budget"
+LATE = 124
+"""Status of a part that was ended, as ``timeout`` has it."""
+
+ENDING_SECONDS = 60.0
 PAGE = ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- figures: python -m tests.faults.budget --page -->", "<!-- end of the figures -->"
 
@@ -55,6 +61,8 @@ PARTS = (
         _part(f"round {name}", "faults of Kinesis, its connector and its input", f"tests.faults --only {name} --records 5000", 2)
         for name in ROUNDS
     ),
+    _part("truncated", "a checkpoint's file that is cut short: exact, or told with the way out", "tests.faults.truncated --minutes 7", 8),
+    _part("full disk", "no space for checkpoints, shuffles or tables: told, or outlasted", "tests.faults.full_disk", 6),
     _part("brokers", "leaders that are killed, brokers that are restarted", "tests.faults.brokers", 6),
     _part("one writer", "a second run on a checkpoint is refused; a reset doubles nothing", "tests.faults.checkpoints --times 20", 8),
     _part("upgrade", "another version on the same checkpoint, and back", "tests.faults.upgrade", 6),
@@ -97,29 +105,48 @@ def played() -> dict[str, Played]:
 
 
 def play(part: Part, minutes: float) -> Played:
-    """Run a part; ended at twice the time it takes, or at the budget's end where that is later."""
+    """Run a part; ended at twice the time it takes, or at the budget's end where that is later. What it says is kept."""
     begun = time.monotonic()
     limit = max(2 * part.minutes, minutes) * 60
-    try:
-        done = subprocess.run(
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log = LOGS / f"{part.name.replace(' ', '-')}.log"
+    with log.open("w") as said, log.with_suffix(".err").open("w") as errors:
+        running = subprocess.Popen(
             [sys.executable, "-m", *part.command],
-            cwd=ROOT, env=program_environment(), stdout=subprocess.PIPE, text=True, timeout=limit, check=False,
+            cwd=ROOT, env=program_environment(), stdout=said, stderr=errors,
         )  # fmt: skip
-        status, lines = done.returncode, [line for line in done.stdout.splitlines() if line.strip()]
-    except subprocess.TimeoutExpired:
-        status, lines = 124, [f"not at its end after {limit / 60:.0f} minutes"]
+        try:
+            status = running.wait(timeout=limit)
+        except subprocess.TimeoutExpired:
+            status = LATE
+        finally:
+            _end(running)
+    lines = [line for line in log.read_text().splitlines() if line.strip()]
+    last = lines[-1].strip() if lines else "it said nothing"
     one = Played(
         part.name,
         f"python -m {' '.join(part.command)}",
         f"{datetime.now(UTC):%Y-%m-%d}",
         round((time.monotonic() - begun) / 60, 1),
         status,
-        lines[-1].strip() if lines else "",
+        f"not at its end after {limit / 60:.0f} minutes; {last}" if status == LATE else last,
     )
     STATE.parent.mkdir(parents=True, exist_ok=True)
     with STATE.open("a") as file:
         file.write(json.dumps(asdict(one)) + "\n")
     return one
+
+
+def _end(running: subprocess.Popen[bytes]) -> None:
+    """End a part that still runs, so that it ends what it has started."""
+    if running.poll() is not None:
+        return
+    running.send_signal(signal.SIGINT)
+    try:
+        running.wait(timeout=ENDING_SECONDS)
+    except subprocess.TimeoutExpired:
+        running.kill()
+        running.wait()
 
 
 def table() -> str:
@@ -144,8 +171,9 @@ def write_page() -> None:
 
 def order() -> list[Part]:
     """Return the parts, those never run first, then the oldest."""
-    known = played()
-    return sorted(PARTS, key=lambda part: known[part.name].at if part.name in known else "")
+    lines = STATE.read_text().splitlines() if STATE.exists() else []
+    last = {json.loads(line)["name"]: number for number, line in enumerate(lines)}
+    return sorted(PARTS, key=lambda part: last.get(part.name, -1))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -162,6 +190,9 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what fits, and tell."""
     given = parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(LATE))
+    # Ignored in a shell's background, and a part would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     until = time.monotonic() + given.minutes * 60
     failed = []
     for part in order():

@@ -31,22 +31,28 @@ JOB, QUERY, TABLE = "direct", "tax", "taxed"
 OVERLAP = timedelta(minutes=10)
 RECORDS = 300
 REFUSED, FAILED = 2, 1
+AT_ONCE = 4
+"""Second runs beside each other: most of what each takes is waiting."""
+
+PATIENCE_SECONDS = 240.0
 
 
 def second_runs(shop: Shop, times: int) -> list[float]:
     """Start second runs beside the one that runs; seconds until each was refused."""
-    found = []
-    for _ in range(times):
+    found: list[float] = []
+    while len(found) < times:
         shop.orders.send(shop.choose, RECORDS)
         begun = time.monotonic()
-        second = shop.start(JOB)
-        status = second.process.popen.wait(timeout=120)
-        said = [line for line in second.process.log.read_text().splitlines() if line.startswith("error: ")]
-        if status != REFUSED or len(said) != 1 or "is held by run" not in said[0]:
-            raise SandboxError(f"a second run ended with {status}:\n{second.process.tail(30)}")
-        if any(event["event"] in ("batch", "started") for event in second.events()):
-            raise SandboxError("a second run did something")
-        found.append(time.monotonic() - begun)
+        for second in [shop.start(JOB) for _ in range(min(AT_ONCE, times - len(found)))]:
+            status = second.process.popen.wait(timeout=PATIENCE_SECONDS)
+            found.append(time.monotonic() - begun)
+            said = [
+                line for line in second.process.log.read_text().splitlines() if line.startswith("error: ")
+            ]
+            if status != REFUSED or len(said) != 1 or "is held by run" not in said[0]:
+                raise SandboxError(f"a second run ended with {status}:\n{second.process.tail(30)}")
+            if any(event["event"] in ("batch", "started") for event in second.events()):
+                raise SandboxError("a second run did something")
     return found
 
 
@@ -58,7 +64,7 @@ def stood_still(shop: Shop, first: Job) -> tuple[Job, str]:
     shop.wait(second, lambda: bool(second.committed()), "a batch of the run that took over")
     first.process.signal_group(signal.SIGCONT)
     shop.orders.send(shop.choose, RECORDS)
-    status = first.process.popen.wait(timeout=120)
+    status = first.process.popen.wait(timeout=PATIENCE_SECONDS)
     said = [str(event["error"]) for event in first.events() if event["event"] == "failed"]
     if status != FAILED or not any("lease" in line for line in said):
         raise SandboxError(f"the run that stood still ended with {status}: {said}\n{first.process.tail(30)}")

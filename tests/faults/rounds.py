@@ -76,6 +76,7 @@ ROUNDS: Mapping[str, Round] = {
     "aggregated": Round(stories.aggregated),
     "latest_over_a_stop": Round(stories.latest_over_a_stop, settings={"start": "latest"}),
     "closed_shards_passed_over": Round(stories.closed_shards_passed_over, prelude=PASSES_OVER),
+    "positions_cut_short": Round(stories.positions_cut_short),
     "started_at_a_moment": Round(stories.started_at_a_moment),
     "limits_follow_shards": Round(
         stories.limits_follow_shards, shards=1, settings=LIMITED, trigger_seconds=0.1

@@ -313,6 +313,42 @@ def closed_shards_passed_over(stage: Stage, records: int) -> None:
     stage.until_complete()
 
 
+def _failures(stage: Stage) -> int:
+    return sum(event["event"] == "failed" for event in stage.reported())
+
+
+def positions_cut_short(stage: Stage, records: int) -> None:
+    """A file of the connector's own is cut to nothing, then to half: how far a shard was read in the last batch.
+
+    It goes on exactly, or says so and goes on when the file is put back.
+    """
+    _running(stage, records)
+    for share in (0.0, 0.5):
+        stage.until_complete()
+        stage.job.stop(grace_seconds=60)
+        stage.feed.backlog(records // 8)
+        path = stage.choose.choice(sorted(stage.last_positions().iterdir()))
+        whole = path.read_bytes()
+        path.write_bytes(whole[: int(len(whole) * share)])
+        before = _failures(stage)
+        job = stage.start()
+        deadline = time.monotonic() + 60
+        wanted = len(stage.feed.producer.ledger)
+        while job.alive and stage.landed() < wanted and time.monotonic() < deadline:
+            time.sleep(0.2)
+        if stage.landed() >= wanted:
+            continue
+        if _failures(stage) == before:
+            raise StalledError(
+                f"neither read on nor refused, with {share:.0%} of {path.name}:\n{job.tail(25)}"
+            )
+        job.kill()
+        path.write_bytes(whole)
+        stage.start()
+    stage.feed.backlog(records - stage.feed.sent)
+    stage.until_complete()
+
+
 def started_at_a_moment(stage: Stage, records: int) -> None:
     """A query that begins at a moment: nothing from before it, all since, on a stream that was split meanwhile."""
     stage.feed.backlog(records // 4)

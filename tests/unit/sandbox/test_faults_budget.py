@@ -1,0 +1,66 @@
+"""The fault suite within a budget: which part comes next, what is kept of it, and the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults import budget
+from tests.faults.budget import Part
+
+PROGRAM = """\
+import sys, time
+print("a line", flush=True)
+try:
+    time.sleep(float(sys.argv[1]))
+except KeyboardInterrupt:
+    print("ended what it had started")
+    raise SystemExit(3)
+print("2 of 2 | exact")
+raise SystemExit(int(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    monkeypatch.setattr(budget, "ROOT", tmp_path)
+    monkeypatch.setattr(budget, "STATE", tmp_path / "state.jsonl")
+    monkeypatch.setattr(budget, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(budget, "PAGE", tmp_path / "page.md")
+    parts = tuple(
+        Part(name, f"promise {name}", ("program", "0", status), 0.1)
+        for name, status in (("one", "0"), ("two", "1"), ("three", "0"))
+    )
+    monkeypatch.setattr(budget, "PARTS", parts)
+    return tmp_path
+
+
+def test_parts_that_never_ran_come_first_then_the_oldest(suite: Path) -> None:
+    one, two, _ = budget.PARTS
+    for part in (two, one, two):
+        budget.play(part, 0.1)
+    assert [part.name for part in budget.order()] == ["three", "one", "two"]
+    assert len(budget.played()) == 2
+
+
+def test_a_part_that_misses_is_in_the_table(suite: Path) -> None:
+    for part in budget.PARTS[:2]:
+        budget.play(part, 0.1)
+    (suite / "page.md").write_text(f"before\n{budget.BEGIN}\nold\n{budget.END}\nafter\n")
+    budget.write_page()
+    page = (suite / "page.md").read_text()
+    assert page.startswith("before\n")
+    assert page.endswith("after\n")
+    assert "old" not in page
+    rows = [line for line in page.splitlines() if line.startswith("| promise o") or "promise two" in line]
+    assert [("held" in row, "**MISSED**" in row) for row in rows] == [(True, False), (False, True)]
+    assert all("2 of 2 / exact |" in row for row in rows)
+    assert (suite / "logs" / "two.log").read_text().splitlines()[0] == "a line"
+
+
+def test_a_part_that_is_late_may_end_what_it_started(suite: Path) -> None:
+    late = budget.play(Part("one", "", ("program", "600", "0"), 0.04), 0.0)
+    assert late.status == budget.LATE
+    assert late.figures == "not at its end after 0 minutes; ended what it had started"
