@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import random
 import shutil
@@ -151,7 +152,7 @@ class Theirs:
         return self.start(*words, "--stop", str(self.home / "stop"))
 
     def end(self, job: Process) -> Path:
-        """Let it end between two batches; return its event log."""
+        """Let it end before it writes another batch; return its event log."""
         (self.home / "stop").touch()
         if job.popen.wait(120):
             raise SandboxError(f"the old job ended with an error:\n{job.tail(20)}")
@@ -173,6 +174,7 @@ class Theirs:
 def service(brokers: str) -> Iterator[dict[str, str]]:
     """Moto as Glue, with the old job; yields what points a command line at it."""
     os.environ["MOTO_ACCOUNT_ID"] = ACCOUNT
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each call
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     endpoint = "http://{}:{}".format(*server.get_host_and_port())
@@ -281,7 +283,7 @@ def changed_over(sent: Sent, theirs: Theirs, stack: LocalStack, broker: Any, glu
     prepare(project)
     old = theirs.copying()
     with sent.going_on():
-        reached("a thousand orders", old, lambda: held.rows("orders").total() > 1000)
+        reached("orders in the old table", old, lambda: held.rows("orders").total() > 500)
         time.sleep(1.0)
         moment = datetime.now(UTC).replace(microsecond=0)
         since = round(moment.timestamp() * 1000)
@@ -290,7 +292,7 @@ def changed_over(sent: Sent, theirs: Theirs, stack: LocalStack, broker: Any, glu
         target = since + DISORDER_MS
         reached("the moment passed", old, lambda: held.rows("orders_timed", "arrived", target).total() > 0)
         log = theirs.end(old)
-        known = ("--rate", "100", "--partitions", str(PARTITIONS))
+        known = ("--rate", f"{sent.per_second:g}", "--partitions", str(PARTITIONS))
         timed = imported(project, glue, NAME, *known, "--start", shown)
         exact = imported(project, glue, "exact", "--logs", str(log), "--start", shown)
         theirs.sql(*IDENTIFY)
@@ -330,7 +332,7 @@ def changed_over(sent: Sent, theirs: Theirs, stack: LocalStack, broker: Any, glu
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="python -m tests.faults.cutover", description=__doc__)
-    made.add_argument("--per-second", type=float, default=100.0, help="orders that are sent")
+    made.add_argument("--per-second", type=float, default=50.0, help="orders that are sent")
     made.add_argument("--seed", type=int, default=1)
     return made
 

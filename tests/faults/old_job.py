@@ -1,13 +1,14 @@
 """Somebody else's job: a topic of orders into two Iceberg tables, by plain Spark and without any identity.
 
-``millrace import`` reads this file as it reads any Glue job's. It runs until the file ``--stop`` is there, and ends between two
-batches. With ``--sql`` it runs statements instead.
+``millrace import`` reads this file as it reads any Glue job's. It runs until the file ``--stop`` is there, and ends with the
+first batch that begins after that, before it writes. With ``--sql`` it runs statements instead.
 """
 
 import argparse
 import time
 from pathlib import Path
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 
@@ -22,7 +23,9 @@ spark.sparkContext.setLogLevel("ERROR")
 
 
 def write(batch: DataFrame, number: int) -> None:
-    """Append a batch to both tables."""
+    """Append a batch to both tables, unless the job is to end."""
+    if Path(args["stop"]).exists():
+        raise InterruptedError("asked to end")
     batch.persist()
     batch.writeTo("lake.theirs.orders_timed").append()
     batch.drop("arrived").writeTo("lake.theirs.orders").append()
@@ -55,10 +58,11 @@ def main() -> None:
         .trigger(processingTime="2 seconds")
         .start()
     )
-    while not Path(args["stop"]).exists() or query.status["isTriggerActive"]:
-        if query.awaitTermination(0.1):
-            raise SystemExit(f"the query ended: {query.exception()}")
-    query.stop()
+    try:
+        query.awaitTermination()
+    except StreamingQueryException:
+        if not Path(args["stop"]).exists():
+            raise
 
 
 if args["sql"]:
