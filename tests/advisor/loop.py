@@ -62,7 +62,7 @@ streams:
     cluster: main
     partitions: 2
     disposable: true
-    traffic: {{records_per_second: 100, record_size: 150B}} # as it was last year
+    traffic: {{records_per_second: 50, record_size: 150B}} # as it was last year
 jobs:
   {JOB}:
     engine: emr
