@@ -30,7 +30,7 @@ _PINS = {"version", "worker", "max_workers", "min_executors", "architecture"}
 """Of a job, what the plan would choose or compute by itself."""
 
 
-_IDENTIFY = "in Spark SQL, ALTER TABLE old ADD COLUMNS (_id STRING), then UPDATE old SET _id = to_json(struct(KEY, ...))"
+_IDENTIFY = "in Spark SQL ALTER TABLE old ADD COLUMNS (_id STRING), then UPDATE old SET _id = to_json(struct(KEY, ...))"
 
 
 def register(app: typer.Typer) -> None:
@@ -318,7 +318,7 @@ def cut_over(found: Running, made: Mapping[str, Any], *, exact: bool) -> list[st
         f"refuses it and of a topic the latest records would be read. It lands what arrived from {moment} on, however late it starts",
         f"what {old} wrote of records that arrived at {moment} or later, {name} has, too. Where its rows tell when they arrived: "
         f"delete those from {moment} on, and where times are the producers' own, take only _arrived_at >= {moment} from {name}",
-        f"where they do not, they carry no identity. With {old} stopped, give them the one that a sink with state.key compares, "
+        f"where they do not, they carry no identity. With {old} stopped, give them the one that a sink with state.key compares: "
         f"{_IDENTIFY}, in the order of state.key; then deploy a derive query with state.key into that table (storage.database names its database): it puts its "
         "rows in their place. Without _id every one of them would be there twice",
         f"compare one hour before and one after {moment} by business key: each key once",

@@ -294,7 +294,7 @@ def changed_over(sent: Sent, theirs: Theirs, stack: LocalStack, broker: Any, glu
         log = theirs.end(old)
         known = ("--rate", f"{sent.per_second:g}", "--partitions", str(PARTITIONS))
         timed = imported(project, glue, NAME, *known, "--start", shown)
-        exact = imported(project, glue, "exact", "--logs", str(log), "--start", shown)
+        exact = imported(project, glue, "exact", *known, "--logs", str(log), "--start", shown)
         theirs.sql(*IDENTIFY)
         with (project / "environments" / f"{NAME}.yaml").open("w") as stream:
             YAML().dump(composed(timed, exact), stream)
