@@ -145,7 +145,7 @@ def empty(s3: Any, bucket: str) -> int:
         try:
             for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
                 found = [
-                    {"Key": each["Key"], "VersionId": each["VersionId"]}
+                    {"Key": each["Key"], **_version(each["VersionId"])}
                     for each in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))
                 ]
                 for begin in range(0, len(found), _AT_ONCE):
@@ -161,6 +161,11 @@ def empty(s3: Any, bucket: str) -> int:
             if error.response["Error"]["Code"] != "NoSuchBucket":
                 raise
     return count
+
+
+def _version(version: str) -> dict[str, str]:
+    """Name a version; objects of a bucket without versions have none to name."""
+    return {} if version == "null" else {"VersionId": version}
 
 
 def _delete(cloudformation: Any, wave: Sequence[str], deadline: float, poll_seconds: float) -> list[str]:

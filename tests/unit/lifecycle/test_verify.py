@@ -1,0 +1,278 @@
+"""What `millrace verify` asks of AWS: moto's server for stacks, buckets, logs; the tests' own Glue and EMR Serverless for runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from millrace.config import Names, load
+from millrace.lifecycle.bill import ENVIRONMENT, PROJECT
+from millrace.lifecycle.deployed import NotDeployedError
+from millrace.lifecycle.problems import AwsError
+from millrace.lifecycle.verbs import Aws
+from millrace.sizing import plan
+from millrace.verify import in_sandbox, on_aws
+from millrace.verify.environment import TAG, Copy, Wanted, derive
+from millrace.verify.on_aws import PATIENCE, Account
+from millrace.verify.place import VerifyError
+from millrace.verify.removal import empty, remove
+from millrace.verify.run import scope
+from millrace.verify.scope import find, remains
+from tests.integration.lifecycle.engines import Engines, serving
+
+ROOT = Path(__file__).parents[3]
+ACCOUNT, NAME = "123456789012", "verify-0a1b"
+APPLICATION = "00fapp"
+
+Client = Callable[[str], Any]
+
+
+@pytest.fixture
+def engines() -> Iterator[Engines]:
+    with serving(Engines()) as both:
+        yield both
+
+
+@pytest.fixture
+def client(aws: Aws, engines: Engines) -> Client:
+    """Glue and EMR Serverless are the tests' own, all other services moto's."""
+
+    @functools.cache
+    def made(service: str) -> Any:
+        if service not in ("glue", "emr-serverless"):
+            return aws.client(service)
+        make: Any = boto3.client
+        return make(
+            service,
+            endpoint_url=engines.url,
+            region_name="us-east-1",
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+        )
+
+    return made
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Copy:
+    model = load("dev", root=ROOT)
+    return derive(
+        model, NAME, account=ACCOUNT, wanted=Wanted(), root=ROOT, folder=tmp_path,
+        clusters=in_sandbox.clusters(model), without_kafka=True,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def account(client: Client, copy: Copy) -> Account:
+    aws = Aws(Names(load("dev", root=ROOT), ACCOUNT), client)
+    patience = dataclasses.replace(PATIENCE, remove=20, vanish=2, end=5)
+    return Account(aws, plan(copy.environment), poll_seconds=0.01, patience=patience)
+
+
+def tags(name: str, of: str = "dev") -> list[dict[str, str]]:
+    return [
+        {"Key": key, "Value": value}
+        for key, value in {TAG: of, ENVIRONMENT: name, PROJECT: "flights"}.items()
+    ]
+
+
+def deploy(client: Client, prefix: str, given: list[dict[str, str]]) -> None:
+    """Storage, a stream that needs it, and a job that needs both."""
+    bucket = {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": f"{prefix}-lake"}}
+    # A plain value: moto makes a deleted resource again when it is asked for an output that refers to it.
+    export = {"O": {"Value": f"{prefix}-lake", "Export": {"Name": f"{prefix}-storage:O"}}}
+    stream = {"Type": "AWS::Kinesis::Stream", "Properties": {"Name": f"{prefix}-kinesis", "ShardCount": 1}}
+    topic = {
+        "Type": "AWS::SNS::Topic",
+        "Properties": {
+            "TopicName": f"{prefix}-alerts",
+            "DisplayName": {"Fn::ImportValue": f"{prefix}-storage:O"},
+        },
+    }
+    outputs = {"ApplicationId": {"Value": APPLICATION}}
+    for part, template in {
+        "storage": {"Resources": {"Bucket": bucket}, "Outputs": export},
+        "streams": {"Resources": {"Stream": stream}},
+        "job-emr": {"Resources": {"Topic": topic}, "Outputs": outputs},
+    }.items():
+        client("cloudformation").create_stack(
+            StackName=f"{prefix}-{part}", TemplateBody=json.dumps(template), Tags=given
+        )
+    for number in range(3):
+        client("s3").put_object(Bucket=f"{prefix}-lake", Key=f"data/{number}", Body=b"x")
+    client("logs").create_log_group(logGroupName=f"/{prefix}/jobs/emr/output")
+    client("ssm").put_parameter(Name=f"/{prefix}/jobs/emr/wish", Value="running", Type="String")
+
+
+def everything(client: Client) -> set[str]:
+    return {
+        *(stack["StackName"] for stack in client("cloudformation").describe_stacks()["Stacks"]),
+        *(bucket["Name"] for bucket in client("s3").list_buckets()["Buckets"]),
+        *(topic["TopicArn"] for topic in client("sns").list_topics()["Topics"]),
+        *client("kinesis").list_streams()["StreamNames"],
+        *(group["logGroupName"] for group in client("logs").describe_log_groups()["logGroups"]),
+        *(each["Name"] for each in client("ssm").describe_parameters()["Parameters"]),
+    }
+
+
+def test_only_what_bears_both_marks_is_taken_away(client: Client, copy: Copy, account: Account) -> None:
+    prefix = copy.names.prefix
+    # The model itself, another verification's, one of another model, and one that has our name and no tag.
+    others: dict[str, list[dict[str, str]]] = {
+        "flights-dev": [],
+        "flights-verify-ffff": tags("verify-ffff"),
+        "flights-verify-eeee": tags("verify-eeee", of="prod"),
+        f"{prefix}0": tags(NAME),
+    }
+    for other, given in others.items():
+        deploy(client, other, given)
+    before = everything(client)
+    deploy(client, prefix, tags(NAME))
+    assert {each.name for each in find(client, load("dev", root=ROOT))} == {NAME, "verify-ffff"}
+    said: list[str] = []
+    removed = remove(account, scope(copy), say=said.append, poll_seconds=0.01)
+    assert everything(client) == before
+    assert (removed.objects, removed.remains) == (3, ())
+    order = [line for line in said if line.startswith("deleting f")]
+    assert order == [f"deleting {prefix}-job-emr, {prefix}-streams", f"deleting {prefix}-storage"]
+    assert {each.name for each in find(client, load("dev", root=ROOT))} == {"verify-ffff"}
+
+
+def test_what_is_left_behind_is_seen(client: Client, copy: Copy) -> None:
+    own = scope(copy)
+    assert remains(client, own) == []
+    given = {each["Key"]: each["Value"] for each in tags(NAME)}
+    client("sns").create_topic(Name="renamed", Tags=tags(NAME))
+    client("s3").create_bucket(Bucket=f"{own.prefix}-lost-its-tag")
+    client("logs").create_log_group(logGroupName=f"/{own.prefix}/jobs/glue/error")
+    key = client("kms").create_key(Tags=[{"TagKey": k, "TagValue": v} for k, v in given.items()])[
+        "KeyMetadata"
+    ]
+    found = remains(client, own)
+    assert f"bucket {own.prefix}-lost-its-tag" in found
+    assert f"log group /{own.prefix}/jobs/glue/error" in found
+    assert any(each.endswith(":renamed") for each in found)
+    assert any(key["KeyId"] in each for each in found)
+    # One that waits for its deletion costs nothing and does nothing.
+    client("kms").schedule_key_deletion(KeyId=key["KeyId"], PendingWindowInDays=7)
+    assert not any(key["KeyId"] in each for each in remains(client, own))
+
+
+def test_a_bucket_of_another_name_is_left_even_in_a_stack_of_ours(
+    client: Client, copy: Copy, account: Account
+) -> None:
+    bucket = {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "somebody-s-lake"}}
+    client("cloudformation").create_stack(
+        StackName=f"{copy.names.prefix}-storage",
+        TemplateBody=json.dumps({"Resources": {"B": bucket}}),
+        Tags=tags(NAME),
+    )
+    client("s3").put_object(Bucket="somebody-s-lake", Key="precious", Body=b"x")
+    with pytest.raises(VerifyError, match=r"holds bucket somebody-s-lake, which is not named .*: left"):
+        remove(account, scope(copy), say=lambda _: None, poll_seconds=0.01)
+    assert client("s3").get_object(Bucket="somebody-s-lake", Key="precious")["Body"].read() == b"x"
+
+
+def test_all_versions_of_a_bucket_s_objects_go(client: Client) -> None:
+    s3 = client("s3")
+    assert empty(s3, "never-made") == 0
+    s3.create_bucket(Bucket="versions")
+    s3.put_bucket_versioning(Bucket="versions", VersioningConfiguration={"Status": "Enabled"})
+    for number in range(3):
+        s3.put_object(Bucket="versions", Key=f"data/{number % 2}", Body=b"x")
+    s3.delete_object(Bucket="versions", Key="data/0")
+    # Three versions of two objects; the mark of a deletion is no object.
+    assert empty(s3, "versions") == 3
+    left = s3.list_object_versions(Bucket="versions")
+    assert (left.get("Versions", []), left.get("DeleteMarkers", [])) == ([], [])
+
+
+def test_runs_are_killed_without_grace_and_ended_for_good(
+    client: Client, copy: Copy, account: Account, engines: Engines
+) -> None:
+    names, prefix = copy.names, copy.names.prefix
+    deploy(client, prefix, tags(NAME))
+    client("glue").start_job_run(JobName=names.job("glue"))
+    emr = {
+        "applicationId": APPLICATION,
+        "executionRoleArn": "arn:aws:iam::123456789012:role/x",
+        "name": "emr",
+    }
+    driver = {"sparkSubmit": {"entryPoint": "s3://b/main.py", "entryPointArguments": []}}
+    client("emr-serverless").start_job_run(clientToken="one", jobDriver=driver, **emr)
+    engines.asked.clear()
+    account.kill(names, "glue")
+    account.kill(names, "emr")
+    (stop,), (cancel,) = engines.calls("BatchStopJobRun"), engines.calls("CancelJobRun")
+    assert stop["JobName"] == names.job("glue")
+    assert cancel["shutdownGracePeriodInSeconds"] == "0"
+    assert engines.live(names.job("glue")) == engines.live("emr") == []
+    with pytest.raises(VerifyError, match="has no run that could be killed"):
+        account.kill(names, "glue")
+
+    client("glue").start_job_run(JobName=names.job("glue"))
+    client("emr-serverless").start_job_run(clientToken="two", jobDriver=driver, **emr)
+    account.end(
+        prefix,
+        {
+            "glue": {"AWS::Glue::Job": names.job("glue")},
+            "emr": {"AWS::EMRServerless::Application": APPLICATION},
+        },
+    )
+    assert engines.live(names.job("glue")) == engines.live("emr") == []
+    assert APPLICATION in engines.stopped_applications
+    # Their rules start no job that nobody wants.
+    for job in ("glue", "emr"):
+        found = client("ssm").get_parameter(Name=f"/{prefix}/jobs/{job}/wish")["Parameter"]["Value"]
+        assert found == "stopped"
+
+
+def test_runs_that_the_engine_counted_are_billed_as_it_counted(
+    client: Client, copy: Copy, account: Account, engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(client, copy.names.prefix, tags(NAME))
+    name = copy.names.job("glue")
+    for extra in ({"DPUSeconds": 720.0, "ExecutionTime": 360}, {"ExecutionTime": 90}):
+        client("glue").start_job_run(JobName=name)
+        (run,) = engines.live(name)
+        shown = engines._glue_run
+
+        def as_counted(
+            each: Any, run: str = run, extra: dict[str, Any] = extra, shown: Any = shown
+        ) -> dict[str, Any]:
+            told: dict[str, Any] = shown(each)
+            return told | (extra if each.id == run else {})
+
+        monkeypatch.setattr(engines, "_glue_run", as_counted)
+        client("glue").batch_stop_job_run(JobName=name, JobRunIds=[run])
+        while engines.live(name):
+            client("glue").get_job_run(JobName=name, RunId=run)
+    second, first = account.runs(copy.names, "glue")
+    assert (first.billed, first.counted, first.seconds) == ({"glue.dpu_hour": 0.2}, True, 360)
+    # Two workers of one DPU for 90 s.
+    assert second.billed["glue.dpu_hour"] == pytest.approx(180 / 3600)
+    assert not second.counted
+
+
+def test_nothing_is_made_where_cdk_shards_or_the_name_are_lacking(
+    client: Client, copy: Copy, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(NotDeployedError, match="not bootstrapped"):
+        account.check(copy)
+    client("ssm").put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="30", Type="String")
+    monkeypatch.setattr(account, "_check_engines", lambda _: None)
+    account.check(copy)
+    with monkeypatch.context() as patch:
+        patch.setattr(on_aws, "SHARDS", 10**6)
+        with pytest.raises(AwsError, match="shards are left in us-east-1, and 2000000 are needed"):
+            account.check(copy)
+    deploy(client, copy.names.prefix, [])
+    with pytest.raises(AwsError, match="is there already: repeat the command"):
+        account.check(copy)
