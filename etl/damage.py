@@ -20,6 +20,9 @@ _VERSION = re.compile(r"v\d+")
 _SPOILED = ("ChecksumException", "not UTF-8")
 
 _VERSIONED = re.compile(r"(\d+)(?:_\w+)?\.(?:changelog|delta|snapshot|zip)")
+_COPIED = re.compile(r"Copied (\S+) to \S+,? expected (\d+) bytes, found (\d+) bytes")
+"""What Spark says of a table file of RocksDB that has another size than its snapshot says."""
+
 _ZIP, _ZIP_END = b"PK\x05\x06", 22
 """How the end of an archive without a comment begins, and its length (PKWARE's APPNOTE, 4.3.16)."""
 
@@ -71,13 +74,15 @@ def is_of_state(text: str) -> bool:
     return any(word in text for word in ("StateStore", "RocksDB", "/state/", "EOFException"))
 
 
-def check_state(spark: SparkSession, location: str) -> None:
+def check_state(spark: SparkSession, location: str, text: str = "") -> None:
     """Look for a file of a query's state that is cut short, which Spark tells by an end of file, without the file's name.
 
     Parameters
     ----------
     spark, location
         As for :func:`check`.
+    text
+        Of the error: of a table file of RocksDB it does name the file.
 
     Raises
     ------
@@ -86,6 +91,10 @@ def check_state(spark: SparkSession, location: str) -> None:
     OSError
         A file could not be read.
     """
+    if (copied := _COPIED.search(text)) is not None:
+        raise DamageError(
+            f"the file {copied[1]} of the query's state is cut short: {copied[3]} of {copied[2]} bytes"
+        )
     for operator in _folders(spark, f"{location}/state"):
         for partition in _folders(spark, f"{location}/state/{operator}"):
             folder = f"{location}/state/{operator}/{partition}"
@@ -95,7 +104,14 @@ def check_state(spark: SparkSession, location: str) -> None:
 
 
 def _check_store(spark: SparkSession, folder: str) -> None:
-    """Check the last snapshot of a store, and what was changed since."""
+    """Check the schema of a store, its last snapshot, and what was changed since."""
+    if "schema" in hadoop.names(spark, f"{folder}/_metadata"):
+        schema = hadoop.read_bytes(spark, f"{folder}/_metadata/schema")
+        # Two schemas in JSON with lengths before them.
+        if not schema or schema.count(b"{") != schema.count(b"}"):
+            raise DamageError(
+                f"the file {folder}/_metadata/schema of the query's state is cut short: {len(schema)} bytes"
+            )
     versions = [
         (int(found[1]), name)
         for name in _names(spark, folder)

@@ -56,6 +56,13 @@ def whole_text(error: BaseException) -> str:
     return "\n".join(texts)
 
 
+def is_interruption(error: BaseException | None) -> bool:
+    """Whether a thread was interrupted; Spark knows Java's own exceptions for it, and not those of every client."""
+    return error is not None and any(
+        word in whole_text(error) for word in ("Interrupt", "interrupted", "Aborted")
+    )
+
+
 def describe(error: BaseException) -> str:
     """Messages of an error and of its causes, a line each or a few, without the JVM's stack.
 

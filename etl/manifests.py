@@ -163,8 +163,9 @@ class Manifests:
         location = f"{self._job.checkpoints}/{query}"
         try:
             damage.check(self._spark, location)
-            if damage.is_of_state(whole_text(failure)):
-                damage.check_state(self._spark, location)
+            text = whole_text(failure)
+            if damage.is_of_state(text):
+                damage.check_state(self._spark, location, text)
         except DamageError as error:
             raise DamageError(self._told(query, error, begun=True)) from error
 

@@ -24,6 +24,7 @@ from etl.errors import (
     StartError,
     UnansweredError,
     describe,
+    is_interruption,
     java_error,
 )
 from etl.lease import Lease
@@ -113,6 +114,7 @@ class _Running:
     failed_batch: int | None = None
     attempts: int = 0
     again_at: float | None = None
+    interrupted: bool = False
     checked_at: float = field(default_factory=time.monotonic)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -265,11 +267,17 @@ class Supervisor:
                     running.remove(one)
                     stopped = isinstance(one.error, StopRequestedError) or (
                         self._stopping.is_set()
-                        and (isinstance(one.error, ReopenError) or "StopRequestedError" in str(one.error))
+                        and (
+                            isinstance(one.error, ReopenError)
+                            or "StopRequestedError" in str(one.error)
+                            or (one.interrupted and is_interruption(one.error))
+                        )
                     )
                     if one.error is not None and not stopped:
                         failed = self._fail(one)
                 elif self._stopping.is_set() and not one.query.status["isTriggerActive"]:
+                    # The next trigger may begin in this moment, and what it reads is interrupted.
+                    one.interrupted = True
                     one.query.stop()
                 else:
                     self._check(one)

@@ -1,36 +1,36 @@
 """Disks that are full: ``python -m tests.faults.full_disk``, as root, since it mounts small file systems.
 
-A job lands a topic. The checkpoints, Spark's local directory or the tables lie on a file system in memory that is filled while
-the job runs, or before it starts. The job must end by itself with status 1 (2 where it did not start) and one message that says
-that there is no space; or, with retries, outlast the shortage. Once there is space again, the next run must go on, and the
-table hold what the ledger says.
+A job lands a topic. The checkpoints, Spark's local directory or the tables lie on a file system in memory that is filled before a
+start or in the middle of a batch. The job must end with one message that says that there is no space, with status 1 (2 where
+it did not start); or, with retries, outlast the shortage. Once there is space again it must go on, and the table hold what the
+ledger says.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
+import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from millrace.sandbox.process import RUN, Process, only_one
-from millrace.sandbox.producer import KafkaProducer
-from tests.faults.feed import Feed
-from tests.faults.kafka import KafkaStage
-from tests.faults.stage import Stage, StalledError
+from pyspark.sql import SparkSession
+
+from millrace.sandbox import kafka
+from millrace.sandbox.process import RUN
+from tests.faults.in_process import Job, Told
+from tests.faults.session import open_session
 
 HOME = RUN / "faults-full-disk"
-SIZE_MIB = 24
+SIZE_MIB = 16
 NO_SPACE = "No space left on device"
 FILLER = "filler"
-PATIENCE_SECONDS = 120.0
+RETRIES = 5
 
 
 class NotAllowedError(RuntimeError):
@@ -42,6 +42,11 @@ class Disk:
     """A small file system in memory."""
 
     place: Path
+
+    @property
+    def full(self) -> bool:
+        """Whether it was filled."""
+        return (self.place / FILLER).exists()
 
     def fill(self) -> None:
         """Leave no byte of it."""
@@ -55,7 +60,7 @@ class Disk:
 
     def free(self) -> None:
         """Give all of it back."""
-        (self.place / FILLER).unlink()
+        (self.place / FILLER).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -75,173 +80,91 @@ def disk(place: Path) -> Iterator[Disk]:
     try:
         yield Disk(place)
     finally:
-        # Lazily: a run that was killed may not have closed its files yet.
+        # Lazily: the session still has files of it open.
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-@dataclass
-class SmallStage(KafkaStage):
-    """A topic and a job whose local directory can be filled.
-
-    Attributes
-    ----------
-    retries
-        Of a batch that fails.
-    """
-
-    retries: int = 0
-
-    def create_stream(self, shards: int) -> None:
-        """Make the topic, and send to it."""
-        super().create_stream(shards)
-        self.feed = Feed(KafkaProducer(self._broker.bootstrap, self.stream), self.choose)
-
-    def _job_settings(self, schema: Path) -> dict[str, Any]:
-        found = super()._job_settings(schema)
-        found["batch_retries"] = self.retries
-        # Shuffled, so that there is something in the local directory.
-        found["queries"][0]["repartition"] = 3
-        return found
-
-    def _spark_settings(self) -> dict[str, str]:
-        return {**super()._spark_settings(), "spark.local.dir": str(self.home / "local")}
-
-
-Case = Callable[[SmallStage, Disk, int], str]
-
-
-def while_running(stage: SmallStage, small: Disk, records: int) -> str:
-    """Fill it under a running job."""
-    stage.feed.backlog(records // 4)
-    stage.start()
-    stage.until_complete()
-    small.fill()
-    stage.feed.backlog(records // 4)
-    said = _ends(stage)
-    small.free()
-    _goes_on(stage, records)
-    return said
-
-
-def before_the_start(stage: SmallStage, small: Disk, records: int) -> str:
-    """Fill it while the job is stopped."""
-    stage.feed.backlog(records // 4)
-    stage.start()
-    stage.until_complete()
-    stage.job.stop(60)
-    small.fill()
-    stage.feed.backlog(records // 4)
-    stage.start()
-    said = _ends(stage)
-    small.free()
-    _goes_on(stage, records)
-    return said
-
-
-def before_the_first(stage: SmallStage, small: Disk, records: int) -> str:
+def before_the_first_start(job: Job, small: Disk) -> str:
     """Fill it before the job has ever run."""
-    small.fill()
-    stage.feed.backlog(records // 2)
-    stage.start()
-    said = _ends(stage)
+    job.send()
+    return _told(job, small, filled=True)
+
+
+def before_a_start(job: Job, small: Disk) -> str:
+    """Fill it while the job is stopped."""
+    job.send()
+    job.run()
+    job.send()
+    return _told(job, small, filled=True)
+
+
+def in_a_batch(job: Job, small: Disk) -> str:
+    """Fill it in the middle of a batch."""
+    job.send()
+    job.run()
+    job.send()
+    return _told(job, small, filled=False)
+
+
+def outlasted(job: Job, small: Disk) -> str:
+    """Fill it in the middle of a batch, and free it before the batch comes again."""
+    job.send()
+    job.run()
+    job.send()
+    job.retries = RETRIES
+    told = job.run(disturbed=lambda: small.free() if small.full else small.fill())
+    errors = [event["error"] for event in job.events if event["event"] == "retrying"]
+    if told.status or not errors or NO_SPACE not in errors[0]:
+        raise NotHeldError(f"status {told.status}, retried after {errors}: {told.message}")
+    return f"outlasted with {len(errors)} retries"
+
+
+class NotHeldError(AssertionError):
+    """A case came to something else."""
+
+
+def _told(job: Job, small: Disk, *, filled: bool) -> str:
+    """Run the job, which must tell that there is no space; then with space again."""
+    if filled:
+        small.fill()
+    told: Told = job.run(disturbed=None if filled else small.fill)
     small.free()
-    _goes_on(stage, records)
-    return said
+    if told.status not in (1, 2) or NO_SPACE not in told.message:
+        raise NotHeldError(f"status {told.status}: {told.message}")
+    again = job.run()
+    if again.status:
+        raise NotHeldError(f"with space again it ended with {again.status}: {again.message}")
+    return f"told with status {told.status}: {told.message.splitlines()[-1]}"
 
 
-def outlasted(stage: SmallStage, small: Disk, records: int) -> str:
-    """With retries the same run goes on when there is space again."""
-    stage.retries = 6
-    stage.feed.backlog(records // 4)
-    stage.start()
-    stage.until_complete()
-    small.fill()
-    stage.feed.backlog(records // 4)
-    retried = lambda: [e for e in stage.reported() if e["event"] == "retrying"]  # noqa: E731
-    stage.until(lambda: bool(retried()), PATIENCE_SECONDS, "a retry")
-    small.free()
-    stage.feed.backlog(records - stage.feed.sent)
-    stage.until_complete()
-    if len(stage.runs) != 1 or NO_SPACE not in retried()[0]["error"]:
-        raise StalledError(f"it was another error: {retried()[0]['error']}")
-    return f"retried {len(retried())} times in the same run"
-
-
-CASES: Mapping[str, tuple[str, Case]] = {
-    "checkpoints, running": ("checkpoints", while_running),
-    "checkpoints, before a start": ("checkpoints", before_the_start),
-    "checkpoints, before the first start": ("checkpoints", before_the_first),
-    "checkpoints, outlasted": ("checkpoints", outlasted),
-    "local directory, running": ("local", while_running),
-    "local directory, outlasted": ("local", outlasted),
-    "tables, running": ("lake", while_running),
-    "tables, outlasted": ("lake", outlasted),
+CASES: Mapping[str, tuple[str, ...]] = {
+    "checkpoints": ("before_the_first_start", "before_a_start", "in_a_batch", "outlasted"),
+    "local": ("in_a_batch", "outlasted"),
+    "tables": ("before_a_start", "in_a_batch", "outlasted"),
 }
+STORIES = {story.__name__: story for story in (before_the_first_start, before_a_start, in_a_batch, outlasted)}
 
 
-def _ends(stage: Stage) -> str:
-    """Wait for the job to end by itself; what it said, which must be one message about the space."""
-    run = stage.job
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while run.alive:
-        if time.monotonic() > deadline:
-            raise StalledError(f"the job did not end by itself in {PATIENCE_SECONDS:.0f} s")
-        time.sleep(0.1)
-    return _said(stage, run)
-
-
-def _said(stage: Stage, run: Process) -> str:
-    text = run.log.read_text(errors="replace")
-    failures = [e["error"] for e in stage.reported() if e["event"] == "failed"]
-    refusals = [line for line in text.splitlines() if line.startswith("error: ")]
-    status = run.popen.returncode
-    if "Traceback (most recent call last)" in text:
-        raise StalledError(f"it ended with {status} and a traceback:\n{run.tail(25)}")
-    told = failures + refusals
-    if len(told) != 1 or NO_SPACE not in told[0] or status != (1 if failures else 2):
-        raise StalledError(f"it ended with {status}, and said: {told}\n{run.tail(25)}")
-    return f"status {status}: {told[0].splitlines()[-1]}"
-
-
-def _goes_on(stage: Stage, records: int) -> None:
-    stage.start()
-    stage.feed.backlog(records - stage.feed.sent)
-    stage.until_complete()
-
-
-def play(name: str, seed: int, records: int) -> tuple[bool, str]:
-    """Play one case; whether all held, and what it came to."""
-    where, case = CASES[name]
-    home = HOME / name.replace(", ", "-").replace(" ", "-")
-    # No stream: the topic stands in its place.
-    kinesis: Any = _NoKinesis()
-    choose = random.Random(seed)  # noqa: S311 - repeatable on purpose
-    stage = SmallStage(kinesis, home, f"full-{where}-{seed}", choose)
-    begun, stalled, said = time.monotonic(), "", ""
-    with disk(home / where) as small:
-        stage.create_stream(0)
+def play(
+    spark: SparkSession, broker: kafka.Kafka, number: int, small: Disk | None, story: str
+) -> tuple[bool, str]:
+    """Play one case; whether all held, and what it came to. Without a disk, the job's checkpoints get one."""
+    job = Job(spark, broker, HOME, number, "land")
+    begun = time.monotonic()
+    with ExitStack() as ending:
+        ending.callback(job.drop)
+        on = small if small is not None else ending.enter_context(disk(job.checkpoints))
         try:
-            said = case(stage, small, records)
-            for run in stage.runs:
-                run.kill()
-            found = stage.account()
-        except StalledError as error:
-            stalled = str(error)
-            found = stage.account()
+            line = STORIES[story](job, on)
+        except NotHeldError as error:
+            return False, str(error)
         finally:
-            stage.close()
-    wrong = f"{found.lost} lost, {found.duplicated} twice, {found.unknown + found.misjudged + found.altered} others"
-    figures = f"{found.produced} records: {wrong}; {time.monotonic() - begun:.0f} s"
-    return found.exact and not stalled, f"{name}: {stalled or said} | {figures}"
-
-
-class _NoKinesis:
-    """What a stage of a topic asks a Kinesis for: nothing."""
-
-    endpoint = ""
-
-    def client(self) -> None:
-        """No client."""
+            on.free()
+        job.send()
+        last, wrong = job.run(), job.wrong()
+        return not (
+            last.status or wrong
+        ), f"{line} | then {dict(wrong) or 'exact'}, {time.monotonic() - begun:.0f} s"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -249,9 +172,7 @@ def parser() -> argparse.ArgumentParser:
     reading = argparse.ArgumentParser(
         prog="python -m tests.faults.full_disk", description="Disks that are full."
     )
-    reading.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
-    reading.add_argument("--records", type=int, default=2000)
-    reading.add_argument("--seed", type=int, default=1)
+    reading.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="DISK")
     return reading
 
 
@@ -259,15 +180,27 @@ def main() -> int:
     """Fill, free, compare, print a line for each."""
     given = parser().parse_args()
     shutil.rmtree(HOME, ignore_errors=True)
-    missed = []
-    with only_one():
-        for name in given.only:
-            held, line = play(name, given.seed, given.records)
-            missed += [] if held else [name]
-            sys.stdout.write(f"{'ok' if held else 'NOT OK'}: {line}\n")
-            sys.stdout.flush()
+    missed, played = [], 0
+    with ExitStack() as ending:
+        tables = ending.enter_context(disk(HOME / "lake"))
+        broker = ending.enter_context(kafka.running())
+        os.environ["SPARK_LOCAL_DIRS"] = str(HOME / "local")
+        spark = open_session(HOME / "lake")
+        ending.callback(spark.stop)
+        # Only where blocks and shuffles lie; libraries are beside it.
+        (blocks,) = (HOME / "local").glob("blockmgr-*")
+        disks = {"local": ending.enter_context(disk(blocks)), "tables": tables}
+        for where in given.only:
+            for story in CASES[where]:
+                held, line = play(spark, broker, played, disks.get(where), story)
+                played += 1
+                missed += [] if held else [f"{where} {story}"]
+                sys.stdout.write(
+                    f"{'ok' if held else 'NOT OK'}: {where}, {story.replace('_', ' ')}: {line}\n"
+                )
+                sys.stdout.flush()
     sys.stdout.write(
-        f"{len(given.only) - len(missed)} of {len(given.only)} shortages told or outlasted, and every table exact"
+        f"{played - len(missed)} of {played} shortages told or outlasted, and every table exact"
         f"{'; missed: ' + '; '.join(missed) if missed else ''}\n"
     )
     return int(bool(missed))

@@ -26,7 +26,7 @@ from millrace.sandbox.toolchain import ROOT, program_environment, spark_home
 from tests.faults.feed import DDL, Feed
 
 TABLE = "faults.landed"
-STALL_SECONDS = 90.0
+STALL_SECONDS = 180.0
 """Without a landed record for so long, what is missing is lost."""
 
 QUIET_SECONDS = 3.0

@@ -9,39 +9,24 @@ anything is read, or with status 1 where only reading shows it. With the file pu
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import random
 import shutil
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import SparkSession
 
-from etl import lease, run, settings
-from etl.accounts import Reporter
-from etl.errors import StartError
-from etl.supervise import Query, Supervisor
 from millrace.sandbox import kafka
-from millrace.sandbox.ledger import compare
 from millrace.sandbox.process import RUN, SandboxError
-from millrace.sandbox.producer import KafkaProducer
-from tests.faults.feed import DDL, events
+from tests.faults.in_process import Job
 from tests.faults.session import open_session
 
 HOME = RUN / "faults-truncated"
-PORTION = 60
-PARTITIONS = 2
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 STORES: Mapping[str, Mapping[str, str]] = {
     # As infra has it (``infra/spark.py``).
@@ -57,14 +42,6 @@ CUTS: Mapping[str, Callable[[bytes], bytes]] = {
     "empty": lambda _: b"",
     "half": lambda data: data[: len(data) // 2],
 }
-
-
-def counted(rows: DataFrame) -> DataFrame:
-    """Count records of each fifth of the numbers in each minute: what the stateful query keeps."""
-    grouped = rows.groupBy(F.window("_arrived_at", "1 minute"), (F.col("n") % 5).alias("fifth"))
-    return grouped.agg(F.count(F.lit(1)).alias("records"), F.sum("n").alias("total")).select(
-        F.col("window.start").alias("minute"), "fifth", "records", "total"
-    )
 
 
 @dataclass(frozen=True)
@@ -113,187 +90,25 @@ def cases() -> Iterator[Case]:
     yield Case("state", "derive/state/0/*/*.snapshot", store="heap")
 
 
-@dataclass(frozen=True)
-class Told:
-    """How a run of a job ended."""
-
-    status: int
-    message: str
-
-
-class Job:
-    """A topic, a job that reads it, its checkpoints and tables."""
-
-    def __init__(self, spark: SparkSession, broker: kafka.Kafka, home: Path, number: int, kind: str) -> None:
-        self._spark, self._kind, self._number = spark, kind, number
-        self._choose = random.Random(number)  # noqa: S311 - repeatable on purpose
-        self._topic = f"truncated-{number}"
-        self._bootstrap = broker.bootstrap
-        broker.create_topic(self._topic, PARTITIONS)
-        self._producer = KafkaProducer(broker.bootstrap, self._topic)
-        self._first = 0
-        self.home = home / str(number)
-        self.checkpoints = self.home / "checkpoints"
-        self.drop()  # what a run that was killed has left
-        self.home.mkdir(parents=True)
-        (self.home / "schema.ddl").write_text(DDL)
-
-    def send(self) -> None:
-        """Send a portion."""
-        self._producer.send(events(PORTION, self._choose, first=self._first), sent=lambda _: None)
-        self._first += PORTION
-
-    def run(self, *, dies: bool = False) -> Told:
-        """Run the job over what is there, as ``etl.main`` does it; ``dies`` after its first batch's commit."""
-        said = io.StringIO()
-        report = Reporter("truncated", said)
-        held = lease.of(str(self.checkpoints), "truncated", (), lambda _: None)
-        try:
-            held.acquire()
-            queries = run.build(self._spark, settings.parse(self._job()), {}, report)
-        except StartError as error:
-            held.release()
-            return Told(2, str(error))
-        if dies:
-            queries = (*queries[:-1], _dying(queries[-1]))
-        supervisor = Supervisor(self._spark, report, lease=held)
-        over = threading.Event()
-        watch = threading.Thread(target=self._end, args=(supervisor, len(queries), over), daemon=True)
-        watch.start()
-        status = supervisor.run(queries)
-        over.set()
-        watch.join()
-        told = [json.loads(line) for line in said.getvalue().splitlines()]
-        return Told(status, "\n".join(each["error"] for each in told if each["event"] == "failed"))
-
-    def _end(self, supervisor: Supervisor, count: int, over: threading.Event) -> None:
-        """Stop the job when it has read all."""
-        while len(self._spark.streams.active) < count:
-            if over.wait(0.05):
-                return
-        try:
-            for query in sorted(self._spark.streams.active, key=lambda each: each.name != "land"):
-                query.processAllAvailable()
-        except StreamingQueryException:
-            return  # the supervisor tells
-        supervisor.stop()
-
-    def cut(self, pattern: str, how: str) -> tuple[Path, bytes]:
-        """Cut the newest file of a pattern; it, and what it held."""
-        found = [
-            path
-            for path in self.checkpoints.glob(pattern)
-            if path.is_file() and not path.name.startswith(".")
-        ]
-        if not found:
-            there = sorted(str(path.relative_to(self.checkpoints)) for path in self.checkpoints.rglob("*"))
-            raise SandboxError(f"no file {pattern}: {', '.join(there)}")
-        newest = max(found, key=lambda path: (_number(path), path.stat().st_size))
-        data = newest.read_bytes()
-        newest.write_bytes(CUTS[how](data))
-        # Hadoop's local file system would tell of the other length by its checksum; S3 keeps none beside a file.
-        newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
-        return newest, data
-
-    def wrong(self) -> Counter[str]:
-        """Hold the tables against the ledger."""
-        account = self._account()
-        return (
-            +Counter(
-                lost=account.lost + account.derived_lost,
-                doubled=account.duplicated + account.derived_duplicated,
-                others=account.unknown + account.misjudged + account.altered,
-            )
-            + self._sums()
-        )
-
-    def _account(self) -> Any:
-        ledger, columns = self._producer.ledger, ("_id", "_hash", "_error", "_bytes")
-        if self._kind == "direct":
-            letters, out = self._rows("letters", *columns), self._rows("out", "_id")["_id"]
-            hashes = dict(zip(ledger.ids, ledger.hashes, strict=True))
-            good = [(each, hashes.get(each, 0), None, None) for each in out.to_pylist()]
-            rows = [*zip(*(letters[name].to_pylist() for name in columns), strict=True), *good]
-            kinds = (pa.string(), pa.int64(), pa.string(), pa.binary())
-            landed = pa.table(
-                [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)],
-                names=list(columns),
-            )
-            return compare(ledger, landed, out)
-        landed = self._rows("landed", *columns)
-        good_ids = landed.filter(pc.is_null(landed["_error"]))["_id"]
-        return compare(
-            ledger, landed, self._rows("out", "_id")["_id"] if self._kind == "derive" else good_ids
-        )
-
-    def _sums(self) -> Counter[str]:
-        if self._kind != "state":
-            return Counter()
-        columns = ("minute", "fifth", "records", "total")
-        wanted = counted(self._spark.table(self._full("landed")).where("_error IS NULL"))
-        held = self._spark.table(self._full("out"))
-        sums = [Counter(map(tuple, rows.select(*columns).collect())) for rows in (wanted, held)]
-        return Counter(sums_missing=(sums[0] - sums[1]).total(), sums_wrong=(sums[1] - sums[0]).total())
-
-    def _full(self, what: str) -> str:
-        return f"lake.{self._table(what)}"
-
-    def _table(self, what: str) -> str:
-        return f"truncated.t{self._number}_{what}"
-
-    def _rows(self, what: str, *columns: str) -> pa.Table:
-        rows = [tuple(row) for row in self._spark.table(self._full(what)).select(*columns).collect()]
-        return pa.table({name: [row[at] for row in rows] for at, name in enumerate(columns)})
-
-    def _job(self) -> dict[str, Any]:
-        connection = {"kind": "external", "cluster": None, "authentication": "none"}
-        job: dict[str, Any] = {"version": 1, "environment": "faults", "job": "truncated", "engine": "sandbox"}
-        job |= {"catalog": "lake", "checkpoints": str(self.checkpoints), "batch_retries": 0}
-        job |= {"dead_letters_kept_seconds": None, "upkeep": None, "queries": self._queries()}
-        return job | {"connections": {"main": connection | {"bootstrap_servers": self._bootstrap}}}
-
-    def _queries(self) -> list[dict[str, Any]]:
-        source: dict[str, Any] = {"kind": "kafka", "name": "events", "topic": self._topic}
-        source |= {"connection": "main", "start": "earliest", "retention_seconds": 86_400, "reading": None}
-        reading: dict[str, Any] = {"source": source | {"records_per_batch": PORTION}, "format": "json"}
-        reading |= {"redact": [], "schema": str(self.home / "schema.ddl"), "decompress_up_to": None}
-        reading |= {"repartition": None, "trigger_seconds": 0}
-        onward: dict[str, Any] = {"enrich": [], "transform": None, "trigger_seconds": 0}
-        onward |= {"sink": {"kind": "iceberg", "table": self._table("out")}}
-        if self._kind == "direct":
-            letters = self._table("letters")
-            return [{"kind": "direct", "name": "direct", **reading, **onward, "dead_letters": letters}]
-        land = {"kind": "land", "name": "land", **reading, "table": self._table("landed")}
-        derive = {"kind": "derive", "name": "derive", **onward, "source_table": self._table("landed")}
-        derive |= {"state": None, "dead_letters": None, "route": None}
-        if self._kind == "state":
-            mark = {"time": "_arrived_at", "delay_seconds": 600}
-            state = {"watermark": mark, "distinct": [], "key": ["minute", "fifth"], "join": None}
-            derive |= {"state": state, "transform": f"{counted.__module__}:counted"}
-        return [land] if self._kind == "land" else [land, derive]
-
-    def drop(self) -> None:
-        """Remove what it left."""
-        for what in ("landed", "out", "letters"):
-            self._spark.sql(f"DROP TABLE IF EXISTS {self._full(what)} PURGE")
-        shutil.rmtree(self.home, ignore_errors=True)
+def cut(job: Job, pattern: str, how: str) -> tuple[Path, bytes]:
+    """Cut the newest file of a pattern; it, and what it held."""
+    found = [
+        path for path in job.checkpoints.glob(pattern) if path.is_file() and not path.name.startswith(".")
+    ]
+    if not found:
+        there = sorted(str(path.relative_to(job.checkpoints)) for path in job.checkpoints.rglob("*"))
+        raise SandboxError(f"no file {pattern}: {', '.join(there)}")
+    newest = max(found, key=lambda path: (_number(path), path.stat().st_size))
+    data = newest.read_bytes()
+    newest.write_bytes(CUTS[how](data))
+    # Hadoop's local file system would tell of the other length by its checksum; S3 keeps none beside a file.
+    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+    return newest, data
 
 
 def _number(path: Path) -> int:
     digits = "".join(c for c in path.name.partition(".")[0] if c.isdecimal())
     return int(digits) if digits else -1
-
-
-class KilledError(Exception):
-    """Ends a batch whose data are committed."""
-
-
-def _dying(query: Query) -> Query:
-    def handle(batch: DataFrame, number: int) -> None:
-        query.handle(batch, number)
-        raise KilledError("killed")
-
-    return replace(query, handle=handle)
 
 
 def play(spark: SparkSession, broker: kafka.Kafka, number: int, case: Case, how: str) -> tuple[bool, str]:
@@ -308,7 +123,7 @@ def play(spark: SparkSession, broker: kafka.Kafka, number: int, case: Case, how:
             if before.status != int(dies):
                 return False, f"it did not even run before: {before}"
         job.send()
-        path, data = job.cut(case.file, how)
+        path, data = cut(job, case.file, how)
         after = job.run()
         if after.status == 0:
             wrong = job.wrong()

@@ -6,12 +6,13 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from etl import shutdown
+from etl import shutdown, supervise
 from etl.errors import MOST_LINES, LossError, UnansweredError, describe
 from etl.supervise import Query, Retries, Supervisor
 from tests.spark.batches import Events
@@ -48,6 +49,40 @@ def test_one_query_fails_and_the_other_finishes_its_batch(spark: SparkSession, t
         ("fails", 0, "no good", "ZeroDivisionError")
     ]
     assert not spark.streams.active
+
+
+class Interrupted:
+    """A query that was stopped between two triggers, just as the next one had begun to read."""
+
+    isActive = True  # noqa: N815 - as PySpark has it
+    status: ClassVar = {"isTriggerActive": False}
+
+    def __init__(self, said: str) -> None:
+        self._said = said
+
+    def stop(self) -> None:
+        self.isActive = False
+
+    def exception(self) -> Exception:
+        return RuntimeError(self._said)
+
+
+@pytest.mark.parametrize(
+    ("said", "fails"),
+    [
+        ("java.nio.channels.ClosedByInterruptException", False),
+        ("AbortedException: Thread was interrupted", False),
+        ("the disk is gone", True),
+    ],
+)
+def test_a_trigger_that_a_stop_interrupts_is_no_failure(spark: SparkSession, said: str, fails: bool) -> None:
+    events = Events()
+    supervisor = Supervisor(spark, events.reporter)
+    supervisor.stop()
+    query: Any = Interrupted(said)
+    running = supervise._Running("idle", lambda _b, _i: None, supervisor._stopping, query=query)
+    assert supervisor._wait([running]) is fails
+    assert [event["event"] for event in events.all()] == (["failed"] if fails else [])
 
 
 def test_a_source_that_cannot_be_read_is_a_failure(spark: SparkSession, tmp_path: Path) -> None:
