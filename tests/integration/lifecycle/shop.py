@@ -1,4 +1,4 @@
-"""A small environment with a job on each engine, deployed to LocalStack, and the command line on it."""
+"""A small environment with jobs on each engine, deployed to LocalStack, and the command line on it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from millrace.sandbox.localstack import LocalStack
 ROOT = Path(__file__).resolve().parents[3]
 
 GLUE, EMR = "clicks", "orders"
+GLUE_KAFKA = "refunds"
+"""A second one on Glue, whose topic can be read again and again."""
+
 AGE_SECONDS, SLOWEST_SECONDS = 3, 100
 """Of records at their commit, and of a batch: what the jobs of these tests tell."""
 
@@ -53,6 +56,16 @@ jobs:
         kind: land
         source: orders
         table: orders_landed
+        schema: pipelines/clicks/schemas/click.ddl
+        trigger: 10s
+  refunds:
+    engine: glue
+    rate: {records_per_second_per_core: 5000}
+    queries:
+      land-refunds:
+        kind: land
+        source: orders
+        table: refunds_landed
         schema: pipelines/clicks/schemas/click.ddl
         trigger: 10s
 """

@@ -27,7 +27,7 @@ from millrace.lifecycle.verbs import execute, machine_arn
 from millrace.sandbox import localstack
 from millrace.sandbox.toolchain import STATE
 from tests.integration.lifecycle.engines import Engines
-from tests.integration.lifecycle.shop import AGE_SECONDS, EMR, GLUE, SLOWEST_SECONDS, Shop
+from tests.integration.lifecycle.shop import AGE_SECONDS, EMR, GLUE, GLUE_KAFKA, SLOWEST_SECONDS, Shop
 from tests.integration.lifecycle.versions import another_version, tell_failure, update_stack
 from tests.unit.lifecycle.test_problems import refusing
 
@@ -49,7 +49,7 @@ def test_a_first_deployment_shows_deploys_starts_and_watches(shop: Shop, engines
         assert f"job {job}: deploy, start: is new" in shown
         assert f"{job}: healthy, every query ends its triggers; records: {AGE_SECONDS} s old" in done.stderr
     assert any(line.startswith("    + Allow glue:BatchStopJobRun, glue:GetJobRun") for line in shown)
-    assert shown[-1] == f"deployed shop; started: {GLUE}, {EMR}"
+    assert shown[-1] == f"deployed shop; started: {GLUE}, {EMR}, {GLUE_KAFKA}"
     glue, emr = engines.calls("StartJobRun")[:2]
     assert glue == {"JobName": shop.names.job(GLUE)}
     assert (emr["name"], emr["mode"]) == (shop.names.job(EMR), "STREAMING")

@@ -12,15 +12,15 @@ from millrace.lifecycle.once import run_once
 from millrace.lifecycle.verbs import execute
 from millrace.sizing.measured import read
 from tests.integration.lifecycle.engines import Engines
-from tests.integration.lifecycle.shop import EMR, GLUE, Shop
+from tests.integration.lifecycle.shop import EMR, GLUE, GLUE_KAFKA, Shop
 from tests.unit.benchmark.made import B, session
 
 
 @pytest.fixture(autouse=True)
 def running(shop: Shop, engines: Engines) -> None:
-    """Both jobs run, whatever other tests have left them doing."""
+    """All jobs run, whatever other tests have left them doing."""
     assert shop.first.returncode == 0, shop.first.stderr[-1500:]
-    for job in (GLUE, EMR):
+    for job in (GLUE, EMR, GLUE_KAFKA):
         assert execute(shop.aws, job, "start", progress=lambda _: None).ok
     engines.asked.clear()
 
@@ -52,7 +52,16 @@ def test_a_backfill_runs_once_in_place_of_its_job(shop: Shop, engines: Engines) 
     assert "--launch-document" in given
 
 
-def test_a_benchmark_runs_once_on_the_jobs_own_engine(shop: Shop, engines: Engines, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("job", "engine", "calls"),
+    [
+        (EMR, "emr", ["CancelJobRun", "StartJobRun", "StartJobRun"]),
+        (GLUE_KAFKA, "glue", ["BatchStopJobRun", "StartJobRun", "StartJobRun"]),
+    ],
+)
+def test_a_benchmark_runs_once_on_the_jobs_own_engine(
+    shop: Shop, engines: Engines, tmp_path: Path, job: str, engine: str, calls: list[str]
+) -> None:
     store = shop.stack.client("s3")
     schedules = []
 
@@ -61,25 +70,26 @@ def test_a_benchmark_runs_once_on_the_jobs_own_engine(shop: Shop, engines: Engin
         bucket, key = split_url(url)
         asked = json.loads(store.get_object(Bucket=bucket, Key=key)["Body"].read())
         schedules.append(asked)
-        measured = session(2, queries={"land-orders": 1}).model_dump_json()
+        measured = session(2, queries={f"land-{job}": 1}).model_dump_json()
         bucket, key = split_url(asked["result"])
         store.put_object(Bucket=bucket, Key=key, Body=measured.encode())
 
     engines.measures = measure
-    result = tmp_path / "orders.json"
-    arguments = ("bench", EMR, "--on", "emr", "--yes", "--out", str(result))
-    done = shop.millrace(*arguments)
+    result = tmp_path / "measured.json"
+    done = shop.millrace("bench", job, "--on", engine, "--yes", "--out", str(result))
     assert done.returncode == 0, done.stderr[-1500:]
-    assert [name for name, _ in engines.asked] == ["CancelJobRun", "StartJobRun", "StartJobRun"]
+    assert [name for name, _ in engines.asked] == calls
     (schedule,) = schedules
     assert {run["partitions"] for run in schedule["runs"]} == {1, 2}
-    assert schedule["queries"] == ["land-orders"]
+    assert schedule["queries"] == [f"land-{job}"]
     written = read(result)
     assert written.core_seconds_per_record.value == pytest.approx(B, rel=0.1)
-    assert len(engines.live(shop.names.job(EMR))) == 1
-    # Whoever says no has nothing stopped, and a stream of shards cannot be read from its beginning again and again.
-    engines.asked.clear()
-    assert shop.millrace(*arguments[:-3]).returncode == 1
+    assert len(engines.live(shop.names.job(job))) == 1
+
+
+def test_a_benchmark_that_is_not_wanted_or_cannot_be_stops_nothing(shop: Shop, engines: Engines) -> None:
+    assert shop.millrace("bench", EMR, "--on", "emr").returncode == 1  # nobody says yes
+    # A stream of shards cannot be read from its beginning again and again.
     refused = shop.millrace("bench", GLUE, "--on", "glue", "--yes")
     assert refused.returncode == 2
     assert "a Kafka topic, to be measured there" in refused.stderr
