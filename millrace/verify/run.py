@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -131,18 +132,24 @@ class Verification:
         except KeyboardInterrupt:
             trouble.append("interrupted")
         finally:
-            if self._story is not None:
-                self._story.close()
-        if self._made is not None and not self.keep:
-            try:
-                self._remove(clock, remains)
-            except TROUBLE as error:
-                # Nobody has looked for more than what stands in the way.
-                trouble.append(str(error))
-                remains.append(f"all that begins with {scope(self.copy).prefix}- and was not deleted yet")
-        elif self._made is not None:
-            self._runs = self._runs or self._ran(trouble)
+            # Also where something is raised that nobody foresaw: what was made costs money.
+            self._clear_up(clock, trouble, remains)
         return self._outcome(clock, trouble, remains)
+
+    def _clear_up(self, clock: Clock, trouble: list[str], remains: list[str]) -> None:
+        if self._story is not None:
+            self._story.close()
+        if self._made is None:
+            return
+        if self.keep:
+            self._runs = self._ran(trouble)
+            return
+        try:
+            self._remove(clock, remains)
+        except TROUBLE as error:
+            # Nobody has looked for more than what stands in the way.
+            trouble.append(str(error))
+            remains.append(f"all that begins with {scope(self.copy).prefix}- and was not deleted yet")
 
     def _work(self, clock: Clock, trouble: list[str]) -> None:
         assembly = self.folder / f"{self.copy.environment.name}.out"
@@ -151,6 +158,7 @@ class Verification:
         self._made = time.monotonic()
         with clock.step("deploy"):
             self.place.deploy(self.copy, assembly)
+        shutil.rmtree(assembly)
         self._story = story = Story(self.place, self.copy, self.wanted, say=self.say)
         story.shards.append((self._made, SHARDS))
         with clock.step("start, first records"):
@@ -183,10 +191,7 @@ class Verification:
                 # Nothing runs on while it is counted.
                 self._end_runs(self._story)
                 self._runs = self._ran(unknown)
-            for name, stream in self.copy.environment.streams.items():
-                if isinstance(stream, KafkaTopic) and self._story is not None:
-                    topic = self.copy.names.stream(name)
-                    drop_topic(self.place.kafka(self.copy.names, stream.cluster), own, topic, 30.0)
+                remains += self._drop_topics(own)
             removed = remove(self.place, own, say=self.say)
             self._objects, self._removed = removed.objects, time.monotonic()
             remains += removed.remains
@@ -194,6 +199,18 @@ class Verification:
             remark(f"{removed.objects:,} objects; {left}")
             for each in unknown:
                 remark(each)
+
+    def _drop_topics(self, own: Scope) -> list[str]:
+        """Delete the topic; tell of one that stays, which keeps nothing else from going."""
+        left = []
+        for name, stream in self.copy.environment.streams.items():
+            if isinstance(stream, KafkaTopic):
+                topic = self.copy.names.stream(name)
+                try:
+                    drop_topic(self.place.kafka(self.copy.names, stream.cluster), own, topic, 30.0)
+                except TROUBLE as error:
+                    left.append(f"topic {topic}: {error}")
+        return left
 
     def _end_runs(self, story: Story) -> None:
         try:

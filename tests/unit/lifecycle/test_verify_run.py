@@ -112,6 +112,15 @@ def test_what_was_made_goes_after_a_failure_and_after_ctrl_c(
     assert all("DPU" not in line.name for line in found.cost)
 
 
+def test_what_was_made_goes_after_an_error_that_nobody_foresaw(
+    half: HalfDeployed, copy: Copy, aws: Aws, tmp_path: Path
+) -> None:
+    half.happens = LookupError("a mistake of ours")
+    with pytest.raises(LookupError, match="a mistake of ours"):
+        run(half, copy, tmp_path)
+    assert stacks(aws) == []
+
+
 def test_what_is_to_be_kept_stays(half: HalfDeployed, copy: Copy, aws: Aws, tmp_path: Path) -> None:
     found = run(half, copy, tmp_path, keep=True)
     assert (found.kept, found.exact) == (True, False)
