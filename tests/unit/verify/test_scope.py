@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from millrace.config import Environment
 from millrace.lifecycle.bill import ENVIRONMENT, PROJECT
 from millrace.verify.environment import NAME as NAMES
 from millrace.verify.environment import TAG
+from millrace.verify.place import VerifyError
+from millrace.verify.removal import drop_topic
 from millrace.verify.scope import Scope, scope_of, waves
 from tests.unit.verify.conftest import NAME, environment
 
@@ -59,6 +62,15 @@ def test_the_model_s_own_stacks_never_belong_to_one() -> None:
     own: Environment = MINIMAL
     tags = {TAG: own.name, ENVIRONMENT: own.name, PROJECT: own.project}
     assert scope_of(stack("hello-minimal-storage", tags), own) is None
+
+
+@pytest.mark.parametrize(
+    "topic", ["orders", f"hello-{NAME}", f"hello-{NAME}0-records", f"x-hello-{NAME}-records"]
+)
+def test_no_other_topic_is_ever_deleted(topic: str) -> None:
+    """Refused before any broker is asked: there is none at that address."""
+    with pytest.raises(VerifyError, match=f"topic {topic} is not named hello-{NAME}-…: left"):
+        drop_topic({"bootstrap.servers": "127.0.0.1:1"}, Scope("minimal", NAME, f"hello-{NAME}"), topic, 0.1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=20))
