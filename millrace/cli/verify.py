@@ -159,7 +159,9 @@ def _verify(
         left_out = _left_out(environment, copy, in_sandbox=in_sandbox)
         seconds, usage = expected(kind.expected, copy, sized, wanted)
         items = bill(copy.environment, sized, usage, expected=True)
-        verify_report.before(kind.where, copy, sized, wanted, seconds, items, left_out, as_json=as_json)
+        verify_report.before(
+            kind.where, copy, sized, wanted, seconds, items, left_out, paid=not in_sandbox, as_json=as_json
+        )
         if show_only:
             return 0
         with kind.opened(copy, sized) as place:

@@ -28,6 +28,7 @@ def before(
     cost: Sequence[CostItem],
     left_out: Sequence[str],
     *,
+    paid: bool,
     as_json: bool,
 ) -> None:
     """Say what will be made, how long it takes and what it costs; with JSON on standard error, in a line.
@@ -44,8 +45,13 @@ def before(
         As :func:`millrace.verify.run.expected` and :func:`millrace.verify.bill.bill` tell.
     left_out
         What is not verified.
+    paid
+        Whether anybody pays what it costs.
+    as_json
+        Whether the outcome will be JSON.
     """
     dollars = sum(line.usd for line in cost)
+    how_long = f"about {max(1, round(seconds / 60))} minutes"
     if as_json:
         said = {"name": copy.environment.name, "where": where, "seconds": round(seconds), "usd": dollars}
         sys.stderr.write(f"{json.dumps(said)}\n")
@@ -75,7 +81,7 @@ def before(
         table,
         _cost(
             cost,
-            f"about ${dollars:.2f} in about {seconds / 60:.0f} minutes, prices of {plan.prices.isoformat()}",
+            f"{'' if paid else 'on AWS '}about ${dollars:.2f} in {how_long}, prices of {plan.prices.isoformat()}",
         ),
     )
 
@@ -104,7 +110,8 @@ def after(outcome: Outcome) -> None:
         parts.append(_tables(outcome))
     dollars = sum(line.usd for line in outcome.cost)
     by = "as the engines counted" if outcome.billed else "as the seconds that it took are billed"
-    parts.append(_cost(outcome.cost, f"cost: ${dollars:.4f}, {by}, prices of {outcome.prices}"))
+    what = "cost" if outcome.paid else "on AWS the same would cost"
+    parts.append(_cost(outcome.cost, f"{what}: ${dollars:.4f}, {by}, prices of {outcome.prices}"))
     show(*parts)
     show(_verdict(outcome))
 

@@ -61,6 +61,7 @@ class Sandbox:
     broker: kafka.Kafka | None
     plan: Plan
     patience: Patience = PATIENCE
+    paid: bool = False
     _runs: dict[str, list[_Hosted]] = field(default_factory=dict)
     _clients: dict[str, Any] = field(default_factory=dict)
 

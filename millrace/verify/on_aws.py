@@ -62,6 +62,7 @@ class Account:
     program: str = "cdk"
     poll_seconds: float = POLL_SECONDS
     patience: Patience = PATIENCE
+    paid: bool = True
     _clients: dict[str, Any] = field(default_factory=dict)
 
     @property

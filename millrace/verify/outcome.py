@@ -54,6 +54,8 @@ class Outcome:
     ----------
     name
         Of the environment that was made.
+    billed, paid
+        Whether the engines told what they count, and whether anybody pays it.
     trouble
         What went wrong, a message each; a verification with any is not passed.
     remains
@@ -74,6 +76,7 @@ class Outcome:
     cost: tuple[CostItem, ...]
     prices: str
     billed: bool
+    paid: bool
     remains: tuple[str, ...]
     kept: bool
     trouble: tuple[str, ...]
@@ -112,6 +115,7 @@ class Outcome:
                 "usd": sum(line.usd for line in self.cost),
                 "prices": self.prices,
                 "billed": self.billed,
+                "paid": self.paid,
                 "items": [{"name": line.name, "usd": line.usd, "why": line.why} for line in self.cost],
             },
             "remains": list(self.remains),

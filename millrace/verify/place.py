@@ -66,6 +66,8 @@ class Place(Protocol):
     """A place where environments are deployed and their jobs run."""
 
     patience: Patience
+    paid: bool
+    """Whether what runs there is billed."""
 
     @property
     def where(self) -> str:

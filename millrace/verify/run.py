@@ -241,6 +241,7 @@ class Verification:
             cost=bill(self.copy.environment, self.plan, usage),
             prices=self.plan.prices.isoformat(),
             billed=bool(self._runs) and all(run.counted for run in self._runs),
+            paid=self.place.paid,
             remains=tuple(remains),
             kept=self.keep,
             trouble=tuple(trouble),

@@ -70,7 +70,7 @@ def outcome(catalog: Catalog, copy: Copy, ledger: Ledger) -> Outcome:
     found = compared(catalog, copy, {"kinesis": ledger})
     return Outcome(
         environment="minimal", name=NAME, where="here", steps=(), kills=(), reshards=(), compared=found,
-        cost=(), prices="2026-11-16", billed=False, remains=(), kept=False, trouble=(),
+        cost=(), prices="2026-11-16", billed=False, paid=False, remains=(), kept=False, trouble=(),
     )  # fmt: skip
 
 
