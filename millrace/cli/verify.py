@@ -241,7 +241,7 @@ def _ask(question: str) -> None:
         typer.echo("millrace verify: nobody to ask; repeat with --yes", err=True)
         raise typer.Exit(REFUSED)
     if not typer.confirm(question):
-        raise typer.Exit(NOT_EXACT)
+        raise typer.Exit(REFUSED)
 
 
 @contextmanager
