@@ -285,6 +285,14 @@ def spark_session(cores: int, java_options: str = "") -> Iterator[SparkSession]:
         spark.stop()
 
 
+def pairs(text: str) -> int:
+    """How many pairs are asked for: an interval needs two."""
+    found = int(text)
+    if found < 2:
+        raise argparse.ArgumentTypeError(f"{found}: at least 2, or there is no interval")
+    return found
+
+
 def interval(values: Sequence[float]) -> tuple[float, float, float]:
     """Median with its 95 % bootstrap interval (percentile method)."""
     sample = np.asarray(values)
@@ -326,7 +334,7 @@ def report(console: Console, rounds: Sequence[Mapping[str, Outcome]]) -> None:
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="tests.performance.core", description=__doc__.splitlines()[0])
     parser.add_argument("--events", type=int, default=2_000_000)
-    parser.add_argument("--pairs", type=int, default=5, help="measured rounds")
+    parser.add_argument("--pairs", type=pairs, default=5, help="measured rounds")
     parser.add_argument("--per-batch", type=int, default=200_000)
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=DEFAULT)

@@ -34,7 +34,7 @@ from millrace.sandbox import flights, kinesalite
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION
 from millrace.sandbox.producer import KinesisProducer
 from tests.performance.by_hand import HOME, SCHEMA
-from tests.performance.core import interval, spark_session
+from tests.performance.core import interval, pairs, spark_session
 
 STREAM = "flights"
 SHARDS = 2
@@ -135,7 +135,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m tests.performance.kinesis", description="What landing costs on Kinesis."
     )
     reading.add_argument("--events", type=int, default=200_000)
-    reading.add_argument("--pairs", type=int, default=5, help="measured rounds")
+    reading.add_argument("--pairs", type=pairs, default=5, help="measured rounds")
     reading.add_argument("--cores", type=int, default=2)
     return reading
 
