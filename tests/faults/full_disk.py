@@ -188,7 +188,7 @@ def main() -> int:
         spark = open_session(HOME / "lake")
         ending.callback(spark.stop)
         # Only where blocks and shuffles lie; libraries are beside it.
-        (blocks,) = (HOME / "local").glob("blockmgr-*")
+        (blocks,) = (HOME / "local").rglob("blockmgr-*")
         disks = {"local": ending.enter_context(disk(blocks)), "tables": tables}
         for where in given.only:
             for story in CASES[where]:

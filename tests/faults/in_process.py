@@ -126,6 +126,7 @@ class Job:
             if len(self._spark.streams.active) == count:
                 supervisor.stop()
                 return
+            over.wait(0.1)
 
     def wrong(self) -> Counter[str]:
         """Hold the tables against the ledger."""
