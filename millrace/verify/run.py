@@ -134,7 +134,10 @@ class Verification:
         finally:
             # Also where something is raised that nobody foresaw: what was made costs money.
             self._clear_up(clock, trouble, remains)
-        return self._outcome(clock, trouble, remains)
+        outcome = self._outcome(clock, trouble, remains)
+        # Producers say goodbye while there still is a broker: one that has gone is complained of, on and on.
+        self._story = None
+        return outcome
 
     def _clear_up(self, clock: Clock, trouble: list[str], remains: list[str]) -> None:
         if self._story is not None:
