@@ -23,10 +23,10 @@ _VERSIONED = re.compile(r"(\d+)(?:_\w+)?\.(?:changelog|delta|snapshot|zip)")
 _COPIED = re.compile(r"Copied (\S+) to \S+,? expected (\d+) bytes, found (\d+) bytes")
 """What Spark says of a table file of RocksDB that has another size than its snapshot says."""
 
-_ZIP, _ZIP_END = b"PK\x05\x06", 22
-"""How the end of an archive without a comment begins, and its length (PKWARE's APPNOTE, 4.3.16)."""
+_ZIP, _ZIP_END, _ZIP_LENGTH = b"PK", b"PK\x05\x06", 22
+"""How an archive begins, and how the end of one without a comment, with its length (PKWARE's APPNOTE, 4.3.16)."""
 
-_LZ4, _LZ4_END = b"LZ4Block", 21
+_LZ4, _LZ4_LENGTH = b"LZ4Block", 21
 """A stream of ``LZ4BlockOutputStream`` ends with an empty block: its magic, a byte, and three numbers."""
 
 
@@ -123,14 +123,19 @@ def _check_store(spark: SparkSession, folder: str) -> None:
             continue
         url = f"{folder}/{name}"
         size = hadoop.size(spark, url)
-        end, begin = (_ZIP_END, _ZIP) if name.endswith(".zip") else (_LZ4_END, _LZ4 if _lz4(spark) else b"")
-        if not size or not hadoop.read_end(spark, url, end).startswith(begin):
+        if not _ends(spark, url, size):
             raise DamageError(f"the file {url} of the query's state is cut short: {size} bytes")
 
 
-def _lz4(spark: SparkSession) -> bool:
-    """Whether states are compressed as Spark does by default."""
-    return (spark.conf.get("spark.sql.streaming.stateStore.compression.codec", None) or "lz4") == "lz4"
+def _ends(spark: SparkSession, url: str, size: int) -> bool:
+    """Whether a file of a state ends as it was written; of compressions that do not tell, whether there is any of it."""
+    begin, end, length = (_ZIP, _ZIP_END, _ZIP_LENGTH) if url.endswith(".zip") else (_LZ4, _LZ4, _LZ4_LENGTH)
+    if not size:
+        return False
+    head = hadoop.read_part(spark, url, 0, min(size, len(begin)))
+    if head != begin[: len(head)]:
+        return not url.endswith(".zip")
+    return size >= length and hadoop.read_part(spark, url, size - length, len(end)) == end
 
 
 def _folders(spark: SparkSession, url: str) -> list[str]:

@@ -131,23 +131,23 @@ def size(spark: SparkSession, url: str) -> int:
         raise _as_python(url, error) from error
 
 
-def read_end(spark: SparkSession, url: str, most: int) -> bytes:
-    """Read the last bytes of a file, of which there may be fewer.
+def read_part(spark: SparkSession, url: str, begin: int, count: int) -> bytes:
+    """Read some bytes of a file, all of which are there.
 
     Raises
     ------
     FileNotFoundError
         There is no such file.
     OSError
-        It could not be read.
+        It could not be read, or ends before.
     """
     jvm: Any = spark._jvm
     try:
         path, files = _at(spark, url)
         stream = files.open(path)
         try:
-            stream.seek(max(0, files.getFileStatus(path).getLen() - most))
-            return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+            stream.seek(begin)
+            return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream, count))
         finally:
             stream.close()
     except Py4JJavaError as error:

@@ -146,6 +146,35 @@ def test_a_state_that_is_cut_short_is_told_with_its_file(
     assert begun.rows() == begun.at_once()
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "whole"),
+    [
+        ("1.delta", b"LZ4Block" + bytes(30) + b"LZ4Block" + bytes(13), True),
+        ("1.delta", b"LZ4Block" + bytes(30), False),
+        ("1.delta", b"LZ4", False),
+        ("1.changelog", b"\x28\xb5\x2f\xfd of another compression", True),
+        ("1.changelog", b"", False),
+        ("1.zip", b"PK\x03\x04" + bytes(9) + b"PK\x05\x06" + bytes(18), True),
+        ("1.zip", b"PK\x03\x04" + bytes(90), False),
+        ("1.zip", b"P", False),
+        ("1.sst", b"", True),
+    ],
+)
+def test_the_end_of_a_states_file_is_known_by_how_it_was_written(
+    spark: SparkSession, tmp_path: Path, name: str, data: bytes, whole: bool
+) -> None:
+    store = tmp_path / "state" / "0" / "7"
+    store.mkdir(parents=True)
+    (store / name).write_bytes(data)
+    if whole:
+        damage.check_state(spark, str(tmp_path))
+        return
+    with pytest.raises(
+        DamageError, match=f"state/0/7/{name} of the query's state is cut short: {len(data)} bytes"
+    ):
+        damage.check_state(spark, str(tmp_path))
+
+
 def test_where_a_derive_query_began_is_written_anew(begun: Pipeline) -> None:
     """Iceberg reads it at every start, and needs it at none but the first."""
     file = begun.folder / "derive-flights" / "sources" / "0" / "offsets" / "0"
