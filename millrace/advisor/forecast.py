@@ -261,6 +261,9 @@ def _other(name: str, was: QueryForecast, query: QueryTwin) -> str | None:
     if query.limit is not None and (was.limit is None or abs(query.limit - was.limit) > _LIKE * was.limit):
         limit = "no limit" if was.limit is None else f"a limit of {was.limit:,.0f}"
         return f"{name} had a limit of {query.limit:,.0f}, not {limit}"
+    most = float(query.records.max(initial=0))
+    if was.limit is not None and most > was.limit * (1 + _LIKE):
+        return f"{name} took up to {most:,.0f} records a batch, not {was.limit:,.0f} at most"
     pace = _pace(query)
     if abs(pace - was.arriving) > _LIKE * was.arriving:
         return f"{name} got {pace:,.1f} records/s, not {was.arriving:,.1f}"

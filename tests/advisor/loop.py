@@ -223,7 +223,7 @@ def _around(loop: Loop) -> int:
     sandbox = bring(HOME, loop.stack, loop.broker)
     [deployed] = sandbox.launch_document(JOB).content["settings"]["queries"]
     log = loop.run(sandbox, until=loop.caught_up)
-    loop.told("advise", log, *ours_, "--score", str(forecast))
+    loop.told("advise", log, *ours_, "--score", f"../{forecast.name}")
     after = {each.kind for each in loop.judged().findings}
     wanted = next(each.new for each in before.findings[number - 1].changes if each.kind == "environment")
     reached = (

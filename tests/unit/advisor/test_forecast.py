@@ -46,6 +46,15 @@ def test_a_machine_that_became_slower_is_outside(forecasts):
     assert [each.inside for each in score(forecasts, slower)[1].scores][:2] == [False, False]
 
 
+def test_a_limit_that_is_gone_is_another_condition():
+    limited = replace(TRUTH, rate=800.0, swing=0.0, limit=7000)
+    twin = application(history([limited]))
+    assert twin.queries["land"].limit == 7000
+    told = forecast(twin, twin.as_it_ran())
+    [found] = score([told], application(history([replace(limited, limit=None, rate=1000.0)])))
+    assert "records a batch, not 7,000 at most" in str(found.why_not)
+
+
 @pytest.mark.parametrize(
     ("then", "why"),
     [
