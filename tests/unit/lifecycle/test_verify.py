@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import boto3
 import pytest
@@ -206,7 +207,7 @@ def test_runs_are_killed_without_grace_and_ended_for_good(
         "name": "emr",
     }
     driver = {"sparkSubmit": {"entryPoint": "s3://b/main.py", "entryPointArguments": []}}
-    client("emr-serverless").start_job_run(clientToken="one", jobDriver=driver, **emr)
+    client("emr-serverless").start_job_run(clientToken=uuid4().hex, jobDriver=driver, **emr)
     engines.asked.clear()
     account.kill(names, "glue")
     account.kill(names, "emr")
@@ -218,7 +219,7 @@ def test_runs_are_killed_without_grace_and_ended_for_good(
         account.kill(names, "glue")
 
     client("glue").start_job_run(JobName=names.job("glue"))
-    client("emr-serverless").start_job_run(clientToken="two", jobDriver=driver, **emr)
+    client("emr-serverless").start_job_run(clientToken=uuid4().hex, jobDriver=driver, **emr)
     account.end(
         prefix,
         {
