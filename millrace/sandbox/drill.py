@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from millrace.config.model import KinesisStream
 from millrace.config.queries import DeriveQuery, LandQuery
+from millrace.sandbox import lake
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Account, Ledger, compare
@@ -189,7 +189,10 @@ class Drill:
     def _wait(self, job: Job, reached: Callable[[int, int], bool]) -> None:
         moved = time.monotonic()
         while True:
-            counts = (self._rows(self._landed_table), self._rows(self._derived_table))
+            counts = (
+                lake.rows(self._catalog, self._landed_table),
+                lake.rows(self._catalog, self._derived_table),
+            )
             if counts != self._last_counts:
                 self._last_counts, moved = counts, time.monotonic()
             self._tell()
@@ -208,19 +211,6 @@ class Drill:
     def _tell(self) -> None:
         landed, derived = self._last_counts
         self._report(Progress(self._phase, len(self._producer.ledger), landed, derived, self._feed.total))
-
-    def _table(self, name: str) -> Table | None:
-        try:
-            return self._catalog.load_table(name)
-        except NoSuchTableError:
-            return None
-
-    def _rows(self, name: str) -> int:
-        table = self._table(name)
-        snapshot = table.current_snapshot() if table else None
-        if snapshot is None or snapshot.summary is None:
-            return 0
-        return int(snapshot.summary["total-records"] or 0)
 
     def _outcome(self, runs: list[Job], recovery: float, live_from: datetime) -> Outcome:
         landed_table, derived_table = (

@@ -12,11 +12,10 @@ from itertools import zip_longest
 from typing import Any, Literal
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.table import Table
 
 from millrace.config.model import KafkaTopic
 from millrace.lifecycle.problems import told
+from millrace.sandbox import lake
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
@@ -333,22 +332,12 @@ class Story:
 
     # ---- what tables tell ----
 
-    def _table(self, name: str) -> Table | None:
-        try:
-            return self._catalog.load_table(self._copy.names.table(name))
-        except NoSuchTableError:
-            return None
-
     def _rows(self, name: str) -> int:
-        table = self._table(name)
-        snapshot = table.current_snapshot() if table else None
-        if snapshot is None or snapshot.summary is None:
-            return 0
-        return int(snapshot.summary["total-records"] or 0)
+        return lake.rows(self._catalog, self._copy.names.table(name))
 
     def _commit(self, name: str, after_ms: float) -> float | None:
         """When a table was first committed to after a moment, in ms; by the clock of whoever committed."""
-        table = self._table(name)
+        table = lake.find(self._catalog, self._copy.names.table(name))
         times = [snapshot.timestamp_ms for snapshot in table.snapshots()] if table else []
         return min((at for at in times if at > after_ms), default=None)
 

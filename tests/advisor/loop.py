@@ -27,6 +27,7 @@ from millrace.advisor.logs import find
 from millrace.advisor.reading import read
 from millrace.advisor.subject import ours
 from millrace.config import load
+from millrace.sandbox import lake
 from millrace.sandbox.deployment import Sandbox, servers
 from millrace.sandbox.kafka import Kafka
 from millrace.sandbox.localstack import ACCOUNT, LocalStack
@@ -164,11 +165,7 @@ class Loop:
     def caught_up(self, sandbox: Sandbox) -> bool:
         """Whether what was sent is in the table."""
         catalog = sandbox.spark.catalog(sandbox.warehouse)
-        snapshot = catalog.load_table(sandbox.names.table(TABLE)).current_snapshot()
-        held = (
-            0 if snapshot is None or snapshot.summary is None else int(snapshot.summary["total-records"] or 0)
-        )
-        return held >= len(self.producer.ledger)
+        return lake.rows(catalog, sandbox.names.table(TABLE)) >= len(self.producer.ledger)
 
     def judged(self) -> Advice:
         """What the advisor says of the last log, with the environment as it is."""

@@ -28,7 +28,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from millrace.lifecycle.audit import HOUR, Audit
 from millrace.lifecycle.audit_job import audit
-from millrace.sandbox import kept, kinesalite
+from millrace.sandbox import kept, kinesalite, lake
 from millrace.sandbox.deployment import Sandbox, servers
 from millrace.sandbox.flights import Event
 from millrace.sandbox.kinesalite import Kinesalite
@@ -129,13 +129,7 @@ class Shop:
 
     def count(self, table: str) -> int:
         """Rows of an append-only table, by its last snapshot."""
-        try:
-            snapshot = self.catalog.load_table(self.sandbox.names.table(table)).current_snapshot()
-        except NoSuchTableError:
-            return 0
-        return (
-            0 if snapshot is None or snapshot.summary is None else int(snapshot.summary["total-records"] or 0)
-        )
+        return lake.rows(self.catalog, self.sandbox.names.table(table))
 
     def landed(self, table: str, ledger: Remembered) -> Line:
         """Hold a landing table against a ledger."""

@@ -15,9 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.exceptions import NoSuchTableError
 
-from millrace.sandbox import jars, kafka
+from millrace.sandbox import jars, kafka, lake
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Account, Ledger, compare
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
@@ -141,13 +140,7 @@ class RoutedStage(Stage):
             self.until(lambda t=table, c=count: self._count(t) >= c, 120, f"{count} rows in {table}")  # type: ignore[misc]  # of this turn
 
     def _count(self, table: str) -> int:
-        try:
-            snapshot = self.catalog.load_table(f"faults.{table}").current_snapshot()
-        except NoSuchTableError:
-            return 0
-        return (
-            0 if snapshot is None or snapshot.summary is None else int(snapshot.summary["total-records"] or 0)
-        )
+        return lake.rows(self.catalog, f"faults.{table}")
 
     def account(self) -> Account:
         """Of the routed table; the others are counted in where they are not exact."""

@@ -27,7 +27,7 @@ import numpy as np
 import psutil
 from scipy import stats
 
-from millrace.sandbox import flights
+from millrace.sandbox import flights, lake
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import compare
@@ -156,10 +156,7 @@ def held(sandbox: Sandbox, producer: KafkaProducer) -> Any:
 
 def rows_of(sandbox: Sandbox, table: str) -> int:
     """Rows by the table's last state."""
-    snapshot = (
-        sandbox.spark.catalog(sandbox.warehouse).load_table(sandbox.names.table(table)).current_snapshot()
-    )
-    return 0 if snapshot is None or snapshot.summary is None else int(snapshot.summary["total-records"] or 0)
+    return lake.rows(sandbox.spark.catalog(sandbox.warehouse), sandbox.names.table(table))
 
 
 def parser() -> argparse.ArgumentParser:

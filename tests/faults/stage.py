@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 
-from millrace.sandbox import jars
+from millrace.sandbox import jars, lake
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION
 from millrace.sandbox.ledger import Account, compare
 from millrace.sandbox.localstack import LocalStack
@@ -266,11 +266,7 @@ class Stage:
 
     def landed(self) -> int:
         """Rows of the table, by its last snapshot."""
-        try:
-            snapshot = self.catalog.load_table(TABLE).current_snapshot()
-        except NoSuchTableError:
-            return 0
-        return 0 if snapshot is None or snapshot.summary is None else int(snapshot.summary["total-records"])
+        return lake.rows(self.catalog, TABLE)
 
     def until(self, reached: Callable[[], bool], seconds: float, what: str) -> None:
         """Wait for something.
