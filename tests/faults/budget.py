@@ -113,7 +113,7 @@ def play(part: Part, minutes: float) -> Played:
     with log.open("w") as said, log.with_suffix(".err").open("w") as errors:
         running = subprocess.Popen(
             [sys.executable, "-m", *part.command],
-            cwd=ROOT, env=program_environment(), stdout=said, stderr=errors,
+            cwd=ROOT, env=program_environment(), stdout=said, stderr=errors, preexec_fn=_hear,
         )  # fmt: skip
         try:
             status = running.wait(timeout=limit)
@@ -135,6 +135,11 @@ def play(part: Part, minutes: float) -> Played:
     with STATE.open("a") as file:
         file.write(json.dumps(asdict(one)) + "\n")
     return one
+
+
+def _hear() -> None:
+    """Let a part hear an interruption, also where this program was begun in the background and hears none."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _end(running: subprocess.Popen[bytes]) -> None:

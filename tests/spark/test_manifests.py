@@ -182,8 +182,8 @@ def test_a_reset_query_begins_where_it_was_told(spark: SparkSession, tmp_path: P
     assert events.all()[0]["at"] == "2026-11-20T08:00:00+00:00"
     # Once it has begun, its checkpoint counts.
     (tmp_path / "land" / "offsets").mkdir(parents=True)
-    for name in ("metadata", "offsets/0"):
-        (tmp_path / "land" / name).write_text("{}")
+    for name, text in (("metadata", '{"id":"i"}'), ("offsets/0", "v1\n{}\n-")):
+        (tmp_path / "land" / name).write_text(text)
     assert Manifests(spark, settings, events.reporter).checked() == settings
     start.write_text("{}")
     (tmp_path / "land" / "offsets" / "0").unlink()
