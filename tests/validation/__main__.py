@@ -96,7 +96,8 @@ def _page(
     parts.append("\n## Draining\n")
     parts.append(
         "A producer goes on while the query is stopped for R seconds; foretold: λR/(μ - λ), with μ = L/max(T, D(L)) out "
-        "of the fit above. Wanted: within 20 %. The last two columns take μ out of the batches that drained the backlog: "
+        "of the fit above. Wanted: within 20 %. One batch more or less, as triggers fall, makes L/(μ - λ). The last two "
+        "columns take μ out of the batches that drained the backlog: "
         "what the formula misses by itself, whatever the fit and the machine did in between.\n"
     )
     rows = [
@@ -107,13 +108,16 @@ def _page(
             f"{d.pause:.1f} s",
             f"{d.foretold:.1f} s",
             f"{d.measured:.1f} s",
+            f"{d.of_a_batch:.1f} s",
             f"{d.error(d.foretold):.0%}",
             f"{d.seen:,.0f}/s",
             f"{d.error(d.afterwards):.0%}",
         ]
         for d in drains
     ]
-    parts.append(_table(["case", "λ", "μ", "R", "foretold", "measured", "error", "μ then", "error"], rows))
+    parts.append(
+        _table(["case", "λ", "μ", "R", "foretold", "measured", "a batch", "error", "μ then", "error"], rows)
+    )
     return "\n".join(parts) + "\n"
 
 

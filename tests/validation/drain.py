@@ -39,7 +39,7 @@ class Setting:
 
 SETTINGS = (
     Setting("the limit binds", rate=1000, limit=4000, trigger=2.0, pause=30.0),
-    Setting("the limit binds, less room", rate=1400, limit=4000, trigger=2.0, pause=15.0),
+    Setting("the limit binds, less room", rate=1400, limit=4000, trigger=2.0, pause=45.0),
     Setting("the work binds", rate=8000, limit=8000, trigger=0.0, pause=20.0),
 )
 
@@ -65,6 +65,11 @@ class Drained:
     measured: float
 
     @property
+    def of_a_batch(self) -> float:
+        """Seconds that one batch more or less makes, as triggers fall: what cannot be foretold."""
+        return self.setting.limit / (self.capacity - self.setting.rate)
+
+    @property
     def foretold(self) -> float:
         """By the fit."""
         return self._drains_in(self.capacity)
@@ -75,7 +80,7 @@ class Drained:
         return self._drains_in(self.seen)
 
     def error(self, foretold: float) -> float:
-        """How far a foretold time is off, of the measured one."""
+        """How far a foretold time is off, as a share of the measured one."""
         return abs(foretold - self.measured) / self.measured
 
     def _drains_in(self, capacity: float) -> float:
