@@ -75,6 +75,7 @@ PARTS = (
     ),
     _part("deployed sinks", "one deployed job, five kinds of sink, kill -9", "tests.faults.deployed_sinks", 6),
     _part("load", "10^7 records", "tests.faults.load --events 10000000", 15),
+    _part("restart", "from kill -9 to the first committed batch in a minute", "tests.performance.restart --times 20", 11),
     _part("soak", "an hour: memory and files do not rise", "tests.faults.soak --minutes 60", 65),
 )  # fmt: skip
 

@@ -128,6 +128,7 @@ def main() -> int:
     sys.stdout.write(
         f"{datetime.now(UTC):%Y-%m-%d}: {given.times} restarts of job {given.job} after kill -9, "
         f"{sum(one.waited for one in found)} waited for the lease\n{table(found)}\n"
+        f"{given.times} restarts: median {statistics.median(one.all for one in found):.1f} s, worst {worst:.1f} s\n"
     )
     return int(worst >= PROMISE_SECONDS)
 
