@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.faults import bad, stories
+from tests.faults import bad, odd_records, stories
 from tests.faults.feed import DDL
 from tests.faults.split import split_topic
 from tests.faults.stage import Stage
@@ -70,10 +70,10 @@ ROUNDS: Mapping[str, Round] = {
     "killed_while_splitting": Round(stories.killed_while_splitting),
     "throttled": Round(stories.throttled),
     "iterators_expire": Round(stories.iterators_expire),
-    "zero_length": Round(stories.zero_length),
-    "large": Round(stories.large),
+    "zero_length": Round(odd_records.zero_length),
+    "large": Round(odd_records.large),
     "contended": Round(stories.contended, settings={"fetch_seconds": 0.2}),
-    "aggregated": Round(stories.aggregated),
+    "aggregated": Round(odd_records.aggregated),
     "latest_over_a_stop": Round(stories.latest_over_a_stop, settings={"start": "latest"}),
     "closed_shards_passed_over": Round(stories.closed_shards_passed_over, prelude=PASSES_OVER),
     "positions_cut_short": Round(stories.positions_cut_short),
@@ -81,8 +81,8 @@ ROUNDS: Mapping[str, Round] = {
     "limits_follow_shards": Round(
         stories.limits_follow_shards, shards=1, settings=LIMITED, trigger_seconds=0.1
     ),
-    "bad_input": Round(stories.bad_input, ddl=bad.DDL),
-    "bad_input_kafka": Round(stories.bad_input, ddl=bad.DDL, kafka=True),
+    "bad_input": Round(odd_records.bad_input, ddl=bad.DDL),
+    "bad_input_kafka": Round(odd_records.bad_input, ddl=bad.DDL, kafka=True),
     "several_sources": Round(stories.killed_while_splitting, several=True),
     "split_topic": Round(split_topic, split=True),
     "trimmed": Round(stories.trimmed, refused="LossError"),

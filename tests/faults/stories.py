@@ -11,15 +11,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from millrace.sandbox.ledger import Ledger
-from tests.faults import bad
-from tests.faults.feed import send_aggregate
 from tests.faults.stage import Stage, StalledError
 
 RATE = 2_000.0
 """Records per second while a round's job runs: about what two cores land beside everything else."""
 
 
-def _running(stage: Stage, records: int) -> None:
+def running(stage: Stage, records: int) -> None:
     """Begin: half of a quarter waits, and the job has landed some of it."""
     stage.feed.backlog(records // 8)
     stage.start()
@@ -40,12 +38,12 @@ def _flow(stage: Stage, records: int, step: Callable[[], None], times: int = 1) 
 
 
 def split_under_load(stage: Stage, records: int) -> None:
-    _running(stage, records)
+    running(stage, records)
     _flow(stage, records, stage.split, times=3)
 
 
 def merge_under_load(stage: Stage, records: int) -> None:
-    _running(stage, records)
+    running(stage, records)
     _flow(stage, records, stage.merge, times=3)
 
 
@@ -54,12 +52,12 @@ def split_and_merge_under_load(stage: Stage, records: int) -> None:
         stage.split()
         stage.merge()
 
-    _running(stage, records)
+    running(stage, records)
     _flow(stage, records, both, times=4)
 
 
 def _with_gap(stage: Stage, records: int, step: Callable[[], None]) -> None:
-    _running(stage, records)
+    running(stage, records)
     for _ in range(3):
         stage.feed.backlog(records // 4)
         stage.until_complete()
@@ -79,18 +77,18 @@ def merge_in_a_gap(stage: Stage, records: int) -> None:
 
 def only_shard_split(stage: Stage, records: int) -> None:
     """All shards that the job reads end at once."""
-    _running(stage, records)
+    running(stage, records)
     _flow(stage, records, stage.split)
 
 
 def all_shards_merged(stage: Stage, records: int) -> None:
-    _running(stage, records)
+    running(stage, records)
     _flow(stage, records, stage.merge)
 
 
 def _while_stopped(stage: Stage, records: int, step: Callable[[], None], *, kill: bool) -> None:
     """Stop with an unread backlog, change the shards with more arriving before and after, start again."""
-    _running(stage, records)
+    running(stage, records)
     for n in (1, 2):
         stage.job.kill() if kill else stage.job.stop(grace_seconds=60)
         stage.feed.backlog(records // 8)
@@ -166,7 +164,7 @@ def killed_between_write_and_commit(stage: Stage, records: int) -> None:
 
 def killed_while_splitting(stage: Stage, records: int) -> None:
     """A reshard, and a kill while the children are found."""
-    _running(stage, records)
+    running(stage, records)
     for step in (stage.split, stage.merge, stage.split):
         stage.feed.backlog(records // 8)
         step()
@@ -181,7 +179,7 @@ def killed_while_splitting(stage: Stage, records: int) -> None:
 
 def throttled(stage: Stage, records: int) -> None:
     """Three of ten reads are refused, with a split in between."""
-    _running(stage, records)
+    running(stage, records)
     stage.kinesis.throttle(0.3)
     try:
         _flow(stage, records, stage.split, times=2)
@@ -191,7 +189,7 @@ def throttled(stage: Stage, records: int) -> None:
 
 def iterators_expire(stage: Stage, records: int) -> None:
     """The stream's clock goes six minutes ahead, again and again: every iterator in use is then too old."""
-    _running(stage, records)
+    running(stage, records)
     ahead = 0.0
 
     def jump() -> None:
@@ -205,47 +203,10 @@ def iterators_expire(stage: Stage, records: int) -> None:
         stage.kinesis.set_clock(0)
 
 
-def zero_length(stage: Stage, records: int) -> None:
-    """Empty records first in a shard, alone in it, many in a row, and last."""
-
-    def empties(count: int) -> None:
-        for n in range(count):
-            number = stage.client.put_record(StreamName=stage.stream, Data=b"", PartitionKey=str(n))
-            stage.feed.producer.ledger.add(f"{stage.stream}/{number['SequenceNumber']}", b"", "empty")
-
-    empties(4)
-    stage.start()
-    stage.until_complete()
-    empties(1)
-    stage.until_complete()
-    empties(300)
-    stage.feed.backlog(records)
-    stage.until_complete()
-    stage.split()
-    empties(5)
-    stage.until_complete()
-
-
-def large(stage: Stage, records: int) -> None:
-    """Records of 1 MiB and of 5 MiB (more than a request to kinesalite holds is not to be had) among small ones."""
-
-    def put(size: int) -> None:
-        payload = b'{"n": 1, "text": "' + b"L" * (size - 20) + b'"}'
-        key = f"{stage.choose.getrandbits(64):x}"
-        answer = stage.client.put_record(StreamName=stage.stream, Data=payload, PartitionKey=key)
-        stage.feed.producer.ledger.add(f"{stage.stream}/{answer['SequenceNumber']}", payload, None)
-
-    _running(stage, records)
-    for size in (1 << 20, 5 << 20, 1 << 20, 5 << 20, 5 << 20, 5 << 20):
-        stage.feed.backlog((records - records // 8) // 6)
-        put(size)
-    stage.until_complete()
-
-
 def contended(stage: Stage, records: int) -> None:
     """Four programs want the same two cores, and a batch may fetch for a fifth of a second."""
     with _busy(4):
-        _running(stage, records)
+        running(stage, records)
         _flow(stage, records, stage.split)
 
 
@@ -258,21 +219,6 @@ def _busy(count: int) -> Iterator[None]:
         for one in spinning:
             one.kill()
             one.wait()
-
-
-def aggregated(stage: Stage, records: int) -> None:
-    """Aggregates of the producer library among others, with the same record twice in one; and a kill."""
-    ledger = stage.feed.producer.ledger
-    stage.start()
-    for n in range(records // 100):
-        packed = [(f"k{n}-{i % 3}", b'{"n": %d, "text": "a"}' % (n * 10 + i)) for i in range(8)]
-        send_aggregate(stage.client, ledger, stage.stream, [*packed, packed[0], packed[0]])
-        if n == records // 200:
-            stage.until_landed(1)
-            stage.job.kill()
-            stage.start()
-    stage.feed.backlog(records - records // 10)
-    stage.until_complete()
 
 
 def latest_over_a_stop(stage: Stage, records: int) -> None:
@@ -295,7 +241,7 @@ def closed_shards_passed_over(stage: Stage, records: int) -> None:
     That connector is not to be had here. Its habit is written into the files of the one that is, and the
     core is told that it has to read such tails.
     """
-    _running(stage, records)
+    running(stage, records)
     for _ in range(2):
         stage.job.kill()
         stage.feed.backlog(records // 4)
@@ -322,7 +268,7 @@ def positions_cut_short(stage: Stage, records: int) -> None:
 
     It goes on exactly, or says so and goes on when the file is put back.
     """
-    _running(stage, records)
+    running(stage, records)
     for share in (0.0, 0.5):
         stage.until_complete()
         stage.job.stop(grace_seconds=60)
@@ -385,22 +331,9 @@ def limits_follow_shards(stage: Stage, records: int) -> None:
         raise StalledError(f"a batch of {most} records, where the limit is {limit}")
 
 
-def bad_input(stage: Stage, records: int) -> None:
-    """Every bad record that we know of: first alone, then among good ones, with odd keys and with one hot key."""
-    stage.start()
-    for _, payload, dirt in bad.spoiled():
-        stage.put("k", payload, dirt)
-    stage.until_complete()
-    for n, (_, payload, dirt) in enumerate([*bad.taken(), *bad.spoiled(), *bad.taken()]):
-        stage.put(bad.KEYS[n % len(bad.KEYS)], payload, dirt)
-    for n in range(max(0, records - len(stage.feed.producer.ledger))):
-        stage.put("hot", bad.good(n), None)
-    stage.until_complete()
-
-
 def trimmed(stage: Stage, records: int) -> None:
     """Stopped for longer than the stream keeps records: some are gone unread, and more have come."""
-    _running(stage, records)
+    running(stage, records)
     stage.until_complete()
     stage.job.kill()
     stage.feed.backlog(records // 2)

@@ -1,0 +1,73 @@
+"""Stories of records that are odd: empty, large, packed into aggregates, bad."""
+
+from __future__ import annotations
+
+from tests.faults import bad
+from tests.faults.feed import send_aggregate
+from tests.faults.stage import Stage
+from tests.faults.stories import running
+
+
+def zero_length(stage: Stage, records: int) -> None:
+    """Empty records first in a shard, alone in it, many in a row, and last."""
+
+    def empties(count: int) -> None:
+        for n in range(count):
+            number = stage.client.put_record(StreamName=stage.stream, Data=b"", PartitionKey=str(n))
+            stage.feed.producer.ledger.add(f"{stage.stream}/{number['SequenceNumber']}", b"", "empty")
+
+    empties(4)
+    stage.start()
+    stage.until_complete()
+    empties(1)
+    stage.until_complete()
+    empties(300)
+    stage.feed.backlog(records)
+    stage.until_complete()
+    stage.split()
+    empties(5)
+    stage.until_complete()
+
+
+def large(stage: Stage, records: int) -> None:
+    """Records of 1 MiB and of 5 MiB (more than a request to kinesalite holds is not to be had) among small ones."""
+
+    def put(size: int) -> None:
+        payload = b'{"n": 1, "text": "' + b"L" * (size - 20) + b'"}'
+        key = f"{stage.choose.getrandbits(64):x}"
+        answer = stage.client.put_record(StreamName=stage.stream, Data=payload, PartitionKey=key)
+        stage.feed.producer.ledger.add(f"{stage.stream}/{answer['SequenceNumber']}", payload, None)
+
+    running(stage, records)
+    for size in (1 << 20, 5 << 20, 1 << 20, 5 << 20, 5 << 20, 5 << 20):
+        stage.feed.backlog((records - records // 8) // 6)
+        put(size)
+    stage.until_complete()
+
+
+def aggregated(stage: Stage, records: int) -> None:
+    """Aggregates of the producer library among others, with the same record twice in one; and a kill."""
+    ledger = stage.feed.producer.ledger
+    stage.start()
+    for n in range(records // 100):
+        packed = [(f"k{n}-{i % 3}", b'{"n": %d, "text": "a"}' % (n * 10 + i)) for i in range(8)]
+        send_aggregate(stage.client, ledger, stage.stream, [*packed, packed[0], packed[0]])
+        if n == records // 200:
+            stage.until_landed(1)
+            stage.job.kill()
+            stage.start()
+    stage.feed.backlog(records - records // 10)
+    stage.until_complete()
+
+
+def bad_input(stage: Stage, records: int) -> None:
+    """Every bad record that we know of: first alone, then among good ones, with odd keys and with one hot key."""
+    stage.start()
+    for _, payload, dirt in bad.spoiled():
+        stage.put("k", payload, dirt)
+    stage.until_complete()
+    for n, (_, payload, dirt) in enumerate([*bad.taken(), *bad.spoiled(), *bad.taken()]):
+        stage.put(bad.KEYS[n % len(bad.KEYS)], payload, dirt)
+    for n in range(max(0, records - len(stage.feed.producer.ledger))):
+        stage.put("hot", bad.good(n), None)
+    stage.until_complete()
