@@ -12,31 +12,15 @@ import pytest
 
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.toolchain import ROOT
+from tests.unit.verify.tiny import TINY
 
 RECORDS = 300
-ENVIRONMENT = """\
-project: tiny
-streams:
-  clicks:
-    kind: kinesis
-    traffic: {records_per_second: 100, record_size: 500B}
-jobs:
-  clicks:
-    engine: glue
-    rate: {records_per_second_per_core: 5000}
-    queries:
-      land-clicks:
-        kind: land
-        source: clicks
-        table: clicks_landed
-        schema: pipelines/clicks/schemas/click.ddl
-"""
 
 
 @pytest.mark.timeout(900)
 def test_a_small_environment_is_verified_and_leaves_nothing(sandbox: Sandbox, tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
-    file.write_text(ENVIRONMENT)
+    file.write_text(TINY.replace('account: "123456789012"\n', ""))  # that of LocalStack
     given = ["--records", str(RECORDS), "--rate", "40", "--kills", "1", "--reshards", "1"]
     done = subprocess.run(
         [

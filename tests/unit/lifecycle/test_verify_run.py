@@ -20,32 +20,15 @@ from millrace.verify.on_aws import PATIENCE, Account
 from millrace.verify.outcome import Outcome
 from millrace.verify.run import Verification
 from tests.unit.cli.test_commands import ROOT, millrace
+from tests.unit.verify.tiny import TINY
 
 ACCOUNT, NAME = "123456789012", "verify-0a1b"
-ENVIRONMENT = """\
-project: tiny
-account: "123456789012"
-streams:
-  clicks:
-    kind: kinesis
-    traffic: {records_per_second: 100, record_size: 500B}
-jobs:
-  clicks:
-    engine: glue
-    rate: {records_per_second_per_core: 5000}
-    queries:
-      land-clicks:
-        kind: land
-        source: clicks
-        table: clicks_landed
-        schema: pipelines/clicks/schemas/click.ddl
-"""
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "small.yaml"
-    path.write_text(ENVIRONMENT)
+    path.write_text(TINY)
     return path
 
 
