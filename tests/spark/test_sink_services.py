@@ -284,15 +284,22 @@ def test_throttled_items_and_records_are_put_until_they_are_in(
 
 
 def test_a_server_that_stays_busy_fails_the_batch_loudly(dynamodb: str) -> None:
-    """In one partition's writer, as tasks have it: with less patience than a job has."""
+    """In one partition's writer, as tasks have it, by a clock that only its waits move: how often it tries is its own."""
+    waits: list[float] = []
+    backoff = Backoff(
+        "DynamoDB table busy", first=1.0, longest=8.0, patience=60.0,
+        sleep=waits.append, clock=lambda: sum(waits),
+    )  # fmt: skip
     form = Form.of(StructType().add("_id", "string"))
     record = Record('{"carrier":"AA"}', None, None, None, None, '{"_id":"x"}')
     with faulty.before(dynamodb) as faults:
         faults.share = 1.0
         client = aws.client("dynamodb", REGION, faults.endpoint)
-        writer = ItemWriter("busy", form, client, Backoff("DynamoDB table busy", first=0.01, patience=0.2))
+        writer = ItemWriter("busy", form, client, backoff)
         assert list(writer.add(record)) == []
         with pytest.raises(SinkError, match=r"DynamoDB table busy: nothing could be written for .*slow down"):
             list(writer.finish())
         client.close()
-        assert faults.done["refused"] > 1  # it was tried again; how often is the machine's matter
+        # Waits of up to 1, 2, 4 and then 8 s, half of that at least, fill 60 s; a try comes before each, and after the last.
+        assert 10 <= len(waits) <= 18
+        assert faults.done["refused"] == len(waits) + 1
