@@ -131,6 +131,7 @@ def holed(sandbox: Sandbox) -> Iterator[Holed]:
     catalog.drop_table(name)
 
 
+@pytest.mark.faults
 def test_what_is_missing_is_named(sandbox, holed):
     now = datetime.now(UTC)
     topic = Topic(TOPIC, {"bootstrap.servers": sandbox.kafka.bootstrap})

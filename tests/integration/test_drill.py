@@ -12,6 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from millrace.sandbox import demo
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.mark.parametrize("job", ["departures", "flights"])
 def test_every_record_is_accounted_for(outcomes, job):

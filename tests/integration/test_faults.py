@@ -9,6 +9,8 @@ import pytest
 from millrace.sandbox import kinesalite
 from tests.faults.__main__ import play
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.mark.timeout(240)
 def test_the_only_shard_is_split_under_load(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+pytestmark = pytest.mark.faults
+
 
 def wait_for(log, text: str, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 90

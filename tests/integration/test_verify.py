@@ -14,6 +14,8 @@ from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.toolchain import ROOT
 from tests.unit.verify.tiny import TINY
 
+pytestmark = pytest.mark.faults
+
 RECORDS = 300
 
 

@@ -18,6 +18,8 @@ from tests.faults import bad
 from tests.spark.batches import EPOCH, KAFKA, KINESIS, Events, frame, lander
 from tests.spark.test_decode import records
 
+pytestmark = pytest.mark.faults
+
 Names = Callable[[str], Table]
 Row = tuple[Any, ...]
 

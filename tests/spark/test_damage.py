@@ -19,6 +19,8 @@ from etl.tables import Table
 from tests.spark.batches import frame, good, kafka_rows
 from tests.spark.test_state import Pipeline
 
+pytestmark = pytest.mark.faults
+
 Names = Callable[[str], Table]
 
 

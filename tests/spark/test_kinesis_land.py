@@ -109,6 +109,7 @@ class LosesShuffleFiles:
         return self.decoder.decode(rows).withColumn("_key", lose("_key"))
 
 
+@pytest.mark.faults
 def test_a_batch_of_which_a_part_was_read_twice_is_read_once_more(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
@@ -185,6 +186,7 @@ def test_a_run_goes_on_after_an_aggregate(spark: SparkSession, table: Names, tmp
 # ---- a stream with more shards ----
 
 
+@pytest.mark.faults
 def test_limits_are_worked_out_again_when_the_shards_change(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
@@ -247,6 +249,7 @@ TRIMMED: list[tuple[Mapping[str, str | None], timedelta, bool]] = [
 ]
 
 
+@pytest.mark.faults
 def test_what_may_have_been_trimmed_unread_stops_the_job(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

@@ -90,6 +90,7 @@ def test_a_batch_lands_with_envelope_hash_and_dead_letters(spark: SparkSession, 
     assert [r["_hash"] for r in rows if r["_error"] != rows[3]["_error"]] == wanted
 
 
+@pytest.mark.faults
 def test_an_empty_batch_a_bad_one_and_a_replay_balance_and_end(spark: SparkSession, table: Names) -> None:
     landing, events = table("landing"), Events()
     write = lander(spark, landing, events)
@@ -225,6 +226,7 @@ def test_two_streams_with_equal_positions_do_not_hide_each_other(spark: SparkSes
     assert events.accounts() == (2, 0, 2, 2, 0)
 
 
+@pytest.mark.faults
 def test_kinesis_replays_with_other_records_land_once(spark: SparkSession, table: Names) -> None:
     landing, events = table("landing"), Events()
     sink, now = CountingSink(landing), accounts.now()
@@ -271,6 +273,7 @@ def test_a_record_older_than_the_bound_is_looked_up_wider(spark: SparkSession, t
     assert sum(added_records(spark, landing)) == len(found)
 
 
+@pytest.mark.faults
 def test_a_bound_that_fails_commits_nothing(spark: SparkSession, table: Names) -> None:
     landing, events = table("landing"), Events()
     write = lander(spark, landing, events, source=KINESIS)
@@ -285,6 +288,7 @@ def test_a_bound_that_fails_commits_nothing(spark: SparkSession, table: Names) -
     assert added_records(spark, landing) == []
 
 
+@pytest.mark.faults
 def test_a_task_that_is_tried_again_is_counted_once(spark: SparkSession, table: Names) -> None:
     landing, events = table("landing"), Events()
     rows = [*kafka_rows(0, 0, [good(n) for n in range(50)]), *kafka_rows(0, 50, [b"bad"] * 50)]

@@ -72,6 +72,7 @@ def test_types_are_postgres_own_and_a_replay_writes_nothing(spark: SparkSession,
     ]  # fmt: skip
 
 
+@pytest.mark.faults
 def test_a_batch_that_breaks_leaves_nothing_and_comes_again(spark: SparkSession, server: Postgres) -> None:
     batch = rows(spark, [row(n) for n in range(20)], parts=4)
     one = sink(server, "broken")
@@ -125,6 +126,7 @@ def test_rows_that_the_table_refuses_are_letters_and_the_others_are_in(
     assert flights(server, "strict") == [1, 7]
 
 
+@pytest.mark.faults
 def test_a_second_run_that_empties_staging_makes_the_first_fail(
     spark: SparkSession, server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +175,7 @@ def test_a_table_that_does_not_fit_is_refused_at_the_start(spark: SparkSession, 
         JdbcSink(wrong, lambda: ("writer", "wrong")).prepare(spark, results(spark, {}).schema)
 
 
+@pytest.mark.faults
 def test_a_server_that_is_full_or_restarts_is_waited_for(
     spark: SparkSession, server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +198,7 @@ def test_a_server_that_is_full_or_restarts_is_waited_for(
     assert {"08001"} & set(waits)
 
 
+@pytest.mark.faults
 def test_a_server_that_stays_away_fails_the_batch_loudly(
     spark: SparkSession, server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:

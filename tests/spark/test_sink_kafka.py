@@ -76,6 +76,7 @@ def test_messages_hold_the_row_and_its_identity(spark: SparkSession, broker: Kaf
     assert second["value"]["seat"] == {"row": 2, "letter": "C"}
 
 
+@pytest.mark.faults
 def test_a_broken_batch_that_comes_again_writes_what_the_topic_lacks(
     spark: SparkSession, broker: Kafka, tmp_path: Path
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_broken_batch_that_comes_again_writes_what_the_topic_lacks(
     assert sink(broker, "again").write(batch, fresh, none_refused) == Written(20, 20)
 
 
+@pytest.mark.faults
 def test_a_task_that_comes_again_has_its_batch_begin_anew(
     spark: SparkSession, broker: Kafka, tmp_path: Path
 ) -> None:
@@ -141,6 +143,7 @@ def test_results_that_come_again_are_left_out_and_later_ones_are_not(
     assert [m["value"]["flights"] for m in messages(broker, "totals")] == [1, 5]
 
 
+@pytest.mark.faults
 def test_what_a_topic_forgot_or_got_since_is_looked_at(spark: SparkSession, broker: Kafka) -> None:
     """Its oldest messages are gone, a partition was added, and other programs write it, too."""
     broker.create_topic("shared", 1)

@@ -46,6 +46,7 @@ def record(number: int, flight: str | None = None) -> Record:
     return Record(f"t/0/{number}", "flights", None, None, None, text)
 
 
+@pytest.mark.faults
 def test_documents_are_known_by_identity_through_breaks_and_replays(
     spark: SparkSession, domain: Domain
 ) -> None:
@@ -79,6 +80,7 @@ def test_results_replace_each_other(spark: SparkSession, domain: Domain) -> None
     assert sorted(d["flights"] for d in domain.documents.values()) == [2, 5]
 
 
+@pytest.mark.faults
 def test_a_busy_domain_is_asked_again_for_what_it_did_not_take(domain: Domain) -> None:
     one = writer(domain)
     domain.refuse, domain.busy = 2, {"flights/t/0/1", "flights/t/0/3"}
@@ -100,6 +102,7 @@ def test_a_domain_with_small_requests_gets_smaller_ones(
     assert (one.written, len(domain.documents)) == (7, 7)
 
 
+@pytest.mark.faults
 def test_a_domain_that_stays_busy_or_is_not_there_is_an_error(spark: SparkSession, domain: Domain) -> None:
     domain.refuse = 10**6
     one = writer(domain, patience=0.2)

@@ -45,6 +45,7 @@ def test_a_batch_is_one_file_and_a_replay_writes_nothing(spark: SparkSession, tm
         one.prepare(spark, batch.drop("seat").schema)
 
 
+@pytest.mark.faults
 def test_killed_in_the_write_or_before_the_manifest_the_batch_takes_its_own_place(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +100,7 @@ def test_one_number_with_other_offsets_is_an_error(spark: SparkSession, tmp_path
         one.write(batch, other, none_refused)
 
 
+@pytest.mark.faults
 def test_a_manifest_that_is_cut_short_is_told_and_its_batch_written_anew_without_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -73,6 +73,7 @@ def table_sink(endpoint: str, name: str) -> DynamoDbSink:
     return DynamoDbSink(DynamoDbSinkSettings("dynamodb", name, REGION), endpoint)
 
 
+@pytest.mark.faults
 def test_items_are_typed_and_a_replay_puts_the_same_ones(spark: SparkSession, dynamodb: str) -> None:
     table = make_table(dynamodb, "typed", "_id", "_source")
     one = table_sink(dynamodb, "typed")
@@ -129,6 +130,7 @@ def test_results_are_known_by_their_key(spark: SparkSession, dynamodb: str) -> N
         table_sink(dynamodb, "nowhere").prepare(spark, results(spark, {}).schema)
 
 
+@pytest.mark.faults
 def test_a_table_that_went_away_fails_the_batch(spark: SparkSession, dynamodb: str) -> None:
     with pytest.raises(Exception, match=r"DynamoDB table gone: .*ResourceNotFound") as caught:
         table_sink(dynamodb, "gone").write(rows(spark, [row(1)]), place(0), none_refused)
@@ -160,6 +162,7 @@ def records(kinesis: Kinesalite, stream: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.faults
 def test_records_that_come_again_are_put_where_the_stream_lacks_them(
     spark: SparkSession, kinesis: Kinesalite, tmp_path: Path
 ) -> None:
@@ -187,6 +190,7 @@ def test_records_that_come_again_are_put_where_the_stream_lacks_them(
     assert stream_sink(kinesis, "again").write(again, fresh, none_refused) == Written(2, 2)
 
 
+@pytest.mark.faults
 def test_a_task_that_comes_again_puts_nothing_twice(
     spark: SparkSession, kinesis: Kinesalite, tmp_path: Path
 ) -> None:
@@ -215,6 +219,7 @@ def test_a_task_that_comes_again_puts_nothing_twice(
     assert Counter(r["flight"] for r in records(kinesis, "tasks")) == Counter(range(700))
 
 
+@pytest.mark.faults
 def test_a_request_whose_answer_is_lost_puts_nothing_twice(kinesis: Kinesalite) -> None:
     make_stream(kinesis, "answers", 2)
     with faulty.before(kinesis.endpoint) as faults:
@@ -263,6 +268,7 @@ def test_a_stream_that_is_not_there_stops_the_start(spark: SparkSession, kinesis
         stream_sink(kinesis, "again", key="colour").prepare(spark, schema)
 
 
+@pytest.mark.faults
 def test_throttled_items_and_records_are_put_until_they_are_in(
     spark: SparkSession, dynamodb: str, kinesis: Kinesalite
 ) -> None:
@@ -283,6 +289,7 @@ def test_throttled_items_and_records_are_put_until_they_are_in(
     assert {r["flight"] for r in records(kinesis, "busy")} == set(range(200))
 
 
+@pytest.mark.faults
 def test_a_server_that_stays_busy_fails_the_batch_loudly(dynamodb: str) -> None:
     """In one partition's writer, as tasks have it, by a clock that only its waits move: how often it tries is its own."""
     waits: list[float] = []

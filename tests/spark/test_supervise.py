@@ -25,6 +25,7 @@ def ticking(
     return Query(name, rows, handle, str(checkpoint / name), 0.1)
 
 
+@pytest.mark.faults
 def test_one_query_fails_and_the_other_finishes_its_batch(spark: SparkSession, tmp_path: Path) -> None:
     events, begun, finished = Events(), threading.Event(), threading.Event()
 
@@ -85,6 +86,7 @@ def test_a_trigger_that_a_stop_interrupts_is_no_failure(spark: SparkSession, sai
     assert [event["event"] for event in events.all()] == (["failed"] if fails else [])
 
 
+@pytest.mark.faults
 def test_a_source_that_cannot_be_read_is_a_failure(spark: SparkSession, tmp_path: Path) -> None:
     events = Events()
     rows = spark.readStream.format("text").load(str(tmp_path / "in*"))
@@ -98,6 +100,7 @@ def test_a_source_that_cannot_be_read_is_a_failure(spark: SparkSession, tmp_path
     assert_readable(events.last()["error"])
 
 
+@pytest.mark.faults
 def test_a_query_that_fails_is_started_again_alone(spark: SparkSession, tmp_path: Path) -> None:
     """Twice no, then yes; the other query goes on meanwhile, and the batch that failed is the one that comes."""
     events, others, seen = Events(), [], []
@@ -128,6 +131,7 @@ def test_a_query_that_fails_is_started_again_alone(spark: SparkSession, tmp_path
     assert not [e for e in events.all() if e["event"] == "failed"]
 
 
+@pytest.mark.faults
 def test_a_query_that_goes_on_failing_fails_the_job(spark: SparkSession, tmp_path: Path) -> None:
     events, seen = Events(), []
 
@@ -254,6 +258,7 @@ class Lent:
         self.given_back = self.why is None
 
 
+@pytest.mark.faults
 def test_a_lost_lease_cuts_a_batch_short_and_lets_no_other_begin(spark: SparkSession, tmp_path: Path) -> None:
     events, lease, begun, ended = Events(), Lent(), threading.Event(), []
 
@@ -289,6 +294,7 @@ def test_a_lease_is_given_back_at_the_end(spark: SparkSession, tmp_path: Path) -
     assert lease.given_back
 
 
+@pytest.mark.faults
 def test_icebergs_pools_work_on_while_a_shutdown_waits_for_a_batch(spark: SparkSession) -> None:
     """Their hooks run beside ours, and would have them refuse what the batch still asks."""
     shutdown.keep_pools(spark)

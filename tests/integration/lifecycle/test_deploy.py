@@ -93,6 +93,7 @@ def test_a_change_drains_what_must_be_replaced_and_restarts_what_got_another_num
     assert describe(changes(shop.aws, STATE / "deploy" / shop.file.stem)) == ["nothing changes"]
 
 
+@pytest.mark.faults
 def test_a_run_that_ends_without_being_asked_is_started_again_by_its_event(
     shop: Shop, engines: Engines
 ) -> None:
@@ -258,6 +259,7 @@ def test_a_job_that_somebody_stopped_stays_stopped(shop: Shop, engines: Engines)
     assert engines.asked == []
 
 
+@pytest.mark.faults
 def test_what_was_drained_for_a_deployment_that_failed_is_started_again(shop: Shop, engines: Engines) -> None:
     assert shop.first.returncode == 0, shop.first.stderr[-1500:]
     assert execute(shop.aws, GLUE, "start", progress=lambda _: None).ok
@@ -273,6 +275,7 @@ def test_what_was_drained_for_a_deployment_that_failed_is_started_again(shop: Sh
     assert execute(shop.aws, GLUE, "status", progress=lambda _: None).answer["state"] == "RUNNING"
 
 
+@pytest.mark.faults
 def test_an_upgrade_that_fails_is_taken_back(
     shop: Shop, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,12 +117,14 @@ def test_two_starts_at_once_give_one_run(machines: Machines, job: str) -> None:
         assert call["ClientToken"] == f"{APPLICATION}-first"
 
 
+@pytest.mark.faults
 def test_what_passes_is_tried_again(machines: Machines, job: str) -> None:
     done = execute(machines, job, "start-throttled")
     assert outcome(done) == "running"
     assert len(done.calls[START[job]]) == 3
 
 
+@pytest.mark.faults
 def test_a_run_that_ends_at_once_is_told_with_its_reason(machines: Machines, job: str) -> None:
     done = execute(machines, job, "start-ends-at-once")
     assert (done.status, done.error) == ("FAILED", "Millrace.EndedAtOnce")
@@ -135,6 +137,7 @@ def test_a_start_is_not_waited_for_without_end(machines: Machines, job: str) -> 
     assert "SCHEDULED" in done.cause
 
 
+@pytest.mark.faults
 def test_what_is_denied_is_not_tried_again(machines: Machines, job: str) -> None:
     done = execute(machines, job, "start-denied")
     assert done.status == "FAILED"
@@ -180,6 +183,7 @@ def test_a_stop_never_says_stopped_while_a_run_is_left(machines: Machines, job: 
         assert dimensions == [{"job": machines.names.job(job), "query": query} for query in queries]
 
 
+@pytest.mark.faults
 def test_alarms_that_cannot_be_reached_do_not_keep_a_job_from_stopping(machines: Machines, job: str) -> None:
     done = execute(machines, job, "stop-without-alarms")
     assert len(done.calls[ALARMS["off"]]) == 4
@@ -223,6 +227,7 @@ def test_after_an_end_that_nobody_asked_for_it_is_started_again(machines: Machin
     assert done.output["reason"] == "run old ended as FAILED"
 
 
+@pytest.mark.faults
 def test_a_crash_loop_ends_with_an_alert(machines: Machines, job: str) -> None:
     done = execute(machines, job, "restart-too-often")
     assert (done.status, done.error) == ("FAILED", "Millrace.TooOften")
@@ -236,6 +241,7 @@ def test_a_crash_loop_ends_with_an_alert(machines: Machines, job: str) -> None:
     assert outcome(execute(machines, job, "start-too-often-by-hand")) == "running"
 
 
+@pytest.mark.faults
 def test_a_restart_that_is_refused_ends_with_an_alert(machines: Machines, job: str) -> None:
     done = execute(machines, job, "restart-denied")
     assert done.status == "FAILED"

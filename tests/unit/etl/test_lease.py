@@ -23,6 +23,8 @@ from etl import lease
 from etl.errors import StartError
 from millrace.sizing.tables import limits
 
+pytestmark = pytest.mark.faults
+
 ROOT = Path(__file__).parents[3]
 HOLD = """
 import os, sys, time
