@@ -29,7 +29,7 @@ from etl.sources import kafka
 
 
 def sink_of(job: JobSettings, settings: SinkSettings, binds: Mapping[str, str]) -> Sink:
-    """Make a sink; nothing is asked and nothing is made yet.
+    """Make a sink; nothing is made yet, and nothing asked but where the brokers of an MSK cluster are.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def sink_of(job: JobSettings, settings: SinkSettings, binds: Mapping[str, str]) 
     Raises
     ------
     StartError
-        A Kafka connection that is not there, or an Iceberg table, which has handlers of its own.
+        A Kafka connection that is not there, or whose brokers are not known; or an Iceberg table, which has handlers of its own.
     """
     if isinstance(settings, JdbcSinkSettings):
         endpoint = binds.get("secretsmanager.endpoint")
@@ -52,7 +52,7 @@ def sink_of(job: JobSettings, settings: SinkSettings, binds: Mapping[str, str]) 
         if settings.connection not in job.connections:
             raise StartError(f"sink {settings.topic}: there is no connection {settings.connection}")
         connection = kafka.bind(settings.connection, job.connections[settings.connection], binds)
-        return KafkaSink(settings, connection)
+        return KafkaSink(settings, kafka.resolved(connection))
     if isinstance(settings, KinesisSinkSettings):
         return KinesisSink(settings, binds.get("kinesis.endpoint"))
     if isinstance(settings, DynamoDbSinkSettings):

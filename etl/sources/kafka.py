@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from etl import envelope
 from etl.errors import StartError
 from etl.settings import Connection, KafkaReading, KafkaSource
+from etl.sources.asking import asking
 from etl.sources.start import milliseconds, moment_of
 
 _AUTHENTICATION: Mapping[str, Mapping[str, str]] = {
@@ -70,24 +72,41 @@ def bootstrap_servers(connection: Connection, *, client: Any = None) -> str:
     Raises
     ------
     StartError
-        No such cluster, or one without an address for this kind of authentication.
+        No such cluster, or one without an address for this kind of authentication; or it cannot be asked.
     """
     if connection.bootstrap_servers:
         return connection.bootstrap_servers
     if not connection.cluster:
         raise StartError("a Kafka connection names neither bootstrap servers nor a cluster")
-    kafka = client or _msk_client()
-    clusters = kafka.list_clusters_v2(ClusterNameFilter=connection.cluster)["ClusterInfoList"]
-    # The filter of ListClustersV2 matches prefixes.
-    arns = [c["ClusterArn"] for c in clusters if c["ClusterName"] == connection.cluster]
-    if not arns:
-        raise StartError(f"there is no MSK cluster named {connection.cluster} in this account and region")
-    brokers = kafka.get_bootstrap_brokers(ClusterArn=arns[0]).get(_BROKERS[connection.authentication])
+    with asking(f"MSK cluster {connection.cluster}"):
+        kafka = client or _msk_client()
+        clusters = kafka.list_clusters_v2(ClusterNameFilter=connection.cluster)["ClusterInfoList"]
+        # The filter of ListClustersV2 matches prefixes.
+        arns = [c["ClusterArn"] for c in clusters if c["ClusterName"] == connection.cluster]
+        if not arns:
+            raise StartError(f"there is no MSK cluster named {connection.cluster} in this account and region")
+        brokers = kafka.get_bootstrap_brokers(ClusterArn=arns[0]).get(_BROKERS[connection.authentication])
     if not brokers:
         raise StartError(
             f"MSK cluster {connection.cluster} offers no address for authentication {connection.authentication}"
         )
     return str(brokers)
+
+
+def resolved(connection: Connection) -> Connection:
+    """The connection with its bootstrap servers looked up, so that a job that runs asks AWS for them no more.
+
+    Parameters
+    ----------
+    connection
+        After :func:`bind`.
+
+    Raises
+    ------
+    StartError
+        As of :func:`bootstrap_servers`.
+    """
+    return dataclasses.replace(connection, bootstrap_servers=bootstrap_servers(connection))
 
 
 def connecting(connection: Connection) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ SECONDS = 20
 """Longest that the brokers may take to answer."""
 
 
-def count(spark: SparkSession, topic: str, connection: Connection) -> int:
+def count(spark: SparkSession, topic: str, connecting: Mapping[str, str]) -> int:
     """Ask the brokers for the number of partitions of a topic, by Kafka's own client in the JVM.
 
     Parameters
@@ -26,8 +26,8 @@ def count(spark: SparkSession, topic: str, connection: Connection) -> int:
         Whose class path has the client.
     topic
         The topic's own name.
-    connection
-        After :func:`etl.sources.kafka.bind`.
+    connecting
+        Options of :func:`etl.sources.kafka.connecting`.
 
     Raises
     ------
@@ -35,7 +35,6 @@ def count(spark: SparkSession, topic: str, connection: Connection) -> int:
         They do not answer, or do not have the topic.
     """
     jvm: Any = spark._jvm
-    connecting = kafka.connecting(connection)
     asked = jvm.java.util.ArrayList()
     asked.add(topic)
     admin = None
@@ -113,7 +112,14 @@ def watch(spark: SparkSession, source: KafkaSource, connection: Connection) -> W
         What is read.
     connection
         After :func:`etl.sources.kafka.bind`.
+
+    Raises
+    ------
+    StartError
+        As of :func:`etl.sources.kafka.bootstrap_servers`.
     """
     if source.reading is None or source.reading.partitions is None:
         return None
-    return Watch(source, lambda: count(spark, source.topic, connection))
+    # Once: who runs looks every minute, and needs AWS itself for that no more.
+    connecting = kafka.connecting(connection)
+    return Watch(source, lambda: count(spark, source.topic, connecting))

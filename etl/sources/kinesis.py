@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,9 +15,13 @@ from etl import engines, envelope
 from etl.errors import StartError
 from etl.settings import Engine, KinesisSource
 from etl.sources import kinesis_tails
+from etl.sources.asking import asking
 from etl.sources.kinesis_guard import Horizon, Positions, Records
 from etl.sources.kinesis_tails import Shard
 from etl.sources.start import moment_of
+
+KEYS_SECONDS = 1800.0
+"""So long a client with the keys of a role is used; they hold for an hour (``DurationSeconds`` of AssumeRole, left out)."""
 
 
 def read(
@@ -77,13 +82,8 @@ def open_shards(source: KinesisSource, endpoint: str | None, *, client: Any = No
 
 
 def _listed(source: KinesisSource, endpoint: str | None, client: Any) -> list[Shard]:
-    kinesis = client or _client(source, endpoint)
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    try:
-        return kinesis_tails.list_shards(kinesis, source.stream)
-    except (BotoCoreError, ClientError) as error:
-        raise StartError(f"stream {source.stream}: {error}") from error
+    with asking(f"stream {source.stream}"):
+        return kinesis_tails.list_shards(client or _client(source, endpoint), source.stream)
 
 
 def shared_out(source: KinesisSource, shards: int) -> KinesisSource:
@@ -111,19 +111,26 @@ def horizon(source: KinesisSource, endpoint: str | None, *, client: Any = None) 
     endpoint
         Another endpoint than the region's own.
     client
-        A boto3 ``kinesis`` client; left out, one is made at the first question.
+        A boto3 ``kinesis`` client; left out, one is made at the first question, and for a role again before its
+        keys expire.
 
     Returns
     -------
     Horizon
         A function of the shard's id.
     """
-    made: list[Any] = [] if client is None else [client]
+    made: Any = client
+    made_at = time.monotonic()
+
+    def asked() -> Any:
+        nonlocal made, made_at
+        expires = client is None and source.role is not None
+        if made is None or (expires and time.monotonic() - made_at > KEYS_SECONDS):
+            made, made_at = _client(source, endpoint), time.monotonic()
+        return made
 
     def oldest(shard: str) -> str | None:
-        if not made:
-            made.append(_client(source, endpoint))
-        kinesis = made[0]
+        kinesis = asked()
         try:
             answer = kinesis.get_shard_iterator(
                 StreamName=source.stream, ShardId=shard, ShardIteratorType="TRIM_HORIZON"
@@ -185,19 +192,20 @@ def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSourc
     Raises
     ------
     StartError
-        The stream has no such consumer, or boto3 is not there.
+        The stream has no such consumer or cannot be asked, or boto3 is not there.
     """
     assert source.consumer is not None, f"{source.name}: no consumer"
-    kinesis = client or _client(source)
-    stream = kinesis.describe_stream_summary(StreamName=source.stream)["StreamDescriptionSummary"][
-        "StreamARN"
-    ]
-    try:
-        found = kinesis.describe_stream_consumer(StreamARN=stream, ConsumerName=source.consumer)
-    except kinesis.exceptions.ResourceNotFoundException as error:
-        raise StartError(
-            f"stream {source.stream} has no fan-out consumer {source.consumer}: deploy its stack first"
-        ) from error
+    with asking(f"stream {source.stream}"):
+        kinesis = client or _client(source)
+        summary = kinesis.describe_stream_summary(StreamName=source.stream)["StreamDescriptionSummary"]
+        try:
+            found = kinesis.describe_stream_consumer(
+                StreamARN=summary["StreamARN"], ConsumerName=source.consumer
+            )
+        except kinesis.exceptions.ResourceNotFoundException as error:
+            raise StartError(
+                f"stream {source.stream} has no fan-out consumer {source.consumer}: deploy its stack first"
+            ) from error
     return dataclasses.replace(source, consumer=found["ConsumerDescription"]["ConsumerARN"])
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 from etl import accounts
 from etl.checkpoint import Checkpoint
 from etl.clock import UTC
-from etl.errors import LossError, ReopenError
+from etl.errors import LossError, ReopenError, StartError, UnansweredError
 from etl.settings import KinesisSource
 from etl.sinks.iceberg import EVERYTHING, Bound
 from etl.tables import Table
@@ -195,6 +195,8 @@ class KinesisGuard:
             Records were trimmed unread, or the batch begins after a record that is not in the table.
         ReopenError
             The stream has another number of shards than the limits were worked out for.
+        UnansweredError
+            The stream does not say how many it has.
         """
         here = self._entry(spark, batch_id)
         earlier = self._entry(spark, batch_id - 1)
@@ -236,7 +238,11 @@ class KinesisGuard:
         before, here = self._entries
         if self.count_shards is None or not before.shards or before.reading == here.reading:
             return
-        count = self.count_shards()
+        try:
+            count = self.count_shards()
+        except StartError as error:
+            # An error of the start only where it is at the start: this query runs, and may ask again.
+            raise UnansweredError(str(error)) from error
         if count != self.shards:
             raise ReopenError(f"stream {self.source.stream} has {count} shards now, and had {self.shards}")
 

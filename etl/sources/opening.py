@@ -167,7 +167,7 @@ def _stream(
 def _connection(job: JobSettings, name: str, source: KafkaSource, binds: Mapping[str, str]) -> Connection:
     if source.connection not in job.connections:
         raise StartError(f"query {name}: there is no connection {source.connection}")
-    return kafka.bind(source.connection, job.connections[source.connection], binds)
+    return kafka.resolved(kafka.bind(source.connection, job.connections[source.connection], binds))
 
 
 def _watch(spark: SparkSession, source: KafkaSource, connection: Connection) -> Watch | None:

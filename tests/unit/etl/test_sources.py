@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError, NoRegionError
 from moto import mock_aws
 
 from etl import engines
@@ -16,6 +18,9 @@ from etl.accounts import DeriveAccounts, LandAccounts
 from etl.checkpoint import parse_offset
 from etl.errors import AccountsError, StartError
 from etl.settings import Connection, KafkaSource, KinesisSource
+from etl.settings_sinks import KafkaSinkSettings
+from etl.sinks.build import sink_of
+from etl.sinks.kafka import KafkaSink
 from etl.sources import kafka, kinesis
 
 STREAM = KinesisSource("kinesis", "flights", "acme-flights", "eu-west-1", "earliest", 5000, 2.5, 86400)
@@ -123,9 +128,17 @@ def test_kafka_options() -> None:
 
 
 class FakeMsk:
-    """Answers as MSK does: the name filter matches prefixes."""
+    """Answers as MSK does: the name filter matches prefixes. It refuses calls when a test says so."""
+
+    refused: str | None = None
+    refused_call: str | None = None
+
+    def _answers(self, call: str) -> None:
+        if self.refused is not None and self.refused_call in (None, call):
+            raise ClientError({"Error": {"Code": self.refused, "Message": "no"}}, call)
 
     def list_clusters_v2(self, **query: str) -> dict[str, Any]:
+        self._answers("ListClustersV2")
         names = ["acme-kafka-2", "acme-kafka"]
         wanted = query["ClusterNameFilter"]
         return {
@@ -135,6 +148,7 @@ class FakeMsk:
         }
 
     def get_bootstrap_brokers(self, **query: str) -> dict[str, str]:
+        self._answers("GetBootstrapBrokers")
         return {"BootstrapBrokerStringSaslIam": f"iam.{query['ClusterArn']}:9098"}
 
 
@@ -146,6 +160,56 @@ def test_brokers_of_msk_are_looked_up_by_the_exact_name() -> None:
         kafka.bootstrap_servers(Connection("msk", "acme-kafka", None, "tls"), client=FakeMsk())
     with pytest.raises(StartError, match="neither bootstrap servers nor a cluster"):
         kafka.bootstrap_servers(Connection("external", None, None, "tls"))
+
+
+@pytest.mark.parametrize("call", ["ListClustersV2", "GetBootstrapBrokers"])
+def test_a_refusal_of_msk_is_told_in_one_message(call: str) -> None:
+    msk = FakeMsk()
+    msk.refused, msk.refused_call = "AccessDeniedException", call
+    with pytest.raises(StartError, match=rf"MSK cluster acme-kafka: .*AccessDeniedException.*{call}"):
+        kafka.bootstrap_servers(MSK, client=msk)
+
+
+def test_a_connection_whose_brokers_were_looked_up_asks_no_more() -> None:
+    connection = kafka.resolved(dataclasses.replace(MSK, bootstrap_servers="b:9098"))
+    assert connection == dataclasses.replace(MSK, bootstrap_servers="b:9098")
+    job: Any = SimpleNamespace(connections={"msk": MSK})
+    settings = KafkaSinkSettings("kafka", "alerts", "msk", None, 1000)
+    msk = FakeMsk()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kafka, "_msk_client", lambda: msk)
+        sink = sink_of(job, settings, {})
+        assert isinstance(sink, KafkaSink)
+        msk.refused = "TooManyRequestsException"
+        # As each batch has it, while the control plane is busy.
+        assert sink.options()["kafka.bootstrap.servers"] == "iam.arn:acme-kafka:9098"
+        with pytest.raises(StartError, match="TooManyRequestsException"):
+            sink_of(job, settings, {})
+
+
+def test_what_keeps_from_asking_kinesis_is_told_in_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The role, the region, the consumer: each before or beside the question itself."""
+    source = dataclasses.replace(STREAM, consumer="acme-land", role="arn:aws:iam::999988887777:role/readers")
+
+    class Denied:
+        def assume_role(self, **_: str) -> None:
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "AssumeRole")
+
+        def describe_stream_summary(self, **_: str) -> None:
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "DescribeStreamSummary")
+
+    def nowhere(*_: Any, **__: Any) -> None:
+        raise NoRegionError
+
+    with pytest.raises(StartError, match=r"stream acme-flights: .*AccessDenied.*DescribeStreamSummary"):
+        kinesis.with_consumer_arn(source, Denied())
+    monkeypatch.setattr(boto3, "client", lambda *_, **__: Denied())
+    for ask in (lambda: kinesis.open_shards(source, None), lambda: kinesis.with_consumer_arn(source)):
+        with pytest.raises(StartError, match=r"stream acme-flights: .*AccessDenied.*AssumeRole"):
+            ask()
+    monkeypatch.setattr(boto3, "client", nowhere)
+    with pytest.raises(StartError, match="stream acme-flights: You must specify a region"):
+        kinesis.open_shards(STREAM, None)
 
 
 def test_offset_log() -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from etl.errors import StartError
+from etl.errors import StartError, UnansweredError
 from etl.settings import KinesisSource
 from etl.sources import kinesis
-from etl.sources.kinesis_guard import Positions
+from etl.sources.kinesis_guard import KinesisGuard, Positions
 from etl.sources.kinesis_tails import Shard, Tail, unread_tails
 
 SOURCE = KinesisSource("kinesis", "flights", "flights", "us-east-1", "earliest", 100, 1.0, 86_400)
@@ -120,6 +122,51 @@ def test_the_horizon_of_a_shard(client: Any) -> None:
     first, _ = put(client, b"1", b"2")
     assert oldest("shardId-000000000000") == first
     assert oldest("shardId-000000000099") is None
+
+
+@pytest.mark.parametrize(("role", "clients"), [("arn:aws:iam::999988887777:role/readers", 2), (None, 1)])
+def test_a_horizon_that_is_asked_a_day_later_has_keys_that_hold(
+    client: Any, monkeypatch: pytest.MonkeyPatch, role: str | None, clients: int
+) -> None:
+    """The keys of a role hold for an hour; the job's own are renewed by boto3."""
+    clock, made = [0.0], []
+
+    class Keyed:
+        def __init__(self, source: KinesisSource, endpoint: str | None) -> None:
+            assert (source.role, endpoint) == (role, None)
+            self.until = clock[0] + 3600 if role else float("inf")
+            self.exceptions = client.exceptions
+            made.append(self)
+
+        def get_shard_iterator(self, **query: str) -> Any:
+            if clock[0] >= self.until:
+                raise ClientError({"Error": {"Code": "ExpiredTokenException"}}, "GetShardIterator")
+            return client.get_shard_iterator(**query)
+
+        def get_records(self, **query: Any) -> Any:
+            return client.get_records(**query)
+
+    monkeypatch.setattr(kinesis, "_client", Keyed)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    oldest = kinesis.horizon(dataclasses.replace(SOURCE, role=role), None)
+    for clock[0] in (0.0, 60.0, 86_400.0):
+        for _ in range(2):
+            assert oldest("shardId-000000000000") is None
+    assert len(made) == clients
+
+
+def test_a_stream_that_does_not_say_how_many_shards_it_has_ends_no_job(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a batch that is no error of the start, which would not be tried again."""
+    there: Any = None
+    guard = KinesisGuard(SOURCE, there, there, shards=1)
+    entries = {0: positions(a="1"), 1: positions(a="2", b=None)}
+    monkeypatch.setattr(guard, "_entry", lambda _spark, batch: entries[batch])
+    other = dataclasses.replace(SOURCE, stream="flight")
+    guard.count_shards = lambda: kinesis.open_shards(other, None, client=client)
+    with pytest.raises(UnansweredError, match=r"stream flight: .*not found"):
+        guard.before(there, 1)
 
 
 def test_a_query_that_begins_at_the_latest_record_reads_no_tails_at_first(client: Any) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from etl.errors import LossError, StartError, UnansweredError
-from etl.settings import KafkaReading, KafkaSource
+from etl.settings import Connection, KafkaReading, KafkaSource
+from etl.sources import kafka, kafka_partitions
 from etl.sources.kafka_partitions import Watch
+from tests.unit.etl.test_sources import FakeMsk
 
 READING = KafkaReading(partitions=(0, 2), partition_count=4)
 SOURCE = KafkaSource("kafka", "orders", "shop.orders", "main", "earliest", 100, 3600, READING)
@@ -37,3 +41,25 @@ def test_nobody_who_knows_stops_a_start_and_not_a_run() -> None:
         watch()
     with pytest.raises(StartError, match="no broker"):
         watch.at_start()
+
+
+def test_a_job_that_runs_asks_the_brokers_and_aws_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the brokers of a cluster are is asked once, and a refusal then is an error of the start."""
+    msk, asked = FakeMsk(), list[Any]()
+
+    def count(_spark: Any, topic: str, connecting: Any) -> int:
+        asked.append((topic, connecting["kafka.bootstrap.servers"]))
+        return 4
+
+    monkeypatch.setattr(kafka, "_msk_client", lambda: msk)
+    monkeypatch.setattr(kafka_partitions, "count", count)
+    spark: Any = None
+    connection = Connection("msk", "acme-kafka", None, "iam")
+    watch = kafka_partitions.watch(spark, SOURCE, connection)
+    assert watch is not None
+    msk.refused = "TooManyRequestsException"
+    watch()
+    watch()
+    assert asked == [("shop.orders", "iam.arn:acme-kafka:9098")] * 2
+    with pytest.raises(StartError, match=r"MSK cluster acme-kafka: .*TooManyRequestsException"):
+        kafka_partitions.watch(spark, SOURCE, connection)

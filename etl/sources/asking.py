@@ -1,0 +1,37 @@
+"""Questions that only AWS can answer, at a start: a refusal is told in one message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from etl.errors import StartError
+
+
+@contextmanager
+def asking(what: str) -> Iterator[None]:
+    """Turn what AWS, or the way there, answers instead into an error of the start.
+
+    Parameters
+    ----------
+    what
+        Is asked about: the beginning of the message.
+
+    Raises
+    ------
+    StartError
+        No permission, no credentials, no region, no answer.
+    """
+    try:
+        yield
+    except _refusals() as error:
+        raise StartError(f"{what}: {error}") from error
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """Errors of botocore; none where it is not there, so that nobody can have asked."""
+    try:
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError:
+        return ()
+    return BotoCoreError, ClientError
