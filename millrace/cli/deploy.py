@@ -38,6 +38,9 @@ def deploy(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
     only_show: Annotated[bool, typer.Option("--diff", help="Show what would change, and stop.")] = False,
+    stopped: Annotated[
+        bool, typer.Option("--stopped", help="Start no job that is new: `millrace start` does, later.")
+    ] = False,
 ) -> None:
     """Deploy an environment: show what changes, drain what must be, deploy, start, watch until healthy.
 
@@ -51,9 +54,11 @@ def deploy(
       millrace deploy --env dev --diff
 
       millrace deploy --env prod
+
+      millrace deploy --env orders --stopped
     """
     from millrace.cli.upgrade import refusals
-    from millrace.lifecycle.deploy import DeployError, apply
+    from millrace.lifecycle.deploy import DeployError, apply, unstarted
     from millrace.lifecycle.health import UnhealthyError
     from millrace.lifecycle.upgrade import UpgradeError, keep
     from millrace.sandbox.process import SandboxError
@@ -63,6 +68,8 @@ def deploy(
     with aws_told("deploy"):
         try:
             aws, assembly, found = assembled(environment, env)
+            if stopped:
+                found = unstarted(found)
             if as_json:
                 typer.echo(json.dumps(as_document(found), indent=2, ensure_ascii=False))
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,7 @@ import typer
 
 from millrace.cli.lifecycle import AsJson
 from millrace.config import ConfigurationError, find_root, load
+from millrace.config.base import SLUG, SLUG_SAID
 from millrace.config.problems import Problem
 from millrace.config.units import parse_start
 
@@ -30,7 +32,8 @@ _PINS = {"version", "worker", "max_workers", "min_executors", "architecture"}
 """Of a job, what the plan would choose or compute by itself."""
 
 
-_IDENTIFY = "in Spark SQL ALTER TABLE old ADD COLUMNS (_id STRING), then UPDATE old SET _id = to_json(struct(KEY, ...))"
+_WIDE = 1_000_000
+"""Characters of a line: offsets of many partitions stay on one."""
 
 
 def register(app: typer.Typer) -> None:
@@ -84,6 +87,8 @@ def import_command(
     Streams, topics, VPC and role stay whose they are. Beside what runs stands what the plan would compute; below it, how
     to change over so that no record is lost and none is there twice. Nothing is deployed, started or stopped.
 
+    Asked again for the same job and name, it writes into that file where the new job begins now, and changes nothing else.
+
     [bold]Examples[/bold]
 
       millrace import glue:orders --name orders --schema pipelines/orders/schemas/order.ddl --rate 500
@@ -91,11 +96,13 @@ def import_command(
       millrace import emr:00f1abcd/00f2abcd --name orders --schema pipelines/orders/schemas/order.ddl --logs s3://our-logs/emr
     """
     from millrace.advisor.adopt import environment
+    from millrace.advisor.takeover import cut_over, heading
 
     root = find_root()
+    if not re.fullmatch(SLUG, name):  # before it is a part of a path
+        raise _wrong("--name", name, SLUG_SAID)
     target = root / "environments" / f"{name}.yaml"
-    if target.exists():
-        raise _wrong("--name", name, f"a name that is free: {target.relative_to(root)} exists")
+    earlier = _earlier(target, source, name, root)
     if start is not None and start in ("earliest", "latest"):
         raise _wrong("--start", start, "a moment with its zone, such as 2026-01-31T00:00:00Z")
     moment = _moment(start)
@@ -115,17 +122,18 @@ def import_command(
         offsets=offsets,
         partitions=partitions,
     )
-    head = (
-        f"# What runs today as {source}, written down by `millrace import`: every number of it is pinned.\n"
-    )
-    text = head + "".join(f"# {each}\n" for each in found.notes) + _yaml(made)
+    steps = cut_over(found, made, name, exact=bool(offsets))
+    shown = str(target.relative_to(root))
+    if earlier is not None:
+        _begin_again(target, earlier, made, shown, root, steps, as_json=as_json)
+        return
+    text = f"{heading(source)}\n" + "".join(f"# {each}\n" for each in found.notes) + _yaml(made)
     plans = _checked(name, text, root)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text, encoding="utf-8")
-    steps = cut_over(found, made, exact=bool(offsets))
     if as_json:
         document = {
-            "file": str(target.relative_to(root)),
+            "file": shown,
             "environment": made,
             "notes": found.notes,
             "plan": {which: _sizes(each) for which, each in plans.items()},
@@ -133,13 +141,78 @@ def import_command(
         }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
-    typer.echo(f"written: {target.relative_to(root)}")
+    typer.echo(f"written: {shown}")
     for each in found.notes:
         typer.echo(f"note: {each}")
     _side_by_side(plans)
+    _tell(steps)
+
+
+def _tell(steps: list[str]) -> None:
     typer.echo("\nhow to change over:")
     for number, step in enumerate(steps, 1):
         typer.echo(f"{number}. {step}")
+
+
+def _earlier(target: Path, source: str, name: str, root: Path) -> str | None:
+    """Text of the file of an earlier import of the same job; None where there is no file.
+
+    Raises
+    ------
+    ConfigurationError
+        The file is another one.
+    """
+    from millrace.advisor.takeover import is_of
+
+    try:
+        text = target.read_bytes().decode()
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError:
+        text = ""
+    if not is_of(text, source):
+        shown = target.relative_to(root)
+        raise _wrong(
+            "--name", name, f"a name that is free: {shown} exists, and does not begin as written of {source}"
+        )
+    return text
+
+
+def _begin_again(
+    target: Path,
+    text: str,
+    made: Mapping[str, Any],
+    shown: str,
+    root: Path,
+    steps: list[str],
+    *,
+    as_json: bool,
+) -> None:
+    """Write into the file of an earlier import where the job begins now."""
+    from millrace.advisor.takeover import TakeoverError, begin_at
+
+    try:
+        text, begins = begin_at(text, made)
+    except TakeoverError as error:
+        raise _wrong("--name", target.stem, f"{error} ({shown})") from None
+    _planned(target.stem, text, root)
+    target.write_bytes(text.encode())
+    if as_json:
+        said = {
+            "query": ".".join(begins.path),
+            "key": begins.key,
+            "before": begins.before,
+            "after": begins.after,
+        }
+        typer.echo(
+            json.dumps({"file": shown, "begins": said, "cut_over": steps}, indent=2, ensure_ascii=False)
+        )
+        return
+    before = "nothing" if begins.before is None else begins.before
+    typer.echo(
+        f"{shown}: {'.'.join(begins.path)}.{begins.key}: {before} → {begins.after}; nothing else was changed"
+    )
+    _tell(steps)
 
 
 def _moment(start: str | None) -> str:
@@ -211,16 +284,26 @@ def _ended(query: Query) -> dict[int, int]:
 
 def _yaml(made: Mapping[str, Any]) -> str:
     from ruamel.yaml import YAML
+    from ruamel.yaml.comments import CommentedMap
+
+    def in_a_line(node: Any, key: str = "") -> Any:
+        """Offsets on one line, where a later import finds and replaces them."""
+        if isinstance(node, Mapping):
+            made = CommentedMap((each, in_a_line(below, each)) for each, below in node.items())
+            if key == "start_offsets":
+                made.fa.set_flow_style()
+            return made
+        return node
 
     yaml = YAML()
-    yaml.width = 200
+    yaml.width = _WIDE
     stream = io.StringIO()
-    yaml.dump(dict(made), stream)
+    yaml.dump(in_a_line(made), stream)
     return stream.getvalue()
 
 
-def _checked(name: str, text: str, root: Path) -> dict[str, Plan]:
-    """Load and plan it as it is, and without its pins.
+def _planned(name: str, text: str, root: Path) -> Plan:
+    """Load and plan a file's text before it is written.
 
     Raises
     ------
@@ -229,29 +312,33 @@ def _checked(name: str, text: str, root: Path) -> dict[str, Plan]:
     """
     from dataclasses import replace
 
-    from ruamel.yaml import YAML
-
     from millrace.sizing import plan
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder).resolve() / f"{name}.yaml"
+        file.write_text(text, encoding="utf-8")
         try:
-            file.write_text(text, encoding="utf-8")
-            pinned = plan(load(str(file), root))
+            return plan(load(str(file), root))
         except ConfigurationError as error:
             shown = f"environments/{name}.yaml (not written)"
             raise ConfigurationError(
                 replace(each, file=shown if each.file == str(file) else each.file) for each in error.problems
             ) from None
-        free = YAML(typ="safe", pure=True).load(text)
-        for job in free["jobs"].values():
-            for key in _PINS & set(job):
-                del job[key]
-            for query in job["queries"].values():
-                query.pop("trigger", None)
-                query.pop("records_per_batch", None)
-        file.write_text(_yaml(free), encoding="utf-8")
-        return {"today": pinned, "computed": plan(load(str(file), root))}
+
+
+def _checked(name: str, text: str, root: Path) -> dict[str, Plan]:
+    """Load and plan it as it is, and without its pins."""
+    from ruamel.yaml import YAML
+
+    pinned = _planned(name, text, root)
+    free = YAML(typ="safe", pure=True).load(text)
+    for job in free["jobs"].values():
+        for key in _PINS & set(job):
+            del job[key]
+        for query in job["queries"].values():
+            query.pop("trigger", None)
+            query.pop("records_per_batch", None)
+    return {"today": pinned, "computed": _planned(name, _yaml(free), root)}
 
 
 def _sizes(plan: Plan) -> dict[str, Any]:
@@ -285,45 +372,6 @@ def _side_by_side(plans: Mapping[str, Plan]) -> None:
 
 def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int | float) else str(value or "-")
-
-
-def cut_over(found: Running, made: Mapping[str, Any], *, exact: bool) -> list[str]:
-    """Return the steps from the old job to the new one.
-
-    With offsets of a Kafka topic the change is exact: the new job begins where the old one ended. Otherwise records are
-    divided by when they arrived, or, where the old rows do not tell, by their business key.
-    """
-    name = next(iter(made["jobs"]))
-    query = next(iter(made["jobs"][name]["queries"].values()))
-    old = found.where
-    deploy = (
-        f"write the transforms, test them in the sandbox, then deploy the environment with {name} stopped"
-    )
-    if exact:
-        return [
-            deploy,
-            f"stop {old} after a batch, not in the middle of one, and read its event log once more: `millrace import` with --logs "
-            "gives the offsets at which its last batch ended (kafka.start_offsets). Where the log is older than the stop, do "
-            "this again: what came between would be read twice",
-            f"start {name}: it begins at these offsets, so no record is lost and none is read twice",
-            "compare: `millrace audit`, and the row counts of both outputs around the change",
-            f"keep {old} stopped, not deleted, until retention has passed",
-        ]
-    moment = query["start"]
-    return [
-        f"{deploy}; of a derive query that replaces by a business key, the table comes later, see below",
-        f"let {old} run on past {moment} by more than its slowest batch, its backlog and the disorder of its producers' times, "
-        f"then stop it: all that arrived before {moment} is then in its output",
-        f"start {name} at {moment} or later, before or after the stop, but not earlier: a start that lies ahead is none, Kinesis "
-        f"refuses it and of a topic the latest records would be read. It lands what arrived from {moment} on, however late it starts",
-        f"what {old} wrote of records that arrived at {moment} or later, {name} has, too. Where its rows tell when they arrived: "
-        f"delete those from {moment} on, and where times are the producers' own, take only _arrived_at >= {moment} from {name}",
-        f"where they do not, they carry no identity. With {old} stopped, give them the one that a sink with state.key compares: "
-        f"{_IDENTIFY}, in the order of state.key; then deploy a derive query with state.key into that table (storage.database names its database): it puts its "
-        "rows in their place. Without _id every one of them would be there twice",
-        f"compare one hour before and one after {moment} by business key: each key once",
-        f"keep {old} stopped, not deleted, until retention has passed",
-    ]
 
 
 def _wrong(option: str, value: str, allowed: str) -> ConfigurationError:

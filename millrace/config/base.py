@@ -8,7 +8,9 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 
 _PARTITION = r"^arn:aws[a-z-]*"
 
-Slug = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,38}[a-z0-9]$")]
+SLUG = r"^[a-z][a-z0-9-]{0,38}[a-z0-9]$"
+SLUG_SAID = "2 to 40 lower-case letters, digits and hyphens, a letter first"
+Slug = Annotated[str, StringConstraints(pattern=SLUG)]
 """A logical name: lower case, digits and hyphens, so that every AWS name derived from it is legal."""
 
 TableName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,126}$")]

@@ -11,10 +11,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from rapidfuzz import fuzz, process
 
+from millrace.config.base import SLUG, SLUG_SAID
 from millrace.config.problems import MISSING, Finding, Path
 
 _PATTERNS = {
-    r"^[a-z][a-z0-9-]{0,38}[a-z0-9]$": "2 to 40 lower-case letters, digits and hyphens, a letter first",
+    SLUG: SLUG_SAID,
     r"^[a-z][a-z0-9_]{0,126}$": "lower-case letters, digits and underscores, a letter first",
     r"^\d{12}$": "an account number of twelve digits, in quotes",
     r"^[a-z]{2}(-[a-z]+)+-\d$": "a region, such as us-east-1",

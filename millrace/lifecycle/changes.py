@@ -27,14 +27,14 @@ class JobChange:
     before
         ``drain``: its application or a stream that it reads is changed or replaced.
     after
-        ``start`` a new job, ``restart`` one that would go on with what it began with.
+        ``start`` a new job, ``restart`` one that would go on with what it began with, ``stop``: let a new one stay stopped.
     why
         Reasons, for people.
     """
 
     job: str
     before: Literal["drain", "leave"]
-    after: Literal["start", "restart", "leave"]
+    after: Literal["start", "restart", "stop", "leave"]
     why: tuple[str, ...]
 
 

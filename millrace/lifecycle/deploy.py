@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,10 @@ class UnwellError(DeployError):
     """What was deployed did not start, or does not get healthy."""
 
 
+class UnwatchedError(DeployError):
+    """What was deployed was started; whether it is well is not known, as AWS did not let it be looked at."""
+
+
 @dataclass(frozen=True)
 class Changes:
     """All that a deployment would change.
@@ -54,6 +58,12 @@ class Changes:
 
     def __bool__(self) -> bool:
         return any(self.stacks) or any(job.after != "leave" for job in self.jobs)
+
+
+def unstarted(found: Changes) -> Changes:
+    """The same changes, but that jobs that are new are deployed without being started."""
+    jobs = (replace(job, after="stop") if job.after == "start" else job for job in found.jobs)
+    return replace(found, jobs=tuple(jobs))
 
 
 def changes(aws: Aws, assembly: Path) -> Changes:
@@ -139,8 +149,9 @@ def apply(
 ) -> tuple[str, ...]:
     """Drain what must be, deploy, start, and watch until the jobs are healthy.
 
-    A job that somebody had stopped stays stopped. Where CloudFormation refuses, which leaves
-    everything as it was, the jobs that were drained for it are started again.
+    A job that somebody had stopped stays stopped, and one that is to be deployed without being started
+    (:func:`unstarted`) is noted as stopped, so that nothing but `millrace start` begins a run of it. Where
+    CloudFormation refuses, which leaves everything as it was, the jobs that were drained for it are started again.
 
     Parameters
     ----------
@@ -160,6 +171,8 @@ def apply(
     ------
     DeployError
         The deployment failed, or a job could not be drained or started or is not healthy; a line each.
+    UnwatchedError
+        All were started and nothing is known against any, but not all could be looked at.
     AwsError, NotDeployedError
         AWS refused the first questions.
     """
@@ -182,11 +195,12 @@ def apply(
         raise DeployError(f"{error}\n{_started_again(aws, drained, progress)}") from error
     # One job's trouble keeps no other from running: what went wrong is told at the end.
     started: dict[str, float] = {}
-    trouble = []
+    trouble, unseen = [], []
     for change in found.jobs:
         try:
-            if change.job in stopped:
-                progress(f"{change.job}: stays stopped, as it was")
+            if change.job in stopped or change.after == "stop":
+                why = "as it was" if change.job in stopped else "as asked"
+                progress(f"{change.job}: stays stopped, {why}")
                 # New alarms act from their creation on.
                 _verb(aws, change.job, "stop", progress)
             elif change.after != "leave":
@@ -207,10 +221,18 @@ def apply(
                 patience_seconds=patience_seconds,
                 poll_seconds=poll_seconds,
             )
-        except (AwsError, UnhealthyError) as error:
+        except UnhealthyError as error:
             trouble.append(str(error))
+        except AwsError as error:
+            unseen.append(f"{job}: it was started, and whether it is well is not known: {error}")
     if trouble:
-        raise UnwellError("deployed, but not well:\n" + "\n".join(trouble))
+        raise UnwellError("\n".join(["deployed, but not well:", *trouble, *unseen]))
+    if unseen:
+        name = aws.names.environment.name
+        ways = (
+            f"`millrace status --env {name} JOB` asks again, `millrace rollback --env {name} JOB` goes back"
+        )
+        raise UnwatchedError("\n".join(["deployed:", *unseen, ways]))
     return tuple(started)
 
 
@@ -292,9 +314,11 @@ __all__ = [
     "AwsError",
     "Changes",
     "DeployError",
+    "UnwatchedError",
     "UnwellError",
     "apply",
     "changes",
     "deployed_document",
     "deployed_template",
+    "unstarted",
 ]

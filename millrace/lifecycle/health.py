@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from millrace.config.model import KinesisStream
 from millrace.config.queries import SourceQuery
 from millrace.lifecycle import logs
-from millrace.lifecycle.problems import told
+from millrace.lifecycle.problems import AwsError, told
 from millrace.lifecycle.verbs import Aws
 from millrace.sizing.metrics import BY_NAME, NAMESPACE
 
@@ -97,18 +97,29 @@ def wait_until_healthy(
 ) -> Health:
     """Wait until a trigger of every query has ended and no record is older than the SLA.
 
+    A look that AWS refuses says nothing about the job: it is taken again as long as there is time.
+
     Raises
     ------
     UnhealthyError
         A query failed, or the time ran out.
     AwsError
-        AWS refused a call.
+        The time ran out, and the last look was refused.
     """
     latency = aws.names.environment.jobs[job].latency.total_seconds()
     deadline = time.monotonic() + patience_seconds
     said = ""
     while True:
-        found = look(aws, job, since)
+        try:
+            found = look(aws, job, since)
+        except AwsError as error:
+            if time.monotonic() > deadline:
+                raise
+            if said != str(error):
+                said = str(error)
+                progress(f"{job}: cannot be looked at, which is tried again: {error}")
+            time.sleep(poll_seconds)
+            continue
         if found.failures:
             raise UnhealthyError(f"{job}: a query failed after the start: {found.failures[0]}")
         late = found.oldest_seconds is not None and found.oldest_seconds > latency

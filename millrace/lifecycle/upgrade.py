@@ -22,6 +22,7 @@ from millrace.lifecycle.checkpoints import FOLDER
 from millrace.lifecycle.deploy import (
     Changes,
     DeployError,
+    UnwatchedError,
     UnwellError,
     apply,
     deployed_document,
@@ -186,6 +187,8 @@ def upgrade(
         The new version did not get well; says what runs now.
     DeployError
         CloudFormation refused, so that everything is as it was.
+    UnwatchedError
+        The new version runs, and AWS did not let it be looked at: that is no reason to take it back.
     AwsError, millrace.lifecycle.deployed.NotDeployedError
         AWS refused a call.
     """
@@ -214,6 +217,8 @@ def upgrade(
                 poll_seconds=poll_seconds,
                 keeps=False,
             )
+        except UnwatchedError as unseen:
+            raise UpgradeError(f"{error}\n{job} was taken back: {unseen}") from error
         except (AwsError, DeployError, UpgradeError) as worse:
             raise UpgradeError(f"{error}\nand going back failed too: {worse}") from error
         raise UpgradeError(

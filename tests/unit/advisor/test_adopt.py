@@ -121,9 +121,9 @@ def test_a_glue_job_is_written_down_planned_and_told_how_to_leave(server, client
         "AWS_DEFAULT_REGION": "us-east-1",
     }
 
-    def millrace() -> subprocess.CompletedProcess[str]:
+    def millrace(*more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "millrace", *asked],
+            [sys.executable, "-m", "millrace", *asked, *more],
             cwd=tmp_path,
             env=os.environ | aws,
             capture_output=True,
@@ -154,13 +154,24 @@ def test_a_glue_job_is_written_down_planned_and_told_how_to_leave(server, client
     assert found.network.vpc is not None
     assert told["plan"]["today"]["workers"] == 5
     assert told["plan"]["computed"]["workers"] < 5
-    [start] = [step for step in told["cut_over"] if step.startswith("start ")]
-    assert "at 2026-12-01T08:00:00Z or later" in start
+    deploy, _, start, *_ = told["cut_over"]
+    assert "`millrace deploy --env moved --stopped`" in deploy
+    assert start.startswith(f"`millrace start --env moved {theirs}` at 2026-12-01T08:00:00Z or later")
     assert any("_id = to_json(struct(KEY" in step for step in told["cut_over"])
     assert client("glue").get_job(JobName=theirs)["Job"] == before
-    again = millrace()
-    assert again.returncode == 2
-    assert "environments/moved.yaml exists" in again.stderr
+    # What people write into the file stays; where it begins is all that a later import changes.
+    file = tmp_path / "environments" / "moved.yaml"
+    written = file.read_text() + "tags: {team: orders} # by hand\n"
+    file.write_text(written)
+    again = millrace("--start", "2026-12-01T09:30:00Z")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["begins"]["after"] == "2026-12-01T09:30:00Z"
+    assert file.read_text() == written.replace("2026-12-01T08:00:00Z", "2026-12-01T09:30:00Z")
+    file.write_text(f"# somebody else's\n{written}")
+    refused = millrace()
+    assert refused.returncode == 2
+    assert "environments/moved.yaml exists, and does not begin as written of glue:" in refused.stderr
+    assert file.read_text() == f"# somebody else's\n{written}"
 
 
 def test_an_emr_run_on_kafka_begins_where_its_log_ends(client, run_of_emr):

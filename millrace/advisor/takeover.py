@@ -1,0 +1,164 @@
+"""How a new job takes over from an imported one: the steps, and where it begins, written anew into its file.
+
+Between the first import and the change over people write transforms and derive queries into the file. So a later import
+of the same job changes the one thing that time has changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from millrace.advisor.adopt import Running
+from millrace.config.edit import EditError, remove, set_value
+
+_IDENTIFY = "in Spark SQL ALTER TABLE old ADD COLUMNS (_id STRING), then UPDATE old SET _id = to_json(struct(KEY, ...))"
+
+
+class TakeoverError(ValueError):
+    """A file into which a beginning cannot be written; says what to write by hand."""
+
+
+@dataclass(frozen=True)
+class Begins:
+    """Where the new job begins.
+
+    Attributes
+    ----------
+    path
+        Of the query in the file.
+    key
+        ``kafka.start_offsets`` or ``start``.
+    before, after
+        What the file had there (None: nothing), and what it has now.
+    """
+
+    path: tuple[str, ...]
+    key: str
+    before: Any
+    after: Any
+
+
+_HEADING = "# What runs today as {source}, written down by `millrace import`: every number of it is pinned."
+
+
+def heading(source: str) -> str:
+    """The first line of a file that was written down of a job."""
+    return _HEADING.format(source=source)
+
+
+def is_of(text: str, source: str) -> bool:
+    """Whether a file was written down of this job, whatever was added to it since; any run of an EMR application is."""
+    first = text.partition("\n")[0].rstrip()
+    before, _, behind = map(re.escape, _HEADING.partition("{source}"))
+    found = re.fullmatch(f"{before}(\\S+){behind}", first)
+    return found is not None and found[1].partition("/")[0] == source.partition("/")[0]
+
+
+def begin_at(text: str, made: Mapping[str, Any]) -> tuple[str, Begins]:
+    """Write into a file where its job begins.
+
+    Parameters
+    ----------
+    text
+        The file's.
+    made
+        What :func:`millrace.advisor.adopt.environment` makes of the job today.
+
+    Returns
+    -------
+    tuple
+        The new text, and what changed in it.
+
+    Raises
+    ------
+    TakeoverError
+        The query has another name now, offsets are known no more, or stand there in a form that is not edited.
+    """
+    job, settings = next(iter(made["jobs"].items()))
+    name, query = next(iter(settings["queries"].items()))
+    path = ("jobs", job, "queries", name)
+    held = _query(text, path)
+    offsets = query.get("kafka", {}).get("start_offsets")
+    had = (held.get("kafka") or {}).get("start_offsets")
+    if offsets is None and had is not None:
+        raise TakeoverError(
+            f"the event log of its last run (--logs): {'.'.join(path)} has kafka.start_offsets, and only a log tells others"
+        )
+    key, value, before = (
+        ("start", query["start"], held.get("start"))
+        if offsets is None
+        else ("kafka.start_offsets", dict(offsets), had)
+    )
+    try:
+        text = set_value(text, (*path, *key.split(".")), value)
+        if offsets is not None and "start" in held:
+            text = remove(text, (*path, "start"))
+    except EditError as error:
+        raise TakeoverError(f"{key}: {value} of {'.'.join(path)}, written by hand: {error}") from None
+    return text, Begins(path, key, before, value)
+
+
+def _query(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:
+    try:
+        found: Any = YAML(typ="safe", pure=True).load(text)
+    except YAMLError:
+        found = None
+    for step in path:
+        found = found.get(step) if isinstance(found, Mapping) else None
+    if not isinstance(found, Mapping):
+        raise TakeoverError(f"a file that has {'.'.join(path)} still, as it was written down")
+    return found
+
+
+def cut_over(found: Running, made: Mapping[str, Any], env: str, *, exact: bool) -> list[str]:
+    """Return the steps from the old job to the new one.
+
+    With offsets of a Kafka topic the change is exact: the new job begins where the old one ended. Otherwise records are
+    divided by when they arrived, or, where the old rows do not tell, by their business key.
+
+    Parameters
+    ----------
+    env
+        The environment's name.
+    """
+    name = next(iter(made["jobs"]))
+    query = next(iter(made["jobs"][name]["queries"].values()))
+    old = found.where
+    start = f"`millrace start --env {env} {name}`"
+    deploy = (
+        f"write the transforms, test them in the sandbox, then `millrace deploy --env {env} --stopped`: all of it is there "
+        f"to be looked at, and {name} does not run"
+    )
+    if exact:
+        return [
+            deploy,
+            f"stop {old} after a batch, not in the middle of one, and give the same `millrace import` its final event log (--logs): "
+            f"the offsets at which its last batch ended take the place of those in environments/{env}.yaml (kafka.start_offsets). "
+            "From a log that is older than the stop, what came between would be read twice",
+            f"`millrace deploy --env {env}`, which brings these offsets and leaves {name} stopped",
+            f"{start}: its first start begins at these offsets, so no record is lost and none is read twice; later starts go on "
+            "from its checkpoint",
+            "compare: `millrace audit`, and the row counts of both outputs around the change",
+            f"keep {old} stopped, not deleted, until retention has passed",
+        ]
+    moment = query["start"]
+    return [
+        f"{deploy}; of a derive query that replaces by a business key, the table comes later, see below",
+        f"let {old} run on past {moment} by more than its slowest batch, its backlog and the disorder of its producers' times, "
+        f"then stop it: all that arrived before {moment} is then in its output",
+        f"{start} at {moment} or later, before or after the stop, but not earlier: a start that lies ahead is none, Kinesis "
+        f"refuses it and of a topic the latest records would be read. It lands what arrived from {moment} on, however late it starts",
+        f"what {old} wrote of records that arrived at {moment} or later, {name} has, too. Where its rows tell when they arrived: "
+        f"delete those from {moment} on, and where times are the producers' own, take only _arrived_at >= {moment} from {name}",
+        f"where they do not, they carry no identity. With {old} stopped, give them the one that a sink with state.key compares: "
+        f"{_IDENTIFY}, in the order of state.key; then deploy a derive query with state.key into that table (storage.database names its database): it puts its "
+        "rows in their place. Without _id every one of them would be there twice",
+        f"compare one hour before and one after {moment} by business key: each key once",
+        f"keep {old} stopped, not deleted, until retention has passed",
+    ]

@@ -1,0 +1,136 @@
+"""What a later import of the same job changes in its file, and what the steps of a change over say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from millrace.advisor.adopt import Running, environment
+from millrace.advisor.script import read
+from millrace.advisor.takeover import TakeoverError, begin_at, cut_over, heading, is_of
+from millrace.cli import app
+from millrace.cli.import_job import _yaml
+from millrace.config import load
+from tests.unit.advisor.test_adopt import EMR, ROOT, SCHEMA
+
+PLAIN = "\n".join(line for line in EMR.splitlines() if "security.protocol" not in line)
+RUNNING = Running(
+    "glue:orders", "123456789012", "us-east-1", {"engine": "glue"}, read(PLAIN, {"topic": "orders"})
+)
+DERIVE = """\
+      mine: # by hand
+        kind: derive
+        source: orders_landed
+        sink: {kind: iceberg, table: orders}
+"""
+
+
+def made(offsets: dict[int, int] | None, start: str = "2026-12-01T08:00:00Z") -> dict[str, Any]:
+    return environment(
+        RUNNING, project="moved", schema=SCHEMA, start=start, rate=800.0, record_size="1KiB",
+        twin=None, offsets=offsets, partitions=2,
+    )  # fmt: skip
+
+
+def written(offsets: dict[int, int] | None) -> str:
+    return f"{heading('glue:orders')}\n{_yaml(made(offsets))}{DERIVE}"
+
+
+def begins(text: str, folder: Path) -> tuple[str, dict[int, int] | None]:
+    """Where the query of a file begins, as the environment has it."""
+    (folder / "orders.yaml").write_text(text)
+    [job] = load(folder / "orders.yaml", root=ROOT).jobs.values()
+    assert set(job.queries) == {"land-orders", "mine"}
+    query = job.queries["land-orders"]
+    return query.start, query.kafka.start_offsets
+
+
+def test_offsets_of_the_final_log_take_the_place_of_the_first_ones(tmp_path: Path) -> None:
+    first = written({0: 50, 1: 70})
+    assert begins(first, tmp_path)[1] == {0: 50, 1: 70}
+    text, changed = begin_at(first, made({1: 700, 0: 500}))
+    assert begins(text, tmp_path)[1] == {0: 500, 1: 700}
+    assert (changed.key, changed.before, changed.after) == (
+        "kafka.start_offsets",
+        {0: 50, 1: 70},
+        {0: 500, 1: 700},
+    )
+    assert text == first.replace("{0: 50, 1: 70}", "{0: 500, 1: 700}")
+
+
+def test_offsets_take_the_place_of_a_moment_and_not_the_other_way_round(tmp_path: Path) -> None:
+    text, changed = begin_at(written(None), made({0: 5, 1: 7}))
+    assert begins(text, tmp_path) == ("earliest", {0: 5, 1: 7})
+    assert changed.before is None
+    with pytest.raises(
+        TakeoverError, match=r"event log .*--logs.*jobs\.orders\.queries\.land-orders has kafka"
+    ):
+        begin_at(text, made(None))
+
+
+def test_many_partitions_stay_on_a_line() -> None:
+    many = {partition: 10**12 + partition for partition in range(300)}
+    text, _ = begin_at(written(many), made({each: at + 1 for each, at in many.items()}))
+    assert f"299: {10**12 + 300}}}" in text
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (("land-orders:", "landing:"), "has jobs.orders.queries.land-orders still"),
+        (("{0: 50, 1: 70}", "\n            0: 50\n            1: 70"), "kafka.start_offsets: {0: 1, 1: 2} of jobs"),
+    ],
+)  # fmt: skip
+def test_a_file_that_was_written_over_is_told_what_to_write(changed: tuple[str, str], said: str) -> None:
+    with pytest.raises(TakeoverError, match=re.escape(said)):
+        begin_at(written({0: 50, 1: 70}).replace(*changed), made({0: 1, 1: 2}))
+
+
+def test_a_file_is_told_by_its_first_line() -> None:
+    assert is_of(f"{heading('glue:orders')}\nproject: p\n", "glue:orders")
+    assert is_of(heading("emr:app/run-1"), "emr:app/run-2")
+    assert not is_of(heading("glue:orders-2"), "glue:orders")
+    assert not is_of("project: p\n", "glue:orders")
+
+
+@pytest.mark.parametrize("offsets", [{0: 50, 1: 70}, None])
+def test_every_command_of_the_steps_is_one(offsets: dict[int, int] | None) -> None:
+    steps = cut_over(RUNNING, made(offsets), "orders", exact=offsets is not None)
+    group: Any = typer.main.get_command(app)
+    told = [shlex.split(each) for step in steps for each in re.findall(r"`millrace ([^`]+)`", step)]
+    for verb, *rest in told:
+        command = group.commands[verb]
+        known = {option for each in command.params for option in each.opts}
+        assert {word for word in rest if word.startswith("--")} <= known
+    verbs = [words for words in told if words[0] in ("deploy", "start")]
+    # The new job begins a run only where the old one has told where it ended, or the moment has come.
+    assert verbs[0] == ["deploy", "--env", "orders", "--stopped"]
+    assert verbs[-1] == ["start", "--env", "orders", "orders"]
+    if offsets is not None:
+        place = {
+            text: n
+            for n, step in enumerate(steps)
+            for text in ("stop glue:orders", "start --env")
+            if text in step
+        }
+        assert place["stop glue:orders"] < place["start --env"]
+        assert verbs[1] == ["deploy", "--env", "orders"]
+
+
+@pytest.mark.parametrize("name", ["a/b", "../zz", "A", "x", ""])
+def test_a_name_is_looked_at_before_it_is_a_path(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "environments").mkdir()
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["import", "glue:orders", "--name", name, "--schema", SCHEMA])
+    assert done.exit_code != 0
+    assert f"--name is {name}" in f"{done.output}{done.exception}"
+    assert "2 to 40 lower-case letters" in f"{done.output}{done.exception}"
+    assert [each.name for each in tmp_path.rglob("*")] == ["environments"]

@@ -1,0 +1,132 @@
+"""What a deployment does with jobs once it has been applied: started, left stopped, watched, and told where it could not be."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from millrace.lifecycle import upgrade as upgrading
+from millrace.lifecycle.changes import JobChange
+from millrace.lifecycle.deploy import Changes, UnwatchedError, UnwellError, apply, unstarted
+from millrace.lifecycle.verbs import Aws
+from tests.unit.lifecycle.test_deploy import put_metric
+
+JOB = "clicks"
+QUICK: dict[str, Any] = {"progress": lambda _: None, "poll_seconds": 0.01, "patience_seconds": 0.2}
+
+
+@dataclass
+class Deployed:
+    """A job's stack and state machine; metrics are the server's, as soon as they are not refused."""
+
+    aws: Aws
+    refusals: float = 0
+    verbs: list[str] = field(default_factory=list)
+    wish: str = "stopped"
+
+    def client(self, service: str) -> Any:
+        if service in ("cloudformation", "stepfunctions"):
+            return self
+        if service == "cloudwatch" and self.refusals > 0:
+            self.refusals -= 1
+            raise ClientError({"Error": {"Code": "Throttling", "Message": "Rate exceeded"}}, "GetMetricData")
+        return self.aws.client(service)
+
+    def describe_stacks(self, **_: str) -> dict[str, Any]:
+        given = {"StateMachineArn": "arn:machine", "LaunchDocument": "s3://assets/1.json"}
+        return {"Stacks": [{"Outputs": [{"OutputKey": k, "OutputValue": v} for k, v in given.items()]}]}
+
+    def get_template(self, **_: str) -> dict[str, Any]:
+        return {"TemplateBody": {"Outputs": {"LaunchDocument": {"Value": "s3://assets/1.json"}}}}
+
+    def start_execution(self, input: str, **_: str) -> dict[str, str]:  # noqa: A002 - as boto3 has it
+        verb = json.loads(input)["verb"]
+        if verb != "status":
+            self.verbs.append(verb)
+            self.wish = "running" if verb == "start" else "stopped"
+        return {"executionArn": verb}
+
+    def describe_execution(self, **_: str) -> dict[str, str]:
+        answer = {"outcome": "done", "message": "done", "wish": self.wish}
+        return {"status": "SUCCEEDED", "output": json.dumps(answer)}
+
+    def get_paginator(self, _: str) -> Deployed:
+        return self
+
+    def paginate(self, **_: str) -> tuple[()]:
+        return ()
+
+    @property
+    def place(self) -> Aws:
+        return Aws(self.aws.names, self.client)
+
+
+def change(after: Any) -> Changes:
+    return Changes((), (JobChange(JOB, "leave", after, ("is new",)),), {})
+
+
+@pytest.fixture
+def deployed(aws: Aws) -> Deployed:
+    put_metric(aws, "Triggers", 1, 90)  # in the minute after the start, from which on it counts
+    return Deployed(aws)
+
+
+def test_a_new_job_is_deployed_without_being_started_and_stays_so(deployed: Deployed) -> None:
+    asked = unstarted(change("start"))
+    assert asked
+    assert apply(deployed.place, asked, cdk_deploy=lambda: None, **QUICK) == ()
+    assert deployed.verbs == ["stop"]
+    # The next deployment, as with the offsets at which another job ended, leaves it stopped as well.
+    assert apply(deployed.place, change("restart"), cdk_deploy=lambda: None, **QUICK) == ()
+    assert "start" not in deployed.verbs
+    assert unstarted(change("restart")) == change("restart")
+
+
+def test_a_look_that_is_refused_is_taken_again(deployed: Deployed) -> None:
+    deployed.refusals = 3
+    said: list[str] = []
+    started = apply(
+        deployed.place, change("start"), cdk_deploy=lambda: None, **(QUICK | {"progress": said.append})
+    )
+    assert started == (JOB,)
+    refused = [line for line in said if "cannot be looked at" in line]
+    assert len(refused) == 1
+    assert "AWS is throttling GetMetricData" in refused[0]
+
+
+def test_a_job_that_cannot_be_looked_at_is_started_and_not_said_to_be_unwell(deployed: Deployed) -> None:
+    deployed.refusals = float("inf")
+    with pytest.raises(
+        UnwatchedError, match=r"(?s)was started, and whether it is well is not known.*`millrace status"
+    ):
+        apply(deployed.place, change("start"), cdk_deploy=lambda: None, **QUICK)
+
+
+def test_an_upgrade_that_cannot_be_watched_is_not_taken_back(deployed: Deployed, tmp_path: Path) -> None:
+    s3 = deployed.aws.client("s3")
+    for bucket in ("assets", deployed.aws.names.bucket("checkpoints")):
+        s3.create_bucket(Bucket=bucket)
+    s3.put_object(Bucket="assets", Key="1.json", Body=b"{}")
+    deployed.wish, deployed.refusals = "running", float("inf")
+    brought: list[Path] = []
+    with pytest.raises(UnwatchedError):
+        upgrading.upgrade(
+            deployed.place,
+            change("restart"),
+            JOB,
+            assembly=tmp_path,
+            cdk_deploy=lambda assembly, _: brought.append(assembly),
+            **QUICK,
+        )
+    assert brought == [tmp_path]
+    assert deployed.verbs == ["drain", "start"]
+
+
+def test_a_job_that_ends_no_trigger_is_unwell(aws: Aws) -> None:
+    with pytest.raises(UnwellError, match="no trigger has ended yet"):
+        apply(Deployed(aws).place, change("start"), cdk_deploy=lambda: None, **QUICK)
