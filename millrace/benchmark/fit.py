@@ -10,7 +10,7 @@ one benchmark are few, so the percentiles are expanded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +18,8 @@ import numpy.typing as npt
 import statsmodels.api as sm
 from scipy import optimize, stats
 
-from millrace.benchmark.measurements import SHORTEST, Measurements, Point, Run, point
-from millrace.benchmark.warmup import LEAST, settled
+from millrace.benchmark.measurements import SHORTEST, Point
+from millrace.benchmark.repetitions import Disturbance, FitError, disturbances
 
 Array = npt.NDArray[np.float64]
 
@@ -36,13 +36,6 @@ _LEAST_SPREAD = 0.005
 
 _REWEIGHTED = 4
 """Rounds of reweighting; what changes afterwards lies behind the third digit."""
-
-_DISTURBED = 0.25
-"""How far the task time per record may move between repetitions (the sizing model's rule)."""
-
-
-class FitError(ValueError):
-    """The measurements cannot carry a fit; says what is missing."""
 
 
 @dataclass(frozen=True)
@@ -83,24 +76,6 @@ class Tail:
 
 
 @dataclass(frozen=True)
-class Disturbance:
-    """Repetitions that do not agree: the machine did something else."""
-
-    limit: int
-    partitions: int
-    moved: float
-    """Largest over smallest of the runs' task seconds per record, less 1."""
-    seconds_per_record: tuple[float, ...]
-
-    def __str__(self) -> str:
-        listed = ", ".join(f"{value * 1e6:.1f}" for value in self.seconds_per_record)
-        return (
-            f"{self.limit:,} records over {self.partitions} partition{'s' * (self.partitions != 1)}: tasks took "
-            f"{listed} µs a record in its repetitions, {self.moved:.0%} apart"
-        )
-
-
-@dataclass(frozen=True)
 class Fit:
     """What a query costs.
 
@@ -123,6 +98,8 @@ class Fit:
         Batches that were cut.
     batches
         That were used.
+    left_out
+        Runs that had too few batches.
     disturbed
         Evidence against the measurements; with any, nothing should be decided by them.
     """
@@ -136,6 +113,7 @@ class Fit:
     robust: bool
     warm_up: int
     batches: int
+    left_out: int
     disturbed: tuple[Disturbance, ...]
 
     def duration(self, records: float, partitions: int, cores: int) -> float:
@@ -145,53 +123,19 @@ class Fit:
         return self.overhead.value + waves * (wave + self.per_record.value * records / partitions)
 
 
-def points(measured: Iterable[Measurements], query: str) -> tuple[list[Point], int]:
-    """Take a query's settled batches out of all sessions.
-
-    Returns
-    -------
-    tuple
-        The points, and how many batches were cut as warm-up.
-
-    A run with fewer than ten batches after the cut (a query that derives takes what has landed in its own steps) is left out
-    where another repetition has enough.
-
-    Raises
-    ------
-    FitError
-        No repetition of some limit and number of partitions has ten batches after the cut.
-    """
-    found: list[Point] = []
-    cut = group = 0
-    unsettled: dict[tuple[int, int, int], Run] = {}
-    for session in measured:
-        for run in session.of(query):
-            first = settled([batch.duration for batch in run.batches])
-            kept = run.batches[first:]
-            if len(kept) < LEAST:
-                unsettled.setdefault((run.limit, run.partitions, session.cores), run)
-                continue
-            found += [point(batch, run, session.cores, group) for batch in kept]
-            cut += first
-            group += 1
-    for cell, run in unsettled.items():
-        if cell not in {(each.limit, each.partitions, each.cores) for each in found}:
-            raise FitError(
-                f"no run of {run.query} with {run.limit:,} records a batch over {run.partitions} partitions, such as run "
-                f"{run.number} of {len(run.batches)} batches, has {LEAST} after the warm-up: ask for more with --batches"
-            )
-    return found, cut
-
-
-def fit(found: Sequence[Point], warm_up: int = 0, *, seed: int = 0) -> Fit:
+def fit(
+    found: Sequence[Point], warm_up: int = 0, short: Sequence[Point] = (), left_out: int = 0, *, seed: int = 0
+) -> Fit:
     """Fit the model to one query's batches.
 
     Parameters
     ----------
     found
-        From :func:`points`; at least two limits.
+        From :func:`millrace.benchmark.repetitions.points`; at least two limits.
     warm_up
         Batches that were cut, for the record.
+    short, left_out
+        Batches of runs that have too few, in which disturbances are looked for, and how many runs those were.
     seed
         Of the resampling.
 
@@ -225,7 +169,8 @@ def fit(found: Sequence[Point], warm_up: int = 0, *, seed: int = 0) -> Fit:
         robust=robust,
         warm_up=warm_up,
         batches=len(found),
-        disturbed=tuple(disturbances(found)),
+        left_out=left_out,
+        disturbed=tuple(disturbances([*found, *short])),
     )
 
 
@@ -374,21 +319,3 @@ def _held_out(found: Sequence[Point], *, robust: bool) -> HeldOut | None:
     actual = np.asarray([each.duration for each in unseen], dtype=float)
     errors = np.abs((_design(unseen, waves=known) @ values)[: len(unseen)] - actual) / actual
     return HeldOut(sizes[-1], len(unseen), float(np.median(errors)), float(np.percentile(errors, 95)))
-
-
-def disturbances(found: Sequence[Point]) -> list[Disturbance]:
-    """Find repetitions whose tasks took another time per record, by more than a quarter."""
-    cells: dict[tuple[int, int, int], dict[int, list[Point]]] = {}
-    for each in found:
-        cells.setdefault((each.limit, each.partitions, each.cores), {}).setdefault(each.group, []).append(
-            each
-        )
-    result = []
-    for (limit, partitions, _), runs in sorted(cells.items()):
-        costs = tuple(float(np.median([p.work / p.records for p in run])) for run in runs.values())
-        if len(costs) < 2 or min(costs) <= 0:
-            continue
-        moved = max(costs) / min(costs) - 1
-        if moved > _DISTURBED:
-            result.append(Disturbance(limit, partitions, moved, costs))
-    return result

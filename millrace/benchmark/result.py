@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from millrace.benchmark.fit import Disturbance, Estimate, Fit, FitError, fit, points
+from millrace.benchmark.fit import Estimate, Fit, fit
 from millrace.benchmark.measurements import Measurements, Run
+from millrace.benchmark.repetitions import Disturbance, FitError, points
 from millrace.benchmark.scaling import curve
 from millrace.benchmark.warmup import settled
 from millrace.sizing.measured import BatchRun, BenchmarkResult, Interval
@@ -79,7 +80,7 @@ def outcome(
     chosen, first = fits[costliest], ordered[0]
     if chosen.held_out is None:
         raise FitError("at least three limits are wanted: the largest is held out to score the fit")
-    every, _ = points(ordered, costliest)
+    every = points(ordered, costliest).points
     result = BenchmarkResult(
         version=1,
         job=first.job,

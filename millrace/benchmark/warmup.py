@@ -14,20 +14,22 @@ _WORTH = 0.10
 """A first part that is not so much slower than the rest has no warm-up in it."""
 
 
-def settled(durations: Sequence[float]) -> int:
+def settled(durations: Sequence[float], least: int = LEAST) -> int:
     """Find how many batches at the beginning of a run are warm-up.
 
     One rule for all: the one change point that explains the logarithms of the durations best (least
     squares, dynamic programming of ``ruptures``). What lies before it is cut where it was slower by a tenth
     in the median; the very first batch is always cut, as it alone opens the source. At least
-    :data:`LEAST` batches are left where there were so many.
+    ``least`` batches are left where there were so many.
 
     Parameters
     ----------
     durations
         Seconds of the run's batches, in order.
+    least
+        Batches.
     """
-    most = max(0, len(durations) - LEAST)
+    most = max(0, len(durations) - least)
     first = min(1, most)
     rest = np.log(np.asarray(durations[first:], dtype=float))
     if len(rest) < 4:

@@ -85,7 +85,7 @@ def bench(
 
       millrace bench flights --env local --largest 64000 --levels 6 --html bench.html
     """
-    from millrace.benchmark.fit import FitError
+    from millrace.benchmark.repetitions import FitError
     from millrace.benchmark.result import outcome
     from millrace.benchmark.schedule import limits, schedule
     from millrace.config import load

@@ -60,8 +60,13 @@ def _row(query: str, fit: Fit) -> tuple[str, ...]:
         _between(per_record, 1e6, 1),
         rate,
         missed,
-        f"{fit.batches} and {fit.warm_up} of warm-up",
+        f"{fit.batches} and {fit.warm_up} of warm-up{_left_out(fit)}",
     )
+
+
+def _left_out(fit: Fit) -> str:
+    runs = "run" if fit.left_out == 1 else "runs"
+    return f"; {fit.left_out} {runs} of too few left out" if fit.left_out else ""
 
 
 def _between(estimate: Estimate, factor: float, digits: int) -> str:

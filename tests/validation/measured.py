@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from millrace.benchmark.fit import Disturbance, Fit, disturbances, fit
+from millrace.benchmark.fit import Fit, fit
 from millrace.benchmark.measurements import Measurements, Point, Run, point
+from millrace.benchmark.repetitions import Disturbance, disturbances
 from millrace.benchmark.schedule import WARM_UP, Planned
 from millrace.benchmark.warmup import settled
 from millrace.sandbox import benchmark, flights, kafka

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.benchmark import fit as fitting
-from millrace.benchmark.fit import FitError, fit
+from millrace.benchmark.fit import fit
+from millrace.benchmark.repetitions import FitError
 from tests.unit.benchmark.made import points
 
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from millrace.benchmark.fit import FitError, points
+from millrace.benchmark.fit import fit
 from millrace.benchmark.measurements import Measurements, Point
+from millrace.benchmark.repetitions import FitError, points
 from millrace.benchmark.result import outcome
 from millrace.benchmark.scaling import curve
 from millrace.sizing.measured import read
@@ -97,8 +98,36 @@ def short(measured: Measurements, *, repetitions: set[int]) -> Measurements:
 
 
 def test_a_run_with_too_few_batches_is_left_out_where_another_has_enough() -> None:
-    found, _ = points([short(session(2), repetitions={1})], "a")
-    usual, _ = points([session(2)], "a")
-    assert len({each.group for each in found}) == len({each.group for each in usual}) - 1
+    taken = points([short(session(2), repetitions={1})], "a")
+    usual = points([session(2)], "a")
+    assert len({each.group for each in taken.points}) == len({each.group for each in usual.points}) - 1
+    assert (taken.left_out, usual.left_out) == (1, 0)
+    assert fit(*taken).left_out == 1
+    assert not fit(*taken).disturbed, "it agrees with the others"
     with pytest.raises(FitError, match="ask for more with --batches"):
         points([short(session(2), repetitions={0, 1, 2})], "a")
+
+
+def test_a_disturbance_shows_in_runs_that_are_too_short_for_the_fit() -> None:
+    """A run that something slows has fewer batches: what is left of its cell is the quick one, every time."""
+
+    def shortened(left: int) -> Measurements:
+        whole = session(2, slow_repetition=3.0, limits=(500, 2000, 8000))
+        runs = (
+            r.model_copy(update={"batches": r.batches[-left:]}) if r.repetition == 2 else r
+            for r in whole.runs
+        )
+        return whole.model_copy(update={"runs": tuple(runs)})
+
+    for left in (14, 9, 4, 2):
+        found = fit(*points([shortened(left)], "a"))
+        assert len(found.disturbed) == 6
+        assert all(each.moved > 1.5 for each in found.disturbed)
+        assert found.left_out == (0 if left == 14 else 6)
+
+
+def test_a_run_that_nothing_can_be_held_against_is_refused() -> None:
+    whole = session(2)
+    runs = (r.model_copy(update={"batches": r.batches[:1]}) if r.repetition else r for r in whole.runs)
+    with pytest.raises(FitError, match=r"have 14, 1, 1 batches.*ask for more with --batches"):
+        points([whole.model_copy(update={"runs": tuple(runs)})], "a")

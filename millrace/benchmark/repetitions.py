@@ -1,0 +1,134 @@
+"""What of the measurements the fit takes, and whether repetitions agree: evidence against the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from millrace.benchmark.measurements import Measurements, Point, Run, point
+from millrace.benchmark.warmup import LEAST, settled
+
+_DISTURBED = 0.25
+"""How far the task time per record may move between repetitions (the sizing model's rule)."""
+
+_Cell = tuple[int, int, int]
+"""Limit, partitions, cores."""
+
+
+class FitError(ValueError):
+    """The measurements cannot carry a fit; says what is missing."""
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """Repetitions that do not agree: the machine did something else."""
+
+    limit: int
+    partitions: int
+    moved: float
+    """Largest over smallest of the runs' task seconds per record, less 1."""
+    seconds_per_record: tuple[float, ...]
+
+    def __str__(self) -> str:
+        listed = ", ".join(f"{value * 1e6:.1f}" for value in self.seconds_per_record)
+        return (
+            f"{self.limit:,} records over {self.partitions} partition{'s' * (self.partitions != 1)}: tasks took "
+            f"{listed} µs a record in its repetitions, {self.moved:.0%} apart"
+        )
+
+
+class Taken(NamedTuple):
+    """What is taken out of measurements.
+
+    Attributes
+    ----------
+    points
+        Settled batches, for the fit.
+    warm_up
+        How many batches were cut.
+    short
+        Batches of runs that have too few for the fit: it leaves them out, and a disturbance shows in them all the same.
+    left_out
+        How many such runs there were.
+    """
+
+    points: list[Point]
+    warm_up: int
+    short: list[Point]
+    left_out: int
+
+
+def points(measured: Iterable[Measurements], query: str) -> Taken:
+    """Take a query's settled batches out of all sessions.
+
+    A run with fewer than ten batches after the cut (a query that derives takes what has landed in its own steps) is left out
+    where another repetition has enough. Which one that is is not left to chance: a run that something slowed has fewer
+    batches. So those that are left out are held against the others (:func:`disturbances`), half of their batches at most
+    taken for warm-up.
+
+    Raises
+    ------
+    FitError
+        No repetition of some limit and number of partitions has ten batches after the cut, or one has and none of the
+        others has batches to be held against it.
+    """
+    found: list[Point] = []
+    short: list[Point] = []
+    cut = group = left_out = 0
+    runs: dict[_Cell, list[Run]] = {}
+    for session in measured:
+        for run in session.of(query):
+            runs.setdefault((run.limit, run.partitions, session.cores), []).append(run)
+            durations = [batch.duration for batch in run.batches]
+            first = settled(durations)
+            if len(run.batches) - first >= LEAST:
+                found += [point(batch, run, session.cores, group) for batch in run.batches[first:]]
+                cut += first
+            else:
+                first = settled(durations, len(durations) // 2) if len(durations) > 1 else len(durations)
+                short += [
+                    point(batch, run, session.cores, group) for batch in run.batches[first:] if batch.records
+                ]
+                left_out += 1
+            group += 1
+    enough, told = _groups(found), _groups([*found, *short])
+    for cell, repetitions in runs.items():
+        limit, partitions, _ = cell
+        what = f"{query} with {limit:,} records a batch over {partitions} partitions"
+        if cell not in enough:
+            raise FitError(
+                f"no run of {what}, such as run {repetitions[0].number} of {len(repetitions[0].batches)} batches, "
+                f"has {LEAST} after the warm-up: ask for more with --batches"
+            )
+        if len(repetitions) > 1 and len(told[cell]) < 2:
+            listed = ", ".join(str(len(run.batches)) for run in repetitions)
+            raise FitError(
+                f"runs of {what} have {listed} batches: one of them has {LEAST} after the warm-up, and none of the others "
+                "enough to tell whether they agree: ask for more with --batches"
+            )
+    return Taken(found, cut, short, left_out)
+
+
+def _groups(found: Iterable[Point]) -> dict[_Cell, dict[int, list[Point]]]:
+    """By cell and run."""
+    cells: dict[_Cell, dict[int, list[Point]]] = {}
+    for each in found:
+        cell = cells.setdefault((each.limit, each.partitions, each.cores), {})
+        cell.setdefault(each.group, []).append(each)
+    return cells
+
+
+def disturbances(found: Iterable[Point]) -> list[Disturbance]:
+    """Find repetitions whose tasks took another time per record, by more than a quarter."""
+    result = []
+    for (limit, partitions, _), runs in sorted(_groups(found).items()):
+        costs = tuple(float(np.median([p.work / p.records for p in run])) for run in runs.values())
+        if len(costs) < 2 or min(costs) <= 0:
+            continue
+        moved = max(costs) / min(costs) - 1
+        if moved > _DISTURBED:
+            result.append(Disturbance(limit, partitions, moved, costs))
+    return result
