@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 
-from etl import hadoop
+from etl import damage, hadoop
 from etl.sinks.base import Place, SinkError
 
 FOLDER = "_manifests"
@@ -21,6 +22,13 @@ SCHEMA = (
     "first LONG, last LONG"
 )
 """Of a manifest as Spark reads many of them at once."""
+
+_CORRUPT = "_corrupt"
+_WHOLE = (
+    f"{_CORRUPT} IS NULL AND run IS NOT NULL AND batch IS NOT NULL AND folder IS NOT NULL AND files IS NOT NULL "
+    "AND (rows = 0 OR (rows > 0 AND first IS NOT NULL AND last IS NOT NULL))"
+)
+"""Of what Spark has read of a manifest: a part of one it reads as nulls."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,8 @@ class Manifests:
         ------
         SinkError
             One with its number, and other offsets, was: somebody changed the checkpoint. Or it is damaged.
+        OSError
+            It could not be read.
         """
         url = f"{self.location}/{name_of(place.run, place.batch)}.json"
         try:
@@ -95,7 +105,9 @@ class Manifests:
             manifest = Manifest(**{**found, "files": tuple(found["files"])})
         except FileNotFoundError:
             return None
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, OSError, TypeError, ValueError) as error:
+            if isinstance(error, OSError) and not damage.spoiled(error):
+                raise
             raise SinkError(
                 f"{url} says what batch {place.batch} has written, and cannot be read: {error}. Put it back, or delete "
                 "it: the batch is then written anew in the place of what it had written"
@@ -115,10 +127,52 @@ class Manifests:
             if name.endswith(".json") and not name.startswith(f"{run}-")
         ]
 
+    def figures(self, spark: SparkSession, urls: Sequence[str], *wanted: Column) -> Row:
+        """Aggregates over manifests, in one action that also sees whether each of them is whole.
+
+        Parameters
+        ----------
+        spark
+            The session.
+        urls
+            Of the manifests, at least one.
+        wanted
+            Aggregates over the columns of :data:`SCHEMA`, each with a name.
+
+        Raises
+        ------
+        SinkError
+            One is damaged: what its batch has written is not known, and would be written twice or not be read.
+        """
+        read = spark.read.schema(f"{SCHEMA}, {_CORRUPT} STRING").option("columnNameOfCorruptRecord", _CORRUPT)
+        rows = read.json([*urls]).withColumn("_url", F.input_file_name())
+        broken = F.when(~F.coalesce(F.expr(_WHOLE), F.lit(False)), F.col("_url"))
+        found = rows.agg(
+            F.count(F.lit(1)).alias("_count"), F.collect_set(broken).alias("_broken"), *wanted
+        ).first()
+        assert found is not None, "an aggregate without groups has a row"
+        damaged = {_file(url) for url in found["_broken"]}
+        if not damaged and found["_count"] != len(urls):
+            # A file without a line gives no row, and one that was joined together gives several.
+            each = rows.groupBy("_url").count().collect()
+            single = {_file(row["_url"]) for row in each if row["count"] == 1}
+            damaged = {_file(url) for url in urls} - single
+        if damaged:
+            raise SinkError(
+                f"{self.location}: {', '.join(sorted(damaged))}: each says what a batch of another checkpoint or a "
+                "replay has written, and is not whole. Put it back; without it, readers of the manifests miss the files "
+                "in the folder batch=NAME, and records of them that come again are written again"
+            )
+        return found
+
     def commit(self, spark: SparkSession, manifest: Manifest) -> None:
         """Write a manifest: whole, or not at all."""
         name = name_of(manifest.run, manifest.batch)
         write_whole(spark, self.location, f"{name}.json", json.dumps(asdict(manifest)))
+
+
+def _file(url: str) -> str:
+    return url.rpartition("/")[2]
 
 
 def write_whole(spark: SparkSession, folder: str, name: str, text: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.types import StructType
 
@@ -19,7 +19,7 @@ from etl.errors import StartError
 from etl.settings_sinks import ParquetSinkSettings
 from etl.sinks.base import Again, Place, Refuse, SinkError, Written
 from etl.sinks.iceberg import EVERYTHING, Bound, OutsideBoundError, outside
-from etl.sinks.manifest import FOLDER, SCHEMA, Manifest, Manifests, files_in, name_of, remove, write_whole
+from etl.sinks.manifest import FOLDER, Manifest, Manifests, files_in, name_of, remove, write_whole
 
 _SHAPE = "_schema.txt"
 
@@ -113,7 +113,7 @@ class ParquetSink:
             others = self._manifests.others(spark, run)
             last = None
             if others:
-                (last,) = _read(spark, others).agg(F.max("last")).collect()[0]
+                last = self._manifests.figures(spark, others, F.max("last").alias("last"))["last"]
             self._horizons[run] = None if last is None else _moment(last)
         return self._horizons[run]
 
@@ -128,10 +128,7 @@ class ParquetSink:
         if span is None or span["first"] is None or not others:
             return None
         within = (F.col("first") <= span["last"]) & (F.col("last") >= span["first"])
-        found = (
-            _read(spark, others).where(within).select("folder", F.explode("files").alias("file")).collect()
-        )
-        files = [f"{self.settings.path}/{r['folder']}/{r['file']}" for r in found]
+        files = _files(spark, self._manifests, others, within)
         return spark.read.parquet(*files).select(*IDENTITY) if files else None
 
     def _write(self, rows: DataFrame, place: Place, bound: Bound, known: DataFrame | None = None) -> Written:
@@ -176,8 +173,11 @@ def _text(shape: dict[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in shape.items())
 
 
-def _read(spark: SparkSession, manifests: list[str]) -> DataFrame:
-    return spark.read.schema(SCHEMA).json(manifests)
+def _files(spark: SparkSession, manifests: Manifests, urls: list[str], within: Column) -> list[str]:
+    """Files that some manifests name, as far as a condition holds for these."""
+    named = F.collect_list(F.when(within, F.struct("folder", "files"))).alias("named")
+    found = manifests.figures(spark, urls, named)["named"]
+    return [f"{manifests.path}/{batch['folder']}/{file}" for batch in found for file in batch["files"]]
 
 
 def _moment(micros: int) -> datetime:
@@ -197,9 +197,12 @@ def committed_files(spark: SparkSession, path: str) -> list[str]:
         Whose file systems are used.
     path
         Of the sink.
+
+    Raises
+    ------
+    SinkError
+        A manifest is damaged, so that the files of its batch are not known.
     """
-    manifests = Manifests(path).others(spark, "")
-    if not manifests:
-        return []
-    found = _read(spark, manifests).select("folder", F.explode("files").alias("file")).collect()
-    return sorted(f"{path}/{r['folder']}/{r['file']}" for r in found)
+    manifests = Manifests(path)
+    urls = manifests.others(spark, "")
+    return sorted(_files(spark, manifests, urls, F.lit(True))) if urls else []

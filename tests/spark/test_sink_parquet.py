@@ -108,14 +108,42 @@ def test_a_manifest_that_is_cut_short_is_told_and_its_batch_written_anew_without
     one.prepare(spark, batch.schema)
     one.write(batch, place(0), none_refused)
     (file,) = (tmp_path / "_manifests").glob("run-1-*.json")
-    for length in (0, file.stat().st_size // 2):
-        file.write_bytes(file.read_bytes()[:length])
+    for part in (b"", file.read_bytes()[: file.stat().st_size // 2], b'{"run": "\xff"}'):
+        file.write_bytes(part)
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
         with pytest.raises(SinkError, match=f"{file} says what batch 0 has written, and cannot be read"):
             sink(tmp_path).write(batch, place(0), none_refused)
         file.unlink()
         assert sink(tmp_path).write(batch, place(0), none_refused) == Written(2, 2)
     assert flights(spark, tmp_path) == folder(spark, tmp_path) == [1, 2]
+
+
+@pytest.mark.faults
+def test_a_damaged_manifest_of_another_checkpoint_is_told_and_never_passed_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Without what it says, its rows would be written again, and readers would miss them until then."""
+    one = sink(tmp_path)
+    one.prepare(spark, rows(spark, []).schema)
+    for number in range(3):
+        one.write(rows(spark, [row(number)]), place(number), none_refused)
+    files = sorted((tmp_path / "_manifests").glob("run-1-*.json"))
+    again = sink(tmp_path)
+    assert again.write(rows(spark, [row(0), row(1)]), place(0, "run-2"), none_refused) == Written(2, 0)
+    whole = files[1].read_bytes()
+    files[1].with_name(f".{files[1].name}.crc").unlink()  # S3 keeps no sum beside a file
+    told = f"_manifests: {files[1].name}: each says what a batch of another checkpoint"
+    for part in (b"", b"\n", whole[:-1], whole[: len(whole) // 2], b"{}", whole + b"\n" + whole):
+        files[1].write_bytes(part)
+        # In a run that knows the horizon already, in a new one, and for a reader.
+        for writer, where in ((again, place(1, "run-2")), (sink(tmp_path), place(0, "run-3"))):
+            with pytest.raises(SinkError, match=told):
+                writer.write(rows(spark, [row(1)]), where, none_refused)
+        with pytest.raises(SinkError, match=told):
+            committed_files(spark, str(tmp_path))
+    files[1].write_bytes(whole)
+    assert sink(tmp_path).write(rows(spark, [row(1)]), place(0, "run-3"), none_refused) == Written(1, 0)
+    assert flights(spark, tmp_path) == [0, 1, 2]
 
 
 def test_a_folder_of_somebody_else_is_refused(spark: SparkSession, tmp_path: Path) -> None:
