@@ -18,6 +18,7 @@ from millrace.cli.plan import EnvironmentName
 
 if TYPE_CHECKING:
     from millrace.config.model import Environment
+    from millrace.lifecycle.verbs import Aws
     from millrace.sizing.model import Plan
     from millrace.verify.environment import Copy, Wanted
     from millrace.verify.outcome import Outcome
@@ -28,6 +29,9 @@ NOT_EXACT, REFUSED = 1, 2
 
 _MOST_RECORDS, _MOST_PER_SECOND = 1_000_000, 1000
 """One stream's two shards take 2,000 records a second, and it is a small one that is made."""
+
+
+_TOPIC_SECONDS = 30.0
 
 
 def register(app: typer.Typer) -> None:
@@ -94,6 +98,8 @@ def verify(
     environment = load(env)
     if clean and (in_sandbox or keep or show):
         raise typer.BadParameter("--clean goes with --env, --yes and --json alone")
+    if keep and in_sandbox:
+        raise typer.BadParameter("--keep goes with an account: the sandbox's servers end with the command")
     wanted = Wanted(records, rate, kills, reshards, dirty, seed)
     try:
         with _interruptible():
@@ -114,7 +120,8 @@ def verify(
         typer.echo(f"millrace verify: {error}", err=True)
         raise typer.Exit(REFUSED) from None
     except KeyboardInterrupt:
-        typer.echo(f"millrace verify: interrupted; what is left goes with: {_way(environment)}", err=True)
+        way = "" if in_sandbox else f"; what is left goes with: {_way(environment)}"
+        typer.echo(f"millrace verify: interrupted{way}", err=True)
         raise typer.Exit(NOT_EXACT) from None
     raise typer.Exit(status)
 
@@ -160,7 +167,16 @@ def _verify(
         seconds, usage = expected(kind.expected, copy, sized, wanted)
         items = bill(copy.environment, sized, usage, expected=True)
         verify_report.before(
-            kind.where, copy, sized, wanted, seconds, items, left_out, paid=not in_sandbox, as_json=as_json
+            kind.where,
+            copy,
+            sized,
+            wanted,
+            seconds,
+            items,
+            left_out,
+            paid=not in_sandbox,
+            as_json=as_json,
+            all_of_it=show_only,
         )
         if show_only:
             return 0
@@ -173,7 +189,7 @@ def _verify(
                     place, copy, sized, wanted, folder, say, keep=keep, left_out=left_out
                 )
                 outcome = verification.run()
-        _tell(outcome, _way(environment), as_json=as_json)
+        _tell(outcome, None if in_sandbox else _way(environment), as_json=as_json)
         return 0 if outcome.exact else NOT_EXACT
     finally:
         # What is left is found by its tags; nothing needs the file.
@@ -223,7 +239,7 @@ def _left_out(environment: Environment, copy: Copy, *, in_sandbox: bool) -> tupl
     return tuple(found)
 
 
-def _tell(outcome: Outcome, way: str, *, as_json: bool) -> None:
+def _tell(outcome: Outcome, way: str | None, *, as_json: bool) -> None:
     from millrace.cli import verify_report
 
     if as_json:
@@ -232,7 +248,7 @@ def _tell(outcome: Outcome, way: str, *, as_json: bool) -> None:
         verify_report.after(outcome)
     for trouble in outcome.trouble:
         typer.echo(f"millrace verify: {trouble}", err=True)
-    if outcome.kept or outcome.remains:
+    if way is not None and (outcome.kept or outcome.remains):
         typer.echo(f"millrace verify: what is left goes with: {way}", err=True)
 
 
@@ -274,7 +290,11 @@ def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
     if left and not yes:
         _ask("Delete these stacks, all that is in them, and the logs of their jobs?")
     with verify_report.progress() as say:
-        done = {scope.name: remove(on_aws.Account(aws), scope, say=say) for scope in left}
+        done = {}
+        for scope in left:
+            stay = _topics(aws, scope, say)
+            removed = remove(on_aws.Account(aws), scope, say=say)
+            done[scope.name] = dataclasses.replace(removed, remains=(*stay, *removed.remains))
     if as_json:
         typer.echo(
             json.dumps({name: dataclasses.asdict(removed) for name, removed in done.items()}, indent=2)
@@ -283,6 +303,25 @@ def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
         said = f"still there: {', '.join(removed.remains)}" if removed.remains else "gone"
         typer.echo(f"{name}: {said}", err=as_json)
     return NOT_EXACT if any(removed.remains for removed in done.values()) else 0
+
+
+def _topics(aws: Aws, scope: Scope, say: Callable[[str], None]) -> list[str]:
+    """Delete a verification's topics on a cluster that no stack knows; tell of those that stay."""
+    from millrace.lifecycle import kafka_client
+    from millrace.verify.place import VerifyError
+    from millrace.verify.removal import drop_topics
+
+    if not scope.cluster:
+        return []
+    topics = f"topics {scope.prefix}-… on {scope.cluster}"
+    if scope.cluster not in aws.names.environment.kafka:
+        return [f"{topics}, which the environment does not have any more"]
+    say(f"deleting {topics}")
+    try:
+        drop_topics(kafka_client.settings(aws.names, scope.cluster, aws.client), scope, _TOPIC_SECONDS)
+    except VerifyError as error:
+        return [f"{topics} ({error})"]
+    return []
 
 
 def _found(left: Mapping[Scope, list[str]]) -> list[str]:

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -30,6 +30,7 @@ def before(
     *,
     paid: bool,
     as_json: bool,
+    all_of_it: bool,
 ) -> None:
     """Say what will be made, how long it takes and what it costs; with JSON on standard error, in a line.
 
@@ -49,25 +50,38 @@ def before(
         Whether anybody pays what it costs.
     as_json
         Whether the outcome will be JSON.
+    all_of_it
+        Whether there will be no outcome: with JSON this is it then, and goes to standard output.
     """
     dollars = sum(line.usd for line in cost)
     how_long = f"about {max(1, round(seconds / 60))} minutes"
     if as_json:
         said = {"name": copy.environment.name, "where": where, "seconds": round(seconds), "usd": dollars}
+        if all_of_it:
+            more = {
+                "paid": paid,
+                "prices": plan.prices.isoformat(),
+                "cost": [{"item": line.name, "usd": line.usd, "why": line.why} for line in cost],
+                "makes": _makes(copy, plan),
+                "sends": {"records": wanted.records, "per_second": wanted.per_second, "dirty": wanted.dirty},
+                "does": {"kills": wanted.kills, "reshards": wanted.reshards},
+                "left_out": list(left_out),
+            }
+            sys.stdout.write(f"{json.dumps(said | more, indent=2, ensure_ascii=False)}\n")
+            return
         sys.stderr.write(f"{json.dumps(said)}\n")
         return
     table = Table(title=f"{copy.environment.name}, in {where}", title_justify="left")
     table.add_column("makes")
     table.add_column("what")
     prefix = copy.names.prefix
-    for name, stream in plan.streams.items():
-        size = stream.partitions.value if stream.partitions is not None else 0
-        unit = "shards" if stream.kind == "kinesis" else "partitions"
-        table.add_row(stream.kind, f"{copy.names.stream(name)}, {size} {unit}")
-    for name, job in plan.jobs.items():
-        legs = ", ".join(leg.stream for leg in copy.legs if leg.job == name)
-        workers = f"{job.max_workers.value} of {job.worker}"
-        table.add_row("job", f"{copy.names.job(name)}, {job.engine} {job.version}, {workers}, from {legs}")
+    for made in _makes(copy, plan):
+        if made["kind"] == "job":
+            engine, workers = f"{made['engine']} {made['version']}", f"{made['workers']} of {made['worker']}"
+            table.add_row("job", f"{made['name']}, {engine}, {workers}, from {', '.join(made['reads'])}")
+        else:
+            unit = "shards" if made["kind"] == "kinesis" else "partitions"
+            table.add_row(made["kind"], f"{made['name']}, {made[unit]} {unit}")
     table.add_row("beside", f"buckets, keys, database, network and logs, all named {prefix}-… and tagged")
     table.add_row(
         "sends", f"{wanted.records:,} records at least to each stream, {wanted.per_second:g} a second"
@@ -84,6 +98,28 @@ def before(
             f"{'' if paid else 'on AWS '}about ${dollars:.2f} in {how_long}, prices of {plan.prices.isoformat()}",
         ),
     )
+
+
+def _makes(copy: Copy, plan: Plan) -> list[dict[str, Any]]:
+    """Streams and jobs, with their sizes."""
+    made: list[dict[str, Any]] = []
+    for name, stream in plan.streams.items():
+        size = stream.partitions.value if stream.partitions is not None else 0
+        unit = "shards" if stream.kind == "kinesis" else "partitions"
+        made.append({"kind": stream.kind, "name": copy.names.stream(name), unit: size})
+    for name, job in plan.jobs.items():
+        made.append(
+            {
+                "kind": "job",
+                "name": copy.names.job(name),
+                "engine": job.engine,
+                "version": job.version,
+                "workers": job.max_workers.value,
+                "worker": str(job.worker),
+                "reads": [leg.stream for leg in copy.legs if leg.job == name],
+            }
+        )
+    return made
 
 
 def after(outcome: Outcome) -> None:

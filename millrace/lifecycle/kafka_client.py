@@ -19,7 +19,7 @@ _PROTOCOLS = {"none": "PLAINTEXT", "tls": "SSL"}
 
 
 def settings(names: Names, cluster: str, client: Callable[[str], Any]) -> Settings:
-    """Brokers and authentication of a cluster, with the caller's own AWS credentials for MSK.
+    """Brokers and authentication of a cluster, with the caller's own AWS credentials where it asks for IAM.
 
     Parameters
     ----------
@@ -39,6 +39,8 @@ def settings(names: Names, cluster: str, client: Callable[[str], Any]) -> Settin
     """
     kafka = names.environment.kafka[cluster]
     if isinstance(kafka, ExternalCluster):
+        if kafka.authentication == "iam":
+            return _by_iam(kafka.bootstrap_servers, names.environment.region)
         return {
             "bootstrap.servers": kafka.bootstrap_servers,
             "security.protocol": _PROTOCOLS[kafka.authentication],
@@ -54,8 +56,10 @@ def settings(names: Names, cluster: str, client: Callable[[str], Any]) -> Settin
         brokers = msk.get_bootstrap_brokers(ClusterArn=arns[0]).get("BootstrapBrokerStringSaslIam")
     if not brokers:
         raise AwsError(f"MSK cluster {name} offers no address for IAM authentication")
-    region = names.environment.region
+    return _by_iam(brokers, names.environment.region)
 
+
+def _by_iam(brokers: str, region: str) -> Settings:
     def token(_: str) -> tuple[str, float]:
         made, expires_ms = MSKAuthTokenProvider.generate_auth_token(region)
         return made, expires_ms / 1000

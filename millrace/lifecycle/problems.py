@@ -92,6 +92,10 @@ class AwsError(RuntimeError):
     """Something that AWS refused or that could not be reached; the message says what to do."""
 
 
+class ThrottledError(AwsError):
+    """Something that AWS will answer later."""
+
+
 def explain(error: BotoCoreError | ClientError, doing: str) -> AwsError:
     """Turn an error of boto3 into one message.
 
@@ -108,7 +112,8 @@ def explain(error: BotoCoreError | ClientError, doing: str) -> AwsError:
         To be raised in its place.
     """
     if isinstance(error, ClientError):
-        return AwsError(f"{doing}: {_of_service(error)}")
+        throttled = error.response["Error"].get("Code", "") in _THROTTLED
+        return (ThrottledError if throttled else AwsError)(f"{doing}: {_of_service(error)}")
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return AwsError(f"{doing}: there are no complete AWS credentials; {_SIGN_IN}")
     if isinstance(error, SSOError | TokenRetrievalError):

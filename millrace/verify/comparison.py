@@ -11,6 +11,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from millrace.sandbox.ledger import Account, Ledger, compare
 from millrace.verify.environment import Copy, Leg
 from millrace.verify.outcome import Compared
+from millrace.verify.place import reading
 
 
 def compared(catalog: Catalog, copy: Copy, ledgers: Mapping[str, Ledger]) -> tuple[Compared, ...]:
@@ -24,6 +25,11 @@ def compared(catalog: Catalog, copy: Copy, ledgers: Mapping[str, Ledger]) -> tup
         Whose legs.
     ledgers
         By stream.
+
+    Raises
+    ------
+    AwsError, VerifyError
+        The catalog refuses, or a table cannot be read.
     """
     return tuple(Compared(leg, _account(catalog, copy, leg, ledgers[leg.stream])) for leg in copy.legs)
 
@@ -39,7 +45,8 @@ _TYPES = {"_id": pa.string(), "_hash": pa.int64(), "_error": pa.string(), "_byte
 
 def _read(catalog: Catalog, name: str, columns: tuple[str, ...]) -> pa.Table:
     """Read columns of a table; none of its rows where it was never made, which is a loss like any other."""
-    try:
-        return catalog.load_table(name).scan(selected_fields=columns).to_arrow()
-    except NoSuchTableError:
-        return pa.schema([(column, _TYPES[column]) for column in columns]).empty_table()
+    with reading(name):
+        try:
+            return catalog.load_table(name).scan(selected_fields=columns).to_arrow()
+        except NoSuchTableError:
+            return pa.schema([(column, _TYPES[column]) for column in columns]).empty_table()

@@ -6,7 +6,7 @@ import json
 import re
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -24,7 +24,10 @@ from millrace.sandbox.process import SandboxError
 from millrace.sandbox.traffic_payloads import Payloads
 
 TAG = "millrace:verify"
-"""On all that a verification makes; its value is the environment that is verified."""
+"""On all that a verification makes; its value is :func:`mark` of the environment that is verified."""
+
+CLUSTER_TAG = "millrace:verify-cluster"
+"""On all of a verification that made a topic on a cluster that no stack of it knows; its value is that cluster's name."""
 
 NAME = re.compile(r"verify-[0-9a-f]{4}")
 """Environments that verifications make."""
@@ -118,16 +121,18 @@ class Copy:
     @property
     def tags(self) -> dict[str, str]:
         """On all that is made, the stacks themselves included."""
-        return {
-            TAG: self.environment.tags[TAG],
-            ENVIRONMENT: self.environment.name,
-            PROJECT: self.environment.project,
-        }
+        own = {key: self.environment.tags[key] for key in (TAG, CLUSTER_TAG) if key in self.environment.tags}
+        return {**own, ENVIRONMENT: self.environment.name, PROJECT: self.environment.project}
 
     @property
     def kafka(self) -> str | None:
         """The cluster that a topic is made on."""
         return next((s.cluster for s in self.environment.streams.values() if isinstance(s, KafkaTopic)), None)
+
+
+def mark(environment: Environment) -> str:
+    """What tells an environment from all others of an account and region: another project may have one of its name."""
+    return f"{environment.project}/{environment.name}"
 
 
 def new_name() -> str:
@@ -184,7 +189,7 @@ def derive(
         "account": account,
         "region": environment.region,
         "removal": "destroy",
-        "tags": {**environment.tags, TAG: environment.name},
+        "tags": {**environment.tags, TAG: mark(environment)},
         "network": _network(environment),
         "storage": {"disposable": list(get_args(Disposable))},
         "governance": environment.governance.model_dump(mode="json", exclude_none=True),
@@ -205,6 +210,8 @@ def derive(
     if "kafka" in used:
         cluster = _cluster(environment, clusters)
         document["kafka"] = {cluster: dict(clusters[cluster])}
+        if clusters[cluster]["kind"] == "external":
+            document["tags"][CLUSTER_TAG] = cluster
         prefix = "-".join(
             part for part in (environment.governance.name_prefix, document["project"], name) if part
         )
@@ -232,11 +239,23 @@ def derive(
         YAML(typ="safe").dump(document, out)
     try:
         copy = load(file, root=root)
-    except ConfigurationError:
+    except ConfigurationError as error:
         file.unlink()
-        raise
+        raise _of_model(error, environment, file) from None
     sources = tuple(Source(kind, kind, _payload_of(streams, kind)[1]) for kind in used)
     return Copy(file, copy, Names(copy, account), sources, tuple(legs))
+
+
+def _of_model(error: ConfigurationError, environment: Environment, made: Path) -> ConfigurationError:
+    """Name the file that people have in place of the one that was made of it."""
+    file = environment.places.of(())[0]
+    where = "in the small environment that `millrace verify` makes of this one"
+    return ConfigurationError(
+        replace(each, file=file, line=0, hint=f"{each.hint}; {where}" if each.hint else where)
+        if Path(each.file).name == made.name
+        else each
+        for each in error.problems
+    )
 
 
 _Streams = Mapping[Kind, tuple[Payload, Payloads]]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,6 +13,7 @@ from pyiceberg.catalog import Catalog
 
 from millrace.config.names import Names
 from millrace.lifecycle.kafka_client import Settings
+from millrace.lifecycle.problems import ThrottledError, told
 from millrace.verify.bill import Run
 from millrace.verify.environment import Copy
 
@@ -119,12 +121,12 @@ class Place(Protocol):
 
 
 def wait_for(reached: Callable[[], bool], seconds: float, what: str, *, poll_seconds: float = 0.5) -> None:
-    """Wait for something.
+    """Wait for something; where AWS says that it was asked too often, it is asked again later.
 
     Parameters
     ----------
     reached
-        Asked again and again.
+        Asked again and again; may raise what boto3 raises.
     seconds
         At most.
     what
@@ -134,9 +136,36 @@ def wait_for(reached: Callable[[], bool], seconds: float, what: str, *, poll_sec
     ------
     VerifyError
         It did not come.
+    AwsError
+        AWS refuses the question.
     """
     deadline = time.monotonic() + seconds
-    while not reached():
+    while True:
+        last = ""
+        try:
+            with told(f"waiting for {what}"):
+                if reached():
+                    return
+        except ThrottledError as error:
+            last = f" ({error})"
         if time.monotonic() > deadline:
-            raise VerifyError(f"not within {seconds:.0f} s: {what}")
+            raise VerifyError(f"not within {seconds:.0f} s: {what}{last}")
         time.sleep(poll_seconds)
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Raise what goes wrong while tables are read, in the catalog and in their files, as one message.
+
+    Raises
+    ------
+    AwsError
+        The catalog refuses the question.
+    VerifyError
+        A file cannot be read.
+    """
+    try:
+        with told(f"asking the catalog for {what}"):
+            yield
+    except OSError as error:
+        raise VerifyError(f"{what} cannot be read: {error}") from error

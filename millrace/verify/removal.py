@@ -220,6 +220,12 @@ def _why(cloudformation: Any, stack: str) -> str:
     return reasons[0] if reasons else "CloudFormation gives no reason"
 
 
+def _admin(settings: Settings) -> AdminClient:
+    admin = AdminClient({**settings, "log_level": 0})
+    admin.poll(0)  # a token of IAM is fetched while the client is asked for something, not before
+    return admin
+
+
 def make_topic(settings: Settings, topic: str, partitions: int, seconds: float) -> None:
     """Make a topic where no stack did: on a cluster that CloudFormation does not know, and in the sandbox.
 
@@ -228,7 +234,7 @@ def make_topic(settings: Settings, topic: str, partitions: int, seconds: float) 
     VerifyError
         The brokers refuse.
     """
-    admin = AdminClient({**settings, "log_level": 0})
+    admin = _admin(settings)
     try:
         if topic in admin.list_topics(timeout=seconds).topics:
             return
@@ -236,6 +242,26 @@ def make_topic(settings: Settings, topic: str, partitions: int, seconds: float) 
         made[topic].result()
     except KafkaException as error:
         raise VerifyError(f"topic {topic} could not be made: {error.args[0].str()}") from error
+
+
+def drop_topics(settings: Settings, scope: Scope, seconds: float) -> list[str]:
+    """Delete all topics of a verification on a cluster; tell which there were.
+
+    Raises
+    ------
+    VerifyError
+        The brokers do not answer, or refuse.
+    """
+    admin = _admin(settings)
+    try:
+        own = sorted(topic for topic in admin.list_topics(timeout=seconds).topics if scope.owns(topic))
+    except KafkaException as error:
+        raise VerifyError(
+            f"the brokers of {scope.cluster} do not answer here: {error.args[0].str()}"
+        ) from error
+    for topic in own:
+        drop_topic(settings, scope, topic, seconds)
+    return own
 
 
 def drop_topic(settings: Settings, scope: Scope, topic: str, seconds: float) -> bool:
@@ -248,7 +274,7 @@ def drop_topic(settings: Settings, scope: Scope, topic: str, seconds: float) -> 
     """
     if not scope.owns(topic) or not re.fullmatch(r"[A-Za-z0-9._-]+", topic):
         raise VerifyError(f"topic {topic} is not named {scope.prefix}-…: left")
-    admin = AdminClient({**settings, "log_level": 0})
+    admin = _admin(settings)
     try:
         if topic not in admin.list_topics(timeout=seconds).topics:
             return False

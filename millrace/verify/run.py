@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from millrace.config.model import KafkaTopic
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import AwsError
@@ -16,20 +18,21 @@ from millrace.sandbox.process import SandboxError
 from millrace.sizing.model import Plan
 from millrace.verify import cdk
 from millrace.verify.bill import Run, Usage, bill, quantities
-from millrace.verify.environment import SHARDS, TAG, Copy, Wanted
+from millrace.verify.environment import CLUSTER_TAG, SHARDS, TAG, Copy, Wanted
 from millrace.verify.outcome import Compared, Outcome, Step
 from millrace.verify.place import Expected, Place, VerifyError
 from millrace.verify.removal import drop_topic, remove
 from millrace.verify.scope import Scope
 from millrace.verify.story import Say, Story, turns
 
-TROUBLE = (AwsError, NotDeployedError, SandboxError, VerifyError)
-"""What ends a verification with a message; whatever it is, what was made is taken away."""
+TROUBLE = (AwsError, BotoCoreError, ClientError, NotDeployedError, OSError, SandboxError, VerifyError)
+"""What ends a verification with a message; whatever it is, what was made is taken away, and what it cost is told."""
 
 
 def scope(copy: Copy) -> Scope:
     """What belongs to a copy."""
-    return Scope(copy.environment.tags[TAG], copy.environment.name, copy.names.prefix)
+    tags = copy.environment.tags
+    return Scope(tags[TAG], copy.environment.name, copy.names.prefix, tags.get(CLUSTER_TAG, ""))
 
 
 def expected(by: Expected, copy: Copy, plan: Plan, wanted: Wanted) -> tuple[float, Usage]:
@@ -156,12 +159,15 @@ class Verification:
 
     def _work(self, clock: Clock, trouble: list[str]) -> None:
         assembly = self.folder / f"{self.copy.environment.name}.out"
-        with clock.step("synthesise"):
-            cdk.synthesise(self.copy.file, assembly)
-        self._made = time.monotonic()
-        with clock.step("deploy"):
-            self.place.deploy(self.copy, assembly)
-        shutil.rmtree(assembly)
+        try:
+            with clock.step("synthesise"):
+                cdk.synthesise(self.copy.file, assembly)
+            self._made = time.monotonic()
+            with clock.step("deploy"):
+                self.place.deploy(self.copy, assembly)
+        finally:
+            # Whatever came of it: the next verification has another name, and would leave its own beside this one.
+            shutil.rmtree(assembly, ignore_errors=True)
         self._story = story = Story(self.place, self.copy, self.wanted, say=self.say)
         story.shards.append((self._made, SHARDS))
         with clock.step("start, first records"):

@@ -13,7 +13,7 @@ from typing import Any
 from millrace.config.model import Environment
 from millrace.lifecycle.bill import ENVIRONMENT, PROJECT
 from millrace.lifecycle.problems import told
-from millrace.verify.environment import NAME, TAG
+from millrace.verify.environment import CLUSTER_TAG, NAME, TAG, mark
 
 _GONE = ("DELETE_COMPLETE",)
 _PENDING = ("PendingDeletion", "PendingReplicaDeletion")
@@ -25,17 +25,25 @@ class Scope:
 
     Attributes
     ----------
-    environment
-        That is verified.
+    mark
+        Of the environment that is verified (:func:`millrace.verify.environment.mark`).
     name
         Of the environment that was made for it.
     prefix
         Begins every name in it.
+    cluster
+        Of the environment that is verified, on which a topic was made that no stack knows; empty where on none.
     """
 
-    environment: str
+    mark: str
     name: str
     prefix: str
+    cluster: str = ""
+
+    @property
+    def environment(self) -> str:
+        """Name of the environment that is verified."""
+        return self.mark.rpartition("/")[2]
 
     def owns(self, name: str) -> bool:
         """Whether something of this name is inside, if its tags say so, too."""
@@ -44,7 +52,7 @@ class Scope:
     @property
     def tags(self) -> dict[str, str]:
         """What all of it bears."""
-        return {TAG: self.environment, ENVIRONMENT: self.name}
+        return {TAG: self.mark, ENVIRONMENT: self.name}
 
 
 def scope_of(stack: Mapping[str, Any], environment: Environment) -> Scope | None:
@@ -59,10 +67,15 @@ def scope_of(stack: Mapping[str, Any], environment: Environment) -> Scope | None
     """
     tags = {tag["Key"]: tag["Value"] for tag in stack.get("Tags", ())}
     name, project = tags.get(ENVIRONMENT, ""), tags.get(PROJECT, "")
-    if tags.get(TAG) != environment.name or not NAME.fullmatch(name) or not project:
+    # Of a long project the names have the beginning only; the mark has all of it.
+    if tags.get(TAG) != mark(environment) or not NAME.fullmatch(name) or not project:
+        return None
+    if not environment.project.startswith(project):
         return None
     parts = (environment.governance.name_prefix, project, name)
-    found = Scope(environment.name, name, "-".join(part for part in parts if part))
+    found = Scope(
+        mark(environment), name, "-".join(part for part in parts if part), tags.get(CLUSTER_TAG, "")
+    )
     return found if found.owns(stack["StackName"]) else None
 
 

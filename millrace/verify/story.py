@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -14,7 +15,7 @@ from typing import Any, Literal
 from pyiceberg.catalog import Catalog
 
 from millrace.config.model import KafkaTopic
-from millrace.lifecycle.problems import told
+from millrace.lifecycle.problems import ThrottledError, told
 from millrace.sandbox import lake
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
@@ -25,7 +26,7 @@ from millrace.verify.bill import put_units
 from millrace.verify.comparison import compared
 from millrace.verify.environment import PARTITIONS, SHARDS, Copy, Leg, Source, Wanted
 from millrace.verify.outcome import Compared, Kill
-from millrace.verify.place import Place, VerifyError, wait_for
+from millrace.verify.place import Place, VerifyError, reading, wait_for
 from millrace.verify.removal import make_topic
 
 _MOMENT_SECONDS = 3.0
@@ -295,16 +296,19 @@ class Story:
         self._wait(lambda: len(traffic.ledger) >= self._wanted.records, seconds, what, ())
 
     def _settle(self) -> str:
-        moved, counts = time.monotonic(), self._counts()
-        while not all(have >= wanted for have, wanted in self._counts().values()):
-            now = self._counts()
-            if now != counts:
-                counts, moved = now, time.monotonic()
+        moved, counts = time.monotonic(), dict[str, tuple[int, int]]()
+        while True:
+            with suppress(ThrottledError):  # asked too often: nothing new, and asked again
+                now = self._counts()
+                if now != counts:
+                    counts, moved = now, time.monotonic()
+            if counts and all(have >= wanted for have, wanted in counts.values()):
+                break
             self._check(self.jobs)
             if time.monotonic() - moved > self._place.patience.land:
                 short = [
                     f"{table} has {have} of {wanted}"
-                    for table, (have, wanted) in now.items()
+                    for table, (have, wanted) in counts.items()
                     if have < wanted
                 ]
                 return f"no further row for {self._place.patience.land:.0f} s: {', '.join(short)}"
@@ -333,11 +337,14 @@ class Story:
     # ---- what tables tell ----
 
     def _rows(self, name: str) -> int:
-        return lake.rows(self._catalog, self._copy.names.table(name))
+        table = self._copy.names.table(name)
+        with reading(table):
+            return lake.rows(self._catalog, table)
 
     def _commit(self, name: str, after_ms: float) -> float | None:
         """When a table was first committed to after a moment, in ms; by the clock of whoever committed."""
-        table = lake.find(self._catalog, self._copy.names.table(name))
+        with reading(self._copy.names.table(name)):
+            table = lake.find(self._catalog, self._copy.names.table(name))
         times = [snapshot.timestamp_ms for snapshot in table.snapshots()] if table else []
         return min((at for at in times if at > after_ms), default=None)
 

@@ -77,10 +77,10 @@ def account(client: Client, copy: Copy) -> Account:
     return Account(aws, plan(copy.environment), poll_seconds=0.01, patience=patience)
 
 
-def tags(name: str, of: str = "dev") -> list[dict[str, str]]:
+def tags(name: str, of: str = "flights/dev") -> list[dict[str, str]]:
     return [
         {"Key": key, "Value": value}
-        for key, value in {TAG: of, ENVIRONMENT: name, PROJECT: "flights"}.items()
+        for key, value in {TAG: of, ENVIRONMENT: name, PROJECT: of.partition("/")[0]}.items()
     ]
 
 
@@ -125,11 +125,13 @@ def everything(client: Client) -> set[str]:
 
 def test_only_what_bears_both_marks_is_taken_away(client: Client, copy: Copy, account: Account) -> None:
     prefix = copy.names.prefix
-    # The model itself, another verification's, one of another model, and one that has our name and no tag.
+    # The model itself, another verification's, one of another model, one of another project, and one that has our name
+    # and no tag.
     others: dict[str, list[dict[str, str]]] = {
         "flights-dev": [],
         "flights-verify-ffff": tags("verify-ffff"),
-        "flights-verify-eeee": tags("verify-eeee", of="prod"),
+        "flights-verify-eeee": tags("verify-eeee", of="flights/prod"),
+        "orders-verify-dddd": tags("verify-dddd", of="orders/dev"),
         f"{prefix}0": tags(NAME),
     }
     for other, given in others.items():

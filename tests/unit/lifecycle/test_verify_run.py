@@ -9,15 +9,20 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
+from pyiceberg.exceptions import NoSuchTableError
 
-from millrace.config import load
+from millrace.config import Names, load
 from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.verbs import Aws
+from millrace.sandbox import lake
 from millrace.sizing import plan
 from millrace.verify import cdk
+from millrace.verify.bill import Run
 from millrace.verify.environment import Copy, Wanted, derive
 from millrace.verify.on_aws import PATIENCE, Account
 from millrace.verify.outcome import Outcome
+from millrace.verify.place import VerifyError, reading, wait_for
 from millrace.verify.run import Verification
 from tests.unit.cli.test_commands import ROOT, millrace
 from tests.unit.verify.tiny import TINY
@@ -40,14 +45,21 @@ def copy(file: Path) -> Copy:
     )  # fmt: skip
 
 
+def assembled(_: Path, assembly: Path) -> None:
+    """In the place of CDK."""
+    assembly.mkdir()
+    (assembly / "manifest.json").write_text("{}")
+
+
 class HalfDeployed(Account):
     """Makes one stack, and then something happens."""
 
-    happens: BaseException = AwsError("cdk deploy ended with status 1")
+    happens: BaseException | None = AwsError("cdk deploy ended with status 1")
 
     def deploy(self, copy: Copy, _assembly: Path) -> None:
         make(self.client("cloudformation"), f"{copy.names.prefix}-streams", copy)
-        raise self.happens
+        if self.happens is not None:
+            raise self.happens
 
 
 def make(cloudformation: Any, stack: str, copy: Copy) -> None:
@@ -65,7 +77,7 @@ def stacks(aws: Aws) -> list[str]:
 
 @pytest.fixture
 def half(aws: Aws, copy: Copy, monkeypatch: pytest.MonkeyPatch) -> HalfDeployed:
-    monkeypatch.setattr(cdk, "synthesise", lambda *_: None)
+    monkeypatch.setattr(cdk, "synthesise", assembled)
     patience = dataclasses.replace(PATIENCE, remove=20, vanish=2)
     return HalfDeployed(aws, plan(copy.environment), poll_seconds=0.01, patience=patience)
 
@@ -90,6 +102,7 @@ def test_what_was_made_goes_after_a_failure_and_after_ctrl_c(
     assert (found.trouble, found.remains, found.exact) == ((said,), (), False)
     assert [step.name for step in found.steps] == ["synthesise", "deploy", "tear down"]
     assert stacks(aws) == []
+    assert list(tmp_path.glob("*.out")) == []
     assert found.document()["trouble"] == [said]
     # It stood for a moment, which has its price; nothing ran.
     assert all("DPU" not in line.name for line in found.cost)
@@ -113,13 +126,88 @@ def test_what_is_to_be_kept_stays(half: HalfDeployed, copy: Copy, aws: Aws, tmp_
 def test_nothing_is_taken_away_where_nothing_was_made(
     half: HalfDeployed, copy: Copy, aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(_: Path, assembly: Path) -> None:
+        assembled(_, assembly)
         raise AwsError("cdk synth ended with status 2")
 
     monkeypatch.setattr(cdk, "synthesise", refuse)
     found = run(half, copy, tmp_path)
     assert [step.name for step in found.steps] == ["synthesise"]
     assert (found.trouble, sum(line.usd for line in found.cost)) == (("cdk synth ended with status 2",), 0)
+    assert list(tmp_path.glob("*.out")) == []
+
+
+THROTTLED = ClientError({"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}, "GetTable")
+DENIED = ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "GetTable")
+
+
+class Refusing:
+    """A catalog that refuses so often, and then has no table."""
+
+    def __init__(self, error: Exception, times: float) -> None:
+        self.error, self.times = error, times
+
+    def load_table(self, _: str) -> None:
+        self.times -= 1
+        if self.times >= 0:
+            raise self.error
+        raise NoSuchTableError
+
+
+class Asked(HalfDeployed):
+    """All is deployed, and the catalog refuses to tell of tables."""
+
+    happens = None
+    error: Exception = DENIED
+
+    def catalog(self, _names: Names) -> Any:
+        return Refusing(self.error, float("inf"))
+
+    def start(self, _names: Names, _job: str) -> None: ...
+
+    def stop(self, _names: Names, _job: str) -> None: ...
+
+    def runs(self, _names: Names, _job: str) -> list[Run]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (DENIED, "asking the catalog for tiny_verify_0a1b.glue_kinesis_landed: access denied to GetTable"),
+        (
+            OSError("AWS Error SLOW_DOWN"),
+            "tiny_verify_0a1b.glue_kinesis_landed cannot be read: AWS Error SLOW_DOWN",
+        ),
+    ],
+)
+def test_a_catalog_that_refuses_ends_it_with_its_outcome(
+    half: HalfDeployed, copy: Copy, aws: Aws, tmp_path: Path, error: Exception, said: str
+) -> None:
+    asked = Asked(half.aws, half.plan, poll_seconds=0.01, patience=half.patience)
+    asked.error = error
+    found = run(asked, copy, tmp_path)
+    (trouble,) = found.trouble
+    assert said in trouble
+    assert (found.remains, found.exact, stacks(aws)) == ((), False, [])
+    assert found.cost
+
+
+def test_what_is_asked_too_often_is_asked_again() -> None:
+    busy = Refusing(THROTTLED, 2)
+    with pytest.raises(
+        VerifyError, match=r"not within 0 s: rows \(asking the catalog for t: AWS is throttling"
+    ):
+        wait_for(lambda: rows(Refusing(THROTTLED, 9)) > 0, 0.05, "rows", poll_seconds=0.02)
+    wait_for(lambda: rows(busy) == 0, 5.0, "no rows", poll_seconds=0.01)
+    assert busy.times < 0
+    with pytest.raises(AwsError, match="access denied to GetTable"):
+        wait_for(lambda: rows(Refusing(DENIED, 1)) == 0, 5.0, "rows")
+
+
+def rows(catalog: Any) -> int:
+    with reading("t"):
+        return lake.rows(catalog, "t")
 
 
 @pytest.fixture
@@ -140,6 +228,10 @@ def test_before_anything_is_made_it_is_shown_asked_and_refused(file: Path, aws: 
     assert shown.returncode == 0, shown.stderr
     assert "tiny-verify-" in shown.stdout
     assert "about $" in shown.stdout
+    whole = json.loads(millrace("verify", "--env", str(file), "--show", "--json", "--kills", "2").stdout)
+    assert [(each["kind"], each.get("shards")) for each in whole["makes"]] == [("kinesis", 2), ("job", None)]
+    assert whole["usd"] == pytest.approx(sum(item["usd"] for item in whole["cost"]))
+    assert (whole["does"], whole["left_out"], whole["paid"]) == ({"kills": 2, "reshards": 2}, [], True)
     refused = millrace("verify", "--env", str(file), "--yes")
     assert refused.returncode == 2
     assert "is not bootstrapped for CDK in us-east-1" in refused.stderr
@@ -176,6 +268,7 @@ def test_clean_takes_away_what_an_interrupted_one_left_and_asks_before(
     [
         ["--clean", "--keep"],
         ["--clean", "--sandbox"],
+        ["--keep", "--sandbox"],
         ["--kills", "99"],
         ["--records", "1"],
         ["--dirty", "2"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -15,8 +16,8 @@ from millrace.config.model import KafkaTopic
 from millrace.config.queries import DeriveQuery, LandQuery
 from millrace.sizing import plan
 from millrace.verify import on_aws
+from millrace.verify.environment import CLUSTER_TAG, SHARDS, TAG, Wanted, derive, new_name
 from millrace.verify.environment import NAME as NAMES
-from millrace.verify.environment import SHARDS, TAG, Wanted, derive, new_name
 from tests.unit.verify.conftest import ACCOUNT, NAME, ROOT, Make, environment
 
 KAFKA_ONLY = """\
@@ -86,7 +87,7 @@ def test_a_copy_has_the_engines_and_versions_of_its_model_and_nothing_of_its_nam
     assert own.removal == "destroy"
     assert set(own.storage.disposable) == set(get_args(Disposable))
     assert all(stream.disposable for stream in own.streams.values())
-    assert own.tags == {**model.tags, TAG: name}
+    assert own.tags == {**model.tags, TAG: f"{model.project}/{name}"}
     # It is small, by the plan that deploys it.
     sized = plan(own)
     assert all(job.max_workers.value == 2 for job in sized.jobs.values())
@@ -125,6 +126,44 @@ def test_an_external_cluster_can_be_used_from_anywhere(tmp_path: Path, make: Mak
     model = kafka_only(tmp_path)
     copy = make(model, clusters=on_aws.clusters(model))
     assert (copy.kafka, [source.kind for source in copy.sources]) == ("theirs", ["kafka"])
+    # No stack knows the topic, so that its tags must tell where it is.
+    assert copy.tags[CLUSTER_TAG] == "theirs"
+    assert CLUSTER_TAG not in make(model).tags
+    assert CLUSTER_TAG not in make(model, clusters={}, without_kafka=True).tags
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        "{kind: msk, tier: express, broker_type: express.m7g.large}",
+        "{kind: msk, tier: serverless}",
+        "{kind: msk, existing: 'arn:aws:kafka:us-east-1:111122223333:cluster/shared/abcd1234-ab12-1'}",
+        "{kind: external, bootstrap_servers: 'b:9098', authentication: iam, "
+        "arn: 'arn:aws:kafka:us-east-1:111122223333:cluster/shared/abcd1234-ab12-1'}",
+    ],
+)
+def test_one_broker_of_the_sandbox_stands_for_any_cluster(cluster: str, tmp_path: Path, make: Make) -> None:
+    file = tmp_path / "shop.yaml"
+    text = KAFKA_ONLY.format(more="")
+    text = re.sub("theirs: {kind.*}", f"theirs: {cluster}", text)
+    subnets = ", ".join(f"subnet-0123456789abcdef{n}" for n in range(3))
+    file.write_text(re.sub("subnets: .*}", f"subnets: [{subnets}]}}", text))
+    model = load(file, root=ROOT)
+    copy = make(model)
+    assert copy.kafka == "theirs"
+    assert (copy.environment.kafka["theirs"].kind, plan(copy.environment).jobs["emr"].engine) == (
+        "msk",
+        "emr",
+    )
+
+
+def test_what_the_copy_cannot_be_is_told_of_the_file_that_people_have(tmp_path: Path, make: Make) -> None:
+    model = kafka_only(tmp_path)
+    with pytest.raises(ConfigurationError) as refused:
+        make(model, wanted=Wanted(per_second=-1))
+    assert {each.file for each in refused.value.problems} == {str(tmp_path / "shop.yaml")}
+    assert "in the small environment that `millrace verify` makes of this one" in str(refused.value)
+    assert not list((tmp_path / "verify").iterdir())
 
 
 def test_without_kafka_an_engine_that_reads_nothing_else_reads_kinesis(tmp_path: Path, make: Make) -> None:

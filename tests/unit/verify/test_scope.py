@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.config import Environment
+from millrace.cli import verify as command
+from millrace.config import Environment, Names
 from millrace.lifecycle.bill import ENVIRONMENT, PROJECT
+from millrace.lifecycle.verbs import Aws
+from millrace.verify import removal
 from millrace.verify.environment import NAME as NAMES
 from millrace.verify.environment import TAG
 from millrace.verify.place import VerifyError
-from millrace.verify.removal import drop_topic
+from millrace.verify.removal import drop_topic, drop_topics
 from millrace.verify.scope import Scope, scope_of, waves
-from tests.unit.verify.conftest import NAME, environment
+from tests.unit.verify.conftest import ACCOUNT, NAME, environment
+from tests.unit.verify.test_environment import kafka_only
 
 MINIMAL = environment("minimal")
-WHOLE = {TAG: "minimal", ENVIRONMENT: NAME, PROJECT: "hello"}
+OWN = Scope("hello/minimal", NAME, f"hello-{NAME}")
+WHOLE = {TAG: "hello/minimal", ENVIRONMENT: NAME, PROJECT: "hello"}
 
 
 def stack(name: str, tags: dict[str, str]) -> dict[str, Any]:
@@ -27,7 +35,8 @@ def stack(name: str, tags: dict[str, str]) -> dict[str, Any]:
 
 def test_a_stack_with_both_marks_belongs_to_its_verification() -> None:
     found = scope_of(stack(f"hello-{NAME}-storage", WHOLE), MINIMAL)
-    assert found == Scope("minimal", NAME, f"hello-{NAME}")
+    assert found == OWN
+    assert (found.environment, found.cluster) == ("minimal", "")
     assert found.tags.items() <= WHOLE.items()
 
 
@@ -39,7 +48,20 @@ def test_a_company_s_prefix_begins_the_names() -> None:
 
 
 names = st.sampled_from(["hello-minimal", f"hello-{NAME}", "hello-prod", f"other-{NAME}", "hello-verify", ""])
-values = st.sampled_from(["minimal", "prod", NAME, "hello", "verify", "verify-", "verify-zzzz", ""])
+values = st.sampled_from(
+    [
+        "hello/minimal",
+        "other/minimal",
+        "minimal",
+        "hello/prod",
+        NAME,
+        "hello",
+        "other",
+        "verify",
+        "verify-zzzz",
+        "",
+    ]
+)
 
 
 @given(
@@ -50,17 +72,32 @@ values = st.sampled_from(["minimal", "prod", NAME, "hello", "verify", "verify-",
 def test_nothing_else_ever_belongs_to_one(prefix: str, part: str, tags: dict[str, str]) -> None:
     found = scope_of(stack(prefix + part, tags), MINIMAL)
     both = (
-        tags.get(TAG) == "minimal"
+        tags.get(TAG) == "hello/minimal"
+        and tags.get(PROJECT) == "hello"
         and NAMES.fullmatch(tags.get(ENVIRONMENT, "")) is not None
         and (prefix + part).startswith(f"{tags.get(PROJECT)}-{tags.get(ENVIRONMENT)}-")
     )
     assert (found is not None) == both
 
 
+def test_another_project_s_verification_is_left_though_its_environment_has_the_same_name() -> None:
+    other = MINIMAL.model_copy(update={"project": "other"})
+    theirs = {TAG: "other/minimal", ENVIRONMENT: NAME, PROJECT: "other"}
+    assert scope_of(stack(f"other-{NAME}-storage", theirs), other) is not None
+    assert scope_of(stack(f"other-{NAME}-storage", theirs), MINIMAL) is None
+
+
+def test_of_a_long_project_the_names_have_the_beginning_and_the_mark_has_all() -> None:
+    long = MINIMAL.model_copy(update={"project": "hello-with-much-more"})
+    cut = {TAG: "hello-with-much-more/minimal", ENVIRONMENT: NAME, PROJECT: "hello"}
+    assert scope_of(stack(f"hello-{NAME}-storage", cut), long) is not None
+    assert scope_of(stack(f"hello-{NAME}-storage", cut | {TAG: "hello-with-much-less/minimal"}), long) is None
+
+
 def test_the_model_s_own_stacks_never_belong_to_one() -> None:
     """Not even where somebody gave it the tag: its name is no verification's."""
     own: Environment = MINIMAL
-    tags = {TAG: own.name, ENVIRONMENT: own.name, PROJECT: own.project}
+    tags = {TAG: "hello/minimal", ENVIRONMENT: own.name, PROJECT: own.project}
     assert scope_of(stack("hello-minimal-storage", tags), own) is None
 
 
@@ -70,7 +107,58 @@ def test_the_model_s_own_stacks_never_belong_to_one() -> None:
 def test_no_other_topic_is_ever_deleted(topic: str) -> None:
     """Refused before any broker is asked: there is none at that address."""
     with pytest.raises(VerifyError, match=f"topic {topic} is not named hello-{NAME}-…: left"):
-        drop_topic({"bootstrap.servers": "127.0.0.1:1"}, Scope("minimal", NAME, f"hello-{NAME}"), topic, 0.1)
+        drop_topic({"bootstrap.servers": "127.0.0.1:1"}, OWN, topic, 0.1)
+
+
+class Brokers:
+    """A cluster's topics, as its admin client tells and deletes them."""
+
+    topics: ClassVar[dict[str, object]] = {}
+
+    def __init__(self, settings: dict[str, object]) -> None:
+        assert settings["bootstrap.servers"] == "theirs:9092"
+
+    def poll(self, _: float) -> None: ...
+
+    def list_topics(self, timeout: float) -> Brokers:
+        assert timeout > 0
+        return self
+
+    def delete_topics(self, names: list[str], operation_timeout: float) -> dict[str, Future[None]]:
+        assert operation_timeout > 0
+        done: Future[None] = Future()
+        done.set_result(None)
+        for name in names:
+            del self.topics[name]
+        return dict.fromkeys(names, done)
+
+
+def test_all_its_topics_go_and_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = ["orders", f"hello-{NAME}", f"hello-{NAME}0-records", "hello-verify-ffff-records"]
+    monkeypatch.setattr(removal, "AdminClient", Brokers)
+    monkeypatch.setattr(
+        Brokers, "topics", dict.fromkeys([*others, f"hello-{NAME}-records", f"hello-{NAME}-more"])
+    )
+    dropped = drop_topics({"bootstrap.servers": "theirs:9092"}, OWN, 1.0)
+    assert dropped == [f"hello-{NAME}-more", f"hello-{NAME}-records"]
+    assert list(Brokers.topics) == others
+
+
+def test_a_topic_whose_brokers_do_not_answer_is_told_as_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = kafka_only(tmp_path)
+    servers = model.kafka["theirs"].model_copy(
+        update={"bootstrap_servers": "127.0.0.1:1", "authentication": "none"}
+    )
+    nobody = model.model_copy(update={"kafka": {"theirs": servers}})
+    aws = Aws(Names(nobody, ACCOUNT), lambda service: pytest.fail(service))
+    monkeypatch.setattr(command, "_TOPIC_SECONDS", 0.1)
+    (left,) = command._topics(aws, replace(OWN, cluster="theirs"), lambda _: None)
+    assert left.startswith(f"topics hello-{NAME}-… on theirs (the brokers of theirs do not answer here: ")
+    (gone,) = command._topics(aws, replace(OWN, cluster="another"), lambda _: None)
+    assert "on another, which the environment does not have any more" in gone
+    assert command._topics(aws, OWN, lambda _: None) == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=20))
