@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 REFUSED = 2
 
+
+class AnotherReleaseError(ValueError):
+    """A launch document of another release of the core; says what this one does not read in it."""
+
+
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Patience = Annotated[
     int,
@@ -130,7 +135,15 @@ def rollback(env: EnvironmentName, job: JobName, yes: Yes = False, patience: Pat
         aws, assembly, _ = assembled(environment, env)
         version = steps.previous(aws, job)
         typer.echo(f"{job}: back to what was deployed until {version.at}: {version.document_url}", err=True)
-        told = checkpoint_refusals(aws, job, version.document(aws.client("s3")))
+        try:
+            told = checkpoint_refusals(aws, job, version.document(aws.client("s3")))
+        except AnotherReleaseError as error:
+            told = []
+            typer.echo(
+                f"{job}: its checkpoints cannot be checked here: {error}. Its own core checks them before it reads anything, and "
+                "ends with status 2 where it cannot go on from them; this command would then tell that it is not well",
+                err=True,
+            )
         if told:
             typer.echo("millrace rollback: nothing was drained or deployed", err=True)
             typer.echo("\n".join(told), err=True)
@@ -187,10 +200,18 @@ def checkpoint_refusals(aws: Aws, job: str, document: Mapping[str, Any]) -> list
     ----------
     document
         That would start the job. What a transform groups by shows only when it is planned, at the start.
+
+    Raises
+    ------
+    AnotherReleaseError
+        It is of a release whose settings this one does not read.
+    AwsError
+        AWS refused a call.
     """
     import dataclasses
 
     from etl import manifest, settings
+    from etl.strict import SettingsError
     from millrace.config.engines import SPARK
     from millrace.lifecycle.checkpoints import Checkpoints
     from millrace.lifecycle.problems import told
@@ -201,9 +222,13 @@ def checkpoint_refusals(aws: Aws, job: str, document: Mapping[str, Any]) -> list
         return file.read_bytes() if file.is_file() else None
 
     found: list[str] = []
-    parsed = settings.parse(document["settings"])
+    try:
+        parsed = settings.parse(document["settings"])
+        conf: Callable[[str], str | None] = document["spark"].get
+        planned = SPARK[document["engine_version"]]
+    except (KeyError, SettingsError) as error:
+        raise AnotherReleaseError(f"its launch document is of another release ({error})") from error
     kept = Checkpoints(aws.client("s3"), aws.names, job)
-    conf: Callable[[str], str | None] = document["spark"].get
     for query in parsed.queries:
         with told(f"reading the checkpoint of {job}/{query.name}"):
             text = kept.manifest(query.name)
@@ -217,7 +242,7 @@ def checkpoint_refusals(aws: Aws, job: str, document: Mapping[str, Any]) -> list
             continue
         # A sandbox in the place of an engine has written what its own connector reads.
         here = dataclasses.replace(parsed, engine="sandbox") if old.engine == "sandbox" else parsed
-        spark = old.spark if old.engine == "sandbox" else SPARK[document["engine_version"]]
+        spark = old.spark if old.engine == "sandbox" else planned
         new = manifest.of(here, query, spark=spark, conf=conf, schema_text=schema_text)
         wrong = manifest.refused(manifest.changes(old, new))
         if wrong:

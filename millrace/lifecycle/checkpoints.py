@@ -97,8 +97,12 @@ class Checkpoints:
         return split_url(self.names.checkpoints(self.job))[1]
 
     def manifest(self, query: str) -> str | None:
-        """Text of a query's manifest; None where there is none or no checkpoint that it is of."""
-        return None if not self.begun(query) else self._text(self._beside(query, "manifest"))
+        """Text of a query's manifest; None where there is none or no checkpoint that it is of.
+
+        Bytes that are no text stand as U+FFFD, so that whoever reads it refuses it.
+        """
+        found = self._bytes(self._beside(query, "manifest")) if self.begun(query) else None
+        return None if found is None else found.decode(errors="replace")
 
     def begun(self, query: str) -> bool:
         """Whether a batch of a query was ever planned."""
@@ -116,7 +120,7 @@ class Checkpoints:
             ]
             log = f"{self.prefix}/{query}/{_LAST}/{committed}"
             positions = self._parsed(log, _positions, damaged) or ()
-        manifest = self._parsed(self._beside(query, "manifest"), _object, damaged)
+        manifest = self._parsed(self._beside(query, "manifest"), _manifest, damaged)
         start = None
         if planned is None:
             start = self._parsed(
@@ -126,9 +130,9 @@ class Checkpoints:
 
     def _parsed(self, key: str, parse: Callable[[str], Any], damaged: list[str]) -> Any:
         """Read an object; None where there is none, or where it is damaged, which is noted."""
-        text = self._text(key)
+        found = self._bytes(key)
         try:
-            return None if text is None else parse(text)
+            return None if found is None else parse(found.decode())
         except (KeyError, ValueError) as error:
             damaged.append(f"s3://{self.bucket}/{key}: {error}")
             return None
@@ -192,9 +196,7 @@ class Checkpoints:
         """
         kept = f"{self.prefix}/{FOLDER}/old/{query}/{moment.astimezone(UTC):%Y%m%dT%H%M%SZ}"
         self._copy(f"{self.prefix}/{query}", kept)
-        manifest = self._text(self._beside(query, "manifest"))
-        if manifest is not None:
-            self._write(f"{kept}/manifest.json", manifest)
+        self._copy_if_there(self._beside(query, "manifest"), f"{kept}/manifest.json")
         # The note is there before the checkpoint is gone, and is not read before.
         if start is None:
             self.s3.delete_object(Bucket=self.bucket, Key=self._beside(query, "start"))
@@ -243,9 +245,9 @@ class Checkpoints:
     def _beside(self, query: str, what: str) -> str:
         return f"{self.prefix}/{FOLDER}/{query}.{what}.json"
 
-    def _text(self, key: str) -> str | None:
+    def _bytes(self, key: str) -> bytes | None:
         try:
-            return str(self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read().decode())
+            return bytes(self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read())
         except ClientError as error:
             if error.response["Error"]["Code"] in ("NoSuchKey", "404"):
                 return None
@@ -266,11 +268,18 @@ class Checkpoints:
     def _copy(self, source: str, target: str) -> None:
         for key in self._keys(source):
             self._renew()
-            self.s3.copy_object(
-                Bucket=self.bucket,
-                Key=f"{target}/{key.removeprefix(f'{source}/')}",
-                CopySource={"Bucket": self.bucket, "Key": key},
-            )
+            self._copy_object(key, f"{target}/{key.removeprefix(f'{source}/')}")
+
+    def _copy_object(self, key: str, target: str) -> None:
+        self.s3.copy_object(Bucket=self.bucket, Key=target, CopySource={"Bucket": self.bucket, "Key": key})
+
+    def _copy_if_there(self, key: str, target: str) -> None:
+        """Copy an object as it is, whatever its bytes are."""
+        try:
+            self._copy_object(key, target)
+        except ClientError as error:
+            if error.response["Error"]["Code"] not in ("NoSuchKey", "404"):
+                raise
 
     def _delete(self, query: str) -> None:
         """Delete a checkpoint: one that is deleted in part has lost its identity first, and no job goes on from it."""
@@ -330,6 +339,21 @@ def _object(text: str) -> dict[str, Any]:
     found = json.loads(text)
     if not isinstance(found, dict):
         raise ValueError("not an object")
+    return found
+
+
+_MANIFEST = {"engine", "spark", "core", "kind", "legs"}
+_LEG = {"connector", "of", "topics"}
+
+
+def _manifest(text: str) -> dict[str, Any]:
+    """Read a manifest that has all that is told of one."""
+    found = _object(text)
+    if lacking := sorted(_MANIFEST - found.keys()):
+        raise ValueError(f"no manifest: it lacks {', '.join(lacking)}")
+    legs = found["legs"]
+    if not isinstance(legs, list) or not all(isinstance(leg, dict) and leg.keys() >= _LEG for leg in legs):
+        raise ValueError(f"no manifest: its legs lack some of {', '.join(sorted(_LEG))}")
     return found
 
 

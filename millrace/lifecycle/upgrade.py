@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from botocore.exceptions import ClientError
+
 from millrace.lifecycle.changes import JobChange, Template, job_change, stream_names
 from millrace.lifecycle.checkpoints import FOLDER
 from millrace.lifecycle.deploy import (
@@ -63,9 +65,26 @@ class Version:
     template: Template
 
     def document(self, s3: Any) -> dict[str, Any]:
-        """Read its launch document back."""
+        """Read its launch document back.
+
+        Raises
+        ------
+        UpgradeError
+            It is gone, so that this version cannot be started any more.
+        AwsError
+            AWS refused the call.
+        """
         bucket, key = split_url(self.document_url)
-        return dict(json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
+        with told(f"reading the launch document {self.document_url}"):
+            try:
+                return dict(json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
+            except ClientError as error:
+                if error.response["Error"]["Code"] not in ("NoSuchKey", "404"):
+                    raise
+        raise UpgradeError(
+            f"the launch document {self.document_url} of {self.job} is gone (a lifecycle rule of CDK's bucket of assets "
+            "deletes old versions): check out the version that is wanted, and `millrace upgrade` brings it"
+        )
 
 
 def of_job(found: Changes, job: str) -> JobChange:
@@ -254,6 +273,8 @@ def roll_back(
     ------
     DeployError
         It was not deployed, or is not well either.
+    UpgradeError
+        Its launch document is gone.
     AwsError, millrace.lifecycle.deployed.NotDeployedError
         AWS refused a call.
     """
@@ -262,8 +283,7 @@ def roll_back(
         keep(aws, job)
     stack = aws.names.stack(f"job-{job}")
     s3 = aws.client("s3")
-    with told("reading launch documents"):
-        documents = (now.document(s3), version.document(s3))
+    documents = (now.document(s3), version.document(s3))
     owned = frozenset[str]().union(*(stream_names(t) for t in (now.template, version.template)))
     change = job_change(
         job,

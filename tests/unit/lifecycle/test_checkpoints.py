@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from etl import lease as core
 from etl import manifest
 from millrace.cli import app
-from millrace.cli.upgrade import checkpoint_refusals
+from millrace.cli.upgrade import AnotherReleaseError, checkpoint_refusals
 from millrace.config import Environment, Names, load
 from millrace.lifecycle import checkpoints
 from millrace.lifecycle.anew import objection, read_again
@@ -279,6 +279,43 @@ def test_damaged_files_are_shown_and_a_reset_is_the_way_out(shop: Shop, file: st
     done = shop.run("reset", "clicks", "land", "--yes")
     assert done.exit_code == 0, done.output
     assert shop.names_of("clicks/land/") == []
+
+
+@pytest.mark.parametrize("file", ["_millrace/land.manifest.json", "land/offsets/0"])
+def test_bytes_that_are_no_text_are_shown_refused_and_got_over(shop: Shop, file: str) -> None:
+    shop.begin()
+    spoiled = b"\xff\xfe\x00overwritten"
+    shop.s3.put_object(Bucket=shop.bucket, Key=f"clicks/{file}", Body=spoiled)
+    said = shop.run("show", "clicks", "land")
+    assert said.exit_code == 0, said.output
+    assert f"DAMAGED: s3://{shop.bucket}/clicks/{file}: " in said.output
+    if file.startswith("_millrace"):
+        (line,) = checkpoint_refusals(Aws(shop.names, lambda _: shop.s3), "clicks", document())
+        assert "the manifest of the checkpoint" in line
+    done = shop.run("reset", "clicks", "land", "--yes")
+    assert done.exit_code == 0, done.output
+    assert shop.names_of("clicks/land/") == []
+    (kept,) = [key for key in shop.names_of("clicks/_millrace/old/land/") if key.endswith(file[-9:])]
+    assert shop.s3.get_object(Bucket=shop.bucket, Key=kept)["Body"].read() == spoiled
+
+
+@pytest.mark.parametrize("text", ["{}", '{"version": 1}', MANIFEST.text().replace('"connector"', '"plug"')])
+def test_an_object_that_is_no_manifest_is_damaged(shop: Shop, text: str) -> None:
+    shop.begin()
+    shop.put("clicks/_millrace/land.manifest.json", text)
+    said = shop.run("show", "clicks", "land")
+    assert said.exit_code == 0, said.output
+    assert "DAMAGED: s3://" in said.output
+    assert "land.manifest.json: no manifest: it" in said.output
+
+
+def test_a_version_of_another_release_is_not_checked_here(shop: Shop) -> None:
+    shop.begin()
+    aws = Aws(shop.names, lambda _: shop.s3)
+    with pytest.raises(AnotherReleaseError, match=r"of another release .*not_yet_known"):
+        checkpoint_refusals(aws, "clicks", document(not_yet_known=1))
+    with pytest.raises(AnotherReleaseError, match=r"of another release .*9\.9"):
+        checkpoint_refusals(aws, "clicks", document() | {"engine_version": "9.9"})
 
 
 def test_a_damaged_note_of_a_start_is_shown(shop: Shop) -> None:

@@ -12,7 +12,8 @@ from botocore.exceptions import ClientError
 from millrace.lifecycle.changes import StackChange
 from millrace.lifecycle.deploy import Changes
 from millrace.lifecycle.deployed import split_url
-from millrace.lifecycle.upgrade import UpgradeError, current, keep, previous, shared
+from millrace.lifecycle.problems import AwsError
+from millrace.lifecycle.upgrade import UpgradeError, Version, current, keep, previous, shared
 from millrace.lifecycle.verbs import Aws
 
 JOB = "clicks"
@@ -75,6 +76,15 @@ def test_a_job_goes_back_to_what_was_deployed_before_and_forward_again(
     back = previous(deployed, JOB)
     assert (back.document_url, back.template) == ("s3://assets/2.json", template("s3://assets/2.json"))
     assert back.document(deployed.client("s3")) == {"of": "s3://assets/2.json"}
+    # Its document may be gone, and AWS may refuse it.
+    s3 = deployed.client("s3")
+    s3.delete_object(Bucket="assets", Key="2.json")
+    with pytest.raises(
+        UpgradeError, match=r"s3://assets/2\.json of clicks is gone .*`millrace upgrade` brings it"
+    ):
+        back.document(s3)
+    with pytest.raises(AwsError, match="NoSuchBucket"):
+        Version(JOB, "", "s3://no-such-bucket/2.json", {}).document(s3)
     # What it takes the place of is kept too.
     keep(deployed, JOB)
     stack.deploy(back.document_url)
