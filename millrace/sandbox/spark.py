@@ -90,14 +90,15 @@ class SandboxSpark:
         """Work out a job's Spark settings here: the document's, with the engine's own replaced."""
         kept = self.carried(document)
         name = {"spark.app.name": f"{document['environment']}/{document['job']}"}
-        return {**kept, **name, **self._file_system(), **self._catalog(document), **self._machine()}
+        return {**kept, **name, **self.file_system(), **self._catalog(document), **self._machine()}
 
     @staticmethod
     def carried(document: Mapping[str, Any]) -> dict[str, str]:
         """Pick those of a document's Spark settings that hold on any machine."""
         return {k: v for k, v in document["spark"].items() if not k.startswith(_ENGINE_OWNED)}
 
-    def _file_system(self) -> dict[str, str]:
+    def file_system(self) -> dict[str, str]:
+        """Work out the Spark settings by which ``s3://`` and ``s3a://`` are the stack's S3."""
         s3a = "spark.hadoop.fs.s3a."
         return {
             "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",

@@ -63,6 +63,7 @@ PARTS = (
     ),
     _part("truncated", "a checkpoint's file that is cut short: exact, or told with the way out", "tests.faults.truncated --minutes 7", 8),
     _part("full disk", "no space for checkpoints, shuffles or tables: told, or outlasted", "tests.faults.full_disk", 6),
+    _part("storage", "an S3 that fails, credentials that expire: told, or outlasted", "tests.faults.storage", 10),
     _part("brokers", "leaders that are killed, brokers that are restarted", "tests.faults.brokers", 6),
     _part("one writer", "a second run on a checkpoint is refused; a reset doubles nothing", "tests.faults.checkpoints --times 20", 8),
     _part("upgrade", "another version on the same checkpoint, and back", "tests.faults.upgrade", 6),
@@ -75,6 +76,10 @@ PARTS = (
     ),
     _part("deployed sinks", "one deployed job, five kinds of sink, kill -9", "tests.faults.deployed_sinks", 6),
     _part("load", "10^7 records", "tests.faults.load --events 10000000", 15),
+    _part(
+        "load kinesis", "10^6 records, with kills in the middle of reshards",
+        "tests.faults --only killed_while_splitting --records 1000000", 20,
+    ),
     _part("restart", "from kill -9 to the first committed batch in a minute", "tests.performance.restart --times 20", 11),
     _part("soak", "an hour: memory and files do not rise", "tests.faults.soak --minutes 60", 65),
 )  # fmt: skip

@@ -53,7 +53,31 @@ class Told:
 class Job:
     """A topic, a job that reads it, its checkpoints and tables."""
 
-    def __init__(self, spark: SparkSession, broker: kafka.Kafka, home: Path, number: int, kind: str) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        broker: kafka.Kafka,
+        home: Path,
+        number: int,
+        kind: str,
+        checkpoints: str | None = None,
+        catalog: str = "lake",
+    ) -> None:
+        """Make the topic.
+
+        Parameters
+        ----------
+        home
+            Folder of this job and others.
+        number
+            Its own, among them.
+        kind
+            ``land``, ``direct``, ``derive`` or ``state``.
+        checkpoints
+            URL, where they do not lie in a folder.
+        catalog
+            Of its tables.
+        """
         self._spark, self._kind, self._number, self.retries = spark, kind, number, 0
         self.events: list[dict[str, Any]] = []
         self._choose = random.Random(number)  # noqa: S311 - repeatable on purpose
@@ -64,6 +88,8 @@ class Job:
         self._first = 0
         self.home = home / str(number)
         self.checkpoints = self.home / "checkpoints"
+        self._catalog = catalog
+        self._url = checkpoints or str(self.checkpoints)
         self.drop()  # what a run that was killed has left
         self.home.mkdir(parents=True, exist_ok=True)
         (self.home / "schema.ddl").write_text(DDL)
@@ -85,7 +111,7 @@ class Job:
         """
         said = io.StringIO()
         report = Reporter("in-process", said)
-        held = lease.of(str(self.checkpoints), "in-process", (), lambda _: None)
+        held = lease.of(self._url, "in-process", (), lambda _: None)
         try:
             held.acquire()
             queries = run.build(self._spark, settings.parse(self._job()), {}, report)
@@ -169,7 +195,7 @@ class Job:
         return Counter(sums_missing=(sums[0] - sums[1]).total(), sums_wrong=(sums[1] - sums[0]).total())
 
     def _full(self, what: str) -> str:
-        return f"lake.{self._table(what)}"
+        return f"{self._catalog}.{self._table(what)}"
 
     def _table(self, what: str) -> str:
         return f"in_process.t{self._number}_{what}"
@@ -186,7 +212,7 @@ class Job:
             "job": "in-process",
             "engine": "sandbox",
         }
-        job |= {"catalog": "lake", "checkpoints": str(self.checkpoints), "batch_retries": self.retries}
+        job |= {"catalog": self._catalog, "checkpoints": self._url, "batch_retries": self.retries}
         job |= {"dead_letters_kept_seconds": None, "upkeep": None, "queries": self._queries()}
         return job | {"connections": {"main": connection | {"bootstrap_servers": self._bootstrap}}}
 
@@ -195,7 +221,7 @@ class Job:
         source |= {"connection": "main", "start": "earliest", "retention_seconds": 86_400, "reading": None}
         reading: dict[str, Any] = {"source": source | {"records_per_batch": PORTION}, "format": "json"}
         reading |= {"redact": [], "schema": str(self.home / "schema.ddl"), "decompress_up_to": None}
-        # Shuffled, so that there is something in the local directory.
+        # A topic is split by ranges of offsets, without a shuffle.
         reading |= {"repartition": 3, "trigger_seconds": 0}
         onward: dict[str, Any] = {"enrich": [], "transform": None, "trigger_seconds": 0}
         onward |= {"sink": {"kind": "iceberg", "table": self._table("out")}}

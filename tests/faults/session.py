@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
@@ -13,13 +15,15 @@ from millrace.sandbox import jars
 from millrace.sandbox.toolchain import program_environment
 
 
-def open_session(warehouse: Path) -> SparkSession:
+def open_session(warehouse: Path, more: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
     """Open it.
 
     Parameters
     ----------
     warehouse
         Folder of the catalog ``lake``.
+    more
+        Settings beside these, or in their place.
     """
     os.environ.update(program_environment())
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -38,6 +42,7 @@ def open_session(warehouse: Path) -> SparkSession:
         "spark.sql.catalog.lake.warehouse": str(warehouse),
         "spark.sql.catalog.lake.cache-enabled": "false",
         **session.RUNTIME,
+        **more,
     }
     builder = SparkSession.builder.master("local[2]")
     for key, value in settings.items():

@@ -1,6 +1,6 @@
 """Keep this release's checkpoints and tables: ``python -m tests.golden.make``, once, when a version is released.
 
-Writes ``tests/golden/VERSION.tar.xz``, some tens of kilobytes, which every later version goes on from in
+Writes ``tests/golden/VERSION-KIND.tar.xz``, some tens of kilobytes each, which every later version goes on from in
 ``tests/spark/test_golden_release.py``. One that is there is not replaced: it is what that release has written.
 """
 
@@ -9,16 +9,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 import etl
 from etl import session
+from millrace.sandbox import jars, kafka
 from tests.golden import release
 from tests.spark.batches import Events
-
-JARS = Path(__file__).parents[2] / ".millrace" / "jars" / "sandbox"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -27,16 +25,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Land, derive, pack."""
+    """Land, derive, pack what is not there yet."""
     parser().parse_args()
-    archive = release.ARCHIVES / f"{etl.__version__}.tar.xz"
-    if archive.exists():
-        sys.stderr.write(f"{archive.name} is there: it is what the release of that version has written\n")
+    wanted = [kind for kind in release.KINDS if not release.archive(kind, etl.__version__).exists()]
+    if not wanted:
+        sys.stderr.write(f"{etl.__version__} is there: it is what the release of that version has written\n")
         return 2
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
         SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(map(str, JARS.glob("iceberg-spark-runtime-*.jar"))))
+        .config("spark.jars", ",".join(map(str, [*jars.files("sandbox"), *jars.files("kafka-client")])))
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.enabled", "false")
@@ -49,15 +47,31 @@ def main() -> int:
     try:
         with release.place():
             release.open_catalog(spark)
-            release.land(spark, 0, release.FIRST, 0)
-            release.derive(spark, Events())
-            if release.wrong(spark):
-                raise AssertionError(f"not what was wanted: {release.wrong(spark)}")
-            release.pack(archive)
+            for kind in wanted:
+                MAKERS[kind](spark)
+                kept = release.pack(kind, etl.__version__)
+                sys.stdout.write(f"{kept.name}: {kept.stat().st_size:,} bytes\n")
     finally:
         spark.stop()
-    sys.stdout.write(f"{archive.name}: {archive.stat().st_size:,} bytes\n")
     return 0
+
+
+def _derived(spark: SparkSession) -> None:
+    release.land(spark, 0, release.FIRST, 0)
+    release.derive(spark, Events())
+    if found := release.wrong(spark):
+        raise AssertionError(f"not what was wanted: {found}")
+
+
+def _topics(spark: SparkSession) -> None:
+    with kafka.running() as broker:
+        for job in release.topic_jobs(spark, broker):
+            told = job.run()
+            if told.status or job.wrong():
+                raise AssertionError(f"not what was wanted: {told.message} {dict(job.wrong())}")
+
+
+MAKERS = {"derived": _derived, "topics": _topics}
 
 
 if __name__ == "__main__":

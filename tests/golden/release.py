@@ -1,4 +1,7 @@
-"""A small job whose checkpoints and tables are kept for each release: what later versions must go on from.
+"""Small jobs whose checkpoints and tables are kept for each release: what later versions must go on from.
+
+Derive queries go on from a landing table; beside them a land query and a direct one go on from a topic. The topic itself is not
+kept: it is sent again, record by record to the same offsets, as :mod:`tests.faults.feed` draws them by number.
 
 Tables name their files by whole paths, so they are made, packed and unpacked in one place.
 """
@@ -21,6 +24,8 @@ from etl.envelope import CARRIED
 from etl.settings import JobSettings, parse
 from etl.supervise import Query
 from etl.tables import Table
+from millrace.sandbox.kafka import Kafka
+from tests.faults.in_process import Job
 from tests.spark.batches import Events, frame, good, kafka_rows, lander
 
 ARCHIVES = Path(__file__).parent
@@ -29,6 +34,11 @@ CATALOG = "golden"
 LANDED, ROWS, TOTALS = (Table(CATALOG, "release", name) for name in ("landed", "rows", "totals"))
 FIRST, MORE = 40, 70
 """Records that the release has landed and derived; those that come after it, up to here."""
+
+
+TOPIC_JOBS = ("land", "direct")
+KINDS = {"derived": ("checkpoints", "warehouse/release"), "topics": ("topics", "warehouse/in_process")}
+"""What is kept apart: each by what it goes on from, and where that lies."""
 
 
 def even(flights: DataFrame) -> DataFrame:
@@ -56,17 +66,24 @@ def place() -> Iterator[Path]:
             shutil.rmtree(PLACE, ignore_errors=True)
 
 
-def pack(archive: Path) -> None:
-    """Pack what is there, without the checksums of local files."""
-    with tarfile.open(archive, "w:xz") as tar:
-        for path in sorted(PLACE.rglob("*")):
+def archive(kind: str, version: str) -> Path:
+    """Where a release's files of one kind of :data:`KINDS` are kept."""
+    return ARCHIVES / f"{version}-{kind}.tar.xz"
+
+
+def pack(kind: str, version: str) -> Path:
+    """Pack what is there of a kind, without the checksums of local files."""
+    kept = archive(kind, version)
+    with tarfile.open(kept, "w:xz") as tar:
+        for path in sorted(each for part in KINDS[kind] for each in (PLACE / part).rglob("*")):
             if path.is_file() and not path.name.endswith(".crc"):
                 tar.add(path, path.relative_to(PLACE).as_posix())
+    return kept
 
 
-def unpack(archive: Path) -> None:
+def unpack(kept: Path) -> None:
     """Unpack what was packed."""
-    with tarfile.open(archive) as tar:
+    with tarfile.open(kept) as tar:
         tar.extractall(PLACE, filter="data")
 
 
@@ -113,6 +130,17 @@ def derive(spark: SparkSession, events: Events) -> None:
     """Run the queries over what is there, then end."""
     for query in run.build(spark, settings(), {}, events.reporter):
         _all_available(query)
+
+
+def topic_jobs(spark: SparkSession, broker: Kafka) -> tuple[Job, ...]:
+    """The jobs that read a topic, with the records in it that the release has read, and with nothing landed."""
+    home = PLACE / "topics"
+    jobs = tuple(
+        Job(spark, broker, home, number, kind, catalog=CATALOG) for number, kind in enumerate(TOPIC_JOBS)
+    )
+    for job in jobs:
+        job.send()
+    return jobs
 
 
 def wrong(spark: SparkSession) -> list[Row]:

@@ -2,23 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from etl import manifest
+from millrace.sandbox import kafka
+from millrace.sandbox.kafka import Kafka
+from tests.faults.in_process import PORTION
 from tests.golden import release
 from tests.spark.batches import Events
 
-RELEASES = sorted(release.ARCHIVES.glob("*.tar.xz"))
+DERIVED, TOPICS = (sorted(release.ARCHIVES.glob(f"*-{kind}.tar.xz")) for kind in release.KINDS)
+
+
+def version(archive: Path) -> str:
+    return archive.name.rpartition("-")[0]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Kafka]:
+    with kafka.running() as running:
+        yield running
 
 
 def test_the_releases_are_there() -> None:
-    assert RELEASES
+    assert DERIVED
+    assert TOPICS
 
 
-@pytest.mark.parametrize("archive", RELEASES, ids=lambda path: path.name.removesuffix(".tar.xz"))
+@pytest.mark.parametrize("archive", TOPICS, ids=version)
+def test_a_topic_is_read_on_where_a_release_was(spark: SparkSession, broker: Kafka, archive: Path) -> None:
+    with release.place() as place:
+        release.open_catalog(spark)
+        # Sent anew to the offsets that the release has read.
+        jobs = release.topic_jobs(spark, broker)
+        release.unpack(archive)
+        kept = [
+            manifest.read(path.read_text())
+            for path in place.glob("topics/*/checkpoints/_millrace/*.manifest.json")
+        ]
+        assert [held.core for held in kept] == [version(archive)] * len(release.TOPIC_JOBS)
+        for job in jobs:
+            job.send()
+            told = job.run()
+            assert told.status == 0, told.message
+            assert dict(job.wrong()) == {}
+            batches = [each for each in job.events if each["event"] == "batch"]
+            # What the release has read is not read again, and its checkpoint is no new one.
+            assert sum(each["read"] for each in batches) == PORTION
+            assert all(each["batch"] > 0 for each in batches)
+            assert [each for each in job.events if each["event"] == "adopted"] == []
+
+
+@pytest.mark.parametrize("archive", DERIVED, ids=version)
 def test_a_release_is_continued_without_a_loss_or_a_double(spark: SparkSession, archive: Path) -> None:
     events = Events()
     with release.place() as place:
@@ -38,4 +77,4 @@ def test_a_release_is_continued_without_a_loss_or_a_double(spark: SparkSession, 
         assert {each["query"] for each in batches} == {"rows", "totals"}
         assert all(each["batch"] > 0 for each in batches)
         assert [each for each in events.all() if each["event"] == "adopted"] == []
-        assert all(held.core == archive.name.removesuffix(".tar.xz") for held in kept.values())
+        assert all(held.core == version(archive) for held in kept.values())

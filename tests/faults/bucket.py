@@ -1,0 +1,125 @@
+"""A proxy before an S3 that throttles, fails, cuts connections, loses answers, or knows a caller's credentials no more."""
+
+from __future__ import annotations
+
+import http.client
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+REFUSALS: Mapping[str, tuple[int, str, str]] = {
+    "slow_down": (503, "SlowDown", "Please reduce your request rate."),
+    "failed": (500, "InternalError", "We encountered an internal error. Please try again."),
+    "expired": (400, "ExpiredToken", "The provided token has expired."),
+    "denied": (403, "AccessDenied", "Access Denied"),
+}
+"""Status, code and message as S3 answers ("Error responses", Amazon S3 API reference)."""
+
+KINDS = (*REFUSALS, "cut", "lost")
+"""Beside them: the connection is cut before anything is done, or after it, before the answer."""
+
+_NOT_PASSED_ON = frozenset({"connection", "transfer-encoding", "keep-alive", "expect"})
+
+
+@dataclass
+class Faults:
+    """What befalls requests; a story changes it while they come.
+
+    Attributes
+    ----------
+    kinds
+        Of :data:`KINDS`, one is drawn for each request that fares badly.
+    share
+        Of all requests, those that do.
+    done
+        How often each befell one; ``passed`` too.
+    """
+
+    endpoint: str
+    kinds: tuple[str, ...] = ()
+    share: float = 1.0
+    done: Counter[str] = field(default_factory=Counter)
+    choose: random.Random = field(default_factory=lambda: random.Random(7))  # noqa: S311 - repeatable on purpose
+
+    def fate(self) -> str:
+        """What befalls the next request."""
+        fares_badly = bool(self.kinds) and self.choose.random() < self.share
+        kind = self.choose.choice(self.kinds) if fares_badly else "passed"
+        self.done[kind] += 1
+        return kind
+
+    def set(self, *kinds: str, share: float = 1.0) -> None:
+        """From now on; without kinds all pass."""
+        assert set(kinds) <= set(KINDS), kinds
+        self.kinds, self.share = kinds, share
+
+
+@contextmanager
+def before(target: str) -> Iterator[Faults]:
+    """Stand before the S3 at ``target``."""
+    address = urlsplit(target).netloc
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            kind = faults.fate()
+            if kind in REFUSALS:
+                status, code, message = REFUSALS[kind]
+                text = (
+                    f"<Error><Code>{code}</Code><Message>{message}</Message><RequestId>0</RequestId></Error>"
+                )
+                self._reply(status, {"Content-Type": "application/xml"}, text.encode())
+            elif kind == "cut":
+                self.close_connection = True
+            else:
+                status, headers, answer = self._forward(body)
+                if kind == "lost":
+                    self.close_connection = True
+                else:
+                    self._reply(status, headers, answer)
+
+        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _answer  # noqa: N815 - as the base class calls them
+
+        def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+            connection = http.client.HTTPConnection(address, timeout=60)
+            try:
+                passed = {k: v for k, v in self.headers.items() if k.lower() not in _NOT_PASSED_ON}
+                connection.request(self.command, self.path, body, passed)
+                answer = connection.getresponse()
+                headers = {k: v for k, v in answer.getheaders() if k.lower() not in _NOT_PASSED_ON}
+                return answer.status, headers, answer.read()
+            finally:
+                connection.close()
+
+        def _reply(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+            self.send_response_only(status)
+            # The length of a HEAD's answer is the object's, though no body comes.
+            told = headers if self.command == "HEAD" and "Content-Length" in headers else None
+            for name, value in (told or {**headers, "Content-Length": str(len(body))}).items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    faults = Faults(f"http://127.0.0.1:{server.server_port}")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield faults
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,229 @@
+"""An S3 that fails, and credentials that expire: ``python -m tests.faults.storage``.
+
+Checkpoints, their lease and the tables lie in LocalStack's S3, behind a proxy that throttles, fails, cuts connections, loses
+answers, or knows the caller's credentials no more (:mod:`tests.faults.bucket`). The job must outlast what passes, and end with
+one message that names what S3 said where it does not; with S3 well again it must go on, and the tables hold what the ledger says.
+A job that cannot renew its lease must end before another may take it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyspark.sql import SparkSession
+
+from etl import lease
+from millrace.sandbox import kafka, localstack
+from millrace.sandbox.localstack import LocalStack
+from millrace.sandbox.process import RUN
+from millrace.sandbox.spark import SandboxSpark, iceberg_catalog
+from tests.faults import bucket
+from tests.faults.bucket import Faults
+from tests.faults.in_process import Job
+from tests.faults.session import open_session
+
+HOME = RUN / "faults-storage"
+BUCKET = "faults"
+RETRIES = 8
+PORTIONS = 4
+
+ENDS_SECONDS = lease.LIVE_SECONDS + 60
+"""A job whose lease is gone must have ended by then; the storage is well again afterwards, so that no story hangs."""
+
+
+class NotHeldError(AssertionError):
+    """A story came to something else."""
+
+
+def some(kind: str, share: float, job: Job, faults: Faults) -> str:
+    """Let a share of all requests fare badly, from before the start to the end."""
+    faults.set(kind, share=share)
+    job.retries = RETRIES
+    for _ in range(PORTIONS):
+        job.send()
+        told = job.run()
+        if told.status:
+            raise NotHeldError(f"status {told.status}: {told.message}")
+    return _outlasted(job, faults)
+
+
+def for_a_while(kind: str, seconds: float, job: Job, faults: Faults) -> str:
+    """Let all requests fare badly for a while, from the middle of a batch."""
+    job.send()
+    job.run()
+    job.send()
+    job.retries = RETRIES
+    with _from_a_batch(faults, kind, seconds) as disturbed:
+        told = job.run(disturbed=disturbed)
+    if told.status or not faults.done[kind]:
+        raise NotHeldError(f"status {told.status} after {faults.done[kind]} {kind}: {told.message}")
+    return _outlasted(job, faults)
+
+
+def at_a_start(kind: str, job: Job, faults: Faults) -> str:
+    """Refuse everything before the job has begun."""
+    job.send()
+    faults.set(kind)
+    told = job.run()
+    code = bucket.REFUSALS[kind][1]
+    if told.status not in (1, 2) or code not in told.message:
+        raise NotHeldError(f"status {told.status}: {told.message}")
+    return f"told with status {told.status}: {told.message.splitlines()[-1]}"
+
+
+def in_a_batch(kind: str, job: Job, faults: Faults) -> str:
+    """Refuse everything from the middle of a batch, with no retries left: the batch fails, and says why."""
+    job.send()
+    job.run()
+    job.send()
+    with _from_a_batch(faults, kind, ENDS_SECONDS) as disturbed:
+        told = job.run(disturbed=disturbed)
+    status, code, _ = bucket.REFUSALS[kind]
+    # The answer to a HEAD has no body, so no code: S3's status is all that there is to tell.
+    if told.status != 1 or not (code in told.message or f"Status Code: {status}" in told.message):
+        raise NotHeldError(f"status {told.status}: {told.message}")
+    return f"told with status {told.status}: {told.message.splitlines()[-1]}"
+
+
+def beyond_the_lease(job: Job, faults: Faults) -> str:
+    """Cut all connections for longer than the lease lives: the job ends before another may take it."""
+    job.send()
+    job.run()
+    job.send()
+    job.retries = RETRIES
+    begun: list[float] = []
+    with _from_a_batch(faults, "cut", ENDS_SECONDS, begun) as disturbed:
+        told = job.run(disturbed=disturbed)
+    took = time.monotonic() - begun[0]
+    if told.status != 1 or "lease" not in told.message or took > ENDS_SECONDS:
+        raise NotHeldError(f"status {told.status} after {took:.0f} s: {told.message}")
+    return f"ended itself {took:.0f} s after the last answer: {told.message.splitlines()[-1]}"
+
+
+@contextmanager
+def _from_a_batch(
+    faults: Faults, kind: str, seconds: float, begun: list[float] | None = None
+) -> Iterator[Callable[[], None]]:
+    """Give what lets all requests fare badly, once, when it is called, for so many seconds or until this is left."""
+    called = [] if begun is None else begun
+    well = threading.Timer(seconds, faults.set)
+
+    def disturb() -> None:
+        if not called:
+            called.append(time.monotonic())
+            faults.set(kind)
+            well.start()
+
+    try:
+        yield disturb
+    finally:
+        well.cancel()
+        faults.set()
+
+
+def _outlasted(job: Job, faults: Faults) -> str:
+    faults.set()
+    retries = sum(event["event"] == "retrying" for event in job.events)
+    befell = ", ".join(f"{kind} {count}" for kind, count in sorted(faults.done.items()))
+    return f"outlasted, the last run with {retries} retries of a batch ({befell})"
+
+
+Story = Callable[[Job, Faults], str]
+
+STORIES: Mapping[str, Story] = {
+    **{
+        f"a fifth of all requests {kind}": partial(some, kind, 0.2) for kind in ("slow_down", "failed", "cut")
+    },
+    "a tenth of all answers lost": partial(some, "lost", 0.1),
+    "throttled for 15 s": partial(for_a_while, "slow_down", 15.0),
+    "away for 15 s": partial(for_a_while, "cut", 15.0),
+    "credentials expired for 10 s": partial(for_a_while, "expired", 10.0),
+    "credentials expired at a start": partial(at_a_start, "expired"),
+    "no permission at a start": partial(at_a_start, "denied"),
+    "credentials expired in a batch": partial(in_a_batch, "expired"),
+    "permission taken in a batch": partial(in_a_batch, "denied"),
+    "away for longer than the lease": beyond_the_lease,
+}
+KINDS = ("land", "direct", "derive")
+
+
+def play(
+    spark: SparkSession, broker: kafka.Kafka, faults: Faults, number: int, kind: str, story: Story
+) -> tuple[bool, str]:
+    """Play one story; whether all held, and what it came to."""
+    faults.set()
+    faults.done.clear()
+    job = Job(spark, broker, HOME, number, kind, f"s3a://{BUCKET}/checkpoints/{number}")
+    begun = time.monotonic()
+    try:
+        try:
+            line = story(job, faults)
+        except NotHeldError as error:
+            return False, str(error)
+        finally:
+            faults.set()
+        job.send()
+        job.retries = 0
+        last = job.run()
+        if last.status:
+            return False, f"{line} | with S3 well again it ended with {last.status}: {last.message}"
+        wrong = job.wrong()
+        return not wrong, f"{line} | then {dict(wrong) or 'exact'}, {time.monotonic() - begun:.0f} s"
+    finally:
+        job.drop()
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    reading = argparse.ArgumentParser(
+        prog="python -m tests.faults.storage",
+        description="An S3 that fails, and credentials that expire.",
+    )
+    reading.add_argument("--only", nargs="+", choices=STORIES, default=list(STORIES), metavar="STORY")
+    return reading
+
+
+def main() -> int:
+    """Break, compare, print a line for each."""
+    given = parser().parse_args()
+    shutil.rmtree(HOME, ignore_errors=True)
+    HOME.mkdir(parents=True)
+    missed, played = [], 0
+    with ExitStack() as ending:
+        stack = ending.enter_context(localstack.running(name="faults-storage"))
+        stack.client("s3").create_bucket(Bucket=BUCKET)
+        broker = ending.enter_context(kafka.running())
+        faults = ending.enter_context(bucket.before(stack.endpoint))
+        failing = LocalStack(faults.endpoint, stack.region, None)
+        # Of the session's JVM, and of boto3 in this process: the lease is its own.
+        os.environ |= {k: v for k, v in failing.environment().items() if k.startswith("AWS_")}
+        database = HOME / "catalog.db"
+        SqlCatalog("lake", uri=f"sqlite:///{database}", warehouse=f"s3a://{BUCKET}/lake").close()
+        settings = iceberg_catalog("lake", database, f"s3a://{BUCKET}/lake")
+        settings |= SandboxSpark(failing, broker.bootstrap).file_system()
+        spark = open_session(HOME / "lake", settings)
+        ending.callback(spark.stop)
+        for name in given.only:
+            held, line = play(spark, broker, faults, played, KINDS[played % len(KINDS)], STORIES[name])
+            sys.stdout.write(f"{'ok' if held else 'NOT OK'}: {KINDS[played % len(KINDS)]}, {name}: {line}\n")
+            sys.stdout.flush()
+            played += 1
+            missed += [] if held else [name]
+    sys.stdout.write(
+        f"{played - len(missed)} of {played} faults of S3 and credentials told or outlasted, and every table exact"
+        f"{'; missed: ' + '; '.join(missed) if missed else ''}\n"
+    )
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
