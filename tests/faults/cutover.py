@@ -2,14 +2,16 @@
 
 Somebody else's job (``old_job.py``: plain Spark, no identity in its rows) copies a topic into a table with the records' times
 and into one without. The producers' times are up to two seconds out of order. ``millrace import`` writes its environment twice,
-once with a moment at which the new job takes over and once with the old job's event log; the old job ends, the environment is
-deployed to LocalStack and its job takes over, in all three ways at once: by offsets, by the time of arrival, by a business key.
+once with a moment at which the new job takes over and once with the event log of the old job as it runs; what it wrote is deployed
+to LocalStack and not started. Then the old job ends, is imported again with its final log, which changes nothing but the offsets, that is
+deployed, and the new job takes over, in all three ways at once: by offsets, by the time of arrival, by a business key.
 What old and new tables hold together must be the orders that were sent, each once. It ends with 1 where it is not.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import logging
 import os
@@ -33,7 +35,7 @@ from moto.server import ThreadedMotoServer
 from ruamel.yaml import YAML
 
 from millrace.sandbox import jars
-from millrace.sandbox.deployment import servers
+from millrace.sandbox.deployment import Sandbox, servers
 from millrace.sandbox.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.process import RUN, Process, SandboxError
 from millrace.sandbox.spark import SandboxSpark, iceberg_catalog
@@ -156,6 +158,10 @@ class Theirs:
         (self.home / "stop").touch()
         if job.popen.wait(120):
             raise SandboxError(f"the old job ended with an error:\n{job.tail(20)}")
+        return self.log()
+
+    def log(self) -> Path:
+        """Its newest event log; of a run that goes on, as far as it is written."""
         return max((self.home / "logs").iterdir(), key=lambda each: each.stat().st_mtime)
 
     def kill(self) -> None:
@@ -217,7 +223,7 @@ def imported(project: Path, environment: Mapping[str, str], name: str, *more: st
     return made
 
 
-def composed(timed: dict[str, Any], exact: dict[str, Any]) -> dict[str, Any]:
+def composed(timed: dict[str, Any], exact: Mapping[str, Any]) -> dict[str, Any]:
     """One environment of both, with the query that replaces by the business key in the old job's table."""
     queries = timed["jobs"]["sales"]["queries"]
     [other] = exact["jobs"]["sales"]["queries"].values()
@@ -236,6 +242,22 @@ def composed(timed: dict[str, Any], exact: dict[str, Any]) -> dict[str, Any]:
         "removal": "destroy",
     }
     return timed | more
+
+
+def offsets(exact: Mapping[str, Any]) -> dict[int, int]:
+    """Where the query of an import with a log begins."""
+    [query] = exact["jobs"]["sales"]["queries"].values()
+    found: dict[int, int] = query["kafka"]["start_offsets"]
+    return found
+
+
+def deployed(
+    project: Path, timed: Mapping[str, Any], exact: Mapping[str, Any], stack: LocalStack, broker: Any
+) -> Sandbox:
+    """Deploy both as one environment; nothing is started."""
+    with (project / "environments" / f"{NAME}.yaml").open("w") as stream:
+        YAML().dump(composed(copy.deepcopy(dict(timed)), exact), stream)
+    return bring(HOME, stack, broker)
 
 
 def reached(what: str, job: Process, condition: Callable[[], bool]) -> None:
@@ -288,17 +310,19 @@ def changed_over(sent: Sent, theirs: Theirs, stack: LocalStack, broker: Any, glu
         moment = datetime.now(UTC).replace(microsecond=0)
         since = round(moment.timestamp() * 1000)
         shown = moment.isoformat().replace("+00:00", "Z")
+        known = ("--rate", f"{sent.per_second:g}", "--partitions", str(PARTITIONS), "--start", shown)
+        timed = imported(project, glue, NAME, *known)
+        exact = imported(project, glue, "exact", *known, "--logs", str(theirs.log()))
+        deployed(project, timed, exact, stack, broker)
         time.sleep(MARGIN_SECONDS)
         target = since + DISORDER_MS
         reached("the moment passed", old, lambda: held.rows("orders_timed", "arrived", target).total() > 0)
         log = theirs.end(old)
-        known = ("--rate", f"{sent.per_second:g}", "--partitions", str(PARTITIONS))
-        timed = imported(project, glue, NAME, *known, "--start", shown)
-        exact = imported(project, glue, "exact", *known, "--logs", str(log), "--start", shown)
+        early, exact = exact, imported(project, glue, "exact", *known, "--logs", str(log))
+        if offsets(early) == offsets(exact):
+            raise SandboxError("the old job took nothing between the two imports, so that either would do")
         theirs.sql(*IDENTIFY)
-        with (project / "environments" / f"{NAME}.yaml").open("w") as stream:
-            YAML().dump(composed(timed, exact), stream)
-        sandbox = bring(HOME, stack, broker)
+        sandbox = deployed(project, timed, exact, stack, broker)
         new = sandbox.spark.submit(sandbox.launch_document("sales"), "sales-1").process
     try:
         wanted = Counter(sent.rows.values())
