@@ -1,0 +1,39 @@
+"""What a verification on this machine leaves running: nothing."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from millrace.sandbox import localstack
+from millrace.sandbox.localstack import LocalStack
+from millrace.sandbox.process import Process
+from millrace.sandbox.spark import Job
+from millrace.sizing import plan
+from millrace.verify import in_sandbox
+from millrace.verify.in_sandbox import _Hosted, opened
+from millrace.verify.place import VerifyError
+from tests.unit.verify.conftest import Make
+
+
+def test_no_driver_outlives_the_servers_after_a_failure(
+    make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    copy = make("minimal", account=localstack.ACCOUNT)
+    stack = LocalStack("http://127.0.0.1:1", "us-east-1", None)
+    monkeypatch.setattr(localstack, "running", lambda _: nullcontext(stack))
+    monkeypatch.setattr(in_sandbox, "only_one", nullcontext)
+    monkeypatch.setattr(in_sandbox, "forget_tables", lambda: None)
+    driver = Process.start("driver", ["sleep", "120"], environment={}, log=tmp_path / "log")
+
+    def fail() -> None:
+        with opened(copy, plan(copy.environment)) as place:
+            place._runs["glue"] = [_Hosted(Job(driver, tmp_path), time.monotonic())]
+            raise VerifyError("its stacks are not read")
+
+    with pytest.raises(VerifyError, match="its stacks are not read"):
+        fail()
+    assert not driver.alive
