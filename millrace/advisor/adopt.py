@@ -1,7 +1,8 @@
 """A running job of Glue or EMR Serverless as an environment file: what runs today, pinned, and nothing of it owned.
 
 Only asks: ``glue:GetJob``, ``GetConnection``, ``emr-serverless:GetApplication``, ``GetJobRun``, ``s3:GetObject`` of the
-program, ``kinesis:DescribeStreamSummary``, ``ec2:DescribeSubnets`` and ``sts:GetCallerIdentity``.
+program, ``kinesis:DescribeStreamSummary``, ``ec2:DescribeSubnets``, ``sts:GetCallerIdentity``, and for a topic behind IAM
+``kafka:ListClustersV2`` and ``GetBootstrapBrokers``.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from millrace.advisor.brokers import authentication_of, cluster_of, servers_of
 from millrace.advisor.foreign import settings_of, size
 from millrace.advisor.script import Said, read
 from millrace.advisor.twin import QueryTwin
@@ -46,6 +48,8 @@ class Running:
         It runs in; empty and ``None`` where in none of its own.
     shards
         Of its Kinesis stream.
+    cluster
+        ARN of the MSK cluster that it signs in to by IAM.
     notes
         What cannot be as it is.
     """
@@ -58,6 +62,7 @@ class Running:
     subnets: tuple[str, ...] = ()
     vpc: str | None = None
     shards: int | None = None
+    cluster: str | None = None
     notes: tuple[str, ...] = field(default=())
 
 
@@ -93,7 +98,8 @@ def glue(client: Client, name: str, region: str) -> Running:
         pinned["maintenance_window"] = job["MaintenanceWindow"]
     if job.get("MaxRetries"):
         pinned["retries"] = min(10, int(job["MaxRetries"]))
-    pinned["role"] = _role(str(job.get("Role", "")), account)
+    role = str(job.get("Role", ""))
+    pinned["role"] = role if role.startswith("arn:") else f"arn:aws:iam::{account}:role/{role}"
     spark = settings_of(arguments.get("conf", ""), first=True)
     return _placed(
         client,
@@ -167,7 +173,10 @@ def _placed(client: Client, found: Running) -> Running:
             shards = client("kinesis").describe_stream_summary(**asked)["StreamDescriptionSummary"][
                 "OpenShardCount"
             ]
-    return replace(found, vpc=vpc, shards=shards, notes=notes)
+        cluster = None
+        if authentication_of(found.said) == "iam":
+            cluster = cluster_of(client, servers_of(found.said))
+    return replace(found, vpc=vpc, shards=shards, cluster=cluster, notes=notes)
 
 
 def _program(client: Client, place: str) -> str:
@@ -201,10 +210,6 @@ def _accepted(model: type[GlueJob | EmrJob], version: str) -> tuple[str, list[st
     return known[0], [
         f"it runs on {version or 'an unnamed version'}, which is not one of {', '.join(known)}: {known[0]} is a change"
     ]
-
-
-def _role(role: str, account: str) -> str:
-    return role if role.startswith("arn:") else f"arn:aws:iam::{account}:role/{role}"
 
 
 def _worker(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
@@ -248,6 +253,7 @@ def environment(
     twin: QueryTwin | None,
     offsets: Mapping[int, int] | None,
     partitions: int | None = None,
+    cluster: str | None = None,
 ) -> dict[str, Any]:
     """Return the environment file's content.
 
@@ -271,6 +277,8 @@ def environment(
         Kafka: where its log's last batch ended, by partition; the new job begins there in place of ``start``.
     partitions
         Of a Kafka topic; left out, what the log shows.
+    cluster
+        ARN of its MSK cluster; left out, the one that was found by its brokers.
 
     Raises
     ------
@@ -307,15 +315,20 @@ def environment(
     if found.vpc is not None:
         made["network"] = {"vpc": found.vpc, "subnets": sorted(set(found.subnets))}
     if said.kind == "kafka":
-        servers = said.option("kafka.bootstrap.servers", "bootstrap.servers") or ""
+        servers = servers_of(said)
         if not servers:
             raise _wrong("SOURCE", found.where, "a program that names kafka.bootstrap.servers in plain words")
-        iam = "AWS_MSK_IAM" in (said.option("kafka.sasl.mechanism") or "")
-        secure = "SSL" in (said.option("kafka.security.protocol") or "")
-        authentication: Literal["iam", "tls", "none"] = "iam" if iam else "tls" if secure else "none"
-        made["kafka"] = {
-            "theirs": {"kind": "external", "bootstrap_servers": servers, "authentication": authentication}
-        }
+        how = authentication_of(said)
+        made["kafka"] = {"theirs": {"kind": "external", "bootstrap_servers": servers, "authentication": how}}
+        if how == "iam":
+            arn = cluster or found.cluster
+            if arn is None:
+                raise _wrong(
+                    "--cluster",
+                    "(missing)",
+                    f"the ARN of {servers}, which no cluster seen here offers for IAM",
+                )
+            made["kafka"]["theirs"]["arn"] = arn
         topic: dict[str, Any] = {"kind": "kafka", "cluster": "theirs", "topic": said.name, "existing": True}
         tasks = partitions or (len(offsets) if offsets else None) or (twin.partitions if twin else None)
         if tasks is None:

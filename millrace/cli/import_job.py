@@ -71,6 +71,14 @@ def import_command(
         int | None,
         typer.Option("--partitions", min=1, help="Of a Kafka topic; left out, what the logs show."),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            metavar="ARN",
+            help="Of its MSK cluster; left out, found by its brokers (IAM alone needs it).",
+        ),
+    ] = None,
     record_size: Annotated[str, typer.Option("--record-size", help="Mean size of a record.")] = "1KiB",
     start: Annotated[
         str | None,
@@ -121,6 +129,7 @@ def import_command(
         twin=twin,
         offsets=offsets,
         partitions=partitions,
+        cluster=cluster,
     )
     steps = cut_over(found, made, name, exact=bool(offsets))
     shown = str(target.relative_to(root))

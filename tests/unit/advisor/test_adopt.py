@@ -8,18 +8,23 @@ import shutil
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+from botocore.exceptions import ClientError
 
 from millrace.advisor.adopt import emr, environment, glue, slug
+from millrace.advisor.brokers import cluster_of
 from millrace.advisor.script import read
 from millrace.config import ConfigurationError, load
 from tests.unit.advisor.runs import Truth, history, run
 from tests.unit.advisor.written import write
 
 ROOT = Path(__file__).parents[3]
+CLUSTER = "arn:aws:kafka:us-east-1:123456789012:cluster/theirs/abcd1234-ab12-1"
 SCHEMA = "pipelines/flights/schemas/flight.ddl"
 
 GLUE = """
@@ -179,7 +184,7 @@ def test_an_emr_run_on_kafka_begins_where_its_log_ends(client, run_of_emr):
     found = emr(client, application, number, "us-east-1")
     made = environment(
         found, project="moved", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=800.0, record_size="1KiB",
-        twin=None, offsets={1: 70, 0: 50},
+        twin=None, offsets={1: 70, 0: 50}, cluster=CLUSTER,
     )  # fmt: skip
     [job] = made["jobs"].values()
     assert job["worker"] == {"vcpu": 4, "memory": "16GiB", "disk": "20GiB"}
@@ -191,13 +196,50 @@ def test_an_emr_run_on_kafka_begins_where_its_log_ends(client, run_of_emr):
     assert made["streams"]["orders"]["topic"] == "orders"
     cluster = made["kafka"]["theirs"]
     assert (cluster["authentication"], cluster["bootstrap_servers"].count(":9098")) == ("iam", 2)
+    assert cluster["arn"] == CLUSTER
+
+
+class Msk:
+    """Two clusters, and what their brokers are called."""
+
+    brokers: ClassVar[dict[str, str]] = {
+        f"{CLUSTER}0": "b-1.others.example:9098",
+        CLUSTER: "b-9.x:9098,b-2.theirs.example:9098",
+    }
+
+    def __init__(self, refused: str = "") -> None:
+        self.refused = refused
+
+    def get_paginator(self, name: str) -> Msk:
+        assert name == "list_clusters_v2"
+        return self
+
+    def paginate(self) -> Iterator[dict[str, object]]:
+        yield from ({"ClusterInfoList": [{"ClusterArn": arn}]} for arn in self.brokers)
+
+    def get_bootstrap_brokers(self, ClusterArn: str) -> dict[str, str]:  # noqa: N803 - as boto3 has it
+        if self.refused:
+            raise ClientError({"Error": {"Code": self.refused, "Message": "no"}}, "GetBootstrapBrokers")
+        return {"BootstrapBrokerStringSaslIam": self.brokers[ClusterArn]}
+
+
+def test_the_cluster_behind_iam_is_found_by_its_brokers_or_asked_for():
+    servers = "b-1.theirs.example:9098,b-2.theirs.example:9098"
+    assert cluster_of(lambda _: Msk(), servers) == CLUSTER
+    assert cluster_of(lambda _: Msk(), "b-1.nobodys.example:9098") is None
+    assert cluster_of(lambda _: Msk("AccessDeniedException"), servers) is None
+    with pytest.raises(ConfigurationError, match=r"--cluster is \(missing\); allowed: the ARN of b-1.theirs"):
+        environment(
+            _kafka(), project="p", schema=SCHEMA, start="", rate=1.0, record_size="1KiB", twin=None,
+            offsets={0: 1},
+        )  # fmt: skip
 
 
 def test_a_topic_of_which_no_log_tells_needs_its_partitions():
     def made(**more: int) -> dict[str, object]:
         return environment(
             _kafka(), project="moved", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=800.0, record_size="1KiB",
-            twin=None, offsets=None, **more,
+            twin=None, offsets=None, cluster=CLUSTER, **more,
         )  # fmt: skip
 
     assert made(partitions=6)["streams"]["orders"]["partitions"] == 6
@@ -217,7 +259,7 @@ def test_a_log_gives_rate_speed_partitions_and_where_it_ended(tmp_path):
     found = replace(_kafka(), job={"engine": "glue"})
     made = environment(
         found, project="moved", schema=SCHEMA, start="", rate=None, record_size="1KiB",
-        twin=twin(log, query), offsets=_ended(query),
+        twin=twin(log, query), offsets=_ended(query), cluster=CLUSTER,
     )  # fmt: skip
     [stream] = made["streams"].values()
     assert stream["traffic"]["basis"] == "measured"
