@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from etl import hadoop
-from etl.errors import DamageError
+from etl.errors import DamageError, without_frames
+from etl.hadoop import Entry
 
 _VERSION = re.compile(r"v\d+")
 _SPOILED = ("ChecksumException", "not UTF-8")
@@ -22,6 +23,11 @@ _SPOILED = ("ChecksumException", "not UTF-8")
 _VERSIONED = re.compile(r"(\d+)(?:_\w+)?\.(?:changelog|delta|snapshot|zip)")
 _COPIED = re.compile(r"Copied (\S+) to \S+,? expected (\d+) bytes, found (\d+) bytes")
 """What Spark says of a table file of RocksDB that has another size than its snapshot says."""
+
+_READS_STATE = re.compile(
+    r"StateStore\$\.get|\.getLoadedMapForStore|\.RocksDB\.load|\.RocksDBFileManager\.load"
+)
+"""In a stack: a task was given its store (``StateStore.get`` in Spark 3.3 to 4), and failed while that was read."""
 
 _ZIP, _ZIP_END, _ZIP_LENGTH = b"PK", b"PK\x05\x06", 22
 """How an archive begins, and how the end of one without a comment, with its length (PKWARE's APPNOTE, 4.3.16)."""
@@ -51,10 +57,10 @@ def check(spark: SparkSession, location: str) -> None:
     if "metadata" in there:
         _read(spark, f"{location}/metadata", _identity)
     planned = _newest(spark, f"{location}/offsets") if "offsets" in there else []
-    count = 0
-    # The newest last: it has as many sources as the one before.
+    shape: Sequence[bool] = ()
+    # The newest last: it has as many sources as the one before, each in the same form.
     for batch in planned[-2:]:
-        count = _read(spark, f"{location}/offsets/{batch}", lambda text: _offsets(text, count))  # noqa: B023 - called at once
+        shape = _read(spark, f"{location}/offsets/{batch}", lambda text: _offsets(text, shape))  # noqa: B023 - called at once
     for batch in _newest(spark, f"{location}/commits")[-1:] if "commits" in there else []:
         try:
             _read(spark, f"{location}/commits/{batch}", _commit)
@@ -70,8 +76,15 @@ def spoiled(error: OSError) -> bool:
 
 
 def is_of_state(text: str) -> bool:
-    """Whether an error's text, with what tasks said, may be about a state: its files are many, and not looked at for others."""
-    return any(word in text for word in ("StateStore", "RocksDB", "/state/", "EOFException"))
+    """Whether an error's text, with what tasks said, may be about a state: its files are many, and not looked at for others.
+
+    What failed for another reason has classes of a state in its stack all the same, but not those that read one.
+    """
+    said = without_frames(text)
+    return (
+        any(word in said for word in ("StateStore", "RocksDB", "/state/", "EOFException"))
+        or _READS_STATE.search(text) is not None
+    )
 
 
 def check_state(spark: SparkSession, location: str, text: str = "") -> None:
@@ -98,14 +111,19 @@ def check_state(spark: SparkSession, location: str, text: str = "") -> None:
     for operator in _folders(spark, f"{location}/state"):
         for partition in _folders(spark, f"{location}/state/{operator}"):
             folder = f"{location}/state/{operator}/{partition}"
+            held = hadoop.entries(spark, folder)
+            _check_store(spark, folder, held)
             # Of a join four stores, each in a folder of its own.
-            for place in (folder, *(f"{folder}/{name}" for name in _names(spark, folder) if "." not in name)):
-                _check_store(spark, place)
+            for store in held:
+                if store.size is None and not store.name.startswith((".", "_")):
+                    place = f"{folder}/{store.name}"
+                    _check_store(spark, place, hadoop.entries(spark, place))
 
 
-def _check_store(spark: SparkSession, folder: str) -> None:
-    """Check the schema of a store, its last snapshot, and what was changed since."""
-    if "schema" in hadoop.names(spark, f"{folder}/_metadata"):
+def _check_store(spark: SparkSession, folder: str, held: Sequence[Entry]) -> None:
+    """Check the schema of a store, its last snapshot, and what was changed since; of each file the end is read."""
+    schemas = [entry.name for entry in held if entry.name == "_metadata"]
+    if schemas and "schema" in hadoop.names(spark, f"{folder}/_metadata"):
         schema = hadoop.read_bytes(spark, f"{folder}/_metadata/schema")
         # Two schemas in JSON with lengths before them.
         if not schema or schema.count(b"{") != schema.count(b"}"):
@@ -113,16 +131,15 @@ def _check_store(spark: SparkSession, folder: str) -> None:
                 f"the file {folder}/_metadata/schema of the query's state is cut short: {len(schema)} bytes"
             )
     versions = [
-        (int(found[1]), name)
-        for name in _names(spark, folder)
-        if (found := _VERSIONED.fullmatch(name)) is not None
+        (int(found[1]), entry.name, entry.size)
+        for entry in held
+        if entry.size is not None and (found := _VERSIONED.fullmatch(entry.name)) is not None
     ]
-    since = max((version for version, name in versions if name.endswith((".zip", ".snapshot"))), default=0)
-    for version, name in sorted(versions):
+    since = max((version for version, name, _ in versions if name.endswith((".zip", ".snapshot"))), default=0)
+    for version, name, size in sorted(versions):
         if version < since:
             continue
         url = f"{folder}/{name}"
-        size = hadoop.size(spark, url)
         if not _ends(spark, url, size):
             raise DamageError(f"the file {url} of the query's state is cut short: {size} bytes")
 
@@ -132,18 +149,15 @@ def _ends(spark: SparkSession, url: str, size: int) -> bool:
     begin, end, length = (_ZIP, _ZIP_END, _ZIP_LENGTH) if url.endswith(".zip") else (_LZ4, _LZ4, _LZ4_LENGTH)
     if not size:
         return False
+    if size >= length and hadoop.read_part(spark, url, size - length, len(end)) == end:
+        return True
+    # Only of a file that does not end so is it asked by what it was written.
     head = hadoop.read_part(spark, url, 0, min(size, len(begin)))
-    if head != begin[: len(head)]:
-        return not url.endswith(".zip")
-    return size >= length and hadoop.read_part(spark, url, size - length, len(end)) == end
+    return head != begin[: len(head)] and not url.endswith(".zip")
 
 
 def _folders(spark: SparkSession, url: str) -> list[str]:
-    return [name for name in _names(spark, url) if name.isdecimal()]
-
-
-def _names(spark: SparkSession, url: str) -> list[str]:
-    return [name for name in hadoop.names(spark, url) if not name.startswith((".", "_"))]
+    return [name for name in hadoop.names(spark, url) if name.isdecimal()]
 
 
 def _newest(spark: SparkSession, folder: str) -> list[int]:
@@ -167,15 +181,30 @@ def _identity(text: str) -> None:
         raise ValueError("it has no id")
 
 
-def _offsets(text: str, least: int) -> int:
-    """Read an entry of the offset log; how many sources it has."""
-    lines = _lines(text)
-    if len(lines) < 2 or len(lines) - 1 < least:
-        raise ValueError(f"it ends after {len(lines) + 1} lines")
-    for line in lines:
-        if line not in ("-", ""):
-            json.loads(line)
-    return len(lines) - 1
+def _offsets(text: str, before: Sequence[bool]) -> list[bool]:
+    """Read an entry of the offset log; of which of its sources the position is JSON.
+
+    A connector whose source is closed may write positions in a form of its own, which nobody else reads
+    (``docs/kinesis.md``): such a line is as good as any, where it is not a part of JSON and the entry before had none.
+    """
+    metadata, *sources = _lines(text) or [""]
+    if not sources or len(sources) < len(before):
+        raise ValueError(f"it ends after {len(_lines(text)) + 1} lines")
+    json.loads(metadata)
+    return [_position(line, place < len(before) and before[place]) for place, line in enumerate(sources)]
+
+
+def _position(line: str, is_json: bool) -> bool:
+    if line in ("-", ""):
+        return is_json  # nothing was read yet
+    if is_json or line.startswith(("{", "[")):
+        json.loads(line)
+        return True
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
 
 
 def _commit(text: str) -> None:

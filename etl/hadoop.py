@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -114,21 +115,34 @@ def names(spark: SparkSession, url: str) -> list[str]:
         raise converted from error
 
 
-def size(spark: SparkSession, url: str) -> int:
-    """How many bytes a file has.
+@dataclass(frozen=True)
+class Entry:
+    """What is in a folder: a file with its size in bytes, or a folder, which has none."""
+
+    name: str
+    size: int | None
+
+
+def entries(spark: SparkSession, url: str) -> list[Entry]:
+    """List what is in a folder with sizes, by name, in one call of the file system; nothing where there is no such folder.
 
     Raises
     ------
-    FileNotFoundError
-        There is no such file.
     OSError
         It could not be read.
     """
     try:
         path, files = _at(spark, url)
-        return int(files.getFileStatus(path).getLen())
+        found = [
+            Entry(str(status.getPath().getName()), None if status.isDirectory() else int(status.getLen()))
+            for status in files.listStatus(path)
+        ]
     except Py4JJavaError as error:
-        raise _as_python(url, error) from error
+        converted = _as_python(url, error)
+        if isinstance(converted, FileNotFoundError):
+            return []
+        raise converted from error
+    return sorted(found, key=lambda entry: entry.name)
 
 
 def read_part(spark: SparkSession, url: str, begin: int, count: int) -> bytes:

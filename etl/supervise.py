@@ -7,14 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
-from etl import shutdown
+from etl import fence, shutdown
 from etl.accounts import Reporter
 from etl.errors import (
     DamageError,
@@ -27,6 +26,8 @@ from etl.errors import (
     is_interruption,
     java_error,
 )
+from etl.examination import Examination, Examine, examined
+from etl.fence import Fence
 from etl.lease import Lease
 from etl.metrics import ages
 from etl.metrics.feed import SparkFeed
@@ -39,12 +40,6 @@ POLL_SECONDS = 0.2
 
 CHECK_SECONDS = 60.0
 """How long a partition that nobody reads may go unnoticed."""
-
-HOOK_PRIORITY = 100
-"""Before Spark's own shutdown hook, which stops the context (Hadoop's for file systems has 10, Spark's 40)."""
-
-HOOK_SECONDS = 1800
-"""Longest that a shutdown waits for a batch: the longest grace period of EMR Serverless."""
 
 BatchHandler = Callable[[DataFrame, int], None]
 
@@ -77,7 +72,7 @@ class Query:
     reopen: Callable[[], DataFrame] | None = None
     output_mode: Literal["append", "update"] = "append"
     check: Callable[[], None] | None = None
-    examine: Callable[[BaseException], None] | None = None
+    examine: Examine | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +110,7 @@ class _Running:
     attempts: int = 0
     again_at: float | None = None
     interrupted: bool = False
+    examination: Examination | None = None
     checked_at: float = field(default_factory=time.monotonic)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -122,46 +118,17 @@ class _Running:
         if self.stopping.is_set():
             raise StopRequestedError(self.name)
         try:
-            _fence(self.lease)
+            fence.check(self.lease)
             self.handle(batch, batch_id)
         except BaseException as error:
             self.error, self.failed_batch = error, batch_id
             raise
         self.attempts = 0
 
-
-def _examined(query: Query | None, error: BaseException | None) -> BaseException | None:
-    """Say which file of a checkpoint is damaged where Spark says only that it failed."""
-    # Spark hands over what a handler raised in an exception of its own.
-    if query is None or query.examine is None or error is None or java_error(error) is None:
-        return error
-    try:
-        query.examine(error)
-    except DamageError as found:
-        return found
-    except OSError:
-        return error  # who cannot be asked now was perhaps the reason
-    return error
-
-
-def _fence(lease: Lease | None) -> None:
-    """Let nobody go on whose lease is gone: a JVM that stood still for a while may be behind its successor."""
-    lost = None if lease is None else lease.lost()
-    if lost is not None:
-        raise LeaseLostError(f"the lease of the checkpoints is lost: {lost}")
-
-
-class _Hook:
-    """A ``java.lang.Runnable`` in Python."""
-
-    class Java:
-        implements = ("java.lang.Runnable",)
-
-    def __init__(self, action: Callable[[], None]) -> None:
-        self._action = action
-
-    def run(self) -> None:
-        self._action()
+    @property
+    def where(self) -> dict[str, int]:
+        """The batch that failed, as an event has it."""
+        return {} if self.failed_batch is None else {"batch": self.failed_batch}
 
 
 @dataclass
@@ -182,6 +149,8 @@ class Supervisor:
         Time between two looks at a source.
     lease
         Of the checkpoints, held; it is given back when the queries have ended. None for queries that nobody else starts.
+    kill
+        Ends the process when the lease is lost and a query does not end within ``end_seconds``.
     """
 
     spark: SparkSession
@@ -190,6 +159,8 @@ class Supervisor:
     retries: Retries = Retries()
     check_seconds: float = CHECK_SECONDS
     lease: Lease | None = None
+    kill: Callable[[], None] | None = None
+    end_seconds: float = fence.END_SECONDS
     _stopping: threading.Event = field(default_factory=threading.Event)
     _done: threading.Event = field(default_factory=threading.Event)
 
@@ -210,8 +181,10 @@ class Supervisor:
         int
             Exit status: 0 after a requested stop, 1 after a failure.
         """
-        hook = self._add_hook()
+        shutdown.keep_pools(self.spark)
+        hook = shutdown.add_hook(self.spark, self._wait_for_end)
         running: list[_Running] = []
+        watched = self._fence(running)
         failed = False
         try:
             for query in queries:
@@ -219,7 +192,8 @@ class Supervisor:
                 try:
                     one.query = self._start(query, one)
                 except (CapturedException, Py4JJavaError) as error:
-                    one.error = _examined(query, error)
+                    examine = query.examine
+                    one.error = error if examine is None else examined(examine, error)
                     failed = self._fail(one)
                     break
                 running.append(one)
@@ -228,14 +202,32 @@ class Supervisor:
                     self.monitor.watch(query.name, SparkFeed(self.spark, one.query))
             return int(self._wait(running) or failed)
         finally:
+            ended = _have_ended(running)
+            if watched is not None and ended:
+                watched.take_down()
             # While a shutdown still waits: afterwards the JVM, which is asked and which carries
             # standard output, is gone.
             if self.monitor is not None:
                 self.monitor.close()
-            if self.lease is not None and not any(one.query.isActive for one in running if one.query):
+            if self.lease is not None and ended:
                 self.lease.release()
             self._done.set()
-            self._remove_hook(hook)
+            shutdown.remove_hook(self.spark, hook)
+
+    def _wait_for_end(self) -> None:
+        """Of a shutdown of the JVM, which waits for it."""
+        self.stop()
+        self._done.wait(shutdown.HOOK_SECONDS)
+
+    def _fence(self, running: list[_Running]) -> Fence | None:
+        if self.lease is None:
+            return None
+
+        def tell(error: LeaseLostError) -> None:
+            for one in running:
+                self.report.failed(error, query=one.name, **one.where)
+
+        return Fence(self.lease, tell, self.kill or fence.killer(self.spark), self.end_seconds)
 
     def _start(self, query: Query, handle: BatchHandler) -> StreamingQuery:
         trigger = f"{max(0, round(query.trigger_seconds * 1000))} milliseconds"
@@ -257,12 +249,12 @@ class Supervisor:
                 assert one.query is not None
                 if one.again_at is not None and not self._stopping.is_set():
                     if time.monotonic() >= one.again_at:
-                        self._retry(one)
+                        self._start_again(one)
                 elif not one.query.isActive:
                     if isinstance(one.error, ReopenError) and self._reopen(one):
                         continue
-                    one.error = _examined(one.spec, one.error or one.query.exception())
-                    if self._will_retry(one):
+                    one.error = one.error or one.query.exception()
+                    if self._is_examined(one) or self._will_retry(one):
                         continue
                     running.remove(one)
                     stopped = isinstance(one.error, StopRequestedError) or (
@@ -278,7 +270,7 @@ class Supervisor:
                 elif self._stopping.is_set() and not one.query.status["isTriggerActive"]:
                     # The next trigger may begin in this moment, and what it reads is interrupted.
                     one.interrupted = True
-                    one.query.stop()
+                    _end(one)
                 else:
                     self._check(one)
             time.sleep(POLL_SECONDS)
@@ -287,11 +279,15 @@ class Supervisor:
     def _end_if_lost(self, running: list[_Running]) -> None:
         """End all queries when the lease is lost, in the middle of a batch too."""
         try:
-            _fence(self.lease)
+            fence.check(self.lease)
         except LeaseLostError as error:
+            # All at once: one that does not end must not keep another's batch going.
+            ends = [threading.Thread(target=_end, args=(one,), daemon=True) for one in running]
+            for end in ends:
+                end.start()
+            for end in ends:
+                end.join()
             for one in running:
-                if one.query is not None and one.query.isActive:
-                    one.query.stop()
                 one.error, one.again_at = error, None
 
     def _check(self, one: _Running) -> None:
@@ -306,9 +302,24 @@ class Supervisor:
         except UnansweredError as error:
             self.report.emit("unchecked", query=one.name, error=str(error))
         except LossError as error:
-            one.query.stop()
+            _end(one)
             # Behind it: the batch at hand was cut short, and has said so.
             one.error = error
+
+    def _is_examined(self, one: _Running) -> bool:
+        """Look at a checkpoint before the last attempt; whether that goes on. Most failures are over by then."""
+        query, error = one.spec, one.error
+        # Spark hands over what a handler raised in an exception of its own.
+        if query is None or query.examine is None or error is None or java_error(error) is None:
+            return False
+        if self._stopping.is_set() or one.attempts != max(0, self.retries.most - 1):
+            return False
+        if one.examination is None:
+            one.examination = Examination(query.examine, error)
+        if one.examination.goes_on:
+            return True
+        one.error, one.examination = one.examination.error, None
+        return False
 
     def _will_retry(self, one: _Running) -> bool:
         """Set the time of the next attempt, if there is to be one, and report it."""
@@ -324,7 +335,7 @@ class Supervisor:
         self.report.emit(
             "retrying",
             query=one.name,
-            **({} if one.failed_batch is None else {"batch": one.failed_batch}),
+            **one.where,
             attempt=one.attempts,
             of=self.retries.most,
             seconds=round(wait, 1),
@@ -333,29 +344,21 @@ class Supervisor:
         )
         return True
 
-    def _retry(self, one: _Running) -> None:
-        """Start a query again on its checkpoint: the batch that failed comes again."""
-        assert one.spec is not None
-        one.again_at = one.error = one.failed_batch = None
-        try:
-            rows = one.spec.reopen() if one.spec.reopen is not None else one.spec.rows
-            one.query = self._start(replace(one.spec, rows=rows), one)
-        except (CapturedException, Py4JJavaError) as error:
-            one.error = error  # found by the next look, as that of a query that ended at once
-            return
-        if self.monitor is not None:
-            self.monitor.watch(one.name, SparkFeed(self.spark, one.query))
-
     def _reopen(self, one: _Running) -> bool:
         """Start a query anew on its checkpoint; its batch at hand is planned, not landed, and comes again."""
         assert one.spec is not None
         if one.spec.reopen is None or self._stopping.is_set():
             return False
         self.report.emit("reopened", query=one.name, why=str(one.error))
-        one.error = one.failed_batch = None
+        return self._start_again(one)
+
+    def _start_again(self, one: _Running) -> bool:
+        """Start a query on its checkpoint: its last batch comes again. An error is found by the next look."""
+        assert one.spec is not None
+        one.again_at = one.error = one.failed_batch = None
         try:
-            one.query = self._start(replace(one.spec, rows=one.spec.reopen()), one)
-        except (CapturedException, Py4JJavaError, StartError) as error:
+            one.query = self._start(replace(one.spec, rows=_rows(one.spec)), one)
+        except (CapturedException, OSError, Py4JJavaError, UnansweredError) as error:
             one.error = error
             return False
         if self.monitor is not None:
@@ -364,32 +367,33 @@ class Supervisor:
 
     def _fail(self, one: _Running) -> bool:
         assert one.error is not None
-        where = {} if one.failed_batch is None else {"batch": one.failed_batch}
-        self.report.failed(one.error, query=one.name, **where)
+        self.report.failed(one.error, query=one.name, **one.where)
         self._stopping.set()
         return True
 
-    def _add_hook(self) -> Any:
-        """Make the JVM's end (an engine's SIGTERM goes there, not to Python) wait for the batches at hand."""
 
-        def wait_for_end() -> None:
-            self.stop()
-            self._done.wait(HOOK_SECONDS)
+def _rows(query: Query) -> DataFrame:
+    """What a query reads, opened again."""
+    if query.reopen is None:
+        return query.rows
+    try:
+        return query.reopen()
+    except StartError as error:
+        # What could be started once is no mistake: who was asked does not answer, or not now.
+        raise UnansweredError(str(error)) from error
 
-        shutdown.keep_pools(self.spark)
-        gateway: Any = self.spark.sparkContext._gateway
-        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-        # A Thread is held in the JVM, so that the same object can be removed again.
-        hook = gateway.jvm.java.lang.Thread(_Hook(wait_for_end))
-        manager = gateway.jvm.org.apache.hadoop.util.ShutdownHookManager.get()
-        seconds = gateway.jvm.java.util.concurrent.TimeUnit.SECONDS
-        manager.addShutdownHook(hook, HOOK_PRIORITY, HOOK_SECONDS, seconds)
-        return hook
 
-    def _remove_hook(self, hook: Any) -> None:
-        gateway: Any = self.spark.sparkContext._gateway
-        try:
-            gateway.jvm.org.apache.hadoop.util.ShutdownHookManager.get().removeShutdownHook(hook)
-        except Py4JError:
-            # The JVM is shutting down and takes no changes: the hook is what brought us here.
-            return
+def _have_ended(running: Sequence[_Running]) -> bool:
+    try:
+        return not any(one.query.isActive for one in running if one.query)
+    except Py4JError:
+        return False  # the JVM does not answer, and nobody knows
+
+
+def _end(one: _Running) -> None:
+    """Interrupt a query and wait for its end, as long as ``spark.sql.streaming.stopTimeout`` says."""
+    try:
+        if one.query is not None and one.query.isActive:
+            one.query.stop()
+    except (CapturedException, Py4JError):
+        return  # not ended in that time: it ends after its batch, or with the process

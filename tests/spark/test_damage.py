@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from etl import damage
+from etl import damage, hadoop
 from etl.errors import DamageError, StartError
 from etl.supervise import Retries, Supervisor
 from etl.tables import Table
@@ -92,6 +92,37 @@ def test_an_entry_with_fewer_sources_than_the_one_before_is_a_part(
 
 
 @pytest.mark.parametrize(
+    ("entries", "damaged"),
+    [
+        (["shardId-000:4968"], False),
+        (["shardId-000:4968", "shardId-000:49"], False),
+        (["-", "shardId-000:4968"], False),
+        (['-\n{"t":1}', 'shardId-000:4968\n{"t":2}'], False),
+        (['{"a":1}', "shardId-000:4968"], True),
+        (['{"a":1}', "-", "shardId-000:4968"], False),  # only the last two are looked at
+        (['{"a":1'], True),
+        (['["a"'], True),
+        (['shardId-000:4968\n{"t":1}', 'shardId-000:4968\n{"t"'], True),
+    ],
+)
+def test_positions_in_a_form_of_a_connectors_own_are_no_damage(
+    spark: SparkSession, tmp_path: Path, entries: list[str], damaged: bool
+) -> None:
+    """Glue's connector is closed; the checks that rest on its positions are left out, and the job goes on."""
+    (tmp_path / "offsets").mkdir()
+    for batch, sources in enumerate(entries):
+        (tmp_path / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{sources}")
+    if damaged:
+        with pytest.raises(DamageError, match=f"offsets/{len(entries) - 1} is not what Spark wrote"):
+            damage.check(spark, str(tmp_path))
+    else:
+        damage.check(spark, str(tmp_path))
+    (tmp_path / "offsets" / str(len(entries) - 1)).write_text(f'v1\n{{"batch\n{entries[-1]}')
+    with pytest.raises(DamageError, match="is not what Spark wrote"):
+        damage.check(spark, str(tmp_path))
+
+
+@pytest.mark.parametrize(
     ("pattern", "way"),
     [
         ("derive-flights/metadata", "`millrace checkpoint reset flights derive-flights --env dev`"),
@@ -138,15 +169,58 @@ def test_a_state_that_is_cut_short_is_told_with_its_file(
     with pytest.raises(DamageError, match=f"{file} of the query's state is cut short"):
         damage.check_state(spark, str(checkpoint))
     begun.land(frame(spark, kafka_rows(0, 40, [good(n) for n in range(20)])), 2)
-    assert Supervisor(spark, begun.events.reporter, retries=Retries(3)).run([begun.query()]) == 1
-    (failed,) = [event for event in begun.events.all() if event["event"] in ("failed", "retrying")]
-    assert failed["error_class"] == "DamageError"
+    # Looked for before the last attempt: most failures are over by then.
+    retries = Retries(2, first_seconds=0.1)
+    assert Supervisor(spark, begun.events.reporter, retries=retries).run([begun.query()]) == 1
+    retried, failed = (event for event in begun.events.all() if event["event"] in ("failed", "retrying"))
+    assert (retried["event"], "EOFException" in retried["error"]) == ("retrying", True)
+    assert (failed["event"], failed["error_class"]) == ("failed", "DamageError")
     first = failed["error"].splitlines()[0]
     assert first.startswith(f"query derive-flights: the file {file} of the query's state is cut short")
     assert "`millrace checkpoint reset flights derive-flights --env dev`" in first
     file.write_bytes(whole)
     begun.derive()
     assert begun.rows() == begun.at_once()
+
+
+def test_a_state_is_looked_at_for_what_an_error_says_and_not_for_its_stack() -> None:
+    stack = (
+        "\n\tat org.apache.spark.sql.execution.streaming.state.StateStoreRDD.compute(StateStoreRDD.scala:131)"
+    )
+    told = "org.apache.spark.SparkException: Job aborted due to stage failure: Task 3 in stage 9.0 failed"
+    for said, looked_at in (
+        ("java.net.SocketTimeoutException: Read timed out", False),
+        ("java.io.EOFException", True),
+        ("Error reading delta file s3a://b/checkpoints/q/state/0/3/7.delta", True),
+        (
+            "org.json4s.ParserUtil$ParseException: unexpected eof\n"
+            "\tat org.apache.spark.sql.execution.streaming.state.StateStore$.getStateStoreProvider(StateStore.scala:559)",
+            True,
+        ),
+    ):
+        assert damage.is_of_state(f"{told}: {said}{stack}\nDriver stacktrace:{stack}\n") is looked_at
+
+
+def test_a_whole_state_is_listed_once_and_of_each_file_the_end_is_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is a call of S3's, of thousands; what lies before the last snapshot is not looked at."""
+    whole, needed = b"LZ4Block" + bytes(30) + b"LZ4Block" + bytes(13), []
+    for folder in ("0", "1", "1/left-keyToNumValues"):
+        store = tmp_path / "state" / "0" / folder
+        store.mkdir(parents=True)
+        for name in ("1.delta", "2.snapshot", "2.delta", "3.delta"):
+            (store / name).write_bytes(whole)
+        needed += [str(store / name) for name in ("2.snapshot", "2.delta", "3.delta")]
+    listed, read = [], []
+    entries, read_part = hadoop.entries, hadoop.read_part
+    monkeypatch.setattr(hadoop, "entries", lambda s, url: listed.append(url) or entries(s, url))
+    monkeypatch.setattr(
+        hadoop, "read_part", lambda s, url, *part: read.append(url) or read_part(s, url, *part)
+    )
+    damage.check_state(spark, str(tmp_path))
+    assert sorted(read) == sorted(needed)
+    assert sorted(listed) == sorted({str(Path(file).parent) for file in needed})
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from etl import shutdown, supervise
-from etl.errors import MOST_LINES, LossError, UnansweredError, describe
+from etl.errors import MOST_LINES, LossError, ReopenError, StartError, UnansweredError, describe
 from etl.supervise import Query, Retries, Supervisor
 from tests.spark.batches import Events
 
@@ -145,6 +146,118 @@ def test_a_query_that_goes_on_failing_fails_the_job(spark: SparkSession, tmp_pat
     assert [e["event"] for e in events.all()] == ["started", "retrying", "failed"]
 
 
+@pytest.mark.faults
+def test_a_retry_while_the_source_is_away_is_a_retry_too(spark: SparkSession, tmp_path: Path) -> None:
+    """Who is asked when a source is opened again may be away as well; the other query goes on meanwhile."""
+    events, seen, others = Events(), list[int](), list[int]()
+    supervisor = Supervisor(
+        spark, events.reporter, retries=Retries(4, first_seconds=0.1, longest_seconds=0.1)
+    )
+    answers: list[Exception | None] = [
+        StartError("stream flights: no endpoint"),
+        OSError("checkpoint: 503"),
+        None,
+    ]
+
+    def handle(_batch: DataFrame, batch_id: int) -> None:
+        seen.append(batch_id)
+        if len(seen) == 1:
+            raise ZeroDivisionError("no good")
+        supervisor.stop()
+
+    def opened() -> DataFrame:
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+        return query.rows
+
+    query = replace(ticking(spark, "flights", tmp_path, handle), reopen=opened)
+    steady = ticking(spark, "steady", tmp_path, lambda _b, _i: others.append(len(answers)))
+    assert supervisor.run([query, steady]) == 0
+    assert (seen, answers) == ([0, 0], [])
+    told = [(e["event"], e["attempt"], e["error_class"]) for e in events.all() if "error" in e]
+    assert told == [
+        ("retrying", 1, "ZeroDivisionError"), ("retrying", 2, "UnansweredError"), ("retrying", 3, "OSError"),
+    ]  # fmt: skip
+    assert others
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("most", [0, 1])
+def test_a_source_that_is_away_when_limits_change_is_asked_again_within_the_retries(
+    spark: SparkSession, tmp_path: Path, most: int
+) -> None:
+    events, seen = Events(), list[int]()
+    supervisor = Supervisor(spark, events.reporter, retries=Retries(most, first_seconds=0.1))
+    answers = [StartError("stream flights: no endpoint")]
+
+    def handle(_batch: DataFrame, batch_id: int) -> None:
+        seen.append(batch_id)
+        if len(seen) == 1:
+            raise ReopenError("stream flights has 2 shards now, and had 1")
+        supervisor.stop()
+
+    def opened() -> DataFrame:
+        while answers:
+            raise answers.pop()
+        return query.rows
+
+    query = replace(ticking(spark, "flights", tmp_path, handle), reopen=opened)
+    assert supervisor.run([query]) == 1 - most
+    told = [(e["event"], e.get("error")) for e in events.all()[1:]]
+    ends = ("retrying", "stream flights: no endpoint") if most else ("failed", "stream flights: no endpoint")
+    assert told == [("reopened", None), ends]
+
+
+def fails_in_spark(batch: DataFrame, _id: int) -> None:
+    failing = F.raise_error(F.lit("503 Slow Down")).cast("int")
+    batch.sparkSession.range(1).select(failing.alias("n")).collect()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("most", "seen_after"), [(0, 0), (3, 2)])
+def test_a_checkpoint_is_looked_at_once_before_the_last_attempt(
+    spark: SparkSession, tmp_path: Path, most: int, seen_after: int
+) -> None:
+    events, looks = Events(), list[int]()
+
+    def examine(error: BaseException) -> None:
+        assert "503 Slow Down" in str(error)
+        looks.append(len([e for e in events.all() if e["event"] == "retrying"]))
+
+    query = replace(ticking(spark, "fails", tmp_path, fails_in_spark), examine=examine)
+    retries = Retries(most, first_seconds=0.05)
+    assert Supervisor(spark, events.reporter, retries=retries).run([query]) == 1
+    assert looks == [seen_after]
+    assert [e["event"] for e in events.all()] == ["started", *["retrying"] * most, "failed"]
+
+
+@pytest.mark.faults
+def test_a_stop_does_not_wait_for_a_look_at_a_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    events, ended, waited = Events(), threading.Event(), list[bool]()
+    supervisor = Supervisor(spark, events.reporter)
+
+    def examine(_error: BaseException) -> None:
+        supervisor.stop()
+        waited.append(ended.wait(60))
+
+    query = replace(ticking(spark, "fails", tmp_path, fails_in_spark), examine=examine)
+    assert supervisor.run([query]) == 1
+    assert waited == []
+    ended.set()
+    assert [e["event"] for e in events.all()] == ["started", "failed"]
+    again = replace(query, checkpoint=str(tmp_path / "again"))
+    stopped = Supervisor(spark, events.reporter)
+
+    def stops(batch: DataFrame, batch_id: int) -> None:
+        stopped.stop()
+        fails_in_spark(batch, batch_id)
+
+    examined: list[BaseException] = []
+    assert stopped.run([replace(again, handle=stops, examine=examined.append)]) == 1
+    assert examined == []
+
+
 def test_a_loss_is_not_retried(spark: SparkSession, tmp_path: Path) -> None:
     events = Events()
 
@@ -274,7 +387,15 @@ def test_a_lost_lease_cuts_a_batch_short_and_lets_no_other_begin(spark: SparkSes
         assert begun.wait(30)
         lease.why = "another run has taken it"
 
-    supervisor = Supervisor(spark, events.reporter, retries=Retries(3), lease=lease)
+    killed: list[int] = []
+    supervisor = Supervisor(
+        spark,
+        events.reporter,
+        retries=Retries(3),
+        lease=lease,
+        kill=lambda: killed.append(1),
+        end_seconds=300,
+    )
     status = supervisor.run(
         [ticking(spark, "slow", tmp_path, slow), ticking(spark, "loses", tmp_path, loses)]
     )
@@ -284,14 +405,37 @@ def test_a_lost_lease_cuts_a_batch_short_and_lets_no_other_begin(spark: SparkSes
     assert failures == {"slow": wanted, "loses": wanted}
     assert [e for e in events.all() if e["event"] == "retrying"] == []
     assert not spark.streams.active
+    assert killed == []
+
+
+@pytest.mark.faults
+def test_a_batch_that_no_interruption_reaches_ends_with_the_process_when_the_lease_is_lost(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark would wait for its end, for ever: it is in Python, or in a client that takes no notice."""
+    events, lease, ended, told = Events(), Lent(), threading.Event(), list[list[Any]]()
+
+    def deaf(_batch: DataFrame, _id: int) -> None:
+        lease.why = "it could not be renewed for 25 s"
+        ended.wait(60)
+
+    def kill() -> None:
+        told.append([(e["event"], e["query"], e["error_class"]) for e in events.all()[1:]])
+        ended.set()
+
+    supervisor = Supervisor(spark, events.reporter, lease=lease, kill=kill, end_seconds=0.5)
+    assert supervisor.run([ticking(spark, "deaf", tmp_path, deaf)]) == 1
+    assert told == [[("failed", "deaf", "LeaseLostError")]]
+    assert not lease.given_back
 
 
 def test_a_lease_is_given_back_at_the_end(spark: SparkSession, tmp_path: Path) -> None:
-    lease = Lent()
-    supervisor = Supervisor(spark, Events().reporter, lease=lease)
+    lease, killed = Lent(), list[int]()
+    supervisor = Supervisor(spark, Events().reporter, lease=lease, kill=lambda: killed.append(1))
     query = ticking(spark, "one", tmp_path, lambda _b, _i: supervisor.stop())
     assert supervisor.run([query]) == 0
     assert lease.given_back
+    assert killed == []
 
 
 @pytest.mark.faults

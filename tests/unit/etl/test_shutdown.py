@@ -1,0 +1,78 @@
+"""Hooks of Iceberg's pools are taken away, whichever pools there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError
+
+from etl import shutdown
+
+
+class Threads:
+    """A JVM with shutdown hooks, and an Iceberg that has some pools."""
+
+    def __init__(self, *pools: str) -> None:
+        self.hooks = ["DelayedShutdownHook-for-worker", "Thread-7"]
+        self._pools = pools
+
+    def __getattr__(self, name: str) -> Any:
+        return self  # a package, or the class in it
+
+    def _pool(self, name: str) -> Any:
+        if name not in self._pools:
+            raise Py4JError(f"{name} does not exist in the JVM")
+        self.hooks.append(f"DelayedShutdownHook-for-{name}")
+
+    def getWorkerPool(self) -> Any:  # noqa: N802 - as Iceberg has it
+        return self._pool("getWorkerPool")
+
+    def getDeleteWorkerPool(self) -> Any:  # noqa: N802
+        return self._pool("getDeleteWorkerPool")
+
+    def forName(self, _name: str) -> Any:  # noqa: N802
+        return self
+
+    getDeclaredField = forName  # noqa: N815
+
+    def setAccessible(self, _yes: bool) -> None:  # noqa: N802
+        pass
+
+    def get(self, _none: None) -> Any:
+        return self
+
+    def keySet(self) -> Any:  # noqa: N802
+        return self
+
+    def toArray(self) -> list[Any]:  # noqa: N802
+        class Hook:
+            def __init__(self, name: str) -> None:
+                self.name = name
+
+            def getName(self) -> str:  # noqa: N802
+                return self.name
+
+        return [Hook(name) for name in self.hooks]
+
+    def getRuntime(self) -> Any:  # noqa: N802
+        return self
+
+    def removeShutdownHook(self, hook: Any) -> bool:  # noqa: N802
+        self.hooks.remove(hook.name)
+        return True
+
+
+@pytest.mark.parametrize(
+    ("pools", "taken"), [(("getWorkerPool", "getDeleteWorkerPool"), 3), (("getWorkerPool",), 2), ((), 0)]
+)
+def test_an_iceberg_without_one_of_the_pools_loses_the_hooks_of_the_others(
+    pools: tuple[str, ...], taken: int
+) -> None:
+    """That of Glue 4.0 has no pool for deletes; without any Iceberg nothing is touched."""
+    spark: Any = type("Session", (), {"_jvm": Threads(*pools)})()
+    assert shutdown.keep_pools(spark) == taken
+    assert [hook for hook in spark._jvm.hooks if hook.startswith("Delayed")] == (
+        [] if pools else ["DelayedShutdownHook-for-worker"]
+    )
+    assert "Thread-7" in spark._jvm.hooks
