@@ -5,25 +5,25 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
-from etl import benchmark, chores, hadoop, launch, lease, once, refill, run
+from etl import benchmark, chores, fence, hadoop, launch, lease, once, refill, run
 from etl.accounts import Reporter
 from etl.chores import Chores
-from etl.errors import AccountsError, StartError
-from etl.launch import Arguments, BackfillRequest
+from etl.errors import AccountsError, StartError, UnansweredError
+from etl.launch import Arguments, BackfillRequest, ReplayRequest
 from etl.lease import Lease
 from etl.metrics import lag
 from etl.metrics.outputs import Console, open_monitor
 from etl.metrics.spark import SparkMetrics
 from etl.settings import JobSettings
+from etl.sinks.base import SinkError
 from etl.supervise import Retries, Supervisor
 
 
@@ -59,7 +59,8 @@ def main(arguments: Sequence[str]) -> int:
             ending.callback(monitor.close)
             held = _lease(spark, job, report)
             held.acquire()
-            ending.callback(held.release)
+            unsupervised = ending.enter_context(ExitStack())
+            unsupervised.callback(held.release)
             try:
                 queries = run.build(spark, job, given.binds, report)
             except (OSError, CapturedException, Py4JJavaError) as error:
@@ -78,6 +79,8 @@ def main(arguments: Sequence[str]) -> int:
         supervisor = Supervisor(spark, report, monitor, Retries(job.batch_retries), lease=held)
         signal.signal(signal.SIGTERM, lambda _number, _frame: supervisor.stop())
         signal.signal(signal.SIGINT, lambda _number, _frame: supervisor.stop())
+        # From here on the supervisor gives the lease back, and only when no query writes any more.
+        unsupervised.pop_all()
         status = supervisor.run(queries)
         spark.stop()
         return status
@@ -86,18 +89,13 @@ def main(arguments: Sequence[str]) -> int:
 def _once(spark: SparkSession, job: JobSettings, given: Arguments) -> int | None:
     """Do what was asked for in place of running the job; None where nothing was."""
     report = Reporter(job.job)
-    work: Callable[[], int]
     if given.replay is not None:
-        query = given.replay.query
-        work = partial(once.replayer(spark, job, query, report, given.binds), spark, given.replay)
+        query, work = given.replay.query, partial(_replay, spark, job, given.replay, report, given.binds)
     elif given.backfill is not None:
-        query = given.backfill.query
-        again: Callable[[SparkSession, BackfillRequest], int]
-        if given.backfill.origin is None:
-            again = once.backfiller(spark, job, query, report)
-        else:
-            again = refill.of_query(spark, job, given.backfill, given.binds, report)
-        work = partial(again, spark, given.backfill)
+        query, work = (
+            given.backfill.query,
+            partial(_backfill, spark, job, given.backfill, report, given.binds),
+        )
     elif given.benchmark is not None:
         schedule = benchmark.read_schedule(spark, given.benchmark)
         query = ", ".join(schedule.queries)
@@ -107,22 +105,33 @@ def _once(spark: SparkSession, job: JobSettings, given: Arguments) -> int | None
         return None
     try:
         status = work()
-    except (AccountsError, CapturedException, Py4JJavaError) as error:
+    except (AccountsError, CapturedException, OSError, Py4JJavaError, SinkError, UnansweredError) as error:
         report.failed(error, query=query)
         status = 1
     spark.stop()
     return status
 
 
+def _replay(
+    spark: SparkSession, job: JobSettings, asked: ReplayRequest, report: Reporter, binds: Mapping[str, str]
+) -> int:
+    return once.replayer(spark, job, asked.query, report, binds)(spark, asked)
+
+
+def _backfill(
+    spark: SparkSession, job: JobSettings, asked: BackfillRequest, report: Reporter, binds: Mapping[str, str]
+) -> int:
+    if asked.origin is None:
+        return once.backfiller(spark, job, asked.query, report)(spark, asked)
+    return refill.of_query(spark, job, asked, binds, report)(spark, asked)
+
+
 def _lease(spark: SparkSession, job: JobSettings, report: Reporter) -> Lease:
-    jvm: Any = spark._jvm
-    # ProcessHandle would say it, too, but not in Glue 4.0's Java 8.
-    beside = str(jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getName()).partition("@")[0]
     run_name = spark.sparkContext.applicationId
     return lease.of(
         job.checkpoints,
         run_name,
-        (os.getpid(), int(beside)),
+        (os.getpid(), fence.jvm_process(spark)),
         lambda holder: report.emit("waiting_for_lease", **holder),
     )
 
