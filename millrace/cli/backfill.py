@@ -192,7 +192,7 @@ def _where(environment: Environment) -> tuple[Place, Aws | None]:
 
 def _run(environment: Environment, job: str, aws: Aws | None, asked: Mapping[str, str]) -> dict[str, Any]:
     """Run the job's entry script once, and give back what it said, or how it ended."""
-    from millrace.lifecycle.once import run_once
+    from millrace.lifecycle.once import outcome, run_once
     from millrace.lifecycle.problems import AwsError
     from millrace.sandbox import kept
 
@@ -200,13 +200,16 @@ def _run(environment: Environment, job: str, aws: Aws | None, asked: Mapping[str
         arguments = [part for pair in asked.items() for part in pair if part]
         spark = kept.kept_spark(environment)
         return kept.run_once(spark, environment, job, "backfill", arguments, "backfilled")
+    begun = datetime.now(UTC)
     ended = run_once(aws, job, list(asked.items()), progress=lambda line: typer.echo(line, err=True))
     if not ended.well:
         raise AwsError(
             f"run {ended.run} ended as {ended.state}: {ended.detail or 'its log says why'}. The steps that it had "
             "done are done; the same command does the others"
         )
-    return {"query": asked["--backfill"], "run": ended.run, "state": ended.state}
+    name = asked["--backfill"]
+    said = outcome(aws, job, begun, "backfilled", name)
+    return {**(said or {"query": name}), "run": ended.run, "state": ended.state}
 
 
 @dataclass(frozen=True)
@@ -303,7 +306,7 @@ def _check_range(environment: Environment, begin: datetime, end: datetime) -> No
 
 
 def _sentence(outcome: dict[str, Any]) -> str:
-    if "run" in outcome:
+    if "read" not in outcome:
         return (
             f"{outcome['query']}: run {outcome['run']} ended as {outcome['state']}; its log has the figures"
         )

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millrace.cli.lifecycle import aws_told, check_job
 from millrace.cli.plan import EnvironmentName
+
+if TYPE_CHECKING:
+    from millrace.config import Environment
 
 
 def register(app: typer.Typer) -> None:
@@ -35,6 +41,7 @@ def replay(
     query: Annotated[
         str | None, typer.Option(help="Its query; left out, the one that reads a source.")
     ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="On AWS: do not ask.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The outcome as one JSON object.")] = False,
 ) -> None:
     """Send dead letters through decoding again; what was good is never doubled.
@@ -42,40 +49,110 @@ def replay(
     Without --id all dead letters of the query are tried, for example after its schema
     was mended. The derive queries pick up what has become good; a direct query's sink is given
     it. With --query a derive query is named: what its sink refused goes through its transform
-    again, or, corrected, in place of the refused row. Works on an environment that
-    `KEEP=1 make demo` left running.
+    again, or, corrected, in place of the refused row.
+
+    In an environment that `KEEP=1 make demo` left running it runs beside the stream. On AWS the job is stopped for it,
+    runs once with the replay's arguments, and is started again.
 
     [bold]Examples[/bold]
 
       millrace replay flights --env local --id flights/3/6673
 
-      millrace replay flights --env local --corrected corrected.jsonl
+      millrace replay flights --env prod --corrected corrected.jsonl
     """
-    from millrace.config import Finding, load
+    from millrace.config import load
     from millrace.lifecycle.deployed import NotDeployedError
     from millrace.sandbox import kept
     from millrace.sandbox.process import SandboxError
 
     environment = load(env)
-    if job not in environment.jobs:
-        known = ", ".join(environment.jobs)
-        raise environment.places.error([Finding(("jobs",), value=job, allowed=f"one of {known}")])
-    arguments = [part for name in identity or () for part in ("--id", name)]
-    if corrected is not None:
-        arguments += ["--corrected", corrected.resolve().as_uri()]
+    check_job(environment, job)
+    name = _query(environment, job, query)
     try:
-        spark = kept.kept_spark(environment)
-        outcome = kept.replay(
-            spark, environment, job, kept.query_with_letters(environment, job, query), arguments
-        )
+        with aws_told("replay"):
+            if kept.place(environment) is None:
+                outcome = _on_aws(environment, job, name, identity or (), corrected, yes=yes)
+            else:
+                arguments = [part for each in identity or () for part in ("--id", each)]
+                if corrected is not None:
+                    arguments += ["--corrected", corrected.resolve().as_uri()]
+                outcome = kept.replay(kept.kept_spark(environment), environment, job, name, arguments)
     except (SandboxError, NotDeployedError) as error:
-        sys.stderr.write(f"millrace replay: {error}\n")
+        typer.echo(f"millrace replay: {error}", err=True)
         raise typer.Exit(1) from None
     typer.echo(json.dumps(outcome) if as_json else _sentence(outcome))
-    raise typer.Exit(1 if outcome["unknown_ids"] else 0)
+    raise typer.Exit(1 if outcome.get("unknown_ids") else 0)
+
+
+def _on_aws(
+    environment: Environment,
+    job: str,
+    query: str,
+    identities: Sequence[str],
+    corrected: Path | None,
+    *,
+    yes: bool,
+) -> dict[str, Any]:
+    """Run the deployed job once with the replay's arguments; what it said, or how it ended."""
+    from millrace.config.names import Names
+    from millrace.lifecycle.deployed import split_url
+    from millrace.lifecycle.once import outcome, run_once
+    from millrace.lifecycle.problems import AwsError, told
+    from millrace.lifecycle.verbs import connect
+
+    aws = connect(Names(environment, environment.account or ""))
+    question = f"Stop {job}, replay dead letters of {query} in a run of its own, start it again?"
+    if not yes and not (sys.stdin.isatty() and typer.confirm(question, err=True)):
+        typer.echo("millrace replay: nothing was done; --yes goes on without a question", err=True)
+        raise typer.Exit(1)
+    begun = datetime.now(UTC)
+    asked = [("--replay", query)]
+    # Glue takes each name once.
+    asked += [("--id", ",".join(identities))] if identities else []
+    if corrected is not None:
+        url = f"{aws.names.checkpoints(job)}/replays/{begun:%Y%m%dT%H%M%S}/corrected.jsonl"
+        bucket, key = split_url(url)
+        with told(f"writing the corrected payloads to {url}"):
+            aws.client("s3").put_object(Bucket=bucket, Key=key, Body=corrected.read_bytes())
+        asked.append(("--corrected", url))
+    ended = run_once(aws, job, asked, progress=lambda line: typer.echo(line, err=True))
+    said = outcome(aws, job, begun, "replayed", query)
+    # With an identity that is no dead letter's the run ends as failed, and the others are replayed.
+    if not ended.well and not (said or {}).get("unknown_ids"):
+        raise AwsError(
+            f"run {ended.run} ended as {ended.state}: {ended.detail or f'`millrace logs {job} --errors` says why'}. "
+            "What was replayed is; the same command does the others"
+        )
+    return {**(said or {"query": query}), "run": ended.run, "state": ended.state}
+
+
+def _query(environment: Environment, job: str, query: str | None) -> str:
+    """Name the query whose dead letters are meant; left out, the only one that reads a source."""
+    from millrace.config import Finding
+    from millrace.config.queries import DeriveQuery, SourceQuery
+
+    queries = environment.jobs[job].queries
+    reading = [name for name, q in queries.items() if isinstance(q, SourceQuery)]
+    refusing = [
+        name for name, q in queries.items() if isinstance(q, DeriveQuery) and q.dead_letters is not None
+    ]
+    if query is None and len(reading) == 1:
+        return reading[0]
+    if query in (*reading, *refusing):
+        assert query is not None
+        return query
+    known = ", ".join([*reading, *refusing])
+    allowed = f"one with dead letters, by --query: {known}" if known else "a job with dead letters"
+    raise environment.places.error(
+        [Finding(("jobs", job, "queries"), value=query or "(none)", allowed=allowed)]
+    )
 
 
 def _sentence(outcome: dict[str, Any]) -> str:
+    if "letters" not in outcome:
+        return (
+            f"{outcome['query']}: run {outcome['run']} ended as {outcome['state']}; its log has the figures"
+        )
     left_out = f"{filtered} the transform leaves out now, " if (filtered := outcome.get("filtered")) else ""
     text = (
         f"{outcome['letters']} dead letters of {outcome['query']} tried: {outcome['good']} are good now, {left_out}"

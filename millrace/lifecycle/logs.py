@@ -105,6 +105,25 @@ def newest(aws: Aws, job: str, since: datetime, most: int) -> list[Line]:
     return [line for line, _ in _search(aws, job, since, most, None)][-most:]
 
 
+def events(aws: Aws, job: str, since: datetime, event: str) -> list[dict[str, Any]]:
+    """Return what the core's runs of a job told of one kind, the oldest first.
+
+    Parameters
+    ----------
+    since
+        Older lines are not looked for.
+    event
+        Such as ``replayed`` (``docs/launch-document.md``).
+
+    Raises
+    ------
+    AwsError
+        AWS refused a call.
+    """
+    found = (event_of(line.text) for line, _ in _search(aws, job, since, 1, (f'{{ $.event = "{event}" }}',)))
+    return [each for each in found if each is not None and each["event"] == event]
+
+
 def failures(aws: Aws, job: str, since: datetime, most: int) -> list[Failure]:
     """Return a job's last failures with their traces, the oldest of them first.
 

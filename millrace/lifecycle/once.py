@@ -12,13 +12,18 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from millrace.lifecycle.deployed import NotDeployedError
+from millrace.lifecycle.logs import events
 from millrace.lifecycle.problems import AwsError, told
 from millrace.lifecycle.verbs import Aws, Verb, execute, machine_arn
 
 POLL_SECONDS = 10.0
+
+PATIENCE_SECONDS = 60.0
+"""A line is seldom longer on its way from a run to CloudWatch Logs."""
 
 _GLUE_ENDED = ("STOPPED", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "EXPIRED")
 _EMR_ENDED = ("SUCCESS", "FAILED", "CANCELLED")
@@ -85,6 +90,49 @@ def run_once(
         if was_to_run:
             _verb(aws, job, "start", progress)
     return ended
+
+
+def outcome(
+    aws: Aws,
+    job: str,
+    since: datetime,
+    event: str,
+    query: str,
+    *,
+    patience_seconds: float = PATIENCE_SECONDS,
+    poll_seconds: float = POLL_SECONDS,
+) -> dict[str, Any] | None:
+    """Return what a run said at its end, by the job's log.
+
+    Parameters
+    ----------
+    since
+        When the run was asked for, UTC.
+    event
+        ``replayed`` or ``backfilled`` (``docs/launch-document.md``).
+    query
+        What it was done to.
+    patience_seconds
+        How long the line is waited for.
+    poll_seconds
+        Between two looks.
+
+    Returns
+    -------
+    dict or None
+        That event; None where the log has not got it in time, or cannot be read.
+    """
+    until = time.monotonic() + patience_seconds
+    while True:
+        try:
+            told_of = [each for each in events(aws, job, since, event) if each.get("query") == query]
+        except AwsError:
+            return None  # the run is done and well; who may not read its log is told less
+        if told_of:
+            return told_of[-1]
+        if time.monotonic() > until:
+            return None
+        time.sleep(poll_seconds)
 
 
 def _verb(aws: Aws, job: str, verb: Verb, progress: Callable[[str], None]) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructT
 
 from millrace.config.model import Environment
 from millrace.config.names import Names
-from millrace.config.queries import DeriveQuery, SourceQuery
 from millrace.lifecycle.audit_job import Place
 from millrace.lifecycle.deployed import launch_document
 from millrace.lifecycle.logs import Line
@@ -121,27 +120,6 @@ def _hive(kind: IcebergType) -> str:
     if isinstance(kind, DecimalType):
         return f"decimal({kind.precision},{kind.scale})"
     return {"long": "bigint", "timestamptz": "timestamp", "uuid": "string"}.get(str(kind), str(kind))
-
-
-def query_with_letters(environment: Environment, job: str, query: str | None) -> str:
-    """Name the query whose dead letters are meant; left out, the only one that reads a source.
-
-    Raises
-    ------
-    SandboxError
-        There is no such query, or several and none was named.
-    """
-    queries = environment.jobs[job].queries
-    reading = [name for name, q in queries.items() if isinstance(q, SourceQuery)]
-    refusing = [
-        name for name, q in queries.items() if isinstance(q, DeriveQuery) and q.dead_letters is not None
-    ]
-    if query is None and len(reading) == 1:
-        return reading[0]
-    if query not in (*reading, *refusing):
-        known = ", ".join([*reading, *refusing]) or "it has none"
-        raise SandboxError(f"job {job}: name one of its queries with dead letters with --query: {known}")
-    return query
 
 
 def replay(

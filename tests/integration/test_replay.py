@@ -59,14 +59,6 @@ def test_an_unknown_letter_is_named(sandbox, outcomes):
     assert outcome["letters"] == 0
 
 
-def test_a_query_that_lands_nothing_is_refused(sandbox):
-    assert kept.query_with_letters(sandbox.environment, "flights", None) == QUERY
-    with pytest.raises(
-        SandboxError, match="name one of its queries with dead letters with --query: land-flights"
-    ):
-        kept.query_with_letters(sandbox.environment, "flights", "flights-weather")
-
-
 def test_an_environment_that_is_not_kept_is_told(sandbox):
     with pytest.raises(SandboxError, match="is not running in the sandbox"):
         kept.kept_spark(sandbox.environment)

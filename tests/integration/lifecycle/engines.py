@@ -85,6 +85,9 @@ class Engines:
     measures: Callable[[str], None] = lambda _: None
     """Called with the URL of a benchmark's schedule when a run begins that is to measure."""
 
+    replays: Callable[[str], None] = lambda _: None
+    """Called with the job's name when a run begins that is to replay dead letters."""
+
     runs: dict[str, Run] = field(default_factory=dict)
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     seen: dict[str, list[str]] = field(default_factory=dict)
@@ -137,6 +140,9 @@ class Engines:
         """Let a run end by itself that was given something to do."""
         if "--backfill" in arguments:
             run.once = LOOKS_WHILE_ENDING
+        if "--replay" in arguments:
+            run.once = 0
+            self.replays(run.job)
         if "--benchmark" in arguments:
             run.once = 0
             self.measures(arguments[arguments.index("--benchmark") + 1])

@@ -1,8 +1,9 @@
-"""Runs of a deployed job that have something to do once: a backfill, a benchmark."""
+"""Runs of a deployed job that have something to do once: a backfill, a replay, a benchmark."""
 
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,45 @@ def test_a_backfill_runs_once_in_place_of_its_job(shop: Shop, engines: Engines) 
     given = emr["jobDriver"]["sparkSubmit"]["entryPointArguments"]
     assert given[-5:] == ["--backfill", "q", "--since", "2026-11-20T00:00:00+00:00", "--replace"]
     assert "--launch-document" in given
+
+
+def test_a_replay_runs_once_in_place_of_its_job_and_tells_what_came_of_it(
+    shop: Shop, engines: Engines, tmp_path: Path
+) -> None:
+    query = f"land-{GLUE}"
+    said = {"event": "replayed", "job": GLUE, "query": query, "letters": 2, "good": 1, "bad": 1, "already": 0}
+    logs = shop.stack.client("logs")
+    group = f"/{shop.names.prefix}/jobs/{GLUE}/output"
+
+    def say(_: str) -> None:
+        """Write what such a run says, where Glue writes it."""
+        logs.create_log_group(logGroupName=group)
+        logs.create_log_stream(logGroupName=group, logStreamName="run")
+        line = {
+            "timestamp": int(time.time() * 1000),
+            "message": json.dumps({**said, "unknown_ids": []}),
+        }
+        logs.put_log_events(logGroupName=group, logStreamName="run", logEvents=[line])
+
+    engines.replays = say
+    corrected = tmp_path / "corrected.jsonl"
+    corrected.write_text('{"id": "a/0/1", "payload": "{}"}\n')
+    given = (GLUE, "--id", "a/0/1", "--id", "a/0/2", "--corrected", str(corrected))
+    assert shop.millrace("replay", *given).returncode == 1  # nobody says yes
+    assert engines.asked == []
+    done = shop.millrace("replay", *given, "--yes", "--json")
+    assert done.returncode == 0, done.stderr[-1500:]
+    outcome = json.loads(done.stdout)
+    assert {key: outcome[key] for key in said} == said
+    assert outcome["state"] == "SUCCEEDED"
+    assert [name for name, _ in engines.asked] == ["BatchStopJobRun", "StartJobRun", "StartJobRun"]
+    arguments = engines.calls("StartJobRun")[0]["Arguments"]
+    # Glue takes each name once.
+    assert (arguments["--replay"], arguments["--id"]) == (query, "a/0/1,a/0/2")
+    bucket, key = split_url(arguments["--corrected"])
+    body = shop.stack.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+    assert body == corrected.read_bytes()
+    assert arguments["--corrected"].startswith(f"{shop.names.checkpoints(GLUE)}/")
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,8 @@ RANGE = ("--since", "2026-11-20", "--until", "2026-11-21")
             ),
             "land-flights",
         ),
+        (("replay", "flight", "--env", "prod"), "flight"),
+        (("replay", "flights", "--env", "prod", "--query", "flights-weather"), "land-flights"),
         (("audit", "flight", "--env", "prod"), "flight"),
         (("audit", "flights", "--env", "prod", "--query", "flights-weather"), "land-flights"),
         (("audit", "flights", "--env", "prod", "--hours", "0"), "--hours"),
