@@ -1,8 +1,9 @@
-"""What Spark's checkpoint says about the batch at hand: where it begins."""
+"""What Spark's checkpoint says about the batch at hand: where it begins, and where it ends."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -56,6 +57,56 @@ class Checkpoint:
         except FileNotFoundError:
             return None
 
+    def beginning(self, source: int) -> str:
+        """URL of the file in which Iceberg's source keeps where it begins, by the source's number in the query."""
+        return f"{self.location}/sources/{source}/offsets/0"
+
+    def spans(self, spark: SparkSession, batch: int) -> list[tuple[Any, Any]]:
+        """Where a batch begins and ends, for each source, all of which are Iceberg's.
+
+        Parameters
+        ----------
+        spark
+            Whose file systems are used.
+        batch
+            Its id; planned.
+
+        Returns
+        -------
+        list of tuple
+            Two offsets for each source, decoded from JSON, in the log's order; None for a source that had no data yet.
+        """
+        ends = _decoded(read_text(spark, f"{self.location}/offsets/{batch}"))
+        if batch:
+            return list(
+                zip(_decoded(read_text(spark, f"{self.location}/offsets/{batch - 1}")), ends, strict=True)
+            )
+        return [(json.loads(read_text(spark, self.beginning(n))), end) for n, end in enumerate(ends)]
+
+    def planned(self, spark: SparkSession) -> int | None:
+        """The batch that is planned and not committed, with which the next start begins; None for none."""
+        newest = _newest(spark, f"{self.location}/offsets")
+        return newest if newest != _newest(spark, f"{self.location}/commits") else None
+
+    def end_at(self, spark: SparkSession, batch: int, ends: Mapping[int, Any]) -> None:
+        """Let a batch that is planned and not committed end elsewhere.
+
+        Parameters
+        ----------
+        spark
+            Whose file systems are used.
+        batch
+            Its id.
+        ends
+            The new end by the number of a source; of the others it stays.
+        """
+        url = f"{self.location}/offsets/{batch}"
+        text = read_text(spark, url)
+        head, lines = text.splitlines()[:2], _sources(text)
+        for number, end in ends.items():
+            lines[number] = json.dumps(end, separators=(",", ":"))
+        hadoop.write_text(spark, url, "\n".join([*head, *lines]))
+
     def begun(self, spark: SparkSession) -> bool:
         """Whether a batch was ever planned from it: then a start position counts for new shards only."""
         return any(name.isdecimal() for name in hadoop.names(spark, f"{self.location}/offsets"))
@@ -69,11 +120,8 @@ class Checkpoint:
             One offset for each source, decoded from JSON, or None for a source that had no data yet;
             None where a batch was planned and none committed, so that it is not known.
         """
-        done = [int(name) for name in hadoop.names(spark, f"{self.location}/commits") if name.isdecimal()]
-        if not done:
-            return None
-        lines = _sources(read_text(spark, f"{self.location}/offsets/{max(done)}"))
-        return tuple(None if line == "-" else json.loads(line) for line in lines)
+        done = _newest(spark, f"{self.location}/commits")
+        return None if done is None else tuple(_decoded(read_text(spark, f"{self.location}/offsets/{done}")))
 
     def committed_at(self, spark: SparkSession, batch: int) -> datetime | None:
         """When a batch was committed; None where it was not, or so long ago that Spark forgot it."""
@@ -85,7 +133,20 @@ class Checkpoint:
 
 def parse_offset(log: str, place: int = 0) -> Any:
     """A source's offset in an offset log entry; None for ``-`` (no data yet)."""
-    line = _sources(log)[place]
+    return _offset(_sources(log)[place])
+
+
+def _newest(spark: SparkSession, folder: str) -> int | None:
+    """The newest entry of a log; None where it has none."""
+    return max((int(name) for name in hadoop.names(spark, folder) if name.isdecimal()), default=None)
+
+
+def _decoded(log: str) -> list[Any]:
+    """Offsets of an offset log entry, one for each source."""
+    return [_offset(line) for line in _sources(log)]
+
+
+def _offset(line: str) -> Any:
     return None if line == "-" else json.loads(line)
 
 

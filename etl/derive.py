@@ -150,14 +150,13 @@ def snapshot_bound(landing: Any, start: Any) -> datetime | None:
     Returns
     -------
     datetime or None
-        None where the table no longer knows, or the batch begins with its first append.
+        None where the table no longer knows, or the batch begins with its first append, or reads all files of a
+        state (:mod:`etl.beginning`).
     """
-    snapshot = landing.snapshot(int(start["snapshot_id"])) if start else None
+    snapshot = landing.snapshot(int(start["snapshot_id"])) if start and not start["scan_all_files"] else None
     if snapshot is None:
         return None
-    finished = not start["scan_all_files"] and start["position"] >= int(
-        snapshot.summary().getOrDefault("added-data-files", "0")
-    )
+    finished = start["position"] >= int(snapshot.summary().getOrDefault("added-data-files", "0"))
     while not (finished and snapshot.operation() == "append"):
         parent = snapshot.parentId()
         snapshot = landing.snapshot(parent) if parent is not None else None

@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 
 from etl import accounts, derive, direct, land, routed, routed_direct, session, tables
 from etl.accounts import Reporter
+from etl.beginning import begin_with_everything, kept_whole
 from etl.checkpoint import Checkpoint
 from etl.derive import Composition, Deriver
 from etl.formats import build as formats
@@ -34,7 +35,6 @@ from etl.sources import opening as sources
 from etl.state import Upserter, time_of
 from etl.supervise import Query
 from etl.tables import Table
-from etl.upkeep import begin_with_everything
 
 
 def build(
@@ -155,7 +155,7 @@ def _derive(
     checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
     compose = composition(spark, job, query.name, query, report)
     rows = derived(spark, job, query, compose, landing, most)
-    begun = begin_with_everything(spark, rows, checkpoint)
+    begun = begin_with_everything(spark, rows, checkpoint, query.name)
     for name in begun:
         report.emit("begun_with_everything", query=query.name, table=name, at=accounts.text(accounts.now()))
     if query.state is not None and begun:
@@ -163,26 +163,27 @@ def _derive(
         rows = derived(spark, job, query, compose, landing, None)
     compose, schema = written(spark, query, compose, rows, landing)
     key = query.state.key if query.state is not None else ()
+    handler: Callable[[DataFrame, int], None]
     if not isinstance(query.sink, IcebergSinkSettings):
-        return Query(
-            query.name,
-            rows,
-            _outward(spark, job, query, compose, schema, checkpoint, binds, report),
-            checkpoint.location,
-            query.trigger_seconds,
-            output_mode="update" if key else "append",
-        )
-    table = Table.of(job.catalog, query.sink.table)
-    if key:
-        time = time_of(rows.schema, key)
-        tables.ensure(spark, table, schema, time=time, report=report)
-        upserter = Upserter(query, compose, KeyedIcebergSink(table, time), report)
-        return Query(
-            query.name, rows, upserter, checkpoint.location, query.trigger_seconds, output_mode="update"
-        )
-    tables.ensure(spark, table, schema, report=report)
-    handler = Deriver(query, landing, compose, IcebergSink(table), checkpoint, report)
-    return Query(query.name, rows, handler, checkpoint.location, query.trigger_seconds)
+        handler = _outward(spark, job, query, compose, schema, checkpoint, binds, report)
+    else:
+        table = Table.of(job.catalog, query.sink.table)
+        if key:
+            time = time_of(rows.schema, key)
+            tables.ensure(spark, table, schema, time=time, report=report)
+            handler = Upserter(query, compose, KeyedIcebergSink(table, time), report)
+        else:
+            tables.ensure(spark, table, schema, report=report)
+            handler = Deriver(query, landing, compose, IcebergSink(table), checkpoint, report)
+    built = Query(
+        query.name,
+        rows,
+        handler,
+        checkpoint.location,
+        query.trigger_seconds,
+        output_mode="update" if key else "append",
+    )
+    return kept_whole(built, checkpoint)
 
 
 def _outward(

@@ -9,8 +9,6 @@ that was killed left behind.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,8 +16,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import accounts, damage, hadoop
+from etl import accounts
 from etl.accounts import Reporter
+from etl.beginning import beginning
 from etl.checkpoint import Checkpoint
 from etl.clock import UTC
 from etl.tables import Table
@@ -123,8 +122,8 @@ class Expiry:
 
     A derive query that is behind is never cut off: the state that it has read last, by its
     checkpoint, and all later ones stay. One that has planned a batch and committed none
-    holds everything. One that has never run holds nothing: it begins with all files of the table's
-    present state (:func:`begin_with_everything`).
+    holds everything. One that has never run holds nothing: it begins with all files of a state that the table knows
+    (:mod:`etl.beginning`), and of a landing table the newest state for that stays, and all later ones.
 
     Parameters
     ----------
@@ -167,7 +166,7 @@ class Expiry:
                 since=accounts.text(at),
                 at=accounts.text(begun),
             )
-        before = min([before, *behind.values()])
+        before = min([before, *behind.values(), self._beginning(spark) or before])
         found = call(
             spark,
             self.table,
@@ -202,6 +201,18 @@ class Expiry:
             limit = max(limit, committed[MOST_SNAPSHOTS - 1].astimezone(UTC))
         return limit
 
+    def _beginning(self, spark: SparkSession) -> datetime | None:
+        """When the state was committed that a new reader begins at; None for a table that no query derives from.
+
+        It is the present state, or was so before the last compaction or delete. However many came since, a table
+        of results, which is rewritten with every batch, would never forget.
+        """
+        metadata = self.table.metadata(spark)
+        if metadata.schema().findField("_error") is None:
+            return None
+        first = beginning(metadata, MOST_SNAPSHOTS)
+        return None if first is None else _committed(first)
+
     def _needed(self, spark: SparkSession, reader: str) -> datetime | None:
         """When the state was committed that a reader has read last; the epoch where that is not known."""
         checkpoint = Checkpoint(reader)
@@ -215,15 +226,18 @@ class Expiry:
         if positions is None:
             return datetime.fromtimestamp(0, tz=UTC)
         found = [
-            snapshot.timestampMillis()
+            _committed(snapshot)
             for offset in positions
             if isinstance(offset, dict)
             and (snapshot := metadata.snapshot(int(offset.get("snapshot_id", -1)))) is not None
         ]
         # A join's other table has states of its own, whose ids do not meet.
-        if not found:
-            return datetime.fromtimestamp(0, tz=UTC)
-        return datetime.fromtimestamp(min(found) / 1000, tz=UTC)
+        return min(found, default=datetime.fromtimestamp(0, tz=UTC))
+
+
+def _committed(snapshot: Any) -> datetime:
+    """When a state of a table was committed."""
+    return datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=UTC)
 
 
 @dataclass(frozen=True)
@@ -264,76 +278,3 @@ class Orphans:
             self.report.emit(
                 "orphans_removed", table=str(self.table), files=files, **accounts.times(begun, accounts.now())
             )
-
-
-def begin_with_everything(spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Make a derive query's first start read all that its tables hold, though their history was expired.
-
-    Iceberg begins a stream at the oldest state that it knows, with the files that *this state
-    added*: of a table whose first states are forgotten it leaves out what they had added, in
-    silence. It looks for the beginning in the checkpoint first, so the beginning is written
-    there: all files of the present state.
-
-    Parameters
-    ----------
-    spark
-        The job's session.
-    rows
-        The stream, before ``foreachBatch``.
-    checkpoint
-        The query's; one that has begun is left as it is, unless that file was damaged.
-
-    Returns
-    -------
-    tuple of str
-        The tables whose history was expired.
-    """
-    begun = checkpoint.begun(spark)
-    jvm: Any = spark._jvm
-    from_present = []
-    for number, table in enumerate(_streamed(rows)):
-        url = f"{checkpoint.location}/sources/{number}/offsets/0"
-        # Iceberg reads it at every start, and needs it at the first one only.
-        if begun and not _damaged(spark, url):
-            continue
-        metadata = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
-        present = metadata.currentSnapshot()
-        if present is None:
-            continue
-        oldest = jvm.org.apache.iceberg.util.SnapshotUtil.oldestAncestor(metadata)
-        whole = oldest.parentId() is None
-        beginning = {
-            "version": 1,
-            # The oldest state is where Iceberg would begin too. Said here, one that is forgotten before the first
-            # batch is an error, and not another beginning.
-            "snapshot_id": (oldest if whole else present).snapshotId(),
-            "position": 0,
-            "scan_all_files": not whole,
-        }
-        hadoop.write_text(spark, url, json.dumps(beginning, separators=(",", ":")))
-        if not whole and not begun:
-            from_present.append(table)
-    return tuple(from_present)
-
-
-def _damaged(spark: SparkSession, url: str) -> bool:
-    """Whether a file is there and is not what was written."""
-    try:
-        return not isinstance(json.loads(hadoop.read_text(spark, url)), dict)
-    except FileNotFoundError:
-        return False
-    except (OSError, ValueError) as error:
-        return isinstance(error, ValueError) or damage.spoiled(error)
-
-
-def _streamed(rows: DataFrame) -> list[str]:
-    """Full names of the tables that a plan streams from, in the order in which Spark numbers its sources."""
-    leaves = rows._jdf.queryExecution().analyzed().collectLeaves()
-    names: list[str] = []
-    for number in range(leaves.size()):
-        leaf = leaves.apply(number)
-        if leaf.getClass().getSimpleName() == "StreamingRelationV2":
-            name = re.sub(r"[^A-Za-z0-9_.]", "", str(leaf.table().name()))
-            if name not in names:
-                names.append(name)
-    return names

@@ -22,10 +22,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from etl import derive, upkeep
+from etl.beginning import begin_with_everything
 from etl.checkpoint import Checkpoint
 from etl.chores import Chores
 from etl.tables import Table
-from etl.upkeep import Compaction, Expiry, Orphans, begin_with_everything
+from etl.upkeep import Compaction, Expiry, Orphans
 from millrace.sandbox.process import RUN
 from tests.faults.session import open_session
 from tests.spark.batches import Events, frame, good, kafka_rows
@@ -127,7 +128,9 @@ def main() -> int:
     spark = open_session(HOME / "lake")
     pipe = Pipeline(spark, lambda name: Table("lake", "tests", name), HOME / "reader")
     events = Events()
-    begin_with_everything(spark, derive.read(spark, pipe.landing), Checkpoint(str(pipe.checkpoint)))
+    begin_with_everything(
+        spark, derive.read(spark, pipe.landing), Checkpoint(str(pipe.checkpoint)), "derive-flights"
+    )
     writer, housekeeping = Writer(pipe), chores(spark, pipe, events)
     writer._land()
     pipe.derive()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.utils import StreamingQueryException
 
-from etl import run
+from etl import run, upkeep
 from etl.accounts import DeriveAccounts
 from etl.derive import Deriver
 from etl.envelope import CARRIED
@@ -19,7 +21,7 @@ from etl.errors import StartError
 from etl.metrics.ages import Arrivals
 from etl.settings import JobSettings, parse
 from etl.sinks.iceberg import Bound
-from etl.supervise import Query
+from etl.supervise import Query, Supervisor
 from etl.tables import Table
 from tests.spark.batches import Events, frame, good, kafka_rows, lander
 
@@ -191,6 +193,32 @@ def test_a_record_beyond_the_watermark_is_left_out(aggregate: Pipeline) -> None:
     aggregate.land(frame(aggregate.spark, kafka_rows(1, 5, [good(5)])), 3)
     aggregate.derive()
     assert aggregate.rows() == before
+
+
+def test_a_first_batch_of_all_that_landed_is_not_crossed(
+    aggregate: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table's first states are forgotten, and more lands before the first batch is planned."""
+    monkeypatch.setattr(upkeep, "FEWEST_SNAPSHOTS", 1)
+    for number in range(3):
+        rows = kafka_rows(0, number * 50, [good(n) for n in range(number * 50, number * 50 + 50)])
+        aggregate.land(frame(aggregate.spark, rows), number)
+    upkeep.Expiry(aggregate.landing, timedelta(0), (), Events().reporter)(aggregate.spark)
+    query = aggregate.query()
+    aggregate.land(frame(aggregate.spark, kafka_rows(0, 150, [good(n) for n in range(150, 170)])), 3)
+    supervisor = Supervisor(aggregate.spark, aggregate.events.reporter)
+
+    def once(batch: DataFrame, batch_id: int) -> None:
+        query.handle(batch, batch_id)
+        supervisor.stop()
+
+    assert supervisor.run([replace(query, handle=once)]) == 0
+    told = [e["event"] for e in aggregate.events.all()]
+    assert (told.count("begun_with_everything"), told.count("reopened")) == (1, 1)
+    assert sum(r["flights"] for r in aggregate.rows()) == 150
+    aggregate.derive()
+    assert aggregate.rows() == aggregate.at_once()
+    assert sum(r["flights"] for r in aggregate.rows()) == 170
 
 
 def test_state_lies_in_rocksdb_and_its_changes_in_the_checkpoint(aggregate: Pipeline) -> None:
