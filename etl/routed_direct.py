@@ -3,7 +3,7 @@
 A batch is decoded once and held, as it has several readers: one that counts, then a sink for each route that
 has records, then the dead letters. What makes it exact is what makes a direct query of one topic exact
 (:mod:`etl.direct`): a batch is a fixed range of offsets. So each table's commits bear the range of all that the query
-read, and other sinks know what they hold. Should one sink fail, the batch comes again as a whole, and those that
+read and how far the table reaches, and other sinks know what they hold. Should one sink fail, the batch comes again as a whole, and those that
 had written their part find it there.
 """
 
@@ -22,10 +22,11 @@ from etl import accounts, tables
 from etl.accounts import Reporter
 from etl.checkpoint import Checkpoint
 from etl.derive import DEAD_LETTER, Composition
-from etl.direct import OffsetRange, Onward, committed
+from etl.direct import Onward
 from etl.hadoop import read_text
 from etl.outward import OutwardReplay, SinkAccounts, as_landed, stamped
 from etl.parts import composition
+from etl.reach import Chain
 from etl.route import COLUMN, Router, along
 from etl.routed import router
 from etl.settings import DirectRouteSettings, JobSettings, RoutedDirectSettings
@@ -35,12 +36,10 @@ from etl.sinks.build import sink_of
 from etl.sinks.iceberg import Bound, IcebergSink
 from etl.sources.kafka import by_shard
 from etl.sources.legs import Topics
+from etl.sources.offsets import OffsetRange
 from etl.sources.opening import landing_table, opened
 from etl.supervise import Query
 from etl.tables import Table
-
-NAME, RANGE = "millrace.query", "millrace.offsets"
-"""Properties of a commit, as those of a direct query of one topic."""
 
 
 @dataclass(frozen=True)
@@ -89,28 +88,18 @@ class TableEnd:
     name: str
     source: str
     sink: IcebergSink
-    _last: OffsetRange | None = field(default=None, repr=False)
+    _chain: Chain = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._chain = Chain(self.name, self.source, self.sink, f"{self.source}/")
 
     def write(self, rows: DataFrame, batch: Batch, refuse: Refuse) -> Written:  # noqa: ARG002 - a table takes every row
-        """Append without a look-up where the batch follows the last one that the table holds all of."""
-        last = self._last or committed(rows.sparkSession, self.sink.table, self.name)
-        # Known again only when it is written: a batch that failed half-way comes again in this run.
-        self._last = None
-        properties = {NAME: self.name, RANGE: batch.offsets.text()}
-        if last is not None and batch.offsets.follows(last):
-            written = self.sink.add(rows, properties)
-            done = Written(written, written)
-        else:
-            mine = Bound(F.col("_source") == self.source)
-            appended = self.sink.append(rows, mine, properties=properties)
-            done = Written(appended.offered, appended.written)
-        self._last = batch.offsets
-        return done
+        """Append without a look-up where the batch begins where the table's records end."""
+        return Written(*self._chain.append(rows, batch.offsets))
 
     def without(self, batch: Batch) -> None:
-        """Nothing to write: what the table holds reaches as far as the batch does."""
-        if self._last is not None:
-            self._last = batch.offsets if batch.offsets.follows(self._last) else None
+        """Nothing to write: the table's records end where the batch does."""
+        self._chain.passed(batch.offsets)
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,19 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from etl import land, tables
+from etl import land, reach, tables
 from etl.checkpoint import Checkpoint
 from etl.decode import JsonDecoder, parse_schema
 from etl.derive import Composition
-from etl.direct import Director, OffsetRange, Onward
+from etl.direct import Director, Onward
 from etl.envelope import CARRIED
 from etl.launch import ReplayRequest
 from etl.replay import Replayer
 from etl.settings import DirectSettings, IcebergSinkSettings
 from etl.sinks.iceberg import IcebergSink
+from etl.sources.offsets import OffsetRange
 from etl.tables import Table
+from etl.upkeep import call
 from tests.spark.batches import DDL, ENVELOPE, KAFKA, Events, frame, good, kafka_rows, log_offsets
 
 Names = Callable[[str], Table]
@@ -98,6 +100,17 @@ class Pipeline:
         return ["millrace.offsets" in s["summary"] for s in snapshots]
 
 
+def forget(pipe: Pipeline) -> None:
+    """All states of the table but the present one."""
+    call(
+        pipe.spark,
+        pipe.sink,
+        "expire_snapshots",
+        older_than="TIMESTAMP '2099-01-01 00:00:00'",
+        retain_last="1",
+    )
+
+
 class NoLookUp(IcebergSink):
     def append(self, *_: Any, **__: Any) -> Any:
         raise AssertionError("looked up")
@@ -163,6 +176,56 @@ def test_a_checkpoint_that_was_reset_neither_skips_nor_doubles(pipe: Pipeline, t
     assert pipe.accounts() == (4, 0, 4, 3, 0, 1)
     pipe.batch(1, 4, [good(7)])
     assert pipe.flights() == [1, 2, 4, 5, 7]
+
+
+@pytest.mark.parametrize("version", ["this", "earlier"])
+def test_a_past_that_is_read_again_in_many_batches_is_doubled_nowhere(
+    pipe: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    """Each follows the one before, also after a restart in the middle, and the table has them all from before."""
+
+    def two(number: int) -> list[bytes | None]:
+        return [good(3 * n + 1) for n in (2 * number, 2 * number + 1)]
+
+    with monkeypatch.context() as earlier:
+        if version == "earlier":
+            earlier.setattr(reach, "REACH", "nobody.knows")
+        for number in range(2):
+            pipe.batch(number, 2 * number, two(number))
+        pipe.checkpoint = tmp_path / "reset"
+        pipe.director = pipe.restarted()
+        pipe.batch(0, 0, two(0))
+        assert pipe.accounts() == (2, 0, 2, 2, 0, 0)
+    forget(pipe)
+    pipe.director = pipe.restarted()
+    pipe.batch(1, 2, two(1))
+    assert pipe.accounts() == (2, 0, 2, 2, 0, 0)
+    # All of the past is read; from here on nothing is looked up, after a restart either.
+    pipe.director = pipe.restarted(sink=NoLookUp(pipe.sink))
+    pipe.batch(2, 4, two(2))
+    assert pipe.flights() == [3 * n + 1 for n in range(6)]
+
+
+def test_a_table_that_does_not_tell_how_far_it_reaches_is_looked_up(pipe: Pipeline) -> None:
+    """A transform may give identities of its own, and a table may have forgotten its commits."""
+
+    def own(rows: DataFrame) -> DataFrame:
+        return by_two(rows).withColumn("_id", F.concat(F.lit("flight-"), "flight"))
+
+    pipe.compose = Composition((), own, "own")
+    pipe.director = pipe.restarted()
+    pipe.batch(0, 0, [good(1)])
+    pipe.batch(1, 1, [good(2)])
+    assert reach.known(pipe.spark, pipe.sink, "direct-flights", "flights") == {"0": 2}
+    compacted = pipe.spark.table(str(pipe.sink))
+    compacted.writeTo(str(pipe.sink)).overwrite(F.lit(True))
+    forget(pipe)
+    assert reach.known(pipe.spark, pipe.sink, "direct-flights", "flights") is None
+    pipe.director = pipe.restarted()
+    pipe.batch(1, 1, [good(2)])
+    pipe.batch(2, 2, [good(2), good(4)])
+    assert pipe.accounts() == (2, 0, 2, 1, 0, 1)
+    assert pipe.flights() == [1, 2, 4]
 
 
 def test_another_writer_s_commits_in_between_do_not_hide_ours(pipe: Pipeline) -> None:

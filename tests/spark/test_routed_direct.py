@@ -14,7 +14,7 @@ from etl import land, tables
 from etl.checkpoint import Checkpoint
 from etl.decode import parse_schema
 from etl.derive import Composition
-from etl.direct import OffsetRange, Onward
+from etl.direct import Onward
 from etl.envelope import CARRIED
 from etl.formats.text import TextDecoder
 from etl.launch import ReplayRequest
@@ -26,6 +26,7 @@ from etl.settings_sinks import IcebergSinkSettings, ParquetSinkSettings
 from etl.sinks.iceberg import IcebergSink
 from etl.sinks.parquet import ParquetSink, committed_files
 from etl.sources.legs import Topics
+from etl.sources.offsets import OffsetRange
 from etl.tables import Table
 from tests.spark.batches import ENVELOPE, EPOCH, Events, frame
 
@@ -193,7 +194,7 @@ def test_a_batch_without_records_of_a_route_breaks_no_chain(pipe: Pipeline) -> N
     pipe.batch(1, [click(1)], 1, web(2))
     end = next(lane.end for lane in pipe.director.lanes if lane.name == "gates")
     assert isinstance(end, TableEnd)
-    end.sink = NoLookUp(pipe.gates)
+    end._chain.sink = NoLookUp(pipe.gates)
     pipe.batch(2, [gate(1)], 2, web(2))
     assert pipe.said() == (["GATE 0", "GATE 1"], ["CLICK 0", "CLICK 1"])
     # A new checkpoint begins again, over what is there.
@@ -202,6 +203,19 @@ def test_a_batch_without_records_of_a_route_breaks_no_chain(pipe: Pipeline) -> N
     pipe.batch(0, [gate(0), gate(1), gate(2), click(0), click(1), click(2)], 3, web(3))
     assert pipe.accounts() == (6, 0, 6, 4, 0, 2)
     assert pipe.said() == (["GATE 0", "GATE 1", "GATE 2"], ["CLICK 0", "CLICK 1", "CLICK 2"])
+
+
+def test_a_past_that_is_read_again_batch_by_batch_is_doubled_nowhere(pipe: Pipeline) -> None:
+    for n in range(2):
+        pipe.batch(n, [gate(n)], n + 1, web(0))
+    pipe.checkpoint = pipe.folder / "reset"
+    pipe.start()
+    pipe.batch(0, [gate(0)], 1, web(0))
+    pipe.batch(1, [click(0)], 1, web(1))
+    pipe.start()
+    for n in range(1, 3):
+        pipe.batch(n + 1, [gate(n)], n + 1, web(1))
+    assert pipe.said() == ([f"GATE {n}" for n in range(3)], ["CLICK 0"])
 
 
 def test_offsets_are_those_of_all_legs(pipe: Pipeline) -> None:
