@@ -27,7 +27,7 @@ _ID = r"^([^/]+)/(\d+)/(\d+)(\D.*)?$"
 """A Kafka record's identity: topic, partition, offset. A transform that makes several rows of it adds to it, and a replay."""
 
 Reach = Mapping[str, int]
-"""By partition, as the query's offsets name it: the first offset of which and after which a table holds nothing."""
+"""By partition, as the query's offsets name it: the offset from which on a table holds nothing."""
 
 
 @dataclass

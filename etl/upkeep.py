@@ -204,8 +204,8 @@ class Expiry:
     def _beginning(self, spark: SparkSession) -> datetime | None:
         """When the state was committed that a new reader begins at; None for a table that no query derives from.
 
-        It is the present state, or was so before the last compaction or delete. However many came since, a table
-        of results, which is rewritten with every batch, would never forget.
+        It is the present state, or was before the last compaction or delete. Of a table of results, which every batch
+        rewrites, it would be the first state for ever.
         """
         metadata = self.table.metadata(spark)
         if metadata.schema().findField("_error") is None:
