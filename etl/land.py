@@ -234,7 +234,7 @@ class Lander:
             bound,
             F.count("_error").alias("bad"),
             F.expr("min(unix_micros(_arrived_at))").alias("oldest"),
-            *(self.guard.figures() if self.guard else ()),
+            of_offered=self.guard.figures() if self.guard else (),
             held=self.guard.held(positions) if self.guard else None,
             properties=properties,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -147,6 +147,7 @@ class IcebergSink:
         batch: DataFrame,
         bound: Bound | None,
         *figures: Column,
+        of_offered: Sequence[Column] = (),
         held: Column | None = None,
         properties: Mapping[str, str] = MappingProxyType({}),
     ) -> Appended:
@@ -166,6 +167,8 @@ class IcebergSink:
             Where in the table a record of this batch can be; None where the caller knows that there is none.
         *figures
             Aggregates over the rows that are written.
+        of_offered
+            Aggregates over all that is offered, with what the table holds already.
         held
             An aggregate over the rows of the table that are looked at, of which ``_source`` and ``_id``
             are known.
@@ -183,20 +186,22 @@ class IcebergSink:
             The bound does not hold; nothing was written.
         """
         known = None if bound is None else self._known(batch.sparkSession, bound)
-        offered = Observed(F.count(F.lit(1)).alias("offered")) if known is not None else None
+        counted = F.count(F.lit(1))
+        offered = Observed(counted.alias("offered"), *of_offered) if known is not None else None
         looked = Observed(held.alias("held")) if known is not None and held is not None else None
         new = batch
         if known is not None and offered is not None:
             known = looked.on(known) if looked else known
             new = offered.on(batch).join(known, list(IDENTITY), "left_anti")
-        counted = F.count(F.lit(1)).alias("written")
-        observed = Observed(counted, *figures)
+        # Without a look-up, what is offered is what is written.
+        observed = Observed(counted.alias("written"), *figures, *(() if offered else of_offered))
         with outside(str(self.table)):
             self._commit(observed.on(new if bound is None else bound.guard(new)), properties)
         values = observed.values()
         written = values.pop("written")
+        values |= {} if offered is None else offered.values()
         return Appended(
-            written if offered is None else offered.values()["offered"],
+            values.pop("offered", written),
             written,
             values,
             looked.values()["held"] if looked else None,

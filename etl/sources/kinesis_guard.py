@@ -166,13 +166,16 @@ class KinesisGuard:
         return (self,)
 
     def figures(self) -> tuple[Column, ...]:
-        """What is asked of a batch besides its oldest record: nothing."""
-        return ()
+        """The oldest arrival of all that a batch holds, what is landed already with it.
+
+        The next batch goes on behind the last record of each shard, which may be one of those.
+        """
+        return (F.expr("min(unix_micros(_arrived_at))").alias("oldest_read"),)
 
     def landed(self, figures: Mapping[str, Any]) -> None:
-        """Hear what a batch came to; ``oldest`` is its oldest arrival, in microseconds since 1970."""
-        if figures["oldest"] is not None:
-            self.oldest = datetime.fromtimestamp(figures["oldest"] / 1e6, tz=UTC)
+        """Hear what a batch came to; ``oldest_read`` is its oldest arrival, in microseconds since 1970."""
+        if figures["oldest_read"] is not None:
+            self.oldest = datetime.fromtimestamp(figures["oldest_read"] / 1e6, tz=UTC)
 
     def before(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
         """Check that nothing lies between what was landed and where the batch begins.

@@ -197,7 +197,7 @@ class Legs:
             )
 
     def figures(self) -> tuple[Column, ...]:
-        """The oldest arrival of each stream, over the rows that are written."""
+        """The oldest arrival of each stream, over all that a batch holds; see :meth:`KinesisGuard.figures`."""
         micros = F.expr("unix_micros(_arrived_at)")
         return tuple(
             F.min(F.when(F.col("_source") == guard.source.name, micros)).alias(f"oldest_{place}")

@@ -169,6 +169,24 @@ def test_a_batch_begins_where_the_one_before_was_landed(
     assert len(ids(spark, landing)) == held
 
 
+def test_a_batch_goes_on_behind_a_record_that_came_again(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    """One shard's last record was landed by a run that was killed, and is older than all that is new."""
+    landing, events, now = table("landing"), Events(), accounts.now()
+    early = now - timedelta(minutes=10)
+    log_positions(tmp_path, 0, {"shardId-0": None, "shardId-1": None})
+    lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)(
+        frame(spark, kinesis_rows([10], early)), 0
+    )
+    write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
+    write(frame(spark, [*kinesis_rows([10], early), *kinesis_rows([50], now)]), 0)
+    assert events.accounts() == (2, 1, 1, 1, 0)
+    log_positions(tmp_path, 1, {"shardId-0": 50, "shardId-1": 10})
+    write(frame(spark, kinesis_rows([51], now)), 1)
+    assert ids(spark, landing) == [f"flights-stream/{n}" for n in (10, 50, 51)]
+
+
 def test_a_run_goes_on_after_an_aggregate(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     landing, events, now = table("landing"), Events(), accounts.now()
     write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -47,11 +47,12 @@ class CountingSink(IcebergSink):
         batch: DataFrame,
         bound: Bound | None,
         *figures: Column,
+        of_offered: Sequence[Column] = (),
         held: Column | None = None,
         properties: Mapping[str, str] = MappingProxyType({}),
     ) -> Appended:
         self.attempts.append(bound)
-        return super().append(batch, bound, *figures, held=held, properties=properties)
+        return super().append(batch, bound, *figures, of_offered=of_offered, held=held, properties=properties)
 
 
 def ids(spark: SparkSession, table: Table) -> list[str]:
