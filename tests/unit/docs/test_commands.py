@@ -35,6 +35,7 @@ MODULES = {
     "tests.faults.schedules": "tests.faults.schedules",
     "tests.faults.soak": "tests.faults.soak",
     "tests.faults.upkeep": "tests.faults.upkeep",
+    "tests.faults.verified": "tests.faults.verified",
     "tests.pages": "tests.pages.__main__",
     "tests.performance.dedup": "tests.performance.dedup",
     "tests.supply": "tests.supply.__main__",
