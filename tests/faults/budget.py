@@ -66,6 +66,7 @@ PARTS = (
     _part("storage", "an S3 that fails, credentials that expire: told, or outlasted", "tests.faults.storage", 10),
     _part("brokers", "leaders that are killed, brokers that are restarted", "tests.faults.brokers", 6),
     _part("one writer", "a second run on a checkpoint is refused; a reset doubles nothing", "tests.faults.checkpoints --times 20", 8),
+    _part("verify", "a small environment in an account, killed, held against a ledger, gone", "tests.faults.verified", 5),
     _part("upgrade", "another version on the same checkpoint, and back", "tests.faults.upgrade", 6),
     _part("sinks", "kill -9 in the middle of writes to every sink", "tests.faults.sinks --kills 3 --records 3000", 6),
     _part("throttle", "sinks that are slow or take nothing", "tests.faults.throttle", 6),
