@@ -155,7 +155,7 @@ def play(spark: SparkSession, broker: kafka.Kafka, number: int, case: Case, how:
 
 def _clear(message: str, path: Path) -> bool:
     """Whether a message names the file, or its folder where only that is known, and a way out."""
-    return str(path) in message and "millrace checkpoint" in message
+    return str(path) in message and ("millrace checkpoint" in message or "put the file back" in message)
 
 
 def _mend(path: Path, data: bytes, message: str) -> None:
