@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -143,8 +144,18 @@ def _written(value: Any) -> str:
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # declared as None
     stream = io.StringIO()
     yaml.dump({"k": value}, stream)
-    written: str = stream.getvalue()
-    return written.strip().removeprefix("{k: ").removesuffix("}")
+    written = str(stream.getvalue()).strip().removeprefix("{k: ").removesuffix("}")
+    # Some words that are plain in a block are none within braces, such as ":0", and the library writes them all the
+    # same. JSON is YAML in both places.
+    within = _reads_as(f"a: {{b: 0, k: {written}}}", {"a": {"b": 0, "k": value}})
+    return written if within else json.dumps(value, ensure_ascii=False)
+
+
+def _reads_as(text: str, value: Any) -> bool:
+    try:
+        return bool(YAML(typ="safe", pure=True).load(text) == value)
+    except YAMLError:
+        return False
 
 
 def _insert(text: str, node: Node, path: Path, depth: int, value: Any) -> str:

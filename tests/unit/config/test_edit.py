@@ -56,6 +56,7 @@ tags:
             "[a, b] # two\n        records_per_batch: 500\n",
         ),
         (("jobs", "orders", "cores"), 8, "{cores: 4}", "{cores: 8}"),
+        (("jobs", "orders", "x"), ":0", "{cores: 4}", '{cores: 4, x: ":0"}'),
         (("tags", 0, "name"), "4.0", '"x"', "'4.0'"),
         (("tags", 0, "more"), True, '"x"\n', '"x"\n    more: true\n'),
         (
