@@ -90,7 +90,7 @@ synth: setup ## Write the CloudFormation templates of ENV to cdk.out
 test: setup-dev ## All tests, one closing line per kind
 	@$(BIN)/python -m tests.run unit template spark integration
 
-test-unit: $(STAMPS)/python-dev $(STAMPS)/jars ## No JVM, no network, under 30 seconds
+test-unit: $(STAMPS)/python-dev $(STAMPS)/jars ## No JVM, no network; SEARCH=1 looks for new examples
 	@$(BIN)/python -m tests.run unit
 
 test-template: setup-dev ## Assertions on synthesised stacks

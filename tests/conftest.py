@@ -1,10 +1,17 @@
-"""What all kinds of tests share: which of them throw faults is written into their reports."""
+"""What all kinds of tests share: which of them throw faults is written into their reports; examples that repeat."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
+from hypothesis import settings
 
 from tests.run import FAULTS
+
+# The same examples in every run: a commit is not red for what another one did. `SEARCH=1 make test-unit` looks for new ones.
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("default" if os.environ.get("SEARCH") else "repeatable")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
