@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from etl import session
+from etl import session, upkeep
 from etl.tables import Table
 
 
@@ -85,3 +85,9 @@ def table() -> Callable[[str], Table]:
     """Names of tables that no other test has."""
     number = next(_numbers)
     return lambda name: Table("lake", "tests", f"{name}_{number}")
+
+
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of a few commits have something to forget."""
+    monkeypatch.setattr(upkeep, "FEWEST_SNAPSHOTS", 1)

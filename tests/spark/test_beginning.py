@@ -1,0 +1,199 @@
+"""Where a derive query begins on a table whose first states are forgotten: all of it is read, or it is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.utils import StreamingQueryException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
+
+from etl import derive, upkeep
+from etl.beginning import begin_with_everything, streamed
+from etl.checkpoint import Checkpoint
+from etl.errors import StartError
+from tests.spark.test_derive import Pipeline
+from tests.spark.upkept import (
+    Names,
+    begin,
+    compact,
+    expire,
+    flights,
+    land,
+    read,
+    snapshots,
+    wanted,
+)
+
+pytestmark = pytest.mark.usefixtures("forgetful")
+
+
+def test_a_new_reader_of_an_expired_table_reads_all_of_it(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    pipe = Pipeline(spark, table, tmp_path / "reader")
+    land(pipe, 0, 4)
+    expire(spark, pipe)
+    land(pipe, 4, 1)
+    rows = derive.read(spark, pipe.landing)
+    # What Iceberg does by itself: it begins with what the oldest state that it knows has added.
+    pipe.derive(lambda *_: None, tmp_path / "control")
+    control: list[int] = []
+    query = (
+        rows.writeStream.option("checkpointLocation", str(tmp_path / "alone"))
+        .foreachBatch(lambda batch, _: control.extend(r["flight"] for r in batch.collect()))
+        .start()
+    )
+    query.processAllAvailable()
+    query.stop()
+    assert sorted(control) == [6, 7, 8, 9], "Iceberg begins elsewhere now: is the beginning still needed?"
+    assert begin(pipe) == (str(pipe.landing),)
+    pipe.derive()
+    assert flights(pipe) == wanted(10)
+    # A query that has begun keeps its place.
+    assert begin(pipe) == ()
+    land(pipe, 5, 1)
+    pipe.derive()
+    assert flights(pipe) == wanted(12)
+    assert sum(account[3] for account in pipe.accounts()) == len(wanted(12))
+
+
+def test_what_lands_before_all_is_read_takes_nothing_from_it(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    """A batch that goes on into the next state would be given as many files of the first as that one added."""
+    pipe = Pipeline(spark, table, tmp_path / "reader")
+    land(pipe, 0, 3)
+    expire(spark, pipe)
+    begin(pipe)
+    land(pipe, 3, 1)
+    # The second batch has two files of six left, and is planned to have those of the next state as well.
+    assert read(pipe, 4) == (list(range(8)), 1)
+
+
+def test_a_reader_begins_though_a_chore_wrote_last(spark: SparkSession, table: Names, tmp_path: Path) -> None:
+    """The source passes over a commit that appends nothing, and over all files of such a state."""
+    pipe = Pipeline(spark, table, tmp_path / "reader")
+    land(pipe, 0, 3)
+    expire(spark, pipe)
+    compact(spark, pipe.landing)
+    spark.sql(f"DELETE FROM {pipe.landing} WHERE flight = 1")  # noqa: S608 - a name of ours
+    # Also hours later: a state that can be begun at stays.
+    expire(spark, pipe)
+    assert begin(pipe) == (str(pipe.landing),)
+    # What was deleted since is read too, as by every query that was behind.
+    assert read(pipe) == (list(range(6)), 0)
+    land(pipe, 3, 1)
+    assert read(pipe) == ([6, 7], 0)
+
+
+def test_no_deleted_file_is_read_and_none_of_the_others_left_out(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    pipe = Pipeline(spark, table, tmp_path / "reader")
+    land(pipe, 0, 2)
+
+    def merge_lists_from(count: int) -> None:
+        spark.sql(
+            f"ALTER TABLE {pipe.landing} SET TBLPROPERTIES ('commit.manifest.min-count-to-merge'='{count}')"
+        )
+
+    merge_lists_from(2)
+    land(pipe, 2, 1)
+    merge_lists_from(100)
+    expire(spark, pipe)
+    # One list names this file as deleted, and all others as there, also in the states that follow.
+    spark.sql(f"DELETE FROM {pipe.landing} WHERE flight = 1")  # noqa: S608 - a name of ours
+    land(pipe, 3, 2)
+    expire(spark, pipe)
+    assert snapshots(spark, pipe.landing) == 4, "the last state that can be begun at is to stay"
+    begin(pipe)
+    assert read(pipe, 4) == (list(range(10)), 1)
+    # Where somebody else has forgotten that state there is none, which is told.
+    upkeep.call(
+        spark, pipe.landing, "expire_snapshots", older_than="TIMESTAMP '2099-01-01 00:00:00'", retain_last="1"
+    )
+    pipe.checkpoint = tmp_path / "another"
+    with pytest.raises(StartError, match=f"query derive-flights: table {pipe.landing}: .*rewrite_manifests"):
+        begin(pipe)
+    upkeep.call(spark, pipe.landing, "rewrite_manifests")
+    land(pipe, 5, 1)
+    begin(pipe)
+    assert read(pipe) == ([0, *range(2, 12)], 0)
+
+
+def test_a_beginning_that_was_lost_is_written_anew_only_where_it_is_known(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    pipe = Pipeline(spark, table, tmp_path / "reader")
+    land(pipe, 0, 2)
+    expire(spark, pipe)
+    begin(pipe)
+
+    def failing(*_: Any) -> None:
+        raise RuntimeError("killed before its first commit")
+
+    with pytest.raises(StreamingQueryException, match="killed before"):
+        pipe.derive(failing)
+    land(pipe, 2, 1)
+    kept = pipe.checkpoint / "sources" / "0" / "offsets" / "0"
+    text = kept.read_bytes()
+    kept.write_bytes(text[:9])
+    with pytest.raises(StartError, match=f"query derive-flights: the file {kept} is lost or damaged"):
+        begin(pipe)
+    kept.unlink()
+    with pytest.raises(StartError, match=f"query derive-flights: the file {kept} is lost or damaged"):
+        begin(pipe)
+    kept.write_bytes(text)
+    kept.with_name(".0.crc").unlink()
+    assert begin(pipe) == ()
+    assert read(pipe)[0] == list(range(6))
+    # Nobody needs it any more, but it must be there.
+    kept.write_bytes(text[:9])
+    assert begin(pipe) == ()
+    land(pipe, 3, 1)
+    assert read(pipe)[0] == [6, 7]
+
+
+def test_two_readings_of_one_table_are_two_sources(spark: SparkSession, table: Names, tmp_path: Path) -> None:
+    """As of a join of two routes: each has a beginning of its own."""
+    pipe = Pipeline(spark, table, tmp_path / "reader")
+    land(pipe, 0, 2)
+    expire(spark, pipe)
+    one, other = (derive.read(spark, pipe.landing) for _ in range(2))
+    assert streamed(one) == [str(pipe.landing)]
+    both = one.join(other.select("_id"), "_id")
+    checkpoint = Checkpoint(str(pipe.checkpoint))
+    assert begin_with_everything(spark, both, checkpoint, "derive-flights") == (str(pipe.landing),) * 2
+    found: list[int] = []
+    running = (
+        both.writeStream.option("checkpointLocation", checkpoint.location)
+        .foreachBatch(lambda batch, _: found.extend(row["flight"] for row in batch.collect()))
+        .start()
+    )
+    running.processAllAvailable()
+    running.stop()
+    assert sorted(found) == list(range(4))
+
+
+def test_a_table_with_its_whole_history_is_begun_as_ever(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    pipe = Pipeline(spark, table, tmp_path / "reader")
+    land(pipe, 0, 2)
+    assert begin(pipe) == ()
+    pipe.derive()
+    assert flights(pipe) == wanted(4)
+
+
+def test_a_beginning_that_is_forgotten_before_the_first_batch_is_an_error(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    pipe = Pipeline(spark, table, tmp_path / "reader")
+    land(pipe, 0, 2)
+    begin(pipe)
+    expire(spark, pipe)
+    with pytest.raises(StreamingQueryException, match=r"(?i)snapshot"):
+        pipe.derive()
+    assert flights(pipe) == []

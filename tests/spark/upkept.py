@@ -1,0 +1,88 @@
+"""A landing table that is kept up, and a query that reads it: landed, compacted, expired, begun, read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.utils import StreamingQueryException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
+
+from etl import derive
+from etl.beginning import begin_with_everything, kept_whole
+from etl.checkpoint import Checkpoint
+from etl.supervise import Query
+from etl.tables import Table
+from etl.upkeep import Compaction, Expiry
+from tests.spark.batches import Events, frame, good, kafka_rows
+from tests.spark.test_derive import Pipeline
+
+Names = Callable[[str], Table]
+
+NOW = timedelta(0)
+"""Keeps nothing that need not be kept."""
+
+
+def files(spark: SparkSession, table: Table) -> int:
+    return spark.table(f"{table}.files").count()
+
+
+def snapshots(spark: SparkSession, table: Table) -> int:
+    return spark.table(f"{table}.snapshots").count()
+
+
+def compact(spark: SparkSession, table: Table, events: Events | None = None) -> None:
+    Compaction(table, 64 * 1024**2, (events or Events()).reporter)(spark)
+
+
+def expire(spark: SparkSession, pipe: Pipeline, *readers: Path, keep: timedelta = NOW) -> Events:
+    events = Events()
+    Expiry(pipe.landing, keep, tuple(map(str, readers)), events.reporter)(spark)
+    return events
+
+
+def land(pipe: Pipeline, first: int, batches: int, rows: int = 2) -> None:
+    for number in range(first, first + batches):
+        offsets = range(number * rows, (number + 1) * rows)
+        pipe.land(frame(pipe.spark, kafka_rows(0, offsets[0], [good(n) for n in offsets])), number)
+
+
+def begin(pipe: Pipeline) -> tuple[str, ...]:
+    rows = derive.read(pipe.spark, pipe.landing)
+    return begin_with_everything(pipe.spark, rows, Checkpoint(str(pipe.checkpoint)), "derive-flights")
+
+
+def read(pipe: Pipeline, most: int | None = None) -> tuple[list[int], int]:
+    """What a query reads that doubles what comes twice, and how often its batch was cut."""
+    found: list[int] = []
+
+    def take(batch: DataFrame, _: int) -> None:
+        found.extend(row["flight"] for row in batch.collect())
+
+    rows = derive.read(pipe.spark, pipe.landing, most)
+    bare = Query("derive-flights", rows, take, str(pipe.checkpoint), 0.0)
+    query = kept_whole(bare, Checkpoint(str(pipe.checkpoint)))
+    assert query.reopen is not None
+    for cuts in range(9):
+        running = (
+            rows.writeStream.option("checkpointLocation", query.checkpoint).foreachBatch(query.handle).start()
+        )
+        try:
+            running.processAllAvailable()
+            return sorted(found), cuts
+        except StreamingQueryException as error:
+            if "to be read as a whole first" not in str(error):
+                raise
+            rows = query.reopen()
+        finally:
+            running.stop()
+    raise AssertionError("cut again and again")
+
+
+def flights(pipe: Pipeline) -> list[int]:
+    return sorted(row["flight"] for row in pipe.written().collect())
+
+
+def wanted(rows: int) -> list[int]:
+    return [n for n in range(rows) if n % 3]
