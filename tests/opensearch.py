@@ -13,8 +13,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
+
+from tests.serving import Handler, served
 
 INDEX = "flights"
 
@@ -70,12 +72,10 @@ class Domain:
         }
 
 
-def _handler(domain: Domain) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+def _handler(domain: Domain) -> type[Handler]:
+    class Index(Handler):
         def do_HEAD(self) -> None:
-            self.reply(200 if self.path == f"/{INDEX}" else 404, b"")
+            self.reply(200 if self.path == f"/{INDEX}" else 404)
 
         def do_GET(self) -> None:
             """All documents: what a test reads back."""
@@ -83,7 +83,7 @@ def _handler(domain: Domain) -> type[BaseHTTPRequestHandler]:
                 self.reply(200, json.dumps(list(domain.documents.values())).encode())
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
+            body = self.body()
             assert self.path == f"/{INDEX}/_bulk"
             assert self.headers["Content-Type"] == "application/x-ndjson"
             assert self.headers["Authorization"].startswith("AWS4-HMAC-SHA256 Credential=test/")
@@ -101,32 +101,15 @@ def _handler(domain: Domain) -> type[BaseHTTPRequestHandler]:
                 items = domain.answer(body.splitlines())
                 self.reply(200, json.dumps({"took": 1, "errors": True, "items": items}).encode())
 
-        def reply(self, status: int, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    return Handler
+    return Index
 
 
 @contextmanager
 def running() -> Iterator[Domain]:
     """Serve from a thread of this process."""
     domain = Domain("")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(domain))
-    domain.endpoint = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
+    with served(_handler(domain)) as domain.endpoint:
         yield domain
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def main(port: int) -> None:

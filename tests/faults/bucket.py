@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import http.client
 import random
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import urlsplit
+
+from tests.serving import Handler, served
 
 REFUSALS: Mapping[str, tuple[int, str, str]] = {
     "slow_down": (503, "SlowDown", "Please reduce your request rate."),
@@ -65,11 +64,9 @@ def before(target: str) -> Iterator[Faults]:
     """Stand before the S3 at ``target``."""
     address = urlsplit(target).netloc
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Proxy(Handler):
         def _answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            body = self.body()
             kind = faults.fate()
             if kind in REFUSALS:
                 status, code, message = REFUSALS[kind]
@@ -86,7 +83,7 @@ def before(target: str) -> Iterator[Faults]:
                 else:
                     self._reply(status, headers, answer)
 
-        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _answer  # noqa: N815 - as the base class calls them
+        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _answer
 
         def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
             connection = http.client.HTTPConnection(address, timeout=60)
@@ -109,17 +106,6 @@ def before(target: str) -> Iterator[Faults]:
             if self.command != "HEAD":
                 self.wfile.write(body)
 
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    faults = Faults(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
+    faults = Faults("")
+    with served(Proxy) as faults.endpoint:
         yield faults
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -41,6 +41,7 @@ from millrace.sandbox.process import RUN, Process, SandboxError
 from millrace.sandbox.spark import SandboxSpark, iceberg_catalog
 from millrace.sandbox.toolchain import spark_home
 from tests.faults.deployed import Line
+from tests.faults.meanwhile import meanwhile
 from tests.faults.project import NAME, bring, prepare
 from tests.faults.shop import records
 
@@ -97,19 +98,13 @@ class Sent:
     @contextmanager
     def going_on(self) -> Iterator[None]:
         """Send at a steady rate while the block runs."""
-        stop = threading.Event()
 
-        def go() -> None:
+        def go(stop: threading.Event) -> None:
             while not stop.wait(0.2):
                 self.send(round(self.per_second * 0.2))
 
-        thread = threading.Thread(target=go)
-        thread.start()
-        try:
+        with meanwhile(go, "orders"):
             yield
-        finally:
-            stop.set()
-            thread.join()
 
 
 @dataclass

@@ -8,12 +8,13 @@ import random
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
 from millrace.sandbox.producer import KinesisProducer, paced
+from tests.faults.meanwhile import meanwhile
 
 DDL = "n BIGINT NOT NULL, text STRING"
 
@@ -42,7 +43,6 @@ class Feed:
     producer: KinesisProducer
     choose: random.Random
     sent: int = 0
-    _failures: list[BaseException] = field(default_factory=list)
 
     def backlog(self, count: int) -> None:
         """Send as fast as it goes."""
@@ -52,27 +52,16 @@ class Feed:
     @contextmanager
     def flowing(self, *, per_second: float) -> Iterator[None]:
         """Send at a steady pace for as long as the block lasts."""
-        stop = threading.Event()
         source = events(10**9, self.choose, first=self.sent)
 
         def count(sent: int) -> None:
             self.sent += sent
 
-        def send() -> None:
-            try:
-                self.producer.send(paced(source, per_second=per_second, stop=stop), sent=count)
-            except BaseException as error:  # raised again in the main thread
-                self._failures.append(error)
+        def send(stop: threading.Event) -> None:
+            self.producer.send(paced(source, per_second=per_second, stop=stop), sent=count)
 
-        thread = threading.Thread(target=send, name="feed", daemon=True)
-        thread.start()
-        try:
+        with meanwhile(send, "feed"):
             yield
-        finally:
-            stop.set()
-            thread.join(120)
-        if self._failures:
-            raise self._failures[0]
 
 
 def aggregate(records: Sequence[tuple[str, bytes]]) -> bytes:

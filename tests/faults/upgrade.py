@@ -45,6 +45,7 @@ from millrace.sandbox.process import RUN, SandboxError, only_one
 from millrace.sandbox.spark import Job, forget_tables
 from millrace.sandbox.toolchain import ROOT, program_environment
 from tests.faults.deployed import Line, Shop
+from tests.faults.meanwhile import meanwhile
 from tests.faults.project import deployed
 from tests.faults.shop import records
 from tests.integration.lifecycle import engines as fakes
@@ -250,26 +251,14 @@ def under_load(scene: Scene) -> Iterator[None]:
     """Send records and bring metrics, all the while."""
     group = f"/{scene.aws.names.prefix}/jobs/{JOB}"
     watcher = Watcher(scene.engines, scene.stack, scene.aws.names.job(JOB), group)
-    stop = threading.Event()
-    failures: list[BaseException] = []
 
-    def work() -> None:
-        try:
-            while not stop.wait(TURN_SECONDS):
-                scene.shop.orders.send(scene.shop.choose, PER_TURN)
-                watcher.look()
-        except BaseException as error:  # raised again in the main thread
-            failures.append(error)
+    def work(stop: threading.Event) -> None:
+        while not stop.wait(TURN_SECONDS):
+            scene.shop.orders.send(scene.shop.choose, PER_TURN)
+            watcher.look()
 
-    thread = threading.Thread(target=work, name="load", daemon=True)
-    thread.start()
-    try:
+    with meanwhile(work, "load"):
         yield
-    finally:
-        stop.set()
-        thread.join(timeout=60)
-    if failures:
-        raise failures[0]
 
 
 def story(scene: Scene) -> Iterator[tuple[str, bool]]:

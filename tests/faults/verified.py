@@ -32,6 +32,7 @@ from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.process import RUN, SandboxError, only_one
 from millrace.sandbox.spark import Job, SandboxSpark, forget_tables
 from millrace.sandbox.toolchain import ROOT
+from tests.faults.meanwhile import meanwhile
 from tests.integration.lifecycle import engines as fakes
 from tests.integration.lifecycle.engines import EMR_STATES, GLUE_STATES, Engines, RefusedError, serving
 
@@ -198,25 +199,13 @@ def played() -> Iterator[Played]:
 @contextmanager
 def _events(engines: Played) -> Iterator[None]:
     """Send events of ends while the block runs."""
-    stop = threading.Event()
-    failures: list[BaseException] = []
 
-    def work() -> None:
-        try:
-            while not stop.wait(POLL_SECONDS):
-                engines.send_ends()
-        except BaseException as error:  # raised again in the main thread
-            failures.append(error)
+    def work(stop: threading.Event) -> None:
+        while not stop.wait(POLL_SECONDS):
+            engines.send_ends()
 
-    thread = threading.Thread(target=work, name="events", daemon=True)
-    thread.start()
-    try:
+    with meanwhile(work, "events"):
         yield
-    finally:
-        stop.set()
-        thread.join(timeout=30)
-    if failures:
-        raise failures[0]
 
 
 def verified(engines: Played, given: argparse.Namespace) -> int:

@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
+
+from tests.serving import Handler, served
 
 Answer = tuple[int, bytes]
 BUSY = "ProvisionedThroughputExceededException"
@@ -75,11 +76,9 @@ def entries(asked: dict[str, Any]) -> list[Any]:
 def before(target: str) -> Iterator[Faults]:
     """Stand before the server at ``target``."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Proxy(Handler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
+            body = self.body()
             action = self.headers["X-Amz-Target"].rpartition(".")[2]
             writes = action in ("BatchWriteItem", "PutRecords")
             if writes and faults.rate is not None:
@@ -87,9 +86,9 @@ def before(target: str) -> Iterator[Faults]:
                 taken = faults.takes(count)
                 faults.done["passed" if taken == count else "refused"] += 1
                 if taken or action == "PutRecords":
-                    self.reply(*self.part(body, lambda number: number < taken))
+                    self.answer(*self.part(body, lambda number: number < taken))
                 else:
-                    self.reply(400, json.dumps({"__type": BUSY, "message": "slow down"}).encode())
+                    self.answer(400, json.dumps({"__type": BUSY, "message": "slow down"}).encode())
                 return
             kind = faults.fault() if writes else "passed"
             faults.done[kind] += 1
@@ -98,11 +97,11 @@ def before(target: str) -> Iterator[Faults]:
                     self.forward(body)
                 self.close_connection = True
             elif kind == "refused":
-                self.reply(400, json.dumps({"__type": BUSY, "message": "slow down"}).encode())
+                self.answer(400, json.dumps({"__type": BUSY, "message": "slow down"}).encode())
             elif kind == "failed":
-                self.reply(500, b'{"__type":"InternalServerError"}')
+                self.answer(500, b'{"__type":"InternalServerError"}')
             else:
-                self.reply(*(self.part if kind == "part" else self.forward)(body))
+                self.answer(*(self.part if kind == "part" else self.forward)(body))
 
         def forward(self, body: bytes) -> tuple[int, bytes]:
             connection = http.client.HTTPConnection(urlsplit(target).netloc, timeout=20)
@@ -135,23 +134,9 @@ def before(target: str) -> Iterator[Faults]:
             assert status == 200, answer
             return json.loads(answer)
 
-        def reply(self, status: int, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", self.headers["Content-Type"])
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+        def answer(self, status: int, body: bytes) -> None:
+            self.reply(status, body, Content_Type=self.headers["Content-Type"])
 
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    faults = Faults(f"http://127.0.0.1:{server.server_port}", target)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
+    faults = Faults("", target)
+    with served(Proxy) as faults.endpoint:
         yield faults
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

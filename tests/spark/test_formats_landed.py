@@ -6,9 +6,7 @@ import base64
 import dataclasses
 import gzip
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +24,7 @@ from etl.replay import Replayer
 from etl.settings import AvroFormat, CsvFormat, ProtobufFormat
 from etl.tables import Table
 from tests import orders
+from tests.serving import Handler, served
 from tests.spark.batches import Events, frame, kafka_rows, lander
 from tests.spark.test_formats import AVSC, OLDER, PLAIN, decode
 
@@ -77,7 +76,7 @@ def test_landed_and_replayed(spark: SparkSession, table: Names, tmp_path: Path) 
     assert (row["carrier"], row["flight"], row["_error"]) == ("AA", 1, None)
 
 
-class Registry(BaseHTTPRequestHandler):
+class Registry(Handler):
     """Answers as Confluent's registry does for one subject of two versions."""
 
     answers: ClassVar[dict[str, Any]] = {
@@ -91,23 +90,13 @@ class Registry(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         answer: Any = self.answers.get(self.path)
-        self.send_response(404 if answer is None else 200)
-        self.end_headers()
-        self.wfile.write(json.dumps(answer).encode())
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
-        pass
+        self.reply(404 if answer is None else 200, json.dumps(answer).encode())
 
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Registry)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with served(Registry) as url:
+        yield url
 
 
 def from_registry(spark: SparkSession, url: str, subject: str) -> avro.AvroDecoder:

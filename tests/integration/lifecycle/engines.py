@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.serving import Handler, served
 
 LOOKS_WHILE_ENDING = 1
 """How often a run that was asked to end is seen ending."""
@@ -261,42 +262,15 @@ class Engines:
 def serving(engines: Engines) -> Iterator[Engines]:
     """Serve the two on a port of their own."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Api(Handler):
         def _answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            status, content = engines.answer(
-                self.command, self.path, self.headers.get("X-Amz-Target", ""), body
-            )
+            action = self.headers.get("X-Amz-Target", "")
+            status, content = engines.answer(self.command, self.path, action, self.body())
+            errors = {} if status == 200 else {"x_amzn_ErrorType": content["__type"]}
             told = json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/x-amz-json-1.1")
-            self.send_header("Content-Length", str(len(told)))
-            if status != 200:
-                self.send_header("x-amzn-ErrorType", content["__type"])
-            self.end_headers()
-            self.wfile.write(told)
+            self.reply(status, told, Content_Type="application/x-amz-json-1.1", **errors)
 
-        def do_GET(self) -> None:
-            self._answer()
+        do_GET = do_POST = do_DELETE = _answer
 
-        def do_POST(self) -> None:
-            self._answer()
-
-        def do_DELETE(self) -> None:
-            self._answer()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    engines.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with served(Api) as engines.url:
         yield engines
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -13,6 +13,7 @@ from moto.server import ThreadedMotoServer
 
 from millrace.config import Names, load
 from millrace.lifecycle.verbs import Aws
+from tests.unit.lifecycle.shop import Shop
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,3 +50,17 @@ def aws(moto: str) -> Aws:
         )
 
     return Aws(Names(load("minimal", root=ROOT), "123456789012"), client)
+
+
+@pytest.fixture
+def shop(tmp_path: Path, moto: str, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """A deployed environment's bucket of checkpoints, where the command line finds it."""
+    for key, value in {
+        "AWS_ENDPOINT_URL": moto,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(key, value)
+    client: Any = boto3.client("s3", region_name="us-east-1")
+    return Shop(tmp_path, client)

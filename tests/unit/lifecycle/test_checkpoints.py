@@ -11,107 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from etl import lease as core
 from etl import manifest
-from millrace.cli import app
 from millrace.cli.upgrade import AnotherReleaseError, checkpoint_refusals
-from millrace.config import Environment, Names, load
 from millrace.lifecycle import checkpoints
 from millrace.lifecycle.anew import objection, read_again
-from millrace.lifecycle.checkpoints import CheckpointError, Checkpoints
+from millrace.lifecycle.checkpoints import CheckpointError
 from millrace.lifecycle.upgrade import with_template
 from millrace.lifecycle.verbs import Aws
-from tests.unit.etl.test_launch import LAND, SETTINGS
-from tests.unit.etl.test_manifest import KINESIS
-
-ENVIRONMENT = """\
-project: shop
-streams:
-  clicks:
-    kind: kinesis
-    traffic: {records_per_second: 100, record_size: 500B}
-  out:
-    kind: kinesis
-    traffic: {records_per_second: 100, record_size: 500B}
-jobs:
-  clicks:
-    engine: glue
-    rate: {records_per_second_per_core: 5000}
-    queries:
-      land: {kind: land, source: clicks, table: landed, schema: pipelines/clicks/schemas/click.ddl}
-      plain: {kind: derive, source: landed, sink: {kind: iceberg, table: plain}}
-      onward: {kind: derive, source: landed, sink: {kind: kinesis, stream: out}, dead_letters: onward_letters}
-      firsts:
-        kind: derive
-        source: landed
-        state: {watermark: {time: _arrived_at, delay: 1h}, distinct: [session]}
-        sink: {kind: iceberg, table: firsts}
-  other:
-    engine: glue
-    rate: {records_per_second_per_core: 5000}
-    queries:
-      land-2: {kind: land, source: clicks, table: landed_2, schema: pipelines/clicks/schemas/click.ddl}
-"""
-MANIFEST = manifest.Manifest(
-    "glue", "3.5.4", "0.1.0", "land", "land", (manifest.Leg("kinesis", "us-east-1/shop-shop-clicks"),),
-    {"": "iceberg shop_shop.landed"}, None, None, {}, {},
-)  # fmt: skip
-
-
-class Shop:
-    """A deployed environment's bucket of checkpoints, and the command line on it."""
-
-    def __init__(self, folder: Path, s3: Any) -> None:
-        self.file = folder / "shop.yaml"
-        self.file.write_text(ENVIRONMENT)
-        self.environment: Environment = load(str(self.file))
-        self.names = Names(self.environment, "123456789012")
-        self.s3, self.bucket = s3, self.names.bucket("checkpoints")
-        s3.create_bucket(Bucket=self.bucket)
-        self.of = Checkpoints(s3, self.names, "clicks")
-
-    def put(self, key: str, text: str) -> None:
-        self.s3.put_object(Bucket=self.bucket, Key=key, Body=text.encode())
-
-    def begin(self, query: str = "land") -> None:
-        """What Spark leaves after two batches, and the core beside it."""
-        log = 'v1\n{"batchWatermarkMs":0}\n{"shardId-0":{"iteratorType":"AFTER","iteratorPosition":"7"}}'
-        for name, text in {
-            "metadata": '{"id":"1"}',
-            "offsets/0": log,
-            "offsets/1": log,
-            "commits/0": "v1\n{}",
-            "sources/0/shard-commit/0": "x",
-        }.items():
-            self.put(f"clicks/{query}/{name}", text)
-        self.put(f"clicks/_millrace/{query}.manifest.json", MANIFEST.text())
-
-    def names_of(self, prefix: str = "") -> list[str]:
-        found = self.s3.list_objects_v2(Bucket=self.bucket, Prefix=prefix).get("Contents", [])
-        return [item["Key"] for item in found if not item["Key"].endswith("lease.json")]
-
-    def text(self, key: str) -> Any:
-        return json.loads(self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read())
-
-    def run(self, *arguments: str) -> Result:
-        return CliRunner().invoke(app, ["checkpoint", *arguments, "--env", str(self.file)])
-
-
-@pytest.fixture
-def shop(tmp_path: Path, moto: str, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    import boto3
-
-    for key, value in {
-        "AWS_ENDPOINT_URL": moto,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(key, value)
-    client: Any = boto3.client("s3", region_name="us-east-1")
-    return Shop(tmp_path, client)
+from tests.unit.lifecycle.shop import MANIFEST, Shop, document
 
 
 def test_both_sides_mean_the_same_places(shop: Shop) -> None:
@@ -247,68 +156,6 @@ def test_a_fork_may_write_elsewhere(shop: Shop) -> None:
     assert manifest.read(json.dumps(shop.text("clicks/_millrace/new.manifest.json"))).sinks == {}
 
 
-@pytest.mark.parametrize("cut", [0, 12])
-@pytest.mark.parametrize("file", ["_millrace/land.manifest.json", "land/offsets/0", "_millrace/lease.json"])
-def test_damaged_files_are_shown_and_a_reset_is_the_way_out(shop: Shop, file: str, cut: int) -> None:
-    shop.begin()
-    with shop.of.held("earlier"):
-        pass
-    body = shop.s3.get_object(Bucket=shop.bucket, Key=f"clicks/{file}")["Body"].read().decode()
-    shop.put(f"clicks/{file}", body[:cut])
-    said = shop.run("show", "clicks", "land")
-    assert said.exit_code == 0, said.output
-    told = [line for line in said.output.splitlines() if "DAMAGED" in line]
-    if file.endswith("lease.json"):
-        assert told == []
-        # Nobody can tell whether it is held: until it is older than any that is.
-        assert "run ? on ?" in said.output
-        refused = shop.run("reset", "clicks", "land", "--yes")
-        assert refused.exit_code == 2
-        assert "are being written by run ? on ?" in refused.output
-        return
-    (line,) = told
-    assert f"s3://{shop.bucket}/clicks/{file}: " in line
-    assert json.loads(shop.run("show", "clicks", "land", "--json").output)["queries"][0]["damaged"]
-    moved = shop.run("move", "clicks", "land", "other/land-2")
-    assert moved.exit_code == 2
-    assert (
-        f"clicks/land is damaged, and nothing goes on from it: s3://{shop.bucket}/clicks/{file}"
-        in moved.output
-    )
-    assert shop.names_of("other/") == []
-    done = shop.run("reset", "clicks", "land", "--yes")
-    assert done.exit_code == 0, done.output
-    assert shop.names_of("clicks/land/") == []
-
-
-@pytest.mark.parametrize("file", ["_millrace/land.manifest.json", "land/offsets/0"])
-def test_bytes_that_are_no_text_are_shown_refused_and_got_over(shop: Shop, file: str) -> None:
-    shop.begin()
-    spoiled = b"\xff\xfe\x00overwritten"
-    shop.s3.put_object(Bucket=shop.bucket, Key=f"clicks/{file}", Body=spoiled)
-    said = shop.run("show", "clicks", "land")
-    assert said.exit_code == 0, said.output
-    assert f"DAMAGED: s3://{shop.bucket}/clicks/{file}: " in said.output
-    if file.startswith("_millrace"):
-        (line,) = checkpoint_refusals(Aws(shop.names, lambda _: shop.s3), "clicks", document())
-        assert "the manifest of the checkpoint" in line
-    done = shop.run("reset", "clicks", "land", "--yes")
-    assert done.exit_code == 0, done.output
-    assert shop.names_of("clicks/land/") == []
-    (kept,) = [key for key in shop.names_of("clicks/_millrace/old/land/") if key.endswith(file[-9:])]
-    assert shop.s3.get_object(Bucket=shop.bucket, Key=kept)["Body"].read() == spoiled
-
-
-@pytest.mark.parametrize("text", ["{}", '{"version": 1}', MANIFEST.text().replace('"connector"', '"plug"')])
-def test_an_object_that_is_no_manifest_is_damaged(shop: Shop, text: str) -> None:
-    shop.begin()
-    shop.put("clicks/_millrace/land.manifest.json", text)
-    said = shop.run("show", "clicks", "land")
-    assert said.exit_code == 0, said.output
-    assert "DAMAGED: s3://" in said.output
-    assert "land.manifest.json: no manifest: it" in said.output
-
-
 def test_a_version_of_another_release_is_not_checked_here(shop: Shop) -> None:
     shop.begin()
     aws = Aws(shop.names, lambda _: shop.s3)
@@ -318,32 +165,6 @@ def test_a_version_of_another_release_is_not_checked_here(shop: Shop) -> None:
         checkpoint_refusals(aws, "clicks", document() | {"engine_version": "9.9"})
 
 
-def test_a_damaged_note_of_a_start_is_shown(shop: Shop) -> None:
-    shop.put("clicks/_millrace/land.start.json", '{"version": 1')
-    assert "DAMAGED: s3://" in shop.run("show", "clicks", "land").output
-
-
-def test_a_reset_that_was_cut_short_leaves_nothing_to_go_on_from(shop: Shop) -> None:
-    shop.begin()
-    deleted: list[str] = []
-
-    def cut(**given: Any) -> dict[str, Any]:
-        if len(deleted) == 2:
-            raise KeyboardInterrupt
-        deleted.append(given["Key"])
-        return dict(real(**given))
-
-    real = shop.s3.delete_object
-    shop.s3.delete_object = cut
-    with pytest.raises(KeyboardInterrupt), shop.of.held("reset"):
-        shop.of.put_aside("land", start="2026-11-20T00:00:00+00:00", moment=datetime.now(UTC))
-    shop.s3.delete_object = real
-    assert deleted[0] == "clicks/land/metadata"
-    assert shop.of.begun("land")  # so that the core looks for its identity, and refuses
-    assert shop.run("reset", "clicks", "land", "--yes").exit_code == 0
-    assert shop.names_of("clicks/land/") == []
-
-
 def test_what_a_source_no_longer_has_is_told(shop: Shop) -> None:
     now = datetime(2026, 11, 21, tzinfo=UTC)
     (again,) = read_again(shop.environment, "clicks", "land", now - timedelta(hours=30), now)
@@ -351,14 +172,6 @@ def test_what_a_source_no_longer_has_is_told(shop: Shop) -> None:
     assert read_again(shop.environment, "clicks", "plain", now, now) == []
     assert objection(shop.environment, "clicks", "land", now) is None
     assert objection(shop.environment, "clicks", "plain", None) is None
-
-
-def document(**changed: Any) -> dict[str, Any]:
-    """A launch document of the job whose checkpoint :data:`MANIFEST` is of."""
-    source = {**KINESIS, "stream": "shop-shop-clicks", "region": "us-east-1"}
-    query = {**LAND, "source": source, "table": "shop_shop.landed"}
-    settings = {**SETTINGS, "job": "clicks", "queries": [{**query, **changed.pop("query", {})}]}
-    return {"engine_version": "5.1", "spark": {}, "settings": {**settings, **changed}}
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-import threading
-from contextlib import redirect_stderr, redirect_stdout
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import pytest
 from millrace.cli import main
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import cdk_failure, check_bootstrapped, told
+from tests.serving import Handler, served
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = """
@@ -70,10 +69,10 @@ def environment(tmp_path: Path) -> str:
     return str(file)
 
 
-def refusing(status: int, code: str, message: str) -> ThreadingHTTPServer:
-    """Start a server that refuses everything, the way STS does or in JSON to those who speak it."""
+def refusing(status: int, code: str, message: str) -> AbstractContextManager[str]:
+    """Serve refusals of everything, the way STS tells them or in JSON to those who speak it."""
 
-    class Refusal(BaseHTTPRequestHandler):
+    class Refusal(Handler):
         def do_POST(self) -> None:
             kind = self.headers.get("Content-Type", "")
             in_json = json.dumps({"__type": code, "message": message})
@@ -83,19 +82,9 @@ def refusing(status: int, code: str, message: str) -> ThreadingHTTPServer:
                 else f"<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message>"
                 "</Error><RequestId>1</RequestId></ErrorResponse>"
             ).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", kind if "json" in kind else "text/xml")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.reply(status, body, Content_Type=kind if "json" in kind else "text/xml")
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusal)
-    # A short poll: shutdown waits for its end.
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    return server
+    return served(Refusal)
 
 
 @pytest.mark.parametrize(
@@ -119,15 +108,11 @@ def refusing(status: int, code: str, message: str) -> ThreadingHTTPServer:
 def test_a_refusal_is_one_message_and_status_1(
     aws: pytest.MonkeyPatch, environment: str, verb: str, status: int, code: str, message: str, said: str
 ) -> None:
-    server = refusing(status, code, message)
-    signed_in(aws, f"http://127.0.0.1:{server.server_port}")
-    try:
+    with refusing(status, code, message) as url:
+        signed_in(aws, url)
         ended, out, err = millrace(
             verb, "--env", environment, *(["clicks"] if verb == "start" else ["--yes"])
         )
-    finally:
-        server.shutdown()
-        server.server_close()
     assert (ended, out) == (1, "")
     assert said in err
     assert "Traceback" not in err
