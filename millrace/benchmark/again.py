@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from millrace.benchmark.measurements import Measurements
+from millrace.benchmark.measurements import Measurements, Run
 from millrace.benchmark.repetitions import Disturbance, disturbances, points
 from millrace.benchmark.schedule import WARM_UP, Planned
 
 _MOST = 1 / 3
 """Of all settings: where more of them disagree, the machine is busy and would be so again."""
+
+_Cell = tuple[int, int]
+"""Limit, partitions."""
 
 
 def disturbed(measured: Measurements, queries: Iterable[str]) -> list[Disturbance]:
@@ -30,6 +33,9 @@ def disturbed(measured: Measurements, queries: Iterable[str]) -> list[Disturbanc
 def schedule_again(runs: Sequence[Planned], found: Iterable[Disturbance]) -> tuple[Planned, ...]:
     """Plan the settings that disagree anew, all repetitions of each, behind a run that warms up.
 
+    The largest setting that agrees is among them: what disagrees is measured minutes after all the rest, and only a setting
+    that is measured both times tells whether the machine is as quick as it was (:func:`replaced`).
+
     Parameters
     ----------
     runs
@@ -42,32 +48,68 @@ def schedule_again(runs: Sequence[Planned], found: Iterable[Disturbance]) -> tup
     tuple of Planned
         None where nothing disagreed, or more than a third of all settings.
     """
-    cells = {(run.limit, run.partitions) for run in runs if run.repetition != WARM_UP}
-    wanted = {(each.limit, each.partitions) for each in found}
+    cells = {_cell(run) for run in runs if run.repetition != WARM_UP}
+    wanted = _cells(found)
     if not wanted or len(wanted) > _MOST * len(cells):
         return ()
-    kept = [run for run in runs if run.repetition == WARM_UP or (run.limit, run.partitions) in wanted]
+    wanted.add(max(cells - wanted))
+    kept = [run for run in runs if run.repetition == WARM_UP or _cell(run) in wanted]
     return tuple(
         Planned(number, run.limit, run.partitions, run.repetition, run.batches)
         for number, run in enumerate(kept)
     )
 
 
-def replaced(measured: Measurements, again: Measurements) -> Measurements:
-    """Put the settings that were measured again in the place of what they came to before.
+def replaced(measured: Measurements, again: Measurements, found: Iterable[Disturbance]) -> Measurements:
+    """Put the settings that disagreed, as they were measured again, in the place of what they came to before.
 
-    Whole settings, never single runs: which of the repetitions was the odd one is not chosen.
+    Whole settings, never single runs: which of the repetitions was the odd one is not chosen. What was measured beside them
+    takes the place of nothing. It is further repetitions of its setting, so that a machine that has become quicker or slower
+    shows as a disturbance like any other.
+
+    Parameters
+    ----------
+    measured
+        The whole session.
+    again
+        By :func:`schedule_again`.
+    found
+        What disagreed.
     """
     anew = tuple(run for run in again.runs if run.repetition != WARM_UP)
-    cells = {(run.limit, run.partitions) for run in anew}
-    kept = tuple(run for run in measured.runs if (run.limit, run.partitions) not in cells)
+    cells = _cells(found)
+    kept = tuple(run for run in measured.runs if _cell(run) not in cells)
     last = max((run.number for run in measured.runs), default=-1)
-    moved = tuple(run.model_copy(update={"number": last + 1 + run.number}) for run in anew)
-    told = ", ".join(f"{limit} over {partitions}" for limit, partitions in sorted(cells))
+    further = max((run.repetition for run in measured.runs), default=-1) + 1
+    moved = tuple(
+        run.model_copy(
+            update={
+                "number": last + 1 + run.number,
+                "repetition": run.repetition + (0 if _cell(run) in cells else further),
+            }
+        )
+        for run in anew
+    )
+    told = {
+        "measured_again": _listed(cells),
+        "measured_again_beside": _listed({_cell(run) for run in anew} - cells),
+    }
     return measured.model_copy(
         update={
             "runs": kept + moved,
             "ended_at": again.ended_at,
-            "settings": {**measured.settings, "measured_again": told},
+            "settings": {**measured.settings, **told},
         }
     )
+
+
+def _cell(run: Planned | Run) -> _Cell:
+    return run.limit, run.partitions
+
+
+def _cells(found: Iterable[Disturbance]) -> set[_Cell]:
+    return {(each.limit, each.partitions) for each in found}
+
+
+def _listed(cells: Iterable[_Cell]) -> str:
+    return ", ".join(f"{limit} over {partitions}" for limit, partitions in sorted(cells))

@@ -127,7 +127,7 @@ def measure(
                 again = benchmark.measure(
                     subject, anew, broker.bootstrap, cores=cores[0], done=lambda _n, _of: moved()
                 )
-            measured[0] = replaced(measured[0], again)
+            measured[0] = replaced(measured[0], again, found)
         return measured
 
 

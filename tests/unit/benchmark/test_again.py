@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from millrace.benchmark.again import disturbed, replaced, schedule_again
 from millrace.benchmark.measurements import Measurements
+from millrace.benchmark.repetitions import Disturbance
 from millrace.benchmark.schedule import WARM_UP, schedule
 from tests.unit.benchmark.made import session
 
@@ -24,11 +27,10 @@ def test_a_setting_that_disagrees_is_planned_again_with_all_its_repetitions() ->
     found = disturbed(slowed(session(2), (2000, 1)), QUERIES)
     assert {(each.limit, each.partitions) for each in found} == {(2000, 1)}
     again = schedule_again(RUNS, found)
-    assert [(run.number, run.limit, run.partitions, run.repetition) for run in again[1:]] == [
-        (1, 2000, 1, 0),
-        (2, 2000, 1, 1),
-        (3, 2000, 1, 2),
-    ]
+    planned = [(run.limit, run.partitions, run.repetition) for run in again[1:]]
+    # The largest that agrees is measured beside it.
+    assert sorted(planned) == [(limit, count, n) for limit, count in ((2000, 1), (8000, 2)) for n in range(3)]
+    assert [run.number for run in again] == list(range(7))
     assert again[0].repetition == WARM_UP
 
 
@@ -39,14 +41,24 @@ def test_nothing_is_planned_where_all_agree_or_the_machine_is_busy() -> None:
     assert schedule_again(RUNS, disturbed(busy, QUERIES)) == ()
 
 
+def measured_again(found: list[Disturbance], whole: Measurements) -> Measurements:
+    """What the schedule of the second time came to, where the machine was as in a session."""
+    cells = {(run.limit, run.partitions) for run in schedule_again(RUNS, found) if run.repetition != WARM_UP}
+    return whole.model_copy(
+        update={"runs": tuple(run for run in whole.runs if (run.limit, run.partitions) in cells)}
+    )
+
+
 def test_what_was_measured_again_takes_the_place_of_the_whole_setting() -> None:
     whole = slowed(session(2), (2000, 1))
-    anew = session(2, limits=(2000,))
-    once_more = anew.model_copy(update={"runs": tuple(run for run in anew.runs if run.partitions == 1)})
-    mended = replaced(whole, once_more)
+    found = disturbed(whole, QUERIES)
+    mended = replaced(whole, measured_again(found, session(2)), found)
     assert disturbed(mended, QUERIES) == []
-    assert len(mended.runs) == len(whole.runs)
     assert mended.settings["measured_again"] == "2000 over 1"
+    assert mended.settings["measured_again_beside"] == "8000 over 2"
+    runs = [(run.limit, run.partitions, run.repetition) for run in mended.of("a")]
+    assert len(set(runs)) == len(runs) == len([*whole.of("a")]) + 3
+    assert sorted(n for limit, count, n in runs if (limit, count) == (8000, 2)) == [*range(6)]
     # Numbers tell runs apart, those of the first time among them.
     numbers = [run.number for run in mended.of("a")]
     assert len(set(numbers)) == len(numbers)
@@ -56,6 +68,58 @@ def test_what_was_measured_again_takes_the_place_of_the_whole_setting() -> None:
 
 def test_what_disagrees_once_more_is_evidence_still() -> None:
     whole = slowed(session(2), (2000, 1))
-    again = slowed(session(2), (2000, 1))
-    runs = tuple(run for run in again.runs if (run.limit, run.partitions) == (2000, 1))
-    assert disturbed(replaced(whole, again.model_copy(update={"runs": runs})), QUERIES)
+    found = disturbed(whole, QUERIES)
+    assert disturbed(replaced(whole, measured_again(found, whole), found), QUERIES)
+
+
+@pytest.mark.parametrize("repetitions", [2, 3])
+@pytest.mark.parametrize(("before", "after"), [(1.0, 1.6), (1.6, 1.0)])
+def test_a_machine_that_has_become_quicker_or_slower_meanwhile_is_told(
+    before: float, after: float, repetitions: int
+) -> None:
+    """The load begins, or ends, in the last repetition of a setting, and all of the second time is like that one."""
+    first, second = (last_only(session(2), 3 - repetitions, stretched=factor) for factor in (before, after))
+    late = {(run.query, run.number): run for run in second.runs}
+    whole = first.model_copy(
+        update={
+            "runs": tuple(
+                late[run.query, run.number]
+                if (run.limit, run.partitions, run.repetition) == (2000, 1, 2)
+                else run
+                for run in first.runs
+            )
+        }
+    )
+    found = disturbed(whole, QUERIES)
+    assert {(each.limit, each.partitions) for each in found} == {(2000, 1)}
+    mended = replaced(whole, measured_again(found, second), found)
+    (told,) = {(each.limit, each.partitions) for each in disturbed(mended, QUERIES)}
+    assert told == (8000, 2)
+    still = replaced(whole, measured_again(found, first), found)
+    assert disturbed(still, QUERIES) == []
+
+
+def last_only(whole: Measurements, first: int, *, stretched: float) -> Measurements:
+    """The repetitions from one on, on a machine whose tasks take so many times as long."""
+    return whole.model_copy(
+        update={
+            "runs": tuple(
+                run.model_copy(
+                    update={
+                        "batches": tuple(
+                            batch.model_copy(
+                                update={
+                                    "tasks": tuple(
+                                        tuple(task * stretched for task in stage) for stage in batch.tasks
+                                    )
+                                }
+                            )
+                            for batch in run.batches
+                        )
+                    }
+                )
+                for run in whole.runs
+                if run.repetition >= first
+            )
+        }
+    )
