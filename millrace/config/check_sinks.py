@@ -118,8 +118,7 @@ def _read_by(query: Query, environment: Environment) -> set[str]:
     """Streams whose records reach a query."""
     if isinstance(query, SourceQuery):
         return {*query.streams}
-    join = None if query.state is None else query.state.join
-    tables = {query.source, *(() if join is None else (join.source,))}
+    tables = {table for table, _ in query.reads}
     return {
         stream
         for job in environment.jobs.values()

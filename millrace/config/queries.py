@@ -265,6 +265,12 @@ class DeriveQuery(Model):
             tables["dead_letters",] = self.dead_letters
         return tables
 
+    @property
+    def reads(self) -> tuple[tuple[TableName, RouteName | None], ...]:
+        """Landing tables that it reads, each with its route: its own, and the one that it joins."""
+        join = None if self.state is None else self.state.join
+        return ((self.source, self.route), *(() if join is None else ((join.source, join.route),)))
+
 
 def _tables_of(sink: Sink) -> dict[tuple[str, ...], TableName]:
     return {("sink", "table"): sink.table} if isinstance(sink, IcebergSink) else {}

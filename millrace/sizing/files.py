@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from millrace.config.model import Environment
-from millrace.config.queries import DirectQuery, DirectRoute, LandQuery, RouteQuery, Written
+from millrace.config.queries import DirectQuery, DirectRoute, Written
+from millrace.sizing.hops import landed_streams, landings
 from millrace.sizing.model import QueryPlan
 
 
@@ -36,13 +37,7 @@ def files_per_batch(environment: Environment, query: Written, plan: QueryPlan, f
     return max(1, math.ceil(volume / file_bytes))
 
 
-def _streams(environment: Environment, query: Written) -> set[str]:
+def _streams(environment: Environment, query: Written) -> tuple[str, ...]:
     if isinstance(query, DirectQuery | DirectRoute):
-        return {query.source}
-    return {
-        stream
-        for job in environment.jobs.values()
-        for each in job.queries.values()
-        if isinstance(each, LandQuery | RouteQuery) and each.table == query.source
-        for stream in each.streams
-    }
+        return (query.source,)
+    return landed_streams(landings(environment), query)

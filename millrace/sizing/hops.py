@@ -77,6 +77,35 @@ class Hop:
         return replace(self, needed=self.needed * self.streams[stream])
 
 
+Landings = dict[str, tuple[str, LandQuery | RouteQuery]]
+"""By table, the first query that lands it, and its job."""
+
+
+def landings(environment: Environment) -> Landings:
+    """Return who lands each table."""
+    found: Landings = {}
+    for name, job in environment.jobs.items():
+        for query in job.queries.values():
+            if isinstance(query, LandQuery | RouteQuery):
+                found.setdefault(query.table, (name, query))
+    return found
+
+
+def landed_streams(found: Landings, query: DeriveQuery) -> tuple[str, ...]:
+    """Return the streams whose records a derive query takes, from its table and from the one that it joins.
+
+    Those of a table, or that of its route; a stream that two tables hold is read twice, and is there twice.
+    """
+    read = {}
+    for table, route in query.reads:
+        landing = found[table][1]
+        streams = landing.streams
+        if isinstance(landing, RouteQuery) and route is not None:
+            streams = (landing.routes[route].source,)
+        read.update(dict.fromkeys((table, stream) for stream in streams))
+    return tuple(stream for _, stream in read)
+
+
 def hops(environment: Environment) -> tuple[list[Hop], list[Finding]]:
     """Work out every query's demand.
 
@@ -108,14 +137,13 @@ class _Known:
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
         self.speeds = {name: speed(environment, name) for name in environment.jobs}
-        self.landings: dict[str, tuple[str, Job, LandQuery | RouteQuery]] = {}
+        self.landings = landings(environment)
         self.readers: dict[str, list[float]] = {}
         for name, job in environment.jobs.items():
             for query in job.queries.values():
-                if isinstance(query, LandQuery | RouteQuery):
-                    self.landings.setdefault(query.table, (name, job, query))
                 if isinstance(query, DeriveQuery):
-                    self.readers.setdefault(query.source, []).append(self.sla(name))
+                    for table, _ in query.reads:
+                        self.readers.setdefault(table, []).append(self.sla(name))
         self.shared_out = shares(environment)
 
     def sla(self, job: str) -> float:
@@ -172,15 +200,16 @@ def stretched(needed: float, curve: ScalingCurve | None) -> float:
 
 def _hop(known: _Known, job_name: str, query_name: str, query: Query) -> Hop:
     environment, fast = known.environment, known.speeds[job_name]
-    names = query.streams if isinstance(query, SourceQuery) else _landed_from(known, query)
-    traffics = {name: environment.streams[name].traffic for name in names}
-    peaks = {name: each.records_per_second * each.peak_factor for name, each in traffics.items()}
+    names = query.streams if isinstance(query, SourceQuery) else landed_streams(known.landings, query)
+    traffics = [environment.streams[name].traffic for name in names]
     if isinstance(query, SourceQuery):
         sla, share = _reading_share(known, job_name, query)
     else:
         sla, share = _deriving_share(known, job_name, query)
     part, partitions = _part(known, query)
-    peaks = {name: peak * part for name, peak in peaks.items()}
+    peaks = dict.fromkeys(names, 0.0)
+    for name, each in zip(names, traffics, strict=True):
+        peaks[name] += each.records_per_second * each.peak_factor * part
     work = Work(
         rate=sum(peaks.values()),
         per_record=fast.per_record,
@@ -196,12 +225,12 @@ def _hop(known: _Known, job_name: str, query_name: str, query: Query) -> Hop:
         work=work,
         needed=0.0,
         # Where records depend on each other, what one partition took says nothing about many.
-        assumed="assumed" in (*(each.basis for each in traffics.values()), fast.basis)
+        assumed="assumed" in (*(each.basis for each in traffics), fast.basis)
         or (isinstance(query, DeriveQuery) and query.state is not None),
         share=share,
         latency=sla if isinstance(query, SourceQuery) else known.sla(job_name),
         fan_out=isinstance(query, LandQuery) and query.fan_out,
-        average=sum(each.records_per_second for each in traffics.values()) * part / work.rate,
+        average=sum(each.records_per_second for each in traffics) * part / work.rate,
         speed=fast,
         again=_again(environment.jobs[job_name]),
         part=part,
@@ -222,14 +251,6 @@ def _part(known: _Known, query: Query) -> tuple[float, int | None]:
     return 1 / len(known.shared_out[query.source, query.table]), len(listed)
 
 
-def _landed_from(known: _Known, query: DeriveQuery) -> tuple[str, ...]:
-    """Streams whose records a derive query takes: those of its table, or that of its route."""
-    landing = known.landings[query.source][2]
-    if isinstance(landing, RouteQuery) and query.route is not None:
-        return (landing.routes[query.route].source,)
-    return landing.streams
-
-
 def _reading_share(known: _Known, job: str, query: SourceQuery) -> tuple[float, str]:
     """Half of the tightest SLA that waits for this table, or all of the job's own.
 
@@ -247,8 +268,8 @@ def _reading_share(known: _Known, job: str, query: SourceQuery) -> tuple[float, 
 
 
 def _deriving_share(known: _Known, job: str, query: DeriveQuery) -> tuple[float, str]:
-    landing_job, _, landing = known.landings[query.source]
-    landed, _ = _reading_share(known, landing_job, landing)
+    # Who reads two tables waits for the later one.
+    landed = max(_reading_share(known, *known.landings[table])[0] for table, _ in query.reads)
     own = known.sla(job)
     return own - landed, f"{own - landed:g} s (what landing leaves of the {own:g} s SLA)"
 

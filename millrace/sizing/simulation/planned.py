@@ -109,9 +109,9 @@ def scenario(
             )
             divided = parts(count, min(skew, count))
             changed += [(hop.query, Reshard(at, parts(after, min(skew, after)))) for at, after in reshards]
-        elif isinstance(query, DeriveQuery) and query.source in landing:
+        elif isinstance(query, DeriveQuery) and len(query.reads) == 1 and query.source in landing:
             source = landing[query.source]
-        else:  # landed by another job: its records come as they arrive there
+        else:  # landed by another job, or by two queries: its records come as they arrive there
             divided = parts(max(1, numbers.cores.value))
         loads.append(
             QueryLoad(

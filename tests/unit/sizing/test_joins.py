@@ -1,0 +1,104 @@
+"""A query that joins two landing tables has the records of both to handle."""
+
+from pathlib import Path
+
+import pytest
+
+from millrace.config.queries import DeriveQuery
+from millrace.sizing import Plan, plan
+from millrace.sizing.files import files_per_batch
+from millrace.sizing.hops import hops
+from millrace.sizing.simulation import Arrivals, planned
+from tests.unit.sizing.conftest import Loader
+
+JOINED = """\
+project: hello
+account: "111122223333"
+streams:
+  small: {{kind: kinesis, traffic: {{records_per_second: 10, peak_factor: 1, record_size: 500B}}}}
+  large: {{kind: kinesis, traffic: {{records_per_second: 20000, peak_factor: 1, record_size: 500B}}}}
+jobs:
+  land:
+    engine: glue
+    latency: 3m
+    rate: {{records_per_second_per_core: 5000}}
+    queries:
+      land-small: {{kind: land, source: small, table: small_landed, schema: pipelines/clicks/schemas/click.ddl}}
+      land-large: {{kind: land, source: large, table: large_landed, schema: pipelines/clicks/schemas/click.ddl}}
+  match:
+    engine: glue
+    latency: 60s
+    rate: {{records_per_second_per_core: 5000}}
+    queries:
+      match:
+        kind: derive
+        source: {first}_landed
+        transform: pipelines.clicks.transforms:matched
+        state:
+          watermark: {{time: _arrived_at, delay: 1h}}
+          join: {{source: {second}_landed, watermark: {{time: _arrived_at, delay: 1h}}}}
+        sink: {{kind: iceberg, table: matched}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def transform(from_text: Loader, tmp_path: Path) -> None:
+    written = "def matched(records, joined):\n    return records\n"
+    (tmp_path / "pipelines" / "clicks" / "transforms.py").write_text(written)
+
+
+def sized(from_text: Loader, first: str, second: str) -> Plan:
+    return plan(from_text(JOINED.format(first=first, second=second)))
+
+
+def test_the_order_of_a_join_changes_no_number(from_text: Loader) -> None:
+    one, other = sized(from_text, "small", "large"), sized(from_text, "large", "small")
+    assert one.jobs["match"].cores.value == other.jobs["match"].cores.value > 20_000 / 5000
+    assert one.jobs["match"].memory.value == other.jobs["match"].memory.value
+    assert one.jobs["match"].queries["match"].trigger_seconds == (
+        other.jobs["match"].queries["match"].trigger_seconds
+    )
+    assert "20,010 records/s at peak" in one.jobs["match"].cores.why
+
+
+@pytest.mark.parametrize(("first", "second"), [("small", "large"), ("large", "small")])
+def test_both_tables_are_landed_within_half_of_the_sla(from_text: Loader, first: str, second: str) -> None:
+    landing = sized(from_text, first, second).jobs["land"].queries
+    for query in landing.values():
+        assert query.trigger_seconds.value <= 15
+        assert "half of the 60 s SLA" in query.latency_seconds.why
+
+
+def test_files_hold_what_both_tables_bring(from_text: Loader) -> None:
+    counts = []
+    for first, second in (("small", "large"), ("large", "small")):
+        environment = from_text(JOINED.format(first=first, second=second))
+        query = environment.jobs["match"].queries["match"]
+        assert isinstance(query, DeriveQuery)
+        numbers = plan(environment).jobs["match"].queries["match"]
+        counts.append(files_per_batch(environment, query, numbers, 1_000_000))
+        brought = 20_010 * 500 * numbers.trigger_seconds.value
+        assert (counts[-1] - 1) * 1_000_000 < brought <= counts[-1] * 1_000_000
+    assert counts[0] == counts[1]
+
+
+def test_a_stream_that_both_tables_hold_is_read_twice(from_text: Loader) -> None:
+    again = JOINED.replace("source: small, table", "source: large, table")
+    hop = next(
+        hop for hop in hops(from_text(again.format(first="small", second="large")))[0] if not hop.lands
+    )
+    assert hop.work.rate == 40_000
+    assert hop.streams == {"large": 1.0}
+    assert hop.average == 1.0
+
+
+def test_a_simulated_join_takes_the_records_of_both_tables(from_text: Loader) -> None:
+    one_job = JOINED.replace("  match:\n    engine: glue\n    latency: 60s\n", "").replace(
+        "    rate: {{records_per_second_per_core: 5000}}\n    queries:\n      match:", "      match:"
+    )
+    environment = from_text(one_job.format(first="small", second="large"))
+    arrivals = {"small": Arrivals.constant(10, 600), "large": Arrivals.constant(20_000, 600)}
+    scenario = planned.scenario(environment, plan(environment), "land", arrivals)
+    load = next(load for load in scenario.queries if load.name == "match")
+    assert isinstance(load.source, Arrivals)
+    assert load.source.before(100) == pytest.approx(20_010 * 100)
