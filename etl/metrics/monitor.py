@@ -68,7 +68,8 @@ class Monitor:
         self._close_seconds = close_seconds
         self._heard: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
         self._accounts: dict[tuple[str, int], Mapping[str, Any]] = {}
-        self._watched: list[tuple[Meter, Feed]] = []
+        self._watched: dict[str, tuple[Meter, Feed]] = {}
+        self._ended: list[tuple[Meter, Feed]] = []
         self._lock = threading.Lock()
         self._lost = 0
         self._closing = threading.Event()
@@ -79,9 +80,12 @@ class Monitor:
     def watch(self, query: str, feed: Feed) -> None:
         """Ask about a query from now on; one that was started anew goes on where it was."""
         with self._lock:
-            before = [meter for meter, _ in self._watched if meter.query == query]
+            before = self._watched.get(query)
+            if before is not None:
+                # Once more, for its last batches; then it is forgotten, and with it all that Spark keeps of that run.
+                self._ended.append(before)
             meter = before[0] if before else Meter(query, self._origins.get(query, Origin()))
-            self._watched.append((meter, feed))
+            self._watched[query] = meter, feed
 
     def hear(self, event: Mapping[str, Any]) -> None:
         """Take an event that the job reports (``docs/launch-document.md``); returns at once."""
@@ -115,7 +119,8 @@ class Monitor:
 
     def _look(self) -> None:
         with self._lock:
-            watched = tuple(self._watched)
+            watched = (*self._ended, *self._watched.values())
+            self._ended.clear()
         new = [(meter, feed.progress(), feed) for meter, feed in watched]
         # Only now: a batch tells its accounts before Spark tells that it ended.
         self._listen()

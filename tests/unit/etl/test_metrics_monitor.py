@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -181,3 +183,22 @@ def test_a_query_that_was_started_anew_goes_on_where_it_was() -> None:
     monitor.watch("land", Query(kafka((2,), (9,), batchId=8, timestamp="2026-11-21T06:28:25.000Z")))
     assert monitor.close()
     assert told.of("LimitedInARow") == [1, 2]
+
+
+def test_a_run_that_has_ended_is_asked_once_more_and_forgotten() -> None:
+    """A query that is started again for months must not keep what Spark knows of all its runs."""
+    told = Told()
+    monitor = Monitor([Pipe("told", told.write)], poll_seconds=SOON)
+    runs = [Query(progress(batchId=n)) for n in range(5)]
+    for run in runs:
+        monitor.watch("land", run)
+    last, held = runs[-1], [weakref.ref(run) for run in runs[:-1]]
+    del run
+    runs.clear()
+    assert last.looked.wait(10)
+    last.looked.clear()
+    assert last.looked.wait(10)
+    gc.collect()
+    assert [ref() for ref in held] == [None] * 4
+    assert monitor.close()
+    assert sorted(s.batch for s in told.samples if s.query) == [0, 1, 2, 3, 4]
