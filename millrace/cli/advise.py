@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +15,7 @@ from millrace.config import ConfigurationError
 from millrace.config.problems import Problem
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.text import Text
 
     from millrace.advisor.findings import Advice, Change, Evidence, Finding
     from millrace.advisor.subject import Subject
@@ -239,18 +238,22 @@ def _iso(seconds: float) -> str:
 
 def _show(advice: Advice, log: str) -> None:
     from rich.table import Table
+    from rich.text import Text
 
-    from millrace.cli.console import is_terminal, show
+    from millrace.cli.console import show
 
     history = advice.history
     lasted = history.ended - history.started
     batches = sum(len(each.batches) for each in history.queries)
+    # Names come from the log: as texts, no bracket or colon in them is taken for markup.
     show(
-        f"{history.name or history.app_id}, Spark {history.spark_version} on {history.engine}, {history.cores} cores: "
-        f"{batches} batches of {len(history.queries)} queries in {lasted:,.0f} s ({log})"
+        Text(
+            f"{history.name or history.app_id}, Spark {history.spark_version} on {history.engine}, {history.cores} cores: "
+            f"{batches} batches of {len(history.queries)} queries in {lasted:,.0f} s ({log})"
+        )
     )
     if advice.disturbed is not None:
-        show(f"disturbed: {advice.disturbed}")
+        show(Text(f"disturbed: {advice.disturbed}"))
     if advice.findings:
         table = Table(box=None, pad_edge=False, padding=(0, 2))
         for column in ("finding", "query"):
@@ -259,14 +262,14 @@ def _show(advice: Advice, log: str) -> None:
             table.add_column(column, justify="right", no_wrap=True)
         table.add_column("of")
         for each in advice.findings:
-            table.add_row(*_row(each))
+            table.add_row(*map(Text, _row(each)))
         show(table)
         for number, each in enumerate(advice.findings, 1):
-            show(*_told(number, each, terminal=is_terminal(sys.stdout)))
+            show(*_told(number, each))
     else:
         show("nothing to change was found")
     for note in advice.notes:
-        show(f"note: {note}")
+        show(Text(f"note: {note}"))
 
 
 def _row(finding: Finding) -> Iterable[str]:
@@ -280,19 +283,18 @@ def _row(finding: Finding) -> Iterable[str]:
     )
 
 
-def _told(number: int, finding: Finding, *, terminal: bool) -> Iterable[RenderableType]:
-    from rich.markup import escape
+def _told(number: int, finding: Finding) -> Iterable[Text]:
+    from rich.text import Text
 
-    title = f"{number}. {finding.kind}"
-    yield f"\n[bold]{title}[/bold]" if terminal else f"\n{title}"
-    yield escape(finding.words)
-    yield "  evidence: " + escape("; ".join(_figure(each) for each in finding.evidence))
+    yield Text.assemble("\n", (f"{number}. {finding.kind}", "bold"))
+    yield Text(finding.words)
+    yield Text("  evidence: " + "; ".join(_figure(each) for each in finding.evidence))
     if finding.batches:
         shown = ", ".join(map(str, finding.batches[:_BATCHES]))
         more = f" and {len(finding.batches) - _BATCHES} more" if len(finding.batches) > _BATCHES else ""
-        yield f"  batches: {shown}{more}"
+        yield Text(f"  batches: {shown}{more}")
     for first, each in enumerate(finding.changes):
-        yield escape(f"  {'or' if first else 'change'}: {_change(each)}")
+        yield Text(f"  {'or' if first else 'change'}: {_change(each)}")
 
 
 def _figure(evidence: Evidence) -> str:

@@ -142,6 +142,7 @@ def to_json(found: Foreseen) -> dict[str, Any]:
 def show_foreseen(found: Foreseen) -> None:
     """Print forecasts and scores."""
     from rich.table import Table
+    from rich.text import Text
 
     from millrace.advisor.forecast import FIGURES
     from millrace.cli.console import show
@@ -159,15 +160,15 @@ def show_foreseen(found: Foreseen) -> None:
                     f"{f.value:,.2f} [{f.low:,.2f}, {f.high:,.2f}]"
                     for f in (query.figures[k] for k in FIGURES)
                 ]
-                table.add_row(str(each), name, str(each.workers), dollars, *cells)
+                table.add_row(*map(Text, (str(each), name, str(each.workers), dollars, *cells)))
         show("", table)
         missed = ", ".join(f"{name} {share:.1%}" for name, share in found.missed.items())
-        show(f"[dim]the twin, playing again what ran, misses the median duration by: {missed}[/dim]")
+        show(Text(f"the twin, playing again what ran, misses the median duration by: {missed}", "dim"))
     for note in found.twin.notes:
-        show(f"note: {note}")
+        show(Text(f"note: {note}"))
     for scored in found.scored:
         if scored.why_not is not None:
-            show(f"not tried: {scored.forecast}: {scored.why_not}")
+            show(Text(f"not tried: {scored.forecast}: {scored.why_not}"))
             continue
         table = Table(box=None, pad_edge=False, padding=(0, 2))
         for column in ("query", "foretold of"):
@@ -177,8 +178,9 @@ def show_foreseen(found: Foreseen) -> None:
         for one in scored.scores:
             told = f"{one.foretold.value:,.2f} [{one.foretold.low:,.2f}, {one.foretold.high:,.2f}]"
             inside = "yes" if one.inside else "no"
-            table.add_row(one.query, one.figure, told, f"{one.happened:,.2f}", f"{one.missed:.1%}", inside)
-        show("", f"scored: {scored.forecast}", table)
+            row = (one.query, one.figure, told, f"{one.happened:,.2f}", f"{one.missed:.1%}", inside)
+            table.add_row(*map(Text, row))
+        show("", Text(f"scored: {scored.forecast}"), table)
 
 
 def apply(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
