@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import boto3
 import pytest
 from botocore.exceptions import ClientError
+from confluent_kafka import KafkaError, KafkaException
 from pyiceberg.exceptions import NoSuchTableError
 
 from millrace.config import Names, load
@@ -17,7 +19,7 @@ from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.verbs import Aws
 from millrace.sandbox import lake
 from millrace.sizing import plan
-from millrace.verify import cdk
+from millrace.verify import cdk, on_aws, removal
 from millrace.verify.bill import Run
 from millrace.verify.environment import Copy, Wanted, derive
 from millrace.verify.on_aws import PATIENCE, Account
@@ -25,6 +27,7 @@ from millrace.verify.outcome import Outcome
 from millrace.verify.place import VerifyError, reading, wait_for
 from millrace.verify.run import Verification
 from tests.unit.cli.test_commands import ROOT, millrace
+from tests.unit.verify.test_environment import kafka_only
 from tests.unit.verify.tiny import TINY
 
 ACCOUNT, NAME = "123456789012", "verify-0a1b"
@@ -115,6 +118,77 @@ def test_what_was_made_goes_after_an_error_that_nobody_foresaw(
     with pytest.raises(LookupError, match="a mistake of ours"):
         run(half, copy, tmp_path)
     assert stacks(aws) == []
+
+
+class Cluster:
+    """Somebody's cluster, as its admin client tells of it; it makes a topic and does not come to say so."""
+
+    topics: ClassVar[set[str]] = set()
+    happens: ClassVar[BaseException]
+
+    def __init__(self, settings: dict[str, object]) -> None:
+        assert settings["bootstrap.servers"] == "theirs:9092"
+
+    def poll(self, _: float) -> None: ...
+
+    def list_topics(self, timeout: float) -> Cluster:
+        assert timeout > 0
+        return self
+
+    def create_topics(self, new: list[Any], operation_timeout: float) -> dict[str, Future[None]]:
+        assert operation_timeout > 0
+        self.topics.update(topic.topic for topic in new)
+        made: Future[None] = Future()
+        made.set_exception(self.happens)
+        return {topic.topic: made for topic in new}
+
+    def delete_topics(self, names: list[str], operation_timeout: float) -> dict[str, Future[None]]:
+        assert operation_timeout > 0
+        gone: Future[None] = Future()
+        gone.set_result(None)
+        self.topics.difference_update(names)
+        return dict.fromkeys(names, gone)
+
+
+class BesideACluster(HalfDeployed):
+    """All is deployed, and the topic is made on a cluster that no stack knows."""
+
+    happens = None
+
+    def catalog(self, _names: Names) -> Any:
+        return None
+
+    def kafka(self, _names: Names, _cluster: str) -> dict[str, Any]:
+        return {"bootstrap.servers": "theirs:9092"}
+
+
+@pytest.mark.parametrize(
+    ("happens", "said"),
+    [
+        (KafkaException(KafkaError(KafkaError.REQUEST_TIMED_OUT)), "could not be made"),
+        (KeyboardInterrupt(), "interrupted"),
+    ],
+)
+def test_a_topic_goes_though_nobody_heard_that_it_was_made(
+    half: HalfDeployed,
+    aws: Aws,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    happens: BaseException,
+    said: str,
+) -> None:
+    model = kafka_only(tmp_path)
+    copy = derive(
+        model, NAME, account=ACCOUNT, wanted=Wanted(), root=ROOT, folder=tmp_path,
+        clusters=on_aws.clusters(model),
+    )  # fmt: skip
+    monkeypatch.setattr(removal, "AdminClient", Cluster)
+    monkeypatch.setattr(Cluster, "topics", {"orders"})
+    monkeypatch.setattr(Cluster, "happens", happens, raising=False)
+    beside = BesideACluster(half.aws, plan(copy.environment), poll_seconds=0.01, patience=half.patience)
+    found = run(beside, copy, tmp_path)
+    assert said in found.trouble[0]
+    assert (found.remains, stacks(aws), Cluster.topics) == ((), [], {"orders"})
 
 
 def test_what_is_to_be_kept_stays(half: HalfDeployed, copy: Copy, aws: Aws, tmp_path: Path) -> None:
