@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -87,6 +87,23 @@ def moment(text: str | None) -> float | None:
     return None if text is None else datetime.fromisoformat(text).timestamp()
 
 
+_EARLIEST, _LATEST = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (2000, 2200))
+"""No log of Spark is of another time: such a number is damage, and no calendar need hold it."""
+
+
+def happened(seconds: float) -> float:
+    """Return when something happened, in epoch seconds.
+
+    Raises
+    ------
+    ValueError
+        Where nothing can have happened then.
+    """
+    if not _EARLIEST <= seconds < _LATEST:
+        raise ValueError(f"{seconds} is no time of a log")
+    return seconds
+
+
 def task(event: Mapping[str, Any], executor: int) -> tuple[Any, ...]:
     """Return a row of :data:`~millrace.advisor.history.TASK`.
 
@@ -102,8 +119,8 @@ def task(event: Mapping[str, Any], executor: int) -> tuple[Any, ...]:
     shuffled = metrics.get("Shuffle Write Metrics") or {}
     read, written = metrics.get("Input Metrics") or {}, metrics.get("Output Metrics") or {}
     return (
-        launched / 1e3,
-        finished / 1e3,
+        happened(launched / 1e3),
+        happened(finished / 1e3),
         run / 1e3,
         metrics.get("Executor CPU Time", 0) / 1e9,
         metrics.get("JVM GC Time", 0) / 1e3,
@@ -166,7 +183,7 @@ def batch(progress: Mapping[str, Any]) -> Batch:
     assert begun is not None
     return Batch(
         id=progress["batchId"],
-        begun=begun,
+        begun=happened(begun),
         duration=parts.get("triggerExecution", progress.get("batchDuration", 0) / 1e3),
         parts=parts,
         # Spark writes no sum of its own here.

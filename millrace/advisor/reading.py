@@ -134,7 +134,7 @@ class _Reader:
             self.last_failed = True
 
     def _at(self, ms: float) -> float:
-        seconds = ms / 1e3
+        seconds = events.happened(ms / 1e3)
         self._first = seconds if self._first is None else min(self._first, seconds)
         self._last = max(self._last, seconds)
         return seconds
@@ -261,7 +261,8 @@ class _Reader:
         return run
 
     def _query_started(self, event: Mapping[str, Any]) -> None:
-        self._run(event).started = events.moment(event["timestamp"])
+        begun = events.moment(event["timestamp"])
+        self._run(event).started = None if begun is None else events.happened(begun)
 
     def _query_progress(self, event: Mapping[str, Any]) -> None:
         progress = event["progress"]

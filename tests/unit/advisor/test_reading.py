@@ -7,6 +7,7 @@ import io
 import json
 import random
 import struct
+from datetime import UTC, datetime
 from pathlib import Path
 
 import cramjam
@@ -22,6 +23,7 @@ from millrace.advisor.events import parse, without_accumulables
 from millrace.advisor.findings import tasks, view
 from millrace.advisor.logs import Lines, find
 from millrace.advisor.reading import read
+from millrace.cli.advise import to_json
 from millrace.config import ConfigurationError
 from tests.unit.advisor.made import kinds
 
@@ -210,6 +212,35 @@ def test_a_damaged_line_costs_itself(tmp_path):
     found = history_of(tmp_path / "local-1")
     assert found.unread == 3
     assert [len(each.batches) for each in found.queries] == [7, 8]
+
+
+@pytest.mark.parametrize("moment", [-(10**17), 0, 10**15, 1e300])
+def test_a_damaged_time_costs_its_line(moment, tmp_path):
+    """Whatever holds a time of the log's own: none reaches a calendar that cannot hold it."""
+    fields = {
+        "SparkListenerApplicationEnd": ("Timestamp",),
+        "SparkListenerTaskEnd": ("Task Info", "Launch Time"),
+        "SparkListenerJobEnd": ("Completion Time",),
+    }
+    lines, left = TEXT.splitlines(), dict(fields)
+    for number, line in enumerate(lines):
+        event = json.loads(line)
+        path = left.pop(event["Event"], None)
+        if path is None:
+            continue
+        holder = event
+        for step in path[:-1]:
+            holder = holder[step]
+        holder[path[-1]] = moment
+        lines[number] = json.dumps(event, separators=(",", ":")).encode()
+    assert not left
+    (tmp_path / "local-1").write_bytes(b"\n".join(lines) + b"\n")
+    found, whole = history_of(tmp_path / "local-1"), history_of(REAL)
+    assert found.unread == len(fields)
+    assert (found.started, [len(each.batches) for each in found.queries]) == (whole.started, [7, 8])
+    assert whole.ended - 60 < found.ended <= whole.ended
+    text = json.dumps(to_json(advise(found)))
+    assert f'"started": "{datetime.fromtimestamp(whole.started, UTC).isoformat(timespec="seconds")}"' in text
 
 
 def test_a_rolled_log_with_a_compacted_begin(tmp_path):
