@@ -100,7 +100,7 @@ def begin_with_everything(
     jvm: Any = spark._jvm
     begun = checkpoint.begun(spark)
     from_all = []
-    for number, table in enumerate(streamed(rows)):
+    for number, table in {each.source: each.table for each in streamed(rows)}.items():
         url = checkpoint.beginning(number)
         # Iceberg reads it at every start, and needs it until the first batch is committed.
         if begun and _is_there(spark, url):
@@ -149,14 +149,14 @@ def kept_whole(query: Query, checkpoint: Checkpoint) -> Query:
     checkpoint
         The query's.
     """
-    spark, tables = query.rows.sparkSession, tuple(streamed(query.rows))
-    cut(spark, checkpoint, tables)
+    spark, readings = query.rows.sparkSession, streamed(query.rows)
+    cut(spark, checkpoint, readings)
 
     def reopen() -> DataFrame:
-        cut(spark, checkpoint, tables)
+        cut(spark, checkpoint, readings)
         return query.rows
 
-    return replace(query, handle=_Whole(query.handle, checkpoint, tables), reopen=reopen)
+    return replace(query, handle=_Whole(query.handle, checkpoint, readings), reopen=reopen)
 
 
 @dataclass
@@ -165,8 +165,10 @@ class _Whole:
 
     handle: Callable[[DataFrame, int], None]
     checkpoint: Checkpoint
-    tables: tuple[str, ...]
+    readings: tuple[Reading, ...]
     _passed: bool = field(default=False, repr=False)
+    _sent_back: int | None = field(default=None, repr=False)
+    """The batch that was last to be cut."""
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         if not self._passed:
@@ -176,7 +178,7 @@ class _Whole:
     def _look(self, spark: SparkSession, batch_id: int) -> bool:
         """Whether a table is still read from the state that it was begun at; raises where the batch is not whole."""
         first = False
-        for table, start, end in _of_first(spark, self.checkpoint, self.tables, batch_id):
+        for _, table, start, end in _of_first(spark, self.checkpoint, self.readings, batch_id):
             first = True
             metadata = _load(spark, table)
             snapshot = metadata.snapshot(start["snapshot_id"])
@@ -190,6 +192,13 @@ class _Whole:
                     "begin anew"
                 )
             if rest and end["snapshot_id"] != start["snapshot_id"]:
+                if self._sent_back == batch_id:
+                    # It would come again for ever, and nothing be read.
+                    raise LossError(
+                        f"batch {batch_id} was cut at snapshot {start['snapshot_id']} of {table} and goes on from it all "
+                        "the same; `millrace checkpoint reset` lets the query begin anew"
+                    )
+                self._sent_back = batch_id
                 raise ReopenError(
                     f"batch {batch_id} goes on from snapshot {start['snapshot_id']} of {table}, which is to be read "
                     "as a whole first"
@@ -197,7 +206,7 @@ class _Whole:
         return first
 
 
-def cut(spark: SparkSession, checkpoint: Checkpoint, tables: Sequence[str]) -> None:
+def cut(spark: SparkSession, checkpoint: Checkpoint, readings: Sequence[Reading]) -> None:
     """Let a batch that is planned and not committed end where the state ends that the query begins at.
 
     Nothing of the batch was read: :func:`kept_whole` sees it first. Where it ends is one line of Spark's log, which is
@@ -209,31 +218,41 @@ def cut(spark: SparkSession, checkpoint: Checkpoint, tables: Sequence[str]) -> N
         Whose file systems are used.
     checkpoint
         The query's, which is not running.
-    tables
-        That the query streams from, in the order of its sources.
+    readings
+        Of the query.
     """
     batch_id = checkpoint.planned(spark)
     if batch_id is None:
         return
+    try:
+        found = _of_first(spark, checkpoint, readings, batch_id)
+    except (FileNotFoundError, ValueError):
+        # A damaged log, or one of another plan. Spark reads it next, and says so.
+        return
     places = {}
-    for table, start, end in _of_first(spark, checkpoint, tables, batch_id):
+    for line, table, start, end in found:
         metadata = _load(spark, table)
         snapshot = metadata.snapshot(start["snapshot_id"])
         if snapshot is None or end["snapshot_id"] == start["snapshot_id"]:
             continue
         files = _files(metadata, snapshot)
         if start["position"] < files:
-            places[tables.index(table)] = {**start, "position": files}
+            places[line] = {**start, "position": files}
     if places:
         checkpoint.end_at(spark, batch_id, places)
 
 
 def _of_first(
-    spark: SparkSession, checkpoint: Checkpoint, tables: Sequence[str], batch_id: int
-) -> list[tuple[str, Any, Any]]:
-    """Tables of which a batch begins in the state that was begun at, with its start and end."""
-    spans = zip(tables, checkpoint.spans(spark, batch_id), strict=True)
-    return [(table, start, end) for table, (start, end) in spans if start and end and start["scan_all_files"]]
+    spark: SparkSession, checkpoint: Checkpoint, readings: Sequence[Reading], batch_id: int
+) -> list[tuple[int, str, Any, Any]]:
+    """Lines of Spark's log whose batch begins in the state that was begun at: number, table, start and end."""
+    spans = checkpoint.spans(spark, batch_id, [each.source for each in readings])
+    lines = zip(readings, spans, strict=True)
+    return [
+        (line, each.table, start, end)
+        for line, (each, (start, end)) in enumerate(lines)
+        if start and end and start["scan_all_files"]
+    ]
 
 
 def _is_there(spark: SparkSession, url: str) -> bool:
@@ -255,8 +274,25 @@ def _load(spark: SparkSession, table: str) -> Any:
     return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
 
 
-def streamed(rows: DataFrame) -> list[str]:
-    """Full names of the tables that a plan streams from, in the order in which Spark numbers its sources.
+@dataclass(frozen=True)
+class Reading:
+    """A place in a plan at which a table is streamed in; Spark's log of offsets has a line for each, in their order.
+
+    Attributes
+    ----------
+    table
+        Its full name.
+    source
+        Spark's number of the source. A stream that a plan uses twice is one source at two places; a table that was opened
+        twice is two.
+    """
+
+    table: str
+    source: int
+
+
+def streamed(rows: DataFrame) -> tuple[Reading, ...]:
+    """Where a plan streams from tables.
 
     Parameters
     ----------
@@ -264,10 +300,14 @@ def streamed(rows: DataFrame) -> list[str]:
         The stream.
     """
     leaves = rows._jdf.queryExecution().analyzed().collectLeaves()
-    found: list[Any] = []
+    sources: list[Any] = []
+    found = []
     for number in range(leaves.size()):
         leaf = leaves.apply(number)
-        # One and the same reading is one source; two of the same table are two.
-        if leaf.getClass().getSimpleName() == "StreamingRelationV2" and leaf not in found:
-            found.append(leaf)
-    return [re.sub(r"[^A-Za-z0-9_.]", "", str(leaf.table().name())) for leaf in found]
+        if leaf.getClass().getSimpleName() != "StreamingRelationV2":
+            continue
+        if leaf not in sources:
+            sources.append(leaf)
+        name = re.sub(r"[^A-Za-z0-9_.]", "", str(leaf.table().name()))
+        found.append(Reading(name, sources.index(leaf)))
+    return tuple(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -61,8 +61,8 @@ class Checkpoint:
         """URL of the file in which Iceberg's source keeps where it begins, by the source's number in the query."""
         return f"{self.location}/sources/{source}/offsets/0"
 
-    def spans(self, spark: SparkSession, batch: int) -> list[tuple[Any, Any]]:
-        """Where a batch begins and ends, for each source, all of which are Iceberg's.
+    def spans(self, spark: SparkSession, batch: int, sources: Sequence[int]) -> list[tuple[Any, Any]]:
+        """Where a batch begins and ends, for each line of Spark's log; all sources are Iceberg's.
 
         Parameters
         ----------
@@ -70,18 +70,26 @@ class Checkpoint:
             Whose file systems are used.
         batch
             Its id; planned.
+        sources
+            Spark's number of each line's source.
 
         Returns
         -------
         list of tuple
-            Two offsets for each source, decoded from JSON, in the log's order; None for a source that had no data yet.
+            Two offsets for each line, decoded from JSON; None for a source that had no data yet.
+
+        Raises
+        ------
+        ValueError
+            The log is damaged, or has other lines.
         """
         ends = _decoded(read_text(spark, f"{self.location}/offsets/{batch}"))
         if batch:
             return list(
                 zip(_decoded(read_text(spark, f"{self.location}/offsets/{batch - 1}")), ends, strict=True)
             )
-        return [(json.loads(read_text(spark, self.beginning(n))), end) for n, end in enumerate(ends)]
+        begins = {n: json.loads(read_text(spark, self.beginning(n))) for n in set(sources)}
+        return [(begins[n], end) for n, end in zip(sources, ends, strict=True)]
 
     def planned(self, spark: SparkSession) -> int | None:
         """The batch that is planned and not committed, with which the next start begins; None for none."""
@@ -98,7 +106,7 @@ class Checkpoint:
         batch
             Its id.
         ends
-            The new end by the number of a source; of the others it stays.
+            The new end by the number of a line; of the others it stays.
         """
         url = f"{self.location}/offsets/{batch}"
         text = read_text(spark, url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -64,15 +65,20 @@ def read_bytes(spark: SparkSession, url: str) -> bytes:
 
 
 def write_text(spark: SparkSession, url: str, text: str) -> None:
-    """Write a small file as UTF-8, over one that is there.
+    """Write a small file as UTF-8, over one that is there: whoever reads it finds the old one or the new one.
+
+    Object stores keep that by themselves, which write a file when it is closed; a local disk by a name that is changed.
 
     Raises
     ------
     OSError
-        It could not be written.
+        It could not be written; one that was there is as it was.
     """
     try:
         path, files = _at(spark, url)
+        if files.getScheme() == "file":
+            _replace(Path(str(path.toUri().getPath())), text)
+            return
         stream = files.create(path, True)
         try:
             stream.write(bytearray(text.encode()))
@@ -80,6 +86,15 @@ def write_text(spark: SparkSession, url: str, text: str) -> None:
             stream.close()
     except Py4JJavaError as error:
         raise _as_python(url, error) from error
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_name(f".{path.name}.half")
+    half.write_text(text, encoding="utf-8", newline="")
+    # Hadoop's checksum of the old one would condemn the new one; without any nothing is compared.
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    half.replace(path)
 
 
 def delete(spark: SparkSession, url: str) -> None:

@@ -6,7 +6,6 @@ import dataclasses
 import json
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,7 +15,7 @@ from etl.accounts import Reporter
 from etl.checkpoint import Checkpoint
 from etl.errors import DamageError, StartError, whole_text
 from etl.formats.build import read_file
-from etl.lease import FOLDER, local_path
+from etl.lease import FOLDER
 from etl.manifest import Change, Manifest, ManifestError
 from etl.operators import stateful
 from etl.settings import (
@@ -206,17 +205,7 @@ class Manifests:
         return dataclasses.replace(query, source=_from(query.source, at))
 
     def _write(self, new: Manifest) -> None:
-        url = f"{self._folder}/{_file(new.query)}"
-        local = local_path(url)
-        if local is None:
-            hadoop.write_text(self._spark, url, new.text())
-            return
-        # A file is written in steps, and a kill between them must leave the old one.
-        path = Path(local)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        half = path.with_suffix(".half")
-        half.write_text(new.text())
-        half.replace(path)
+        hadoop.write_text(self._spark, f"{self._folder}/{_file(new.query)}", new.text())
 
 
 class _Noting:

@@ -226,6 +226,8 @@ class Supervisor:
         def tell(error: LeaseLostError) -> None:
             for one in running:
                 self.report.failed(error, query=one.name, **one.where)
+            if not running:  # the first is still being started
+                self.report.failed(error)
 
         return Fence(self.lease, tell, self.kill or fence.killer(self.spark), self.end_seconds)
 

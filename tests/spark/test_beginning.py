@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import StreamingQueryException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl import derive, upkeep
-from etl.beginning import begin_with_everything, streamed
+from etl.beginning import Reading, kept_whole, streamed
 from etl.checkpoint import Checkpoint
 from etl.errors import StartError
+from etl.supervise import Query, Retries, Supervisor
+from tests.spark.batches import Events
 from tests.spark.test_derive import Pipeline
 from tests.spark.upkept import (
     Names,
@@ -146,7 +148,6 @@ def test_a_beginning_that_was_lost_is_written_anew_only_where_it_is_known(
     with pytest.raises(StartError, match=f"query derive-flights: the file {kept} is lost or damaged"):
         begin(pipe)
     kept.write_bytes(text)
-    kept.with_name(".0.crc").unlink()
     assert begin(pipe) == ()
     assert read(pipe)[0] == list(range(6))
     # Nobody needs it any more, but it must be there.
@@ -157,24 +158,59 @@ def test_a_beginning_that_was_lost_is_written_anew_only_where_it_is_known(
 
 
 def test_two_readings_of_one_table_are_two_sources(spark: SparkSession, table: Names, tmp_path: Path) -> None:
-    """As of a join of two routes: each has a beginning of its own."""
+    """As of a join of two routes: each has a beginning of its own, and a batch ends with the state for both."""
     pipe = Pipeline(spark, table, tmp_path / "reader")
     land(pipe, 0, 2)
     expire(spark, pipe)
     one, other = (derive.read(spark, pipe.landing) for _ in range(2))
-    assert streamed(one) == [str(pipe.landing)]
     both = one.join(other.select("_id"), "_id")
-    checkpoint = Checkpoint(str(pipe.checkpoint))
-    assert begin_with_everything(spark, both, checkpoint, "derive-flights") == (str(pipe.landing),) * 2
-    found: list[int] = []
-    running = (
-        both.writeStream.option("checkpointLocation", checkpoint.location)
-        .foreachBatch(lambda batch, _: found.extend(row["flight"] for row in batch.collect()))
-        .start()
+    assert streamed(both) == (Reading(str(pipe.landing), 0), Reading(str(pipe.landing), 1))
+    assert begin(pipe, both) == (str(pipe.landing),) * 2
+    land(pipe, 2, 1)
+    assert read(pipe, rows=both) == (list(range(6)), 1)
+
+
+def twice(rows: DataFrame) -> DataFrame:
+    return rows.where("flight % 2 = 0").unionByName(rows.where("flight % 2 = 1"))
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_one_reading_that_is_used_twice_is_one_source(
+    spark: SparkSession, table: Names, tmp_path: Path, expired: bool
+) -> None:
+    """As in the transform of a query with state; Spark's log has a line for each use."""
+    pipe = Pipeline(spark, table, tmp_path / "reader")
+    land(pipe, 0, 2)
+    if expired:
+        expire(spark, pipe)
+    rows = twice(derive.read(spark, pipe.landing))
+    assert streamed(rows) == (Reading(str(pipe.landing), 0),) * 2
+    assert begin(pipe, rows) == ((str(pipe.landing),) if expired else ())
+    land(pipe, 2, 1)
+    assert read(pipe, rows=rows) == (list(range(6)), int(expired))
+    land(pipe, 3, 1)
+    assert read(pipe, rows=rows) == ([6, 7], 0)
+
+
+def test_a_log_that_is_damaged_meanwhile_is_told_and_nothing_else_ends(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    pipe, events = Pipeline(spark, table, tmp_path / "reader"), Events()
+    land(pipe, 0, 2)
+    planned = pipe.checkpoint / "offsets" / "0"
+
+    def damaging(*_: Any) -> None:
+        planned.with_name(".0.crc").unlink()
+        planned.write_bytes(b"")
+        raise RuntimeError("not now")
+
+    rows = derive.read(spark, pipe.landing)
+    query = kept_whole(
+        Query("derive-flights", rows, damaging, str(pipe.checkpoint), 0.0), Checkpoint(str(pipe.checkpoint))
     )
-    running.processAllAvailable()
-    running.stop()
-    assert sorted(found) == list(range(4))
+    assert Supervisor(spark, events.reporter, retries=Retries(1, first_seconds=0.0)).run([query]) == 1
+    assert [event["event"] for event in events.all()] == ["started", "retrying", "failed"]
+    assert not spark.streams.active
 
 
 def test_a_table_with_its_whole_history_is_begun_as_ever(

@@ -48,19 +48,19 @@ def land(pipe: Pipeline, first: int, batches: int, rows: int = 2) -> None:
         pipe.land(frame(pipe.spark, kafka_rows(0, offsets[0], [good(n) for n in offsets])), number)
 
 
-def begin(pipe: Pipeline) -> tuple[str, ...]:
-    rows = derive.read(pipe.spark, pipe.landing)
+def begin(pipe: Pipeline, rows: DataFrame | None = None) -> tuple[str, ...]:
+    rows = derive.read(pipe.spark, pipe.landing) if rows is None else rows
     return begin_with_everything(pipe.spark, rows, Checkpoint(str(pipe.checkpoint)), "derive-flights")
 
 
-def read(pipe: Pipeline, most: int | None = None) -> tuple[list[int], int]:
+def read(pipe: Pipeline, most: int | None = None, rows: DataFrame | None = None) -> tuple[list[int], int]:
     """What a query reads that doubles what comes twice, and how often its batch was cut."""
     found: list[int] = []
 
     def take(batch: DataFrame, _: int) -> None:
         found.extend(row["flight"] for row in batch.collect())
 
-    rows = derive.read(pipe.spark, pipe.landing, most)
+    rows = derive.read(pipe.spark, pipe.landing, most) if rows is None else rows
     bare = Query("derive-flights", rows, take, str(pipe.checkpoint), 0.0)
     query = kept_whole(bare, Checkpoint(str(pipe.checkpoint)))
     assert query.reopen is not None
