@@ -208,18 +208,22 @@ def _source(source: Mapping[str, Any]) -> Source:
     )
 
 
-def _offset(value: Any) -> Any:
-    """Parse an offset, which the log holds as JSON in a string; Kafka's become flat."""
+def _offset(value: Any) -> Mapping[str, int] | None:
+    """Return the positions of an offset that counts records: Kafka's, ``{topic: {partition: position}}``, made flat.
+
+    A flat object of whole numbers counts whatever its connector likes: a file source's ``logOffset`` counts batches.
+    """
     if isinstance(value, str):
         try:
             value = orjson.loads(value)
         except orjson.JSONDecodeError:
-            return value
-    if isinstance(value, dict) and value and all(isinstance(each, dict) for each in value.values()):
-        flat = {f"{topic}:{key}": at for topic, parts in value.items() for key, at in parts.items()}
-        if flat and all(type(each) is int for each in flat.values()):
-            return flat
-    return value
+            return None
+    if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
+        return None
+    flat = {(topic, key): at for topic, parts in value.items() for key, at in parts.items()}
+    if not flat or not all(key.isdecimal() and type(at) is int for (_, key), at in flat.items()):
+        return None
+    return {f"{topic}:{key}": at for (topic, key), at in flat.items()}
 
 
 def _state(operator: Mapping[str, Any]) -> StateOperator:

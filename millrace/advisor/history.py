@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -138,7 +137,7 @@ class Source:
     description
         As the connector names itself, such as ``KafkaV2[Subscribe[orders]]``.
     start, end, latest
-        Offsets: of Kafka, positions by ``topic:partition``; of others what JSON they wrote, or ``None``.
+        Positions by ``topic:partition``, where offsets count records (Kafka's); else ``None``.
     rows
         ``numInputRows``: what Spark counted, once for each time the rows were computed.
     metrics
@@ -146,9 +145,9 @@ class Source:
     """
 
     description: str
-    start: Any
-    end: Any
-    latest: Any
+    start: Mapping[str, int] | None
+    end: Mapping[str, int] | None
+    latest: Mapping[str, int] | None
     rows: int
     metrics: Mapping[str, str] = field(default_factory=dict)
 
@@ -163,16 +162,10 @@ class Source:
         return _between(self.end, self.latest)
 
 
-def _between(low: Any, high: Any) -> int | None:
-    if not isinstance(low, dict) or not isinstance(high, dict) or not high:
+def _between(low: Mapping[str, int] | None, high: Mapping[str, int] | None) -> int | None:
+    if low is None or not high:
         return None
-    total = 0
-    for partition, position in high.items():
-        begin = low.get(partition, position)
-        if type(begin) is not int or type(position) is not int:
-            return None
-        total += max(0, position - begin)
-    return total
+    return sum(max(0, position - low.get(partition, position)) for partition, position in high.items())
 
 
 @dataclass(frozen=True)

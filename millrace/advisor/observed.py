@@ -155,7 +155,7 @@ def _by_offset(batches: Sequence[Batch]) -> Floats:
     totals: dict[str, float] = {}
     for batch in batches:
         for source in batch.sources:
-            if source.taken is None:
+            if source.start is None or not source.end:
                 return np.zeros(0)
             for partition, position in source.end.items():
                 taken = max(0, position - source.start.get(partition, position))

@@ -91,6 +91,8 @@ class Subject:
             new = "true"
         if option is not None and option.endswith("PerShard"):
             old, new = (_per_shard(value, query) for value in (old, new))
+        if option == "maxFilesPerTrigger":  # how many records a file holds, no log tells
+            old, new = None, f"as many files as hold {new:,} records" if isinstance(new, int) else new
         if option is not None:
             return (Change("argument", name, option, old, new),)
         if setting == "trigger":

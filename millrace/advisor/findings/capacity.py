@@ -131,10 +131,9 @@ def _by_the_clock(batch: Batch) -> bool:
 def _arriving(view: View, begun: Floats) -> float | None:
     """Records that arrive in a second, by the latest positions (not by what was taken)."""
     latest = [[each.latest for each in batch.sources] for batch in view.batches]
-    if any(not isinstance(each, dict) for every in latest for each in every):
+    if any(each is None for every in latest for each in every):
         return None
-    sums = [sum(v for each in every for v in each.values() if type(v) is int) for every in latest]
-    found = slope(begun, sums)
+    found = slope(begun, [sum(sum((each or {}).values()) for each in every) for every in latest])
     return found.value if found.value > 0 else None
 
 

@@ -91,7 +91,7 @@ def test_where_a_limit_is_hit_by_batches_of_overhead_it_is_raised_and_the_trigge
 
 def test_equal_batches_tell_of_a_limit_where_no_source_says_what_is_latest():
     def limited(number, begun):
-        source = Source("KinesisV2[orders]", {"metadata": {}}, {"metadata": {}}, None, 4000)
+        source = Source("KinesisV2[orders]", None, None, None, 4000)
         at = stage(begun + 0.05, [0.4, 0.4], [2000, 2000])
         arrived = (begun - 10 - number, begun - 9.0 - number)
         return batch(number, begun, [job(number, [at])], 4000, source=source, arrivals=arrived)

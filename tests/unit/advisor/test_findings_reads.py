@@ -29,7 +29,9 @@ def test_two_actions_that_read_the_source():
 def test_two_actions_on_a_source_whose_offsets_count_no_records():
     def two(number, begun):
         made = twice(cached=False)(number, begun)
-        return again(made, rows=2000, sources=(Source("RateStreamV2[rowsPerSecond=500]", 2, 4, 4, 2000),))
+        return again(
+            made, rows=2000, sources=(Source("RateStreamV2[rowsPerSecond=500]", None, None, None, 2000),)
+        )
 
     assert found("missing-cache", two).effect.likely == pytest.approx(0.4)
 

@@ -7,6 +7,7 @@ import io
 import json
 import random
 import struct
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,7 +26,8 @@ from millrace.advisor.logs import Lines, find
 from millrace.advisor.reading import read
 from millrace.cli.advise import to_json
 from millrace.config import ConfigurationError
-from tests.unit.advisor.made import kinds
+from tests.unit.advisor.made import even, history, kinds
+from tests.unit.advisor.written import write
 
 DATA = Path(__file__).parent / "data"
 REAL = DATA / "flights-3.5.zstd"
@@ -241,6 +243,34 @@ def test_a_damaged_time_costs_its_line(moment, tmp_path):
     assert whole.ended - 60 < found.ended <= whole.ended
     text = json.dumps(to_json(advise(found)))
     assert f'"started": "{datetime.fromtimestamp(whole.started, UTC).isoformat(timespec="seconds")}"' in text
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [
+        pytest.param(lambda n: {"logOffset": n}, id="files"),
+        pytest.param(lambda n: {"offset": n * 500, "timestamp": n}, id="rate per micro-batch"),
+        pytest.param(lambda n: {"index": {"position": n}}, id="a connector of one's own"),
+        pytest.param(lambda n: n, id="a bare number"),
+    ],
+)
+def test_offsets_that_count_no_records_are_none(offset, tmp_path):
+    made = history()
+    found = history_of(write(made, tmp_path / "local-1", offset))
+    [query] = found.queries
+    assert {each.sources[0].taken for each in query.batches} == {None}
+    assert [each.records for each in query.batches] == [each.rows for each in made.queries[0].batches]
+    assert kinds(advise(found)) == []
+
+
+def test_kafkas_offsets_count_records(tmp_path):
+    def twice(number, begun):
+        made = even(number, begun)
+        return replace(made, sources=(replace(made.sources[0], rows=2 * made.rows),))
+
+    found = history_of(write(history(twice), tmp_path / "local-1"))
+    taken = [each.records for each in history().queries[0].batches]
+    assert [each.records for each in found.queries[0].batches] == taken
 
 
 def test_a_rolled_log_with_a_compacted_begin(tmp_path):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from millrace.advisor.history import Batch, History, Query
+from millrace.advisor.history import Batch, History, Query, Source
 
 _LISTENER = "org.apache.spark.sql.streaming.StreamingQueryListener$"
 
 
-def write(history: History, file: Path) -> Path:
-    """Write the log of an application that still runs."""
+def write(history: History, file: Path, offset: Callable[[int], object] | None = None) -> Path:
+    """Write the log of an application that still runs; ``offset`` gives where batch n ends, if not Kafka's positions."""
     events = [
         {"Event": "SparkListenerLogStart", "Spark Version": history.spark_version},
         {
@@ -36,7 +36,9 @@ def write(history: History, file: Path) -> Path:
         events.append({"Event": f"{_LISTENER}QueryStartedEvent", **named, "timestamp": _iso(history.started)})
         for batch in query.batches:
             events += _batch(query, batch)
-            events.append({"Event": f"{_LISTENER}QueryProgressEvent", "progress": named | _progress(batch)})
+            events.append(
+                {"Event": f"{_LISTENER}QueryProgressEvent", "progress": named | _progress(batch, offset)}
+            )
     file.write_text("".join(json.dumps(each, separators=(",", ":")) + "\n" for each in events))
     return file
 
@@ -93,7 +95,7 @@ def _batch(query: Query, batch: Batch) -> Iterator[dict[str, Any]]:
         }
 
 
-def _progress(batch: Batch) -> dict[str, Any]:
+def _progress(batch: Batch, offset: Callable[[int], object] | None) -> dict[str, Any]:
     return {
         "timestamp": _iso(batch.begun),
         "batchId": batch.id,
@@ -101,19 +103,23 @@ def _progress(batch: Batch) -> dict[str, Any]:
         "sources": [
             {
                 "description": source.description,
-                **{
-                    key: json.dumps({"t": {k.partition(":")[2]: v for k, v in offset.items()}})
-                    for key, offset in (
-                        ("startOffset", source.start),
-                        ("endOffset", source.end),
-                        ("latestOffset", source.latest),
-                    )
-                },
+                **_offsets(batch, source, offset),
                 "numInputRows": source.rows,
             }
             for source in batch.sources
         ],
         "sink": {"description": "ForeachBatchSink", "numOutputRows": -1},
+    }
+
+
+def _offsets(batch: Batch, source: Source, offset: Callable[[int], object] | None) -> dict[str, str | None]:
+    if offset is not None:
+        start, end = (json.dumps(offset(number)) for number in (batch.id - 1, batch.id))
+        return {"startOffset": start, "endOffset": end, "latestOffset": None}
+    positions = {"startOffset": source.start, "endOffset": source.end, "latestOffset": source.latest}
+    return {
+        key: json.dumps({"t": {k.partition(":")[2]: v for k, v in (of or {}).items()}})
+        for key, of in positions.items()
     }
 
 
