@@ -6,7 +6,7 @@ import dataclasses
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from millrace.verify.environment import Copy, Wanted
     from millrace.verify.outcome import Outcome
     from millrace.verify.place import Expected, Place
+    from millrace.verify.removal import Removed
     from millrace.verify.scope import Scope
 
 NOT_EXACT, REFUSED = 1, 2
@@ -248,8 +249,19 @@ def _tell(outcome: Outcome, way: str | None, *, as_json: bool) -> None:
         verify_report.after(outcome)
     for trouble in outcome.trouble:
         typer.echo(f"millrace verify: {trouble}", err=True)
-    if way is not None and (outcome.kept or outcome.remains):
+    if way is not None:
+        _tell_way(outcome.remains, way, found=outcome.kept)
+
+
+def _tell_way(remains: Sequence[str], way: str, *, found: bool = False) -> None:
+    """Say how what is left goes: by the command while a stack is there by which it is found, else by hand."""
+    from millrace.verify.by_hand import by_hand, cleans
+
+    if found or cleans(remains):
         typer.echo(f"millrace verify: what is left goes with: {way}", err=True)
+        return
+    for each in by_hand(remains):
+        typer.echo(f"millrace verify: left, to be deleted by hand: {each}", err=True)
 
 
 def _ask(question: str) -> None:
@@ -280,8 +292,6 @@ def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
     from millrace.cli import verify_report
     from millrace.config.names import Names
     from millrace.lifecycle.verbs import connect
-    from millrace.verify import on_aws
-    from millrace.verify.removal import remove
     from millrace.verify.scope import find
 
     aws = connect(Names(environment, environment.account or ""))
@@ -292,9 +302,7 @@ def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
     with verify_report.progress() as say:
         done = {}
         for scope in left:
-            stay = _topics(aws, scope, say)
-            removed = remove(on_aws.Account(aws), scope, say=say)
-            done[scope.name] = dataclasses.replace(removed, remains=(*stay, *removed.remains))
+            done[scope.name] = _removed(aws, scope, say)
     if as_json:
         typer.echo(
             json.dumps({name: dataclasses.asdict(removed) for name, removed in done.items()}, indent=2)
@@ -302,26 +310,50 @@ def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
     for name, removed in done.items():
         said = f"still there: {', '.join(removed.remains)}" if removed.remains else "gone"
         typer.echo(f"{name}: {said}", err=as_json)
+    for removed in done.values():
+        _tell_way(removed.remains, _way(environment))
     return NOT_EXACT if any(removed.remains for removed in done.values()) else 0
+
+
+def _removed(aws: Aws, scope: Scope, say: Callable[[str], None]) -> Removed:
+    from millrace.verify import on_aws
+    from millrace.verify.removal import remove
+
+    unknown = _unknown(aws, scope)
+    found = remove(
+        on_aws.Account(aws), scope, say=say, topics=lambda: [] if unknown else _topics(aws, scope, say)
+    )
+    return dataclasses.replace(found, remains=(*unknown, *found.remains))
+
+
+def _unknown(aws: Aws, scope: Scope) -> list[str]:
+    """Topics on a cluster that the environment does not have any more: no stack that stays would lead to them."""
+    if not scope.cluster or scope.cluster in aws.names.environment.kafka:
+        return []
+    return [f"{_named(scope)}, which the environment does not have any more"]
 
 
 def _topics(aws: Aws, scope: Scope, say: Callable[[str], None]) -> list[str]:
     """Delete a verification's topics on a cluster that no stack knows; tell of those that stay."""
     from millrace.lifecycle import kafka_client
+    from millrace.lifecycle.problems import AwsError
     from millrace.verify.place import VerifyError
     from millrace.verify.removal import drop_topics
 
     if not scope.cluster:
         return []
-    topics = f"topics {scope.prefix}-… on {scope.cluster}"
-    if scope.cluster not in aws.names.environment.kafka:
-        return [f"{topics}, which the environment does not have any more"]
-    say(f"deleting {topics}")
+    say(f"deleting {_named(scope)}")
     try:
         drop_topics(kafka_client.settings(aws.names, scope.cluster, aws.client), scope, _TOPIC_SECONDS)
-    except VerifyError as error:
-        return [f"{topics} ({error})"]
+    except (AwsError, VerifyError) as error:
+        return [f"{_named(scope)} ({error})"]
     return []
+
+
+def _named(scope: Scope) -> str:
+    from millrace.verify.by_hand import TOPIC
+
+    return f"{TOPIC}{scope.prefix}-.* on {scope.cluster}"
 
 
 def _found(left: Mapping[Scope, list[str]]) -> list[str]:

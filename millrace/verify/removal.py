@@ -28,6 +28,7 @@ _POLL_SECONDS = 2.0
 _BUCKET, _JOBS = "AWS::S3::Bucket", "-job-"
 
 Say = Callable[[str], None]
+Topics = Callable[[], list[str]]
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,21 @@ class Removed:
     remains: tuple[str, ...]
 
 
-def remove(place: Place, scope: Scope, *, say: Say, poll_seconds: float = _POLL_SECONDS) -> Removed:
+def _no_topics() -> list[str]:
+    return []
+
+
+def remove(
+    place: Place,
+    scope: Scope,
+    *,
+    say: Say,
+    topics: Topics = _no_topics,
+    poll_seconds: float = _POLL_SECONDS,
+) -> Removed:
     """End all runs, empty the buckets, delete the stacks, and what jobs made beside them; look what is left.
+
+    Where topics stay that no stack knows, one stack stays, too: its tags are all that tells where they are.
 
     Parameters
     ----------
@@ -57,6 +71,9 @@ def remove(place: Place, scope: Scope, *, say: Say, poll_seconds: float = _POLL_
         What belongs to it.
     say
         Told what is being done.
+    topics
+        Deletes topics that no stack knows, and tells of those that stay. Called when no run is there any more that could make
+        one again, and once more before the last stacks go: a topic whose making timed out may come late.
     poll_seconds
         How often stacks are looked at.
 
@@ -73,8 +90,11 @@ def remove(place: Place, scope: Scope, *, say: Say, poll_seconds: float = _POLL_
         templates = {stack: deployed_template(cloudformation, stack) or {} for stack in stacks}
     say("ending runs")
     place.end(scope.prefix, _jobs(resources, scope))
-    objects = 0
-    for wave in waves(templates):
+    stay, objects, order = topics(), 0, waves(templates)
+    for wave in order:
+        if wave is order[-1]:
+            stay = topics()
+        kept = _record(wave) if stay and wave is order[-1] else None
         buckets = [(stack, bucket) for stack in wave for kind, bucket in resources[stack] if kind == _BUCKET]
         for attempt in range(_TRIES):
             for stack, bucket in buckets:
@@ -83,24 +103,40 @@ def remove(place: Place, scope: Scope, *, say: Say, poll_seconds: float = _POLL_
                         f"{stack} holds bucket {bucket}, which is not named {scope.prefix}-…: left"
                     )
                 objects += empty(place.client("s3"), bucket)
-            say(f"deleting {', '.join(wave)}")
-            failed = _delete(cloudformation, wave, deadline, poll_seconds)
+            going = [stack for stack in wave if stack != kept]
+            if not going:
+                break
+            say(f"deleting {', '.join(going)}")
+            failed = _delete(cloudformation, going, deadline, poll_seconds)
             if not failed:
                 break
             if attempt == _TRIES - 1:
                 raise VerifyError(f"not deleted: {'; '.join(failed)}")
-            wave = [stack for stack in wave if any(stack in line for line in failed)]
+            wave = [stack for stack in going if any(stack in line for line in failed)]
     say("deleting logs and parameters of jobs")
-    with told("deleting what jobs made beside the stacks"):
-        for group in log_groups(place.client("logs"), scope):
-            place.client("logs").delete_log_group(logGroupName=group)
-        for parameter in parameters(place.client("ssm"), scope):
-            place.client("ssm").delete_parameter(Name=parameter)
+    _remove_beside(place, scope)
     say("looking for what is left")
-    deadline = time.monotonic() + place.patience.vanish
+    # What stays on purpose does not vanish, however long one waits.
+    deadline = time.monotonic() + (0.0 if stay else place.patience.vanish)
     while (left := remains(place.client, scope)) and time.monotonic() < deadline:
         time.sleep(poll_seconds)
-    return Removed(objects, tuple(left))
+        _remove_beside(place, scope)  # engines deliver logs late, into a group that they make again
+    return Removed(objects, (*stay, *left))
+
+
+def _record(wave: Sequence[str]) -> str:
+    """Choose the stack that stays, of those that import from no other: storage, whose buckets are emptied, costs nothing."""
+    return min(wave, key=lambda stack: (not stack.endswith("-storage"), stack))
+
+
+def _remove_beside(place: Place, scope: Scope) -> None:
+    """Delete what jobs made beside the stacks."""
+    logs, ssm = place.client("logs"), place.client("ssm")
+    with told("deleting what jobs made beside the stacks"):
+        for group in log_groups(logs, scope):
+            logs.delete_log_group(logGroupName=group)
+        for parameter in parameters(ssm, scope):
+            ssm.delete_parameter(Name=parameter)
 
 
 def _stacks(cloudformation: Any, scope: Scope) -> list[str]:

@@ -18,6 +18,7 @@ from millrace.sandbox.process import SandboxError
 from millrace.sizing.model import Plan
 from millrace.verify import cdk
 from millrace.verify.bill import Run, Usage, bill, quantities
+from millrace.verify.by_hand import TOPIC, UNKNOWN
 from millrace.verify.environment import CLUSTER_TAG, SHARDS, TAG, Copy, Wanted
 from millrace.verify.outcome import Compared, Outcome, Step
 from millrace.verify.place import Expected, Place, VerifyError
@@ -157,7 +158,7 @@ class Verification:
         except TROUBLE as error:
             # Nobody has looked for more than what stands in the way.
             trouble.append(str(error))
-            remains.append(f"all that begins with {scope(self.copy).prefix}- and was not deleted yet")
+            remains.append(f"{UNKNOWN}{scope(self.copy).prefix}- and was not deleted yet")
 
     def _work(self, clock: Clock, trouble: list[str]) -> None:
         assembly = self.folder / f"{self.copy.environment.name}.out"
@@ -203,9 +204,7 @@ class Verification:
                 # Nothing runs on while it is counted.
                 self._end_runs(self._story)
                 self._runs = self._ran(unknown)
-            if self._topics:
-                remains += self._drop_topics(own)
-            removed = remove(self.place, own, say=self.say)
+            removed = remove(self.place, own, say=self.say, topics=lambda: self._drop_topics(own))
             self._objects, self._removed = removed.objects, time.monotonic()
             remains += removed.remains
             left = f"{len(remains)} things are left" if remains else "nothing is left"
@@ -214,15 +213,17 @@ class Verification:
                 remark(each)
 
     def _drop_topics(self, own: Scope) -> list[str]:
-        """Delete the topic; tell of one that stays, which keeps nothing else from going."""
-        left = []
+        """Delete the topic; tell of one that stays."""
+        left: list[str] = []
+        if not self._topics:
+            return left
         for name, stream in self.copy.environment.streams.items():
             if isinstance(stream, KafkaTopic):
                 topic = self.copy.names.stream(name)
                 try:
                     drop_topic(self.place.kafka(self.copy.names, stream.cluster), own, topic, 30.0)
                 except TROUBLE as error:
-                    left.append(f"topic {topic}: {error}")
+                    left.append(f"{TOPIC}{topic} on {stream.cluster} ({error})")
         return left
 
     def _end_runs(self, story: Story) -> None:

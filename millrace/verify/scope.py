@@ -16,6 +16,9 @@ from millrace.lifecycle.problems import told
 from millrace.verify.environment import CLUSTER_TAG, NAME, TAG, mark
 
 _GONE = ("DELETE_COMPLETE",)
+STACK, BUCKET, STREAM, LOG_GROUP, PARAMETER = "stack ", "bucket ", "stream ", "log group ", "parameter "
+"""Begin lines about what is left, before its name."""
+
 _PENDING = ("PendingDeletion", "PendingReplicaDeletion")
 
 
@@ -169,14 +172,14 @@ def _by_name(client: Callable[[str], Any], scope: Scope) -> Iterator[str]:
         pages = client("cloudformation").get_paginator("describe_stacks").paginate()
         for stack in (stack for page in pages for stack in page["Stacks"]):
             if scope.owns(stack["StackName"]) and stack["StackStatus"] not in _GONE:
-                yield f"stack {stack['StackName']}"
+                yield f"{STACK}{stack['StackName']}"
         for bucket in client("s3").list_buckets()["Buckets"]:
             if scope.owns(bucket["Name"]):
-                yield f"bucket {bucket['Name']}"
+                yield f"{BUCKET}{bucket['Name']}"
         for page in client("kinesis").get_paginator("list_streams").paginate():
-            yield from (f"stream {name}" for name in page["StreamNames"] if scope.owns(name))
-        yield from (f"log group {name}" for name in log_groups(client("logs"), scope))
-        yield from (f"parameter {name}" for name in parameters(client("ssm"), scope))
+            yield from (f"{STREAM}{name}" for name in page["StreamNames"] if scope.owns(name))
+        yield from (f"{LOG_GROUP}{name}" for name in log_groups(client("logs"), scope))
+        yield from (f"{PARAMETER}{name}" for name in parameters(client("ssm"), scope))
 
 
 def log_groups(logs: Any, scope: Scope) -> list[str]:

@@ -19,7 +19,7 @@ from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.verbs import Aws
 from millrace.sizing import plan
-from millrace.verify import in_sandbox, on_aws
+from millrace.verify import in_sandbox, on_aws, removal
 from millrace.verify.environment import TAG, Copy, Wanted, derive
 from millrace.verify.on_aws import PATIENCE, Account
 from millrace.verify.place import VerifyError
@@ -146,6 +146,55 @@ def test_only_what_bears_both_marks_is_taken_away(client: Client, copy: Copy, ac
     order = [line for line in said if line.startswith("deleting f")]
     assert order == [f"deleting {prefix}-job-emr, {prefix}-streams", f"deleting {prefix}-storage"]
     assert {each.name for each in find(client, load("dev", root=ROOT))} == {"verify-ffff"}
+
+
+def test_while_a_topic_stays_one_stack_does_and_the_next_removal_takes_both(
+    client: Client, copy: Copy, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix, own = copy.names.prefix, scope(copy)
+    deploy(client, prefix, tags(NAME))
+    order: list[str] = []
+    monkeypatch.setattr(account, "end", lambda *_: order.append("runs end"))
+
+    def topics(*left: str) -> list[str]:
+        order.append("topics go")
+        return list(left)
+
+    line = f"topic {prefix}-records on theirs (no answer)"
+    first = remove(account, own, say=lambda _: None, topics=lambda: topics(line), poll_seconds=0.01)
+    assert first.remains[0] == line
+    assert {each.name: stacks for each, stacks in find(client, load("dev", root=ROOT)).items()} == {
+        NAME: [f"{prefix}-storage"]
+    }
+    assert f"stack {prefix}-storage" in first.remains
+    assert first.objects == 3
+    # A run in flight would make the topic again, and the brokers may answer later.
+    assert order == ["runs end", "topics go", "topics go"]
+    # Late lines of a log, and a topic that goes the second time it is asked for.
+    client("logs").create_log_group(logGroupName=f"/{prefix}/jobs/emr/error")
+    turns = iter([[line], []])
+    second = remove(account, own, say=lambda _: None, topics=lambda: next(turns), poll_seconds=0.01)
+    assert second.remains == ()
+    assert everything(client) == set()
+
+
+def test_a_log_that_comes_back_is_deleted_again(
+    client: Client, copy: Copy, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(client, copy.names.prefix, tags(NAME))
+    group = f"/{copy.names.prefix}/jobs/glue/error"
+    looked: list[int] = []
+
+    def late(*given: Any) -> list[str]:
+        """Engines deliver what they have left when the group is gone."""
+        if not looked:
+            client("logs").create_log_group(logGroupName=group)
+        looked.append(1)
+        return remains(*given)
+
+    monkeypatch.setattr(removal, "remains", late)
+    found = remove(account, scope(copy), say=lambda _: None, poll_seconds=0.01)
+    assert (found.remains, everything(client)) == ((), set())
 
 
 def test_what_is_left_behind_is_seen(client: Client, copy: Copy) -> None:

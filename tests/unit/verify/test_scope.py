@@ -16,6 +16,7 @@ from millrace.config import Environment, Names
 from millrace.lifecycle.bill import ENVIRONMENT, PROJECT
 from millrace.lifecycle.verbs import Aws
 from millrace.verify import removal
+from millrace.verify.by_hand import UNKNOWN
 from millrace.verify.environment import NAME as NAMES
 from millrace.verify.environment import TAG
 from millrace.verify.place import VerifyError
@@ -155,10 +156,29 @@ def test_a_topic_whose_brokers_do_not_answer_is_told_as_left(
     aws = Aws(Names(nobody, ACCOUNT), lambda service: pytest.fail(service))
     monkeypatch.setattr(command, "_TOPIC_SECONDS", 0.1)
     (left,) = command._topics(aws, replace(OWN, cluster="theirs"), lambda _: None)
-    assert left.startswith(f"topics hello-{NAME}-… on theirs (the brokers of theirs do not answer here: ")
-    (gone,) = command._topics(aws, replace(OWN, cluster="another"), lambda _: None)
+    assert left.startswith(f"topic hello-{NAME}-.* on theirs (the brokers of theirs do not answer here: ")
+    (gone,) = command._unknown(aws, replace(OWN, cluster="another"))
     assert "on another, which the environment does not have any more" in gone
-    assert command._topics(aws, OWN, lambda _: None) == []
+    assert command._unknown(aws, OWN) == command._topics(aws, OWN, lambda _: None) == []
+
+
+def test_the_way_out_is_the_command_while_a_stack_is_there_and_by_hand_where_none_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    topic, group = f"topic hello-{NAME}-.* on theirs (no answer)", f"log group /hello-{NAME}/jobs/a/error"
+    command._tell_way([topic, group, f"stack hello-{NAME}-storage"], "CLEAN")
+    assert capsys.readouterr().err == "millrace verify: what is left goes with: CLEAN\n"
+    command._tell_way([f"{UNKNOWN}hello-{NAME}- and was not deleted yet"], "CLEAN")
+    assert "CLEAN" in capsys.readouterr().err
+    command._tell_way([topic, group, "arn:aws:sns:us-east-1:1:x"], "CLEAN")
+    before = "millrace verify: left, to be deleted by hand: "
+    assert [line.removeprefix(before) for line in capsys.readouterr().err.splitlines()] == [
+        f"{topic}: kafka-topics.sh --bootstrap-server BROKERS --delete --topic 'hello-{NAME}-.*'",
+        f"aws logs delete-log-group --log-group-name /hello-{NAME}/jobs/a/error",
+        "arn:aws:sns:us-east-1:1:x",
+    ]
+    command._tell_way([], "CLEAN")
+    assert capsys.readouterr().err == ""
 
 
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=20))
