@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.run import FAULTS
 
 # The same examples in every run: a commit is not red for what another one did. `SEARCH=1 make test-unit` looks for new ones.
-settings.register_profile("repeatable", derandomize=True)
-settings.load_profile("default" if os.environ.get("SEARCH") else "repeatable")
+# Neither is held to a time: how long an example takes is the machine's doing.
+untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeatable", untimed, derandomize=True)
+settings.register_profile("searching", untimed)
+settings.load_profile("searching" if os.environ.get("SEARCH") else "repeatable")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -96,7 +96,7 @@ def test_any_records_land_once_good_or_kept(spark: SparkSession, table: Names, n
     sent: dict[str, Row] = {}
 
     # Each batch is made of new records and of some of those before, in any order.
-    @hypothesis.settings(max_examples=3, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+    @hypothesis.settings(max_examples=3, suppress_health_check=list(hypothesis.HealthCheck))
     @hypothesis.given(
         st.lists(st.tuples(st.none() | st.text(max_size=5), st.none() | records), min_size=20, max_size=60),
         st.randoms(use_true_random=False),

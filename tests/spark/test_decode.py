@@ -249,7 +249,7 @@ records = st.one_of(
 )
 
 
-@hypothesis.settings(max_examples=6, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.settings(max_examples=6, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(st.lists(records, min_size=60, max_size=120))
 def test_any_bytes_are_either_good_or_kept(
     spark: SparkSession, decoder: JsonDecoder, payloads: list[bytes]

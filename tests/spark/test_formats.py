@@ -352,7 +352,7 @@ def test_any_bytes_come_out_once_good_or_kept(
 
     # One job of Spark's for some hundred records: what hypothesis draws is a whole batch.
     @hypothesis.settings(
-        max_examples=1, deadline=None, suppress_health_check=list(hypothesis.HealthCheck), database=None,
+        max_examples=1, suppress_health_check=list(hypothesis.HealthCheck), database=None,
         phases=[hypothesis.Phase.generate],
     )  # fmt: skip
     @hypothesis.given(st.lists(st.none() | spoiled(seeds), min_size=150, max_size=250))

@@ -34,7 +34,7 @@ def test_protobuf_is_read_as_googles_own_parser_does(spark: SparkSession) -> Non
     agreed = {"read": 0, "refused": 0, "stricter": 0}
 
     @hypothesis.settings(
-        max_examples=150, deadline=None, suppress_health_check=list(hypothesis.HealthCheck), database=None
+        max_examples=150, suppress_health_check=list(hypothesis.HealthCheck), database=None
     )  # fmt: skip
     @hypothesis.given(spoiled((orders.FULL, b"")))
     def payloads(payload: bytes) -> None:

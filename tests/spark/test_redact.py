@@ -85,7 +85,7 @@ def test_a_long_value_is_cut_like_a_short_one(spark: SparkSession, decoder: Reda
     assert bytes(row["_bytes"]) == b'{"flight":"x","email":null,"carrier":"AA"}'
 
 
-@hypothesis.settings(max_examples=8, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.settings(max_examples=8, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(data=st.data())
 def test_no_member_of_the_name_survives_whatever_is_broken(
     spark: SparkSession, decoder: Redacting, data: st.DataObject

@@ -114,7 +114,6 @@ ROUTES = {
 
 @settings(
     max_examples=2,  # of hundreds of records: it is the plan that costs, not the rows
-    deadline=None,
     database=None,
     phases=[Phase.generate],
     suppress_health_check=[*HealthCheck],

@@ -178,7 +178,7 @@ class _Bytes:
         return piece
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     head=some.sampled_from(
         [b"", b"ZV", b"ZV\x01", b"LZ4Block", b"\x82SNAPPY\x00", b"\x1f\x8b", b"\x28\xb5\x2f\xfd"]
@@ -193,7 +193,7 @@ def test_no_bytes_crash_a_codec(head, body):
         pass
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(at=some.integers(0, len(TEXT) - 1), damage=some.binary(min_size=1, max_size=40))
 def test_no_damage_crashes_the_reading(at, damage, tmp_path_factory):
     file = tmp_path_factory.mktemp("damaged") / "local-1"

@@ -97,7 +97,7 @@ def test_repetitions_that_disagree_are_evidence_against_the_run() -> None:
     assert "40% apart" in str(found)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     overhead=st.floats(0.05, 3),
     per_record=st.floats(2e-6, 2e-4),

@@ -261,7 +261,6 @@ def paths(value: object, above: tuple = ()) -> list[tuple]:
 
 @settings(
     max_examples=100,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -21,7 +21,7 @@ traffic = st.lists(st.integers(0, 10**9), min_size=1, max_size=200).map(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(records=traffic, data=st.data())
 def test_every_partition_is_in_one_list(records: dict[int, int], data: st.DataObject) -> None:
     jobs = data.draw(st.integers(1, len(records)))
@@ -32,7 +32,7 @@ def test_every_partition_is_in_one_list(records: dict[int, int], data: st.DataOb
     assert all(list(each) == sorted(each) for each in lists)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(counts=st.lists(st.integers(0, 50), min_size=2, max_size=7), jobs=st.integers(1, 3))
 def test_the_busiest_job_is_within_grahams_bound(counts: list[int], jobs: int) -> None:
     jobs = min(jobs, len(counts))

@@ -286,7 +286,7 @@ def test_firehose_and_a_run_now_and_then(from_text: Loader) -> None:
 RATES = st.floats(1, 50_000)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(rate=RATES, size=st.integers(1, 500_000), per_core=st.floats(50, 50_000), sla=st.floats(6, 900))
 def test_every_plan_keeps_within_every_limit(rate: float, size: int, per_core: float, sla: float) -> None:
     environment = built(rate=rate, size=size, per_core=per_core, sla=sla)
@@ -316,7 +316,7 @@ def test_every_plan_keeps_within_every_limit(rate: float, size: int, per_core: f
     assert total(sized).value > 0
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(rate=RATES, factor=st.floats(1, 10), sla=st.floats(6, 300))
 def test_more_load_never_gives_less_capacity(rate: float, factor: float, sla: float) -> None:
     less, more = (plan(built(rate=each, sla=sla)).jobs["clicks"] for each in (rate, rate * factor))

@@ -304,7 +304,7 @@ BYTES = st.integers(1, 100_000)
 PER_CORE = st.floats(50, 100_000)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(rate=RATES, size=BYTES, per_core=PER_CORE, sla=st.floats(5, 600))
 def test_every_plan_respects_what_the_services_allow(
     rate: float, size: int, per_core: float, sla: float
@@ -325,7 +325,7 @@ def test_every_plan_respects_what_the_services_allow(
     assert 0 < query.trigger_seconds.value <= round(sla, 3) / 2
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(rate=RATES, factor=st.floats(1, 20), size=BYTES, per_core=PER_CORE)
 def test_more_load_never_takes_less(rate: float, factor: float, size: int, per_core: float) -> None:
     less = plan(built(rate=rate, size=size, per_core=per_core))
@@ -337,7 +337,7 @@ def test_more_load_never_takes_less(rate: float, factor: float, size: int, per_c
         assert total(more).value >= total(less).value
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(rate=RATES, sla=st.floats(5, 600), factor=st.floats(1, 20), per_core=PER_CORE)
 def test_a_tighter_sla_never_takes_fewer_cores(
     rate: float, sla: float, factor: float, per_core: float

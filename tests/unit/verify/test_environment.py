@@ -186,7 +186,7 @@ def test_a_schema_of_which_no_records_can_be_made_is_refused(tmp_path: Path, mak
 slugs = st.from_regex(r"[a-z][a-z0-9-]{0,38}[a-z0-9]", fullmatch=True)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(project=slugs, company=st.none() | st.from_regex(r"[a-z][a-z0-9-]{0,10}[a-z0-9]", fullmatch=True))
 def test_a_long_project_is_cut_so_that_buckets_can_be_named(
     project: str, company: str | None, tmp_path: Path

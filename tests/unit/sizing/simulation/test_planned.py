@@ -41,7 +41,7 @@ def test_plans_keep_their_promise(name: str) -> None:
         keeps(environment, job, 3600.0)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     rate=st.floats(1, 50_000),
     size=st.integers(1, 20_000),

@@ -71,7 +71,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(scenario=scenarios())
 def test_records_are_conserved_and_every_seed_reproduces(scenario: Scenario) -> None:
     found, again = simulate(scenario), simulate(scenario)
@@ -91,7 +91,7 @@ def test_records_are_conserved_and_every_seed_reproduces(scenario: Scenario) -> 
     assert found.usd >= 0
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     source=arrivals(),
     count=st.integers(1, 24),
@@ -118,7 +118,6 @@ def test_more_cores_never_give_older_records(
         assert many.ages.most <= few.ages.most + slack
 
 
-@settings(deadline=None)
 @given(
     sizes=st.lists(st.tuples(st.floats(0.01, 10), st.integers(1, 30)), min_size=1, max_size=4),
     cores=st.integers(1, 40),
