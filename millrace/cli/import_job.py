@@ -286,9 +286,9 @@ def _ended(query: Query) -> dict[int, int]:
     if not query.batches:
         return {}
     [*sources] = query.batches[-1].sources
-    if len(sources) != 1 or sources[0].taken is None:
+    if len(sources) != 1 or sources[0].end is None:
         return {}
-    return {int(key.rpartition(":")[2]): int(at) for key, at in sources[0].end.items()}
+    return {int(key.rpartition(":")[2]): at for key, at in sources[0].end.items()}
 
 
 def _yaml(made: Mapping[str, Any]) -> str:
