@@ -367,3 +367,8 @@ class History:
             + [(each.removed, -each.cores) for each in self.executors if each.removed is not None]
         )
         return int(np.max(np.cumsum([cores for _, cores in moments]), initial=0))
+
+    @property
+    def executor_cores(self) -> int:
+        """Task slots of one executor, the fewest; 0 where the log names none."""
+        return min((each.cores for each in self.executors if each.cores > 0), default=0)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Literal
 
 from millrace.advisor.findings.model import Change, Value
-from millrace.advisor.history import Query
+from millrace.advisor.history import History, Query
 from millrace.config import Environment
 from millrace.config.queries import SourceQuery, StreamQuery
 from millrace.sizing import Plan
@@ -22,6 +22,9 @@ read, the tasks after a shuffle, the task slots, the records a batch waits for, 
 memory, and how records are spread over tasks."""
 
 _SHUFFLE = "spark.sql.shuffle.partitions"
+_MOST_CORES = "spark.cores.max"
+_MOST_EXECUTORS = "spark.dynamicAllocation.maxExecutors"
+_LEAST_EXECUTORS = "spark.dynamicAllocation.minExecutors"
 
 _OPTIONS: Mapping[str, Mapping[str, str]] = {
     "kafka": {
@@ -72,17 +75,24 @@ class Subject:
     arguments: Mapping[str, str] = field(default_factory=dict)
 
     def changes(
-        self, query: Query | None, engine: str, setting: Setting, old: Value, new: Value
+        self, query: Query | None, history: History, setting: Setting, old: Value, new: Value
     ) -> tuple[Change, ...]:
-        """Say how a setting is changed, the best way first; empty where there is none to name."""
-        place = self.where or "the job"
+        """Say how a setting is changed, the best way first; empty where there is none to name.
+
+        Parameters
+        ----------
+        query
+            Of which; ``None`` where it is of the whole application.
+        history
+            What ran: its engine, its executors and the settings that it had.
+        setting, old, new
+            What is changed, from what to what.
+        """
+        place, engine = self.where or "the job", history.engine
         if setting == "shuffle":
             return (Change("argument", place, f"--conf {_SHUFFLE}", self.arguments.get(_SHUFFLE, old), new),)
         if setting == "cores":
-            key = {"glue": "--number-of-workers", "emr": "--conf spark.dynamicAllocation.maxExecutors"}.get(
-                engine, "--conf spark.cores.max"
-            )
-            return (Change("argument", place, key, old, new),)
+            return self._cores(place, history, new) if isinstance(new, int) else ()
         if query is None:
             return ()
         name = f"query {query.name}" + (f" of {self.where}" if self.where else "")
@@ -107,6 +117,40 @@ class Subject:
             "limit": "source",
         }
         return (Change("code", name, words.get(setting, setting), old, new),)
+
+    def _cores(self, place: str, history: History, new: int) -> tuple[Change, ...]:
+        """Say task slots as their service counts them: Glue in workers, its driver's with them, most others in executors."""
+        each, engine = history.executor_cores, history.engine
+        settings = {**history.properties, **self.arguments}
+        if each < 1:
+            return ()
+        master = settings.get("spark.master", "")
+        if engine == "sandbox":
+            return (Change("argument", place, "--master", master, f"local[{new}]"),)
+        if engine == "spark" and not master.startswith(("yarn", "k8s")):
+            now = _count(settings.get(_MOST_CORES))
+            return (
+                Change(
+                    "argument", place, f"--conf {_MOST_CORES}", history.cores if now is None else now, new
+                ),
+            )
+        had, wanted = math.ceil(history.cores / each), math.ceil(new / each)
+        scales = settings.get("spark.dynamicAllocation.enabled", "true" if engine == "emr" else "false")
+        if engine == "glue":
+            key, had, wanted = "--number-of-workers", had + 1, wanted + 1
+            scales = settings.get("--enable-auto-scaling", "false")
+        else:
+            key = f"--conf {_MOST_EXECUTORS if scales == 'true' else 'spark.executor.instances'}"
+        most = _count(settings.get(key.removeprefix("--conf ")))
+        if scales == "true" and wanted > had and (most is None or most >= wanted):
+            # It may have as many and took fewer: what has to rise is the least that it keeps, which Glue does not know.
+            least = _count(settings.get(_LEAST_EXECUTORS))
+            return (
+                ()
+                if engine == "glue"
+                else (Change("argument", place, f"--conf {_LEAST_EXECUTORS}", least, wanted),)
+            )
+        return (Change("argument", place, key, had if most is None else most, wanted),)
 
     def code(self, where: str, key: str, new: Value) -> tuple[Change, ...]:
         """Say what a program must do otherwise, which no setting reaches."""
@@ -135,7 +179,7 @@ class Ours(Subject):
     job: str = ""
 
     def changes(
-        self, query: Query | None, engine: str, setting: Setting, old: Value, new: Value
+        self, query: Query | None, history: History, setting: Setting, old: Value, new: Value
     ) -> tuple[Change, ...]:
         """As :meth:`Subject.changes`: the key of the environment file, where there is one."""
         assert self.environment is not None
@@ -145,7 +189,7 @@ class Ours(Subject):
             return (Change("environment", file, f"{root}.cores", job.cores, new),)
         said = job.queries.get(query.name) if query is not None else None
         if said is None:
-            return super().changes(query, engine, setting, old, new)
+            return super().changes(query, history, setting, old, new)
         base = f"{root}.queries.{query.name if query else ''}"
         if setting == "trigger":
             return (Change("environment", file, f"{base}.trigger", _text(said.trigger), f"{new}s"),)
@@ -160,13 +204,18 @@ class Ours(Subject):
                 )
             if setting == "partitions":
                 return (Change("environment", file, f"streams.{said.source}.shards", stream.shards, new),)
-        return super().changes(query, engine, setting, old, new)
+        return super().changes(query, history, setting, old, new)
 
     def latency(self, query: Query) -> float | None:
         """As :meth:`Subject.latency`: what the plan gives the query."""
         assert self.plan is not None
         planned = self.plan.jobs[self.job].queries.get(query.name)
         return None if planned is None else planned.latency_seconds.value
+
+
+def _count(text: str | None) -> int | None:
+    """A number as a setting holds it; none where it is not set, or without a bound (``infinity``)."""
+    return int(text) if text is not None and text.isdecimal() else None
 
 
 def _per_shard(value: Value, query: Query) -> Value:

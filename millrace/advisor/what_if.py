@@ -279,8 +279,8 @@ def application(history: History, worker_usd_hour: float | None = None) -> Twin:
         else:
             found[query.name] = made  # of several runs the last
             notes += [f"{query.name}: {each}" for each in made.notes]
-    sizes = [each.cores for each in history.executors if each.cores > 0]
-    return Twin(found, history.cores, min(sizes, default=1), worker_usd_hour, tuple(dict.fromkeys(notes)))
+    executor_cores = max(1, history.executor_cores)
+    return Twin(found, history.cores, executor_cores, worker_usd_hour, tuple(dict.fromkeys(notes)))
 
 
 def parse(text: str, queries: Sequence[str]) -> tuple[Changed, ...]:

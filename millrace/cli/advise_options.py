@@ -119,8 +119,7 @@ def _price(history: History, subject: Subject) -> float | None:
         return subject.plan.jobs[subject.job].worker_usd_hour
     if subject.dollars_month is None:
         return None
-    size = min((each.cores for each in history.executors if each.cores > 0), default=1)
-    return subject.dollars_month / HOURS / (math.ceil(history.cores / size) + 1)
+    return subject.dollars_month / HOURS / (math.ceil(history.cores / max(1, history.executor_cores)) + 1)
 
 
 def to_json(found: Foreseen) -> dict[str, Any]:

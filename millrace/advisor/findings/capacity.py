@@ -280,7 +280,7 @@ def idle_cores(view_of_all: tuple[View, ...]) -> Iterator[Finding]:
     )
     words = f"{cores} cores run what {used:.1f} would carry in time: {cores - keep} are idle in every batch."
     effect = Effect("batch duration", "s", 0.0, 0.0, 0.0)
-    changes = subject.changes(None, history.engine, "cores", cores, keep)
+    changes = subject.changes(None, history, "cores", cores, keep)
     yield Finding(
         "idle-cores", None, words, evidence, (), changes, effect, None if month is None else month * free
     )

@@ -115,7 +115,7 @@ class View:
 
     def changes(self, setting: Setting, old: Value, new: Value) -> tuple[Change, ...]:
         """Name a change as the job's owner knows it."""
-        return self.subject.changes(self.query, self.history.engine, setting, old, new)
+        return self.subject.changes(self.query, self.history, setting, old, new)
 
     def dollars(self, seconds: float) -> float | None:
         """Return what seconds of every batch cost in a month: their share of the machines' time."""

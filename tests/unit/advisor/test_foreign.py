@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -200,8 +201,9 @@ def test_a_limit_is_called_what_the_connector_calls_it(engine, source, key):
             number, begun, [job(number, [stage(begun, [0.1, 0.1], [50, 50])])], 100, source=read_from
         )
 
-    [query] = history(from_source).queries
-    [change] = Subject("job x").changes(query, engine, "limit", 1000, 2001)
+    made = replace(history(from_source), engine=engine)
+    [query] = made.queries
+    [change] = Subject("job x").changes(query, made, "limit", 1000, 2001)
     # Kinesis limits hold for each shard, and there are two; those of files count files, not records.
     told = {"maxFilesPerTrigger": (None, "as many files as hold 2,001 records")}
     old, new = told.get(key, (500, 1001) if "Shard" in key else (1000, 2001))
