@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from millrace.config.model import KinesisStream
 from millrace.config.queries import SourceQuery
 from millrace.lifecycle import logs
-from millrace.lifecycle.problems import AwsError, told
+from millrace.lifecycle.problems import PassingError, told
 from millrace.lifecycle.verbs import Aws
 from millrace.sizing.metrics import BY_NAME, NAMESPACE
 
@@ -97,14 +97,14 @@ def wait_until_healthy(
 ) -> Health:
     """Wait until a trigger of every query has ended and no record is older than the SLA.
 
-    A look that AWS refuses says nothing about the job: it is taken again as long as there is time.
+    A look that AWS does not answer says nothing about the job: it is taken again as long as there is time.
 
     Raises
     ------
     UnhealthyError
         A query failed, or the time ran out.
     AwsError
-        The time ran out, and the last look was refused.
+        The look is refused, as it would be a second time; or the time ran out, and the last look was not answered.
     """
     latency = aws.names.environment.jobs[job].latency.total_seconds()
     deadline = time.monotonic() + patience_seconds
@@ -112,7 +112,7 @@ def wait_until_healthy(
     while True:
         try:
             found = look(aws, job, since)
-        except AwsError as error:
+        except PassingError as error:
             if time.monotonic() > deadline:
                 raise
             if said != str(error):

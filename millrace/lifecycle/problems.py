@@ -9,13 +9,16 @@ from contextlib import contextmanager
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConnectionError,  # noqa: A004 - botocore's, which is none of Python's
     ConnectTimeoutError,
     EndpointConnectionError,
+    HTTPClientError,
     NoCredentialsError,
     NoRegionError,
     PartialCredentialsError,
     ProfileNotFound,
     ReadTimeoutError,
+    SSLError,
     SSOError,
     TokenRetrievalError,
 )
@@ -52,6 +55,9 @@ _THROTTLED = (
     "RequestLimitExceeded",
     "SlowDown",
 )
+_FAILED_INSIDE = 500
+"""Statuses of HTTP from here on are failures of the service's own."""
+
 _MISSING_MACHINE = ("StateMachineDoesNotExist", "ExecutionDoesNotExist")
 
 
@@ -92,7 +98,11 @@ class AwsError(RuntimeError):
     """Something that AWS refused or that could not be reached; the message says what to do."""
 
 
-class ThrottledError(AwsError):
+class PassingError(AwsError):
+    """Something that may go when it is asked for again: AWS is busy, fails inside, or could not be reached."""
+
+
+class ThrottledError(PassingError):
     """Something that AWS will answer later."""
 
 
@@ -112,8 +122,7 @@ def explain(error: BotoCoreError | ClientError, doing: str) -> AwsError:
         To be raised in its place.
     """
     if isinstance(error, ClientError):
-        throttled = error.response["Error"].get("Code", "") in _THROTTLED
-        return (ThrottledError if throttled else AwsError)(f"{doing}: {_of_service(error)}")
+        return _kind(error)(f"{doing}: {_of_service(error)}")
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return AwsError(f"{doing}: there are no complete AWS credentials; {_SIGN_IN}")
     if isinstance(error, SSOError | TokenRetrievalError):
@@ -123,8 +132,21 @@ def explain(error: BotoCoreError | ClientError, doing: str) -> AwsError:
     if isinstance(error, NoRegionError):
         return AwsError(f"{doing}: no region is set; write `region:` into the environment file")
     if isinstance(error, EndpointConnectionError | ConnectTimeoutError | ReadTimeoutError):
-        return AwsError(f"{doing}: {error}; check the network, proxies and AWS_ENDPOINT_URL")
+        return PassingError(f"{doing}: {error}; check the network, proxies and AWS_ENDPOINT_URL")
+    if isinstance(error, ConnectionError | HTTPClientError) and not isinstance(error, SSLError):
+        return PassingError(f"{doing}: {error}")
     return AwsError(f"{doing}: {error}")
+
+
+def _kind(error: ClientError) -> type[AwsError]:
+    if _is_throttled(error):
+        return ThrottledError
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return PassingError if status >= _FAILED_INSIDE else AwsError
+
+
+def _is_throttled(error: ClientError) -> bool:
+    return error.response["Error"].get("Code", "") in _THROTTLED
 
 
 def _of_service(error: ClientError) -> str:

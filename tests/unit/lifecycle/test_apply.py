@@ -26,6 +26,8 @@ class Deployed:
 
     aws: Aws
     refusals: float = 0
+    answer: tuple[str, int] = ("Throttling", 400)
+    refused: int = 0
     verbs: list[str] = field(default_factory=list)
     wish: str = "stopped"
 
@@ -34,7 +36,13 @@ class Deployed:
             return self
         if service == "cloudwatch" and self.refusals > 0:
             self.refusals -= 1
-            raise ClientError({"Error": {"Code": "Throttling", "Message": "Rate exceeded"}}, "GetMetricData")
+            self.refused += 1
+            code, status = self.answer
+            told: Any = {
+                "Error": {"Code": code, "Message": "no"},
+                "ResponseMetadata": {"HTTPStatusCode": status},
+            }
+            raise ClientError(told, "GetMetricData")
         return self.aws.client(service)
 
     def describe_stacks(self, **_: str) -> dict[str, Any]:
@@ -97,6 +105,28 @@ def test_a_look_that_is_refused_is_taken_again(deployed: Deployed) -> None:
     refused = [line for line in said if "cannot be looked at" in line]
     assert len(refused) == 1
     assert "AWS is throttling GetMetricData" in refused[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "passes"),
+    [
+        (("AccessDenied", 403), False),
+        (("ExpiredToken", 403), False),
+        (("InvalidParameterValue", 400), False),
+        (("InternalFailure", 500), True),
+        (("ServiceUnavailable", 503), True),
+    ],
+)
+def test_what_would_be_refused_again_is_not_waited_for(
+    deployed: Deployed, answer: tuple[str, int], passes: bool
+) -> None:
+    deployed.answer, deployed.refusals = answer, 3
+    if passes:
+        assert apply(deployed.place, change("start"), cdk_deploy=lambda: None, **QUICK) == (JOB,)
+    else:
+        with pytest.raises(UnwatchedError, match="was started, and whether it is well is not known"):
+            apply(deployed.place, change("start"), cdk_deploy=lambda: None, **QUICK)
+    assert deployed.refused == (3 if passes else 1)
 
 
 def test_a_job_that_cannot_be_looked_at_is_started_and_not_said_to_be_unwell(deployed: Deployed) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from millrace.cli import main
 from millrace.lifecycle.deployed import NotDeployedError
-from millrace.lifecycle.problems import cdk_failure, check_bootstrapped, told
+from millrace.lifecycle.problems import AwsError, PassingError, cdk_failure, check_bootstrapped, told
 from tests.serving import Handler, served
 
 ROOT = Path(__file__).parents[3]
@@ -138,6 +138,25 @@ def test_an_address_that_does_not_answer_is_told(aws: pytest.MonkeyPatch, enviro
     ended, _, err = millrace("status", "--env", environment, "clicks")
     assert ended == 1
     assert "check the network" in err
+
+
+def test_what_may_go_when_asked_again_is_told_apart(aws: pytest.MonkeyPatch) -> None:
+    def asked(url: str | None = None) -> AwsError:
+        if url is not None:
+            signed_in(aws, url)
+        boto3.DEFAULT_SESSION = None
+        with pytest.raises(AwsError) as refused, told("asking"):
+            boto3.client("sts", region_name="us-east-1").get_caller_identity()
+        return refused.value
+
+    with refusing(503, "ServiceUnavailable", "later") as url:
+        assert isinstance(asked(url), PassingError)
+    with refusing(403, "AccessDenied", "never") as url:
+        assert not isinstance(asked(url), PassingError)
+    assert isinstance(asked("http://127.0.0.1:9"), PassingError)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        aws.delenv(name)
+    assert not isinstance(asked(), PassingError)
 
 
 def test_another_account_is_refused(aws: pytest.MonkeyPatch, moto: str) -> None:
