@@ -51,10 +51,16 @@ _QUOTA = (
 _THROTTLED = (
     "Throttling",
     "ThrottlingException",
+    "ThrottledException",
     "TooManyRequestsException",
     "RequestLimitExceeded",
+    "ProvisionedThroughputExceededException",
     "SlowDown",
 )
+_QUESTIONS = ("Describe", "List")
+"""Begin the names of operations that make nothing, so that no quota is used up by one: Kinesis answers
+``LimitExceededException`` where it is asked too often (its API reference, "ListShards")."""
+
 _FAILED_INSIDE = 500
 """Statuses of HTTP from here on are failures of the service's own."""
 
@@ -146,7 +152,11 @@ def _kind(error: ClientError) -> type[AwsError]:
 
 
 def _is_throttled(error: ClientError) -> bool:
-    return error.response["Error"].get("Code", "") in _THROTTLED
+    told = error.response["Error"]
+    code, message = told.get("Code", ""), told.get("Message", "")
+    if code in _QUOTA:
+        return error.operation_name.startswith(_QUESTIONS) or "rate exceeded" in message.lower()
+    return code in _THROTTLED
 
 
 def _of_service(error: ClientError) -> str:
@@ -159,10 +169,10 @@ def _of_service(error: ClientError) -> str:
         return f"AWS does not know these credentials ({code}); {_SIGN_IN}"
     if code in _DENIED:
         return f"access denied to {action}: {message}; ask for that permission, or sign in with another role"
+    if _is_throttled(error):
+        return f"AWS is throttling {action}; wait a minute and repeat the command"
     if code in _QUOTA:
         return f"a quota is used up ({message}); raise it in the Service Quotas console, or ask for less"
-    if code in _THROTTLED:
-        return f"AWS is throttling {action}; wait a minute and repeat the command"
     if code in _MISSING_MACHINE:
         return f"{message}; deploy the environment first: `millrace deploy --env ENV`"
     return f"{action} was refused: {code}: {message}"

@@ -11,10 +11,19 @@ from pathlib import Path
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 
 from millrace.cli import main
 from millrace.lifecycle.deployed import NotDeployedError
-from millrace.lifecycle.problems import AwsError, PassingError, cdk_failure, check_bootstrapped, told
+from millrace.lifecycle.problems import (
+    AwsError,
+    PassingError,
+    ThrottledError,
+    cdk_failure,
+    check_bootstrapped,
+    explain,
+    told,
+)
 from tests.serving import Handler, served
 
 ROOT = Path(__file__).parents[3]
@@ -138,6 +147,28 @@ def test_an_address_that_does_not_answer_is_told(aws: pytest.MonkeyPatch, enviro
     ended, _, err = millrace("status", "--env", environment, "clicks")
     assert ended == 1
     assert "check the network" in err
+
+
+@pytest.mark.parametrize(
+    ("operation", "code", "message", "throttled"),
+    [
+        ("ListShards", "LimitExceededException", "", True),
+        ("DescribeStreamSummary", "LimitExceededException", "Rate exceeded for account 1.", True),
+        ("UpdateShardCount", "LimitExceededException", "Rate exceeded for stream s under account 1.", True),
+        ("UpdateShardCount", "LimitExceededException", "10 times in a rolling 24-hour period", False),
+        ("CreateStream", "LimitExceededException", "shards", False),
+        ("PutRecords", "ProvisionedThroughputExceededException", "", True),
+        ("GetRecords", "ThrottledException", "", True),
+        ("GetRecords", "ResourceNotFoundException", "", False),
+    ],
+)
+def test_a_question_asked_too_often_is_no_quota_that_is_used_up(
+    operation: str, code: str, message: str, throttled: bool
+) -> None:
+    error = explain(ClientError({"Error": {"Code": code, "Message": message}}, operation), "asking")
+    assert isinstance(error, ThrottledError) == throttled
+    assert (f"asking: AWS is throttling {operation}; wait" in str(error)) == throttled
+    assert ("a quota is used up" in str(error)) == (code == "LimitExceededException" and not throttled)
 
 
 def test_what_may_go_when_asked_again_is_told_apart(aws: pytest.MonkeyPatch) -> None:

@@ -212,6 +212,7 @@ def test_nothing_is_taken_away_where_nothing_was_made(
 
 
 THROTTLED = ClientError({"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}, "GetTable")
+LIMITED = ClientError({"Error": {"Code": "LimitExceededException", "Message": ""}}, "ListShards")
 DENIED = ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "GetTable")
 
 
@@ -273,6 +274,8 @@ def test_what_is_asked_too_often_is_asked_again() -> None:
         VerifyError, match=r"not within 0 s: rows \(asking the catalog for t: AWS is throttling"
     ):
         wait_for(lambda: rows(Refusing(THROTTLED, 9)) > 0, 0.05, "rows", poll_seconds=0.02)
+    # Kinesis' word for it, which is a quota's elsewhere.
+    wait_for(lambda: rows(Refusing(LIMITED, 2)) == 0, 5.0, "no rows", poll_seconds=0.01)
     wait_for(lambda: rows(busy) == 0, 5.0, "no rows", poll_seconds=0.01)
     assert busy.times < 0
     with pytest.raises(AwsError, match="access denied to GetTable"):
