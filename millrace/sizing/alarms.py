@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
@@ -11,19 +10,15 @@ from millrace.config.names import Names
 from millrace.config.queries import DeriveQuery, LandQuery, RouteQuery, SourceQuery
 from millrace.sizing.metrics import BY_NAME, NAMESPACE
 from millrace.sizing.model import Alarm, ClusterPlan, JobPlan, Missing, QueryPlan
+from millrace.sizing.windows import HOUR, MINUTE, TRIGGERS_MISSED, all_of, some_of, window
 
 BATCH_SHARE = 1.2
 """AWS' own rule for Glue streaming: a batch longer than 120 % of its window, for ten minutes."""
 
 _SUSTAINED_SECONDS = 600
-_TRIGGERS_MISSED = 3
+_LATE_PERIODS = 3
 _DISK_PERCENT = 85
 """MSK developer guide, "Best practices": act when KafkaDataLogsDiskUsed reaches 85 %."""
-
-_MINUTE = 60
-_HOUR = 3600
-_LONGEST_WINDOW = 86_400
-"""Period times evaluation periods may be a day at most (CloudWatch user guide, "Evaluating an alarm")."""
 
 
 def alarms(
@@ -54,21 +49,6 @@ def silenced_by_stop(alarms: tuple[Alarm, ...], job: str) -> tuple[str, ...]:
     return tuple(a.name for a in alarms if a.subject == f"job/{job}" and a.missing == "breaching")
 
 
-def window(seconds: float) -> tuple[int, int]:
-    """Return period and number of periods, in whole minutes, that span so many seconds.
-
-    Examples
-    --------
-    >>> window(2), window(600), window(7200)
-    ((60, 1), (60, 10), (3600, 2))
-    """
-    minutes = max(1, math.ceil(seconds / _MINUTE))
-    if minutes <= 60:
-        return _MINUTE, minutes
-    hours = math.ceil(minutes / 60)
-    return _HOUR, min(hours, _LONGEST_WINDOW // _HOUR)
-
-
 def _job(names: Names, plan: JobPlan) -> Iterator[Alarm]:
     for query in plan.queries.values():
         yield from _query(names, plan, query)
@@ -81,7 +61,7 @@ def _job(names: Names, plan: JobPlan) -> Iterator[Alarm]:
         "Starts",
         "Sum",
         threshold=max(1, restarts // 2),
-        period=_HOUR,
+        period=HOUR,
         why=f"the job keeps ending: after {restarts} starts in an hour it stays ended",
     )
 
@@ -89,9 +69,7 @@ def _job(names: Names, plan: JobPlan) -> Iterator[Alarm]:
 def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
     trigger, latency = query.trigger_seconds.value, query.latency_seconds.value
     job, name = plan.name, query.name
-    # A period holds one batch at least, or every second one would look like a gap.
-    period = _MINUTE * max(1, math.ceil(trigger / _MINUTE))
-    sustained = max(1, _SUSTAINED_SECONDS // period)
+    period, late, of = some_of(_LATE_PERIODS, trigger)
     yield _ours(
         names,
         job,
@@ -101,10 +79,12 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
         "Maximum",
         threshold=latency,
         period=period,
-        periods=3,
-        of=3,
+        periods=late,
+        of=of,
         why=f"records are committed later than {latency:g} s after their arrival: {query.latency_seconds.why}",
     )
+    # In two halves: one slow batch, such as the first after a start, is in one of them only.
+    period, sustained = all_of(2, _SUSTAINED_SECONDS // 2, trigger)
     yield _ours(
         names,
         job,
@@ -118,7 +98,7 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
         of=sustained,
         why=f"batches take longer than {BATCH_SHARE:.0%} of their trigger of {trigger:g} s",
     )
-    length, count = window(_TRIGGERS_MISSED * trigger)
+    length, count = window(TRIGGERS_MISSED * trigger)
     yield _ours(
         names,
         job,
@@ -132,7 +112,7 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
         periods=count,
         of=count,
         missing="breaching",
-        why=f"no trigger ended in the time of {_TRIGGERS_MISSED}, {_TRIGGERS_MISSED * trigger:g} s",
+        why=f"no trigger ended in the time of {TRIGGERS_MISSED}, {TRIGGERS_MISSED * trigger:g} s",
     )
     yield _ours(
         names,
@@ -142,9 +122,10 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
         "QueryFailures",
         "Sum",
         threshold=0,
-        period=_MINUTE,
+        period=MINUTE,
         why="the query ended with an error",
     )
+    period, sustained = all_of(3, 5 * MINUTE, trigger)
     yield _ours(
         names,
         job,
@@ -153,9 +134,9 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
         "RetriedTasks",
         "Sum",
         threshold=0,
-        period=5 * _MINUTE,
-        periods=3,
-        of=3,
+        period=period,
+        periods=sustained,
+        of=sustained,
         why="tasks keep failing and are run again: executors are lost, or a source throttles",
     )
     asked = names.environment.jobs[job].queries[name]
@@ -169,7 +150,7 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
             "BadRecords",
             "Sum",
             threshold=0,
-            period=5 * _MINUTE,
+            period=5 * MINUTE,
             why=("the sink refuses rows" if refusing else "records could not be decoded")
             + "; they are in the query's table of dead letters",
         )
@@ -240,6 +221,8 @@ def _stream(
     shared = [jobs[job].queries[query] for (job, query), s in readers.items() if not _fan_out(s)]
     if shared:
         latency = min(query.latency_seconds.value for query in shared)
+        # Who reads calls within its batches only, and the slowest is the one that is behind.
+        trigger = max(query.trigger_seconds.value for query in shared)
         yield _kinesis(
             name,
             "iterator-age",
@@ -247,12 +230,13 @@ def _stream(
             dimensions,
             "Maximum",
             latency * 1000,
-            3,
+            some_of(_LATE_PERIODS, trigger),
             f"a reader is more than {latency:g} s behind the newest record",
         )
     for (job, query), settings in readers.items():
         if _fan_out(settings):
-            latency = jobs[job].queries[query].latency_seconds.value
+            fanned = jobs[job].queries[query]
+            latency = fanned.latency_seconds.value
             yield _kinesis(
                 name,
                 f"iterator-age/{query}",
@@ -260,7 +244,7 @@ def _stream(
                 dimensions | {"ConsumerName": names.consumer(job, query)},
                 "Maximum",
                 latency * 1000,
-                3,
+                some_of(_LATE_PERIODS, fanned.trigger_seconds.value),
                 f"{query} is more than {latency:g} s behind the newest record",
             )
     if stream.existing is None:
@@ -271,7 +255,7 @@ def _stream(
             dimensions,
             "Sum",
             0,
-            5,
+            (MINUTE, 5, 5),
             "producers are turned away: more shards, or a key that spreads better",
         )
     if shared:
@@ -282,7 +266,7 @@ def _stream(
             dimensions,
             "Sum",
             0,
-            5,
+            some_of(5, trigger),
             "readers are turned away: fewer of them on one stream, or fan-out",
         )
 
@@ -294,9 +278,10 @@ def _kinesis(
     dimensions: Mapping[str, str],
     statistic: Literal["Maximum", "Sum"],
     threshold: float,
-    minutes: int,
+    windows: tuple[int, int, int],
     why: str,
 ) -> Alarm:
+    period, periods, of = windows
     return Alarm(
         f"stream/{stream}/{name}",
         f"stream/{stream}",
@@ -306,9 +291,9 @@ def _kinesis(
         statistic,
         threshold,
         True,
-        _MINUTE,
-        minutes,
-        minutes,
+        period,
+        periods,
+        of,
         "notBreaching",
         why,
     )
@@ -335,7 +320,7 @@ def _cluster(names: Names, name: str, plan: ClusterPlan) -> Iterator[Alarm]:
         "Maximum",
         0,
         True,
-        _MINUTE,
+        MINUTE,
         3,
         3,
         "notBreaching",
@@ -351,7 +336,7 @@ def _cluster(names: Names, name: str, plan: ClusterPlan) -> Iterator[Alarm]:
             "Maximum",
             _DISK_PERCENT,
             True,
-            5 * _MINUTE,
+            5 * MINUTE,
             3,
             3,
             "notBreaching",

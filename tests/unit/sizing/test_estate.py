@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from millrace.config import ConfigurationError, environments, load
 from millrace.sizing import plan, total
-from millrace.sizing.alarms import silenced_by_stop, window
+from millrace.sizing.alarms import silenced_by_stop
 from millrace.sizing.metrics import BY_NAME, NAMESPACE
 from millrace.sizing.network import key_classes
 from millrace.sizing.streams import shard_steps
+from millrace.sizing.windows import window
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 
 ROOT = Path(__file__).resolve().parents[3]
