@@ -344,8 +344,19 @@ def environment(
         made["streams"] = {stream: kinesis | {"traffic": traffic}}
         query["start"] = start
     job = dict(found.job) | {"rate": _speed(twin), "queries": {f"land-{stream}": query}}
-    made["jobs"] = {slug(found.where.partition(":")[2].partition("/")[0]): job}
+    made["jobs"] = {slug(lasting(found.where).partition(":")[2]): job}
     return made
+
+
+def lasting(where: str) -> str:
+    """What stays of where a job is from run to run: a run of EMR Serverless comes after a slash, a Glue job's name may have one.
+
+    Examples
+    --------
+    >>> lasting("emr:00f1/00run"), lasting("glue:team/orders")
+    ('emr:00f1', 'glue:team/orders')
+    """
+    return where.partition("/")[0] if where.startswith("emr:") else where
 
 
 def _pace(twin: QueryTwin | None) -> float | None:

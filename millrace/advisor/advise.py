@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from millrace.advisor.findings import capacity, overhead, reads, state, tasks
 from millrace.advisor.findings.disturbed import disturbed
 from millrace.advisor.findings.model import Advice, Finding, Kind
@@ -37,6 +39,8 @@ def advise(history: History, subject: Subject = NOBODY) -> Advice:
         Findings by what they are worth, dollars a month first, then seconds. Of a disturbed run, those that rest on
         times are held back.
     """
+    if history.engine == "spark" and subject.engine:
+        history = replace(history, engine=subject.engine)  # the settings that name it are gone from the log
     views = tuple(View(history, query, subject) for query in history.queries)
     found: list[Finding] = []
     notes: list[str] = []
@@ -59,6 +63,14 @@ def advise(history: History, subject: Subject = NOBODY) -> Advice:
         notes.append(f"{history.unread} lines could not be read and were passed over")
     if history.lost:
         notes.append("older parts of the log were deleted or compacted: what they told is missing")
+    counted = sum(each.counted for each in history.executors)
+    if counted:
+        notes.append(
+            f"the log does not tell the cores of {counted} of {len(history.executors)} executors: as many were taken as ran "
+            "tasks at once"
+        )
+    elif views and not history.cores:
+        notes.append("the log tells of no executor and no task: of cores nothing is said")
     if history.cut_off:
         notes.append("the log ends in the middle: the application still runs, or was killed")
     moved = disturbed(views)

@@ -79,7 +79,7 @@ def glue_job(client: Any, name: str, region: str) -> Foreign:
     if workers is not None:
         settings["--number-of-workers"] = str(workers)
     month = _glue_month(str(job.get("GlueVersion", "")), kind, workers, region)
-    return Foreign(Subject(f"Glue job {name}", month, settings), logs, str(latest.get("Id", "")))
+    return Foreign(Subject(f"Glue job {name}", month, settings, "glue"), logs, str(latest.get("Id", "")))
 
 
 def _glue_month(version: str, worker: str | None, workers: int | None, region: str) -> float | None:
@@ -126,7 +126,7 @@ def emr_application(client: Any, application: str, region: str, run: str | None 
     settings = {**defaults, **settings_of(submit.get("sparkSubmitParameters", ""))}
     arm = app.get("architecture") == "ARM64"
     name = job.get("name") or app.get("name") or application
-    subject = Subject(f"EMR job {name}", _emr_month(job, settings, region, arm=arm), settings)
+    subject = Subject(f"EMR job {name}", _emr_month(job, settings, region, arm=arm), settings, "emr")
     logs = f"{target.rstrip('/')}/applications/{application}/jobs/{run}"
     return Foreign(subject, logs, "")
 

@@ -302,6 +302,8 @@ class Executor:
         Bytes for storage and execution, 0 where the log does not tell.
     reason
         Why it was removed.
+    counted
+        Whether the log tells of its tasks alone: its slots are then as many as ran at once, and may be more.
     """
 
     id: str
@@ -310,6 +312,7 @@ class Executor:
     removed: float | None
     memory: int
     reason: str = ""
+    counted: bool = False
 
 
 @dataclass(frozen=True)
@@ -358,6 +361,11 @@ class History:
     unread: int = 0
     cut_off: bool = False
     lost: bool = False
+
+    @property
+    def title(self) -> str:
+        """What ran, for people: its name and Spark's version, as far as the log tells them."""
+        return f"{self.name or self.app_id or 'an application'}, Spark {self.spark_version}".rstrip()
 
     @property
     def cores(self) -> int:

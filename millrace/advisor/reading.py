@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +24,10 @@ from millrace.advisor.history import (
     Tasks,
 )
 from millrace.advisor.logs import EventLog, Lines
+from millrace.advisor.statistics import at_once
+
+_INSTANT = 1e-3
+"""Seconds: Spark tells times in whole milliseconds."""
 
 _JOB_PROPERTIES = (
     "spark.sql.execution.id",
@@ -98,6 +102,7 @@ class _Reader:
         self._executors: dict[str, Executor] = {}
         self._place: dict[str, int] = {}
         self._memory: dict[str, int] = {}
+        self._removed: dict[str, tuple[float, str]] = {}
         self._jobs: dict[int, _Job] = {}
         self._of_stage: dict[int, list[int]] = defaultdict(list)
         self._names: dict[int, tuple[str, int]] = {}
@@ -160,23 +165,17 @@ class _Reader:
             event["Executor Info"]["Total Cores"],
             self._at(event["Timestamp"]),
             None,
-            self._memory.get(name, 0),
+            0,
         )
         self._place.setdefault(name, len(self._place))
+        self._removed.pop(name, None)
 
     def _executor_removed(self, event: Mapping[str, Any]) -> None:
-        name = str(event["Executor ID"])
-        self._executors[name] = replace(
-            self._executors[name],
-            removed=self._at(event["Timestamp"]),
-            reason=str(event.get("Removed Reason", ""))[:300],
-        )
+        reason = str(event.get("Removed Reason", ""))[:300]
+        self._removed[str(event["Executor ID"])] = (self._at(event["Timestamp"]), reason)
 
     def _memory_added(self, event: Mapping[str, Any]) -> None:
-        name = str(event["Block Manager ID"]["Executor ID"])
-        self._memory[name] = event["Maximum Memory"]
-        if name in self._executors:
-            self._executors[name] = replace(self._executors[name], memory=event["Maximum Memory"])
+        self._memory[str(event["Block Manager ID"]["Executor ID"])] = event["Maximum Memory"]
 
     def _job_start(self, event: Mapping[str, Any]) -> None:
         number, stages = event["Job ID"], event["Stage Infos"]
@@ -206,9 +205,13 @@ class _Reader:
     def _task_end(self, event: Mapping[str, Any]) -> None:
         key = (event["Stage ID"], event["Stage Attempt ID"])
         info = event["Task Info"]
-        row = events.task(event, self._place.get(str(info.get("Executor ID")), -1))
+        name = info.get("Executor ID")
+        place = -1 if name is None else self._place.get(str(name), len(self._place))
+        row = events.task(event, place)
         failure = events.failure(event)
         self._at(info["Finish Time"])
+        if name is not None:
+            self._place.setdefault(str(name), place)
         if key in self._closed:  # a second copy of a task that was killed when the first was done
             job, at = self._closed[key]
             stage = job.stages[at]
@@ -305,13 +308,28 @@ class _Reader:
             ended=self._last,
             complete=self._complete,
             properties=self._properties,
-            executors=tuple(self._executors.values()),
+            executors=tuple(self._all_executors(first)),
             queries=queries,
             jobs=tuple(others),
             unread=self.unread + too_long,
             cut_off=cut_off,
             lost=lost,
         )
+
+    def _all_executors(self, first: float) -> Iterator[Executor]:
+        """Those that ran; of one whose begin is lost or damaged, what its tasks tell."""
+        stages = [stage for job in self._jobs.values() for stage in job.stages]
+        for name, place in self._place.items():
+            made = self._executors.get(name)
+            if made is None:
+                ran = np.concatenate(
+                    [each.tasks.table[each.tasks.executor == place] for each in stages] or [_table([])]
+                )
+                # By the executor's own seconds: the driver tells a task's end after it gave the slot away.
+                slots = at_once(ran["launched"], ran["launched"] + np.maximum(ran["run"], _INSTANT))
+                made = Executor(name, slots, first, None, 0, counted=True)
+            removed, reason = self._removed.get(name, (None, ""))
+            yield replace(made, removed=removed, reason=reason, memory=self._memory.get(name, 0))
 
     def _batch_of(self, job: _Job) -> tuple[str | None, int | None]:
         """The run and batch of a job.

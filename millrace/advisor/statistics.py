@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from millrace.advisor.history import Floats
+from millrace.advisor.tasks import Floats
 
 _DRAWS = 999
 """Bootstrap draws: the ends of a 95 % interval are then the 25th from either end."""
@@ -66,6 +66,13 @@ def covered(begins: Floats, ends: Floats) -> float:
     begun, closed = begins[order], np.maximum.accumulate(ends[order])
     gaps = np.maximum(0, begun[1:] - closed[:-1])
     return float(closed[-1] - begun[0] - gaps.sum())
+
+
+def at_once(begins: Floats, ends: Floats) -> int:
+    """Return how many of several intervals were open at once, at most; at one instant one closes before another opens."""
+    moments = np.concatenate([ends, begins])
+    steps = np.concatenate([-np.ones(len(ends)), np.ones(len(begins))])
+    return int(np.cumsum(steps[np.lexsort((steps, moments))]).max(initial=0))
 
 
 def scheduled(durations: Floats, cores: int) -> float:

@@ -68,11 +68,14 @@ class Subject:
         What all its machines cost in USD a month; ``None`` where nobody knows.
     arguments
         Its arguments now, by the names that its service gives them, and Spark settings by theirs.
+    engine
+        ``glue`` or ``emr``; empty where only a log is known, which may tell it.
     """
 
     where: str = ""
     dollars_month: float | None = None
     arguments: Mapping[str, str] = field(default_factory=dict)
+    engine: str = ""
 
     def changes(
         self, query: Query | None, history: History, setting: Setting, old: Value, new: Value
@@ -186,6 +189,8 @@ class Ours(Subject):
         file, root = f"environments/{self.environment.name}.yaml", f"jobs.{self.job}"
         job = self.environment.jobs[self.job]
         if setting == "cores":
+            if not history.cores:
+                return ()
             return (Change("environment", file, f"{root}.cores", job.cores, new),)
         said = job.queries.get(query.name) if query is not None else None
         if said is None:
@@ -227,7 +232,7 @@ def _per_shard(value: Value, query: Query) -> Value:
 def ours(environment: Environment, plan: Plan, job: str) -> Ours:
     """Return the subject of a job of an environment, with what the plan says that it costs."""
     cost = sum(each.usd for each in plan.jobs[job].cost)
-    return Ours(f"job {job}", cost, {}, environment, plan, job)
+    return Ours(f"job {job}", cost, {}, environment.jobs[job].engine, environment, plan, job)
 
 
 def _text(duration: timedelta | None) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from millrace.advisor.adopt import Running
+from millrace.advisor.adopt import Running, lasting
 from millrace.config.edit import EditError, remove, set_value
 
 _IDENTIFY = "in Spark SQL ALTER TABLE old ADD COLUMNS (_id STRING), then UPDATE old SET _id = to_json(struct(KEY, ...))"
@@ -56,8 +56,8 @@ def is_of(text: str, source: str) -> bool:
     """Whether a file was written down of this job, whatever was added to it since; any run of an EMR application is."""
     first = text.partition("\n")[0].rstrip()
     before, _, behind = map(re.escape, _HEADING.partition("{source}"))
-    found = re.fullmatch(f"{before}(\\S+){behind}", first)
-    return found is not None and found[1].partition("/")[0] == source.partition("/")[0]
+    found = re.fullmatch(f"{before}(.+){behind}", first)
+    return found is not None and lasting(found[1]) == lasting(source)
 
 
 def begin_at(text: str, made: Mapping[str, Any]) -> tuple[str, Begins]:

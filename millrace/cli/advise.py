@@ -248,7 +248,7 @@ def _show(advice: Advice, log: str) -> None:
     # Names come from the log: as texts, no bracket or colon in them is taken for markup.
     show(
         Text(
-            f"{history.name or history.app_id}, Spark {history.spark_version} on {history.engine}, {history.cores} cores: "
+            f"{history.title} on {history.engine}, {history.cores} cores: "
             f"{batches} batches of {len(history.queries)} queries in {lasted:,.0f} s ({log})"
         )
     )

@@ -45,10 +45,10 @@ def advice_page(advice: Advice, twin: Twin | None = None, forecasts: Sequence[Fo
         What was asked for.
     """
     history = advice.history
-    page = Page(f"{history.name or history.app_id}: advice")
+    page = Page(f"{history.name or history.app_id or 'An application'}: advice")
     batches = sum(len(each.batches) for each in history.queries)
     page.text(
-        f"Spark {history.spark_version} on {history.engine}, {history.cores} cores: {batches} batches of "
+        f"{history.title} on {history.engine}, {history.cores} cores: {batches} batches of "
         f"{len(history.queries)} queries in {history.ended - history.started:,.0f} s from "
         f"{datetime.fromtimestamp(history.started, UTC):%Y-%m-%d %H:%M} UTC."
     )

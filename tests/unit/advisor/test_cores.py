@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from millrace.advisor.advise import advise
 from millrace.advisor.history import Executor, History
-from millrace.advisor.subject import Subject
+from millrace.advisor.logs import find
+from millrace.advisor.reading import read
+from millrace.advisor.subject import Subject, ours
+from millrace.advisor.what_if import application
+from millrace.config import load
+from millrace.sizing import plan
 from tests.unit.advisor.made import START, batch, history, job, stage
+from tests.unit.advisor.written import write
 
 SCALES = {"spark.dynamicAllocation.enabled": "true"}
 MAX, MIN = "spark.dynamicAllocation.maxExecutors", "spark.dynamicAllocation.minExecutors"
@@ -90,3 +97,56 @@ def test_threads_of_one_machine_are_its_master():
     [finding] = advise(replace(made, properties={"spark.master": "local[12]"})).findings
     change = finding.changes[0]
     assert (change.key, change.old, change.new) == ("--master", "local[12]", "local[23]")
+
+
+def waves(number, begun):
+    """Four tasks in two waves: the driver tells each end when the slot has its next task for two milliseconds."""
+    at = stage(begun + 0.03, [0.9] * 4, [250] * 4, number, launched=[0, 0, 0.898, 0.898])
+    return batch(number, begun, [job(number, [at])], left=500 * (number + 1))
+
+
+def rest_of(tmp_path: Path, *gone: bytes) -> History:
+    """The log as a service leaves it that deleted the first part; without events of some kinds."""
+    lines = write(history(waves), tmp_path / "whole").read_bytes().splitlines(keepends=True)
+    folder = tmp_path / "eventlog_v2_app"
+    folder.mkdir()
+    kept = [line for line in lines[4:] if not any(each in line for each in gone)]
+    (folder / "events_2_app").write_bytes(b"".join(kept))
+    return read(find(str(folder))[0])
+
+
+def test_of_a_log_whose_begin_is_gone_tasks_tell_the_cores(tmp_path):
+    made = rest_of(tmp_path)
+    assert (made.engine, made.cores, made.unread, made.lost) == ("spark", 2, 0, True)
+    [executor] = made.executors
+    assert (executor.id, executor.cores, executor.counted) == ("1", 2, True)
+    advice = advise(made, Subject("Glue job orders", None, {"--number-of-workers": "2"}, "glue"))
+    assert advice.history.engine == "glue"
+    [finding] = advice.findings
+    assert (finding.kind, finding.changes[0].key) == ("at-capacity", "--number-of-workers")
+    assert (finding.changes[0].old, finding.changes[0].new) == (2, 3)
+    assert "the log does not tell the cores of 1 of 1 executors" in " ".join(advice.notes)
+    assert list(application(made).queries) == ["orders"]
+
+
+def test_without_any_task_nothing_is_said_of_cores(tmp_path):
+    advice = advise(rest_of(tmp_path, b"SparkListenerTaskEnd"), Subject("Glue job orders", None, {}, "glue"))
+    [finding] = advice.findings
+    assert [each.key for each in finding.changes] == ["maxOffsetsPerTrigger"]
+    assert "of cores nothing is said" in " ".join(advice.notes)
+    environment = load("prod", root=Path(__file__).parents[3])
+    subject = ours(environment, plan(environment), "flights")
+    assert subject.engine == environment.jobs["flights"].engine
+    assert subject.changes(None, advice.history, "cores", 0, 1) == ()
+
+
+def test_an_executor_that_came_again_is_there(tmp_path):
+    log = write(history(), tmp_path / "local-1")
+    lines = log.read_bytes().splitlines(keepends=True)
+    removed = b'{"Event":"SparkListenerExecutorRemoved","Timestamp":1800000003000,"Executor ID":"%s"}\n'
+    log.write_bytes(b"".join([*lines[:4], removed % b"9", removed % b"1", lines[1], *lines[4:]]))
+    [executor] = read(find(str(log))[0]).executors
+    assert (executor.removed, executor.counted, executor.cores) == (None, False, 2)
+    log.write_bytes(b"".join([*lines, removed % b"1"]))
+    made = read(find(str(log))[0])
+    assert (made.executors[0].removed, made.unread) == (1_800_000_003.0, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,11 @@ DERIVE = """\
 """
 
 
-def made(offsets: dict[int, int] | None, start: str = "2026-12-01T08:00:00Z") -> dict[str, Any]:
+def made(
+    offsets: dict[int, int] | None, start: str = "2026-12-01T08:00:00Z", running: Running = RUNNING
+) -> dict[str, Any]:
     return environment(
-        RUNNING, project="moved", schema=SCHEMA, start=start, rate=800.0, record_size="1KiB",
+        running, project="moved", schema=SCHEMA, start=start, rate=800.0, record_size="1KiB",
         twin=None, offsets=offsets, partitions=2,
     )  # fmt: skip
 
@@ -97,6 +100,18 @@ def test_a_file_is_told_by_its_first_line() -> None:
     assert is_of(heading("emr:app/run-1"), "emr:app/run-2")
     assert not is_of(heading("glue:orders-2"), "glue:orders")
     assert not is_of("project: p\n", "glue:orders")
+    # Glue names a new job "Untitled job", and takes a slash.
+    assert is_of(f"{heading('glue:Untitled job')}\nproject: p\n", "glue:Untitled job")
+    assert not is_of(heading("glue:Untitled job"), "glue:Untitled")
+    assert not is_of(heading("glue:team/a"), "glue:team/b")
+
+
+def test_a_slash_is_a_part_of_a_glue_job_s_name() -> None:
+    jobs = [
+        next(iter(made({0: 1}, running=replace(RUNNING, where=where))["jobs"]))
+        for where in ("glue:team/a", "glue:team/b", "emr:00f1/00run", "glue:Untitled job")
+    ]
+    assert jobs == ["team-a", "team-b", "s-00f1", "untitled-job"]
 
 
 @pytest.mark.parametrize("offsets", [{0: 50, 1: 70}, None])
