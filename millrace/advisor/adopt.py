@@ -17,6 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.advisor.brokers import authentication_of, cluster_of, servers_of
 from millrace.advisor.foreign import settings_of, size
+from millrace.advisor.naming import lasting, slug
 from millrace.advisor.script import Said, read
 from millrace.advisor.twin import QueryTwin
 from millrace.config import ConfigurationError, Problem
@@ -348,17 +349,6 @@ def environment(
     return made
 
 
-def lasting(where: str) -> str:
-    """What stays of where a job is from run to run: a run of EMR Serverless comes after a slash, a Glue job's name may have one.
-
-    Examples
-    --------
-    >>> lasting("emr:00f1/00run"), lasting("glue:team/orders")
-    ('emr:00f1', 'glue:team/orders')
-    """
-    return where.partition("/")[0] if where.startswith("emr:") else where
-
-
 def _pace(twin: QueryTwin | None) -> float | None:
     if twin is None:
         return None
@@ -389,14 +379,6 @@ def _limit(said: Said, found: Running, twin: QueryTwin | None) -> int | None:
     if each is not None and each.isdecimal() and found.shards:
         return int(each) * found.shards
     return None if twin is None or twin.limit is None else int(twin.limit)
-
-
-def slug(text: str) -> str:
-    """Make a name of the environment file out of any."""
-    kept = "".join(each if each.isascii() and each.isalnum() else "-" for each in text.lower()).strip("-")
-    while "--" in kept:
-        kept = kept.replace("--", "-")
-    return (kept if kept[:1].isalpha() else f"s-{kept}")[:40].rstrip("-")
 
 
 @contextmanager

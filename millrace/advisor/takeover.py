@@ -14,7 +14,8 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from millrace.advisor.adopt import Running, lasting
+from millrace.advisor.adopt import Running
+from millrace.advisor.naming import lasting
 from millrace.config.edit import EditError, remove, set_value
 
 _IDENTIFY = "in Spark SQL ALTER TABLE old ADD COLUMNS (_id STRING), then UPDATE old SET _id = to_json(struct(KEY, ...))"

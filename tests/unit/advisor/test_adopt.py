@@ -16,8 +16,9 @@ from typing import ClassVar
 import pytest
 from botocore.exceptions import ClientError
 
-from millrace.advisor.adopt import emr, environment, glue, slug
+from millrace.advisor.adopt import emr, environment, glue
 from millrace.advisor.brokers import cluster_of
+from millrace.advisor.naming import slug
 from millrace.advisor.script import read
 from millrace.config import ConfigurationError, load
 from tests.unit.advisor.runs import Truth, history, run
