@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from millrace.config.explain import nearest
-from millrace.config.model import EmrJob, Environment, Job, KafkaTopic, KinesisStream
+from millrace.config.model import EmrJob, Environment, Job, KafkaTopic, KinesisStream, MskCluster
 from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.queries import (
     DeriveQuery,
@@ -18,6 +18,18 @@ from millrace.config.queries import (
     written,
 )
 from millrace.config.sinks import DeltaSink, JdbcSink, KafkaSink, KinesisSink
+
+MIB = 1024**2
+
+KINESIS_RECORD = MIB
+"""Bytes of the largest record, where the stream does not say (Kinesis developer guide, "Quotas and limits")."""
+
+KAFKA_MESSAGE = 1023 * 1024
+"""Bytes of the largest message of a topic that is made here: 1,048,588 by default with all that is around key, value and
+headers (Kafka's documentation, ``max.message.bytes``)."""
+
+_KAFKA_BUFFER = 31 * MIB
+"""... and of any topic: the producer's buffer holds 32 MiB (the same, ``buffer.memory``)."""
 
 _LOGIN = re.compile(r"[?&](user|password|sslpassword|username)=", re.IGNORECASE)
 
@@ -48,8 +60,10 @@ def check_sink(
             )
     if isinstance(sink, KafkaSink):
         yield from _stream((*here, "topic"), sink.topic, query, environment, kind=KafkaTopic)
+        yield from _message((*here, "max_record_size"), sink, environment)
     elif isinstance(sink, KinesisSink):
         yield from _stream((*here, "stream"), sink.stream, query, environment, kind=KinesisStream)
+        yield from _record((*here, "max_record_size"), sink, environment)
     elif isinstance(sink, JdbcSink) and _LOGIN.search(sink.url):
         yield Finding((*here, "url"), sink.url, "a URL without user and password: sink.secret names both")
     elif isinstance(sink, DeltaSink) and isinstance(job, EmrJob):
@@ -112,6 +126,37 @@ def _stream(
         yield Finding(path, name, "one topic: a pattern stands for several")
     if name in _read_by(query, environment):
         yield Finding(path, name, "another stream than the one that the query reads: it would feed itself")
+
+
+def made_here(environment: Environment, topic: KafkaTopic) -> bool:
+    """Whether a topic is made by this environment, with what a cluster gives a new one."""
+    return not topic.existing and isinstance(environment.kafka.get(topic.cluster), MskCluster)
+
+
+def _message(path: Path, sink: KafkaSink, environment: Environment) -> Iterator[Finding]:
+    """A row that the sink lets through and the topic does not take would fail its batch each time anew."""
+    topic = environment.streams.get(sink.topic)
+    if not isinstance(topic, KafkaTopic):
+        return
+    most, why = KAFKA_MESSAGE, "the largest message of a topic that is made here"
+    if not made_here(environment, topic):
+        most, why = _KAFKA_BUFFER, "what a producer's buffer holds"
+    if sink.max_record_size > most:
+        yield Finding(path, f"{int(sink.max_record_size)}B", f"at most {most // 1024}KiB, {why}")
+
+
+def _record(path: Path, sink: KinesisSink, environment: Environment) -> Iterator[Finding]:
+    stream = environment.streams.get(sink.stream)
+    if not isinstance(stream, KinesisStream):
+        return
+    most = stream.max_record_size or KINESIS_RECORD
+    if sink.max_record_size > most:
+        yield Finding(
+            path,
+            f"{int(sink.max_record_size)}B",
+            f"at most {most // 1024}KiB, the largest record of streams.{sink.stream}",
+            f"raise streams.{sink.stream}.max_record_size, up to 10MiB",
+        )
 
 
 def _read_by(query: Query, environment: Environment) -> set[str]:

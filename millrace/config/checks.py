@@ -10,21 +10,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path as FilePath
-from typing import get_args
 
 from millrace.config.base import arn_parts
 from millrace.config.check_estate import check_estate
 from millrace.config.check_jobs import check_jobs
+from millrace.config.check_names import check_names, check_tags
 from millrace.config.check_reading import check_pattern
+from millrace.config.check_sinks import KAFKA_MESSAGE, made_here
 from millrace.config.explain import nearest
 from millrace.config.model import Environment, KafkaTopic, KinesisStream, MskCluster
-from millrace.config.names import Bucket, Names
 from millrace.config.problems import MISSING, Finding
 from millrace.config.units import format_duration
 
 MIB = 1024**2
 KAFKA_VERSIONS = ("3.8.x", "3.9.x", "4.0.x", "4.1.x")
-_BUCKET_LIMIT = 63
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,8 @@ def findings(draft: Draft) -> Iterator[Finding]:
         In no particular order.
     """
     environment = draft.environment
-    yield from _names(environment)
-    yield from _tags(environment)
+    yield from check_names(environment)
+    yield from check_tags(environment)
     yield from check_estate(environment)
     yield from _clusters(environment)
     for name, stream in environment.streams.items():
@@ -66,31 +65,9 @@ def findings(draft: Draft) -> Iterator[Finding]:
             yield from _kinesis(name, stream)
             yield from _existing_stream(environment, name, stream)
         else:
-            yield from _kafka(name, stream, draft.clusters)
+            yield from _kafka(environment, name, stream, draft.clusters)
             yield from check_pattern(name, stream)
-    yield from _one_name_each(environment)
     yield from check_jobs(environment, draft.streams, draft.root)
-
-
-def _names(environment: Environment) -> Iterator[Finding]:
-    names = Names(environment, environment.account or "0" * 12)
-    longest = max(len(names.bucket(kind)) for kind in get_args(Bucket))
-    if longest > _BUCKET_LIMIT:
-        room = len(names.prefix) - (longest - _BUCKET_LIMIT)
-        yield Finding(
-            ("project",),
-            environment.project,
-            f"project and environment together up to {room} characters, as buckets are named after both",
-            f"{names.prefix} has {len(names.prefix)}",
-        )
-
-
-def _tags(environment: Environment) -> Iterator[Finding]:
-    for key, value in environment.tags.items():
-        if key.lower().startswith("aws:"):
-            yield Finding(("tags", key), value, "a key that does not begin with aws:")
-        if not 1 <= len(key) <= 128 or len(value) > 256:
-            yield Finding(("tags", key), value[:40], "keys up to 128 and values up to 256 characters")
 
 
 def _clusters(environment: Environment) -> Iterator[Finding]:
@@ -228,7 +205,9 @@ def _existing_cluster(environment: Environment, name: str, cluster: MskCluster) 
         )
 
 
-def _kafka(name: str, stream: KafkaTopic, clusters: Iterable[str]) -> Iterator[Finding]:
+def _kafka(
+    environment: Environment, name: str, stream: KafkaTopic, clusters: Iterable[str]
+) -> Iterator[Finding]:
     path = ("streams", name)
     if stream.cluster not in clusters:
         known = sorted(clusters)
@@ -240,23 +219,13 @@ def _kafka(name: str, stream: KafkaTopic, clusters: Iterable[str]) -> Iterator[F
         )
     if stream.topic in (".", ".."):
         yield Finding((*path, "topic"), stream.topic, "a Kafka topic name other than . and ..")
+    if made_here(environment, stream) and stream.traffic.record_size > KAFKA_MESSAGE:
+        yield Finding(
+            (*path, "traffic", "record_size"),
+            f"{int(stream.traffic.record_size)}B",
+            f"at most {KAFKA_MESSAGE // 1024}KiB, the largest message of a topic that is made here",
+        )
     if stream.existing and stream.disposable:
         yield Finding((*path, "disposable"), "true", "false: an existing topic is never deleted")
     if stream.existing and stream.partitions is None:
         yield Finding((*path, "partitions"), MISSING, "the number of partitions that the existing topic has")
-
-
-def _one_name_each(environment: Environment) -> Iterator[Finding]:
-    names = Names(environment, environment.account or "0" * 12)
-    owners: dict[tuple[str, str], str] = {}
-    for name, stream in environment.streams.items():
-        physical = names.stream(name)
-        home = f"cluster {stream.cluster}" if isinstance(stream, KafkaTopic) else "Kinesis"
-        first = owners.setdefault((home, physical), name)
-        if first != name:
-            key = "topic" if isinstance(stream, KafkaTopic) else "existing"
-            yield Finding(
-                ("streams", name, key),
-                physical,
-                f"a name of its own: streams.{first} is {physical} on {home} already",
-            )

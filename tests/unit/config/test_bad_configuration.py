@@ -9,7 +9,7 @@ import pytest
 
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
-from tests.unit.config import bad_queries, bad_sources
+from tests.unit.config import bad_names, bad_queries, bad_sources
 from tests.unit.config.conftest import GOOD
 
 KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
@@ -338,7 +338,7 @@ ROWS = {
     "a region without prices": (
         REGION, "region: eu-central-1 #!\n", "region", "eu-central-1", "a region with a price table: us-east-1", None,
     ),
-} | bad_queries.ROWS | bad_sources.ROWS  # fmt: skip
+} | bad_names.ROWS | bad_queries.ROWS | bad_sources.ROWS  # fmt: skip
 
 
 def line_of(text: str, mark: str) -> int:

@@ -1,0 +1,160 @@
+"""Checks of deployed names and tags: that AWS takes each, and that no two things get one name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import get_args
+
+from millrace.config.model import EmrJob, Environment, KafkaTopic, KinesisStream, MskCluster
+from millrace.config.names import Bucket, Names
+from millrace.config.problems import Finding, Path
+from millrace.config.queries import LandQuery
+
+_BUCKET_LIMIT = 63
+_LIMITS = {
+    "an EMR Serverless application": 64,
+    "an MSK cluster": 64,
+    "a CloudFormation stack": 128,
+    "a Kinesis stream": 128,
+    "a consumer of a Kinesis stream": 128,
+}
+"""Characters of a name: ``ApplicationName``, ``ClusterName``, ``StreamName`` and ``ConsumerName`` of botocore's models,
+``StackName`` of CloudFormation's API reference. Glue's jobs take 255, which no name of ours comes to."""
+
+_MOST_TAGS = 50
+_OWN_TAGS = ("millrace:project", "millrace:environment", "millrace:job", "millrace:stream")
+"""What stacks add; no resource has more than three of them (a job's stack, or a stream)."""
+_OWN_AT_ONCE = 3
+
+_TAG = re.compile(r"[\w.:/=+\-@ ]*")
+_TAG_OF_EMR = re.compile(r"[A-Za-z0-9 /_.:=+@-]*")
+"""Letters of any language for IAM (``tagKeyType``), those of English for EMR Serverless (``TagKey``)."""
+
+
+def check_names(environment: Environment) -> Iterator[Finding]:
+    """Check that AWS takes every name of this environment's own, and that each stands for one thing.
+
+    Parameters
+    ----------
+    environment
+        Its valid parts.
+    """
+    names = Names(environment, environment.account or "0" * 12)
+    yield from _buckets(names)
+    for kind, path, name in _own(names):
+        room = _LIMITS[kind]
+        if len(name) > room:
+            yield Finding(
+                path,
+                f"{name}, {len(name)} characters",
+                f"a shorter name: {kind} has up to {room} characters, and {names.prefix} begins each",
+            )
+    yield from _one_name_each(names)
+    yield from _one_consumer_each(names)
+
+
+def _buckets(names: Names) -> Iterator[Finding]:
+    longest = max(len(names.bucket(kind)) for kind in get_args(Bucket))
+    if longest > _BUCKET_LIMIT:
+        room = len(names.prefix) - (longest - _BUCKET_LIMIT)
+        yield Finding(
+            ("project",),
+            names.environment.project,
+            f"project and environment together up to {room} characters, as buckets are named after both",
+            f"{names.prefix} has {len(names.prefix)}",
+        )
+
+
+def _own(names: Names) -> Iterator[tuple[str, Path, str]]:
+    """What is made under a name that the file decides, where, and the name."""
+    environment = names.environment
+    for name, job in environment.jobs.items():
+        path = ("jobs", name)
+        if isinstance(job, EmrJob):
+            yield "an EMR Serverless application", path, names.job(name)
+        yield "a CloudFormation stack", path, names.stack(f"job-{name}")
+        for query_name, query in job.queries.items():
+            if isinstance(query, LandQuery) and query.fan_out:
+                consumer = names.consumer(name, query_name)
+                yield "a consumer of a Kinesis stream", (*path, "queries", query_name), consumer
+    for name, cluster in environment.kafka.items():
+        if isinstance(cluster, MskCluster) and cluster.existing is None:
+            yield "an MSK cluster", ("kafka", name), names.cluster(name)
+    for name, stream in environment.streams.items():
+        if isinstance(stream, KinesisStream) and stream.existing is None:
+            yield "a Kinesis stream", ("streams", name), names.stream(name)
+
+
+def _one_name_each(names: Names) -> Iterator[Finding]:
+    owners: dict[tuple[str, str], str] = {}
+    for name, stream in names.environment.streams.items():
+        physical = names.stream(name)
+        home = f"cluster {stream.cluster}" if isinstance(stream, KafkaTopic) else "Kinesis"
+        first = owners.setdefault((home, physical), name)
+        if first != name:
+            key = "topic" if isinstance(stream, KafkaTopic) else "existing"
+            yield Finding(
+                ("streams", name, key),
+                physical,
+                f"a name of its own: streams.{first} is {physical} on {home} already",
+            )
+
+
+def _one_consumer_each(names: Names) -> Iterator[Finding]:
+    """Two readers under one consumer would take each other's subscriptions away."""
+    owners: dict[tuple[str, str], str] = {}
+    for name, stream in names.environment.streams.items():
+        if isinstance(stream, KinesisStream):
+            for consumer in stream.fan_out_consumers:
+                owners[name, consumer] = f"streams.{name}.fan_out_consumers"
+    for job_name, job in names.environment.jobs.items():
+        for name, query in job.queries.items():
+            if not isinstance(query, LandQuery) or not query.fan_out:
+                continue
+            consumer = names.consumer(job_name, name)
+            here = f"jobs.{job_name}.queries.{name}"
+            first = owners.setdefault((query.source, consumer), here)
+            if first != here:
+                yield Finding(
+                    ("jobs", job_name, "queries", name),
+                    f"consumer {consumer} of {query.source}",
+                    f"a name that makes another consumer: {first} has this one",
+                )
+
+
+def check_tags(environment: Environment) -> Iterator[Finding]:
+    """Check that every service takes the tags that all resources get.
+
+    Parameters
+    ----------
+    environment
+        Its valid parts.
+    """
+    most = _MOST_TAGS - _OWN_AT_ONCE
+    if len(environment.tags) > most:
+        yield Finding(
+            ("tags",),
+            f"{len(environment.tags)} tags",
+            f"up to {most}: a resource has {_MOST_TAGS} with our own",
+        )
+    emr = any(isinstance(job, EmrJob) for job in environment.jobs.values())
+    pattern, letters = (_TAG_OF_EMR, "English letters") if emr else (_TAG, "letters")
+    said = f"{letters}, digits, spaces and _ . : / = + - @, which every service takes"
+    seen = {key.lower(): key for key in _OWN_TAGS}
+    for key, value in environment.tags.items():
+        if key.lower().startswith("aws:"):
+            yield Finding(("tags", key), value, "a key that does not begin with aws:")
+        if not 1 <= len(key) <= 128 or len(value) > 256:
+            yield Finding(("tags", key), value[:40], "keys up to 128 and values up to 256 characters")
+        if not pattern.fullmatch(key):
+            yield Finding(("tags", key), f"the key {key}", said)
+        elif not pattern.fullmatch(value):
+            yield Finding(("tags", key), value[:80], said)
+        first = seen.setdefault(key.lower(), key)
+        if first != key or key in _OWN_TAGS:
+            yield Finding(
+                ("tags", key),
+                f"the key {key}",
+                f"one that differs from {first} by more than capitals, as roles' keys do",
+            )
