@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import YAMLError
 
 from millrace.advisor.adopt import Running
@@ -86,7 +87,8 @@ def begin_at(text: str, made: Mapping[str, Any]) -> tuple[str, Begins]:
     path = ("jobs", job, "queries", name)
     held = _query(text, path)
     offsets = query.get("kafka", {}).get("start_offsets")
-    had = (held.get("kafka") or {}).get("start_offsets")
+    kafka = held.get("kafka")
+    had = kafka.get("start_offsets") if isinstance(kafka, Mapping) else None
     if offsets is None and had is not None:
         raise TakeoverError(
             f"the event log of its last run (--logs): {'.'.join(path)} has kafka.start_offsets, and only a log tells others"
@@ -105,9 +107,18 @@ def begin_at(text: str, made: Mapping[str, Any]) -> tuple[str, Begins]:
     return text, Begins(path, key, before, value)
 
 
+class _AsWritten(SafeConstructor):
+    """A moment stays the words that the file has, as in every environment that is loaded; YAML makes a date of it."""
+
+
+_AsWritten.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
+
+
 def _query(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Constructor = _AsWritten
     try:
-        found: Any = YAML(typ="safe", pure=True).load(text)
+        found: Any = yaml.load(text)
     except YAMLError:
         found = None
     for step in path:

@@ -205,17 +205,11 @@ def _begin_again(
     except TakeoverError as error:
         raise _wrong("--name", target.stem, f"{error} ({shown})") from None
     _planned(target.stem, text, root)
+    said = {"query": ".".join(begins.path), "key": begins.key, "before": begins.before, "after": begins.after}
+    document = json.dumps({"file": shown, "begins": said, "cut_over": steps}, indent=2, ensure_ascii=False)
     target.write_bytes(text.encode())
     if as_json:
-        said = {
-            "query": ".".join(begins.path),
-            "key": begins.key,
-            "before": begins.before,
-            "after": begins.after,
-        }
-        typer.echo(
-            json.dumps({"file": shown, "begins": said, "cut_over": steps}, indent=2, ensure_ascii=False)
-        )
+        typer.echo(document)
         return
     before = "nothing" if begins.before is None else begins.before
     typer.echo(

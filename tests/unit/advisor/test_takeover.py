@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from dataclasses import replace
@@ -16,7 +17,7 @@ from millrace.advisor.adopt import Running, environment
 from millrace.advisor.script import read
 from millrace.advisor.takeover import TakeoverError, begin_at, cut_over, heading, is_of
 from millrace.cli import app
-from millrace.cli.import_job import _yaml
+from millrace.cli.import_job import _begin_again, _yaml
 from millrace.config import load
 from tests.unit.advisor.test_adopt import EMR, ROOT, SCHEMA
 
@@ -75,6 +76,25 @@ def test_offsets_take_the_place_of_a_moment_and_not_the_other_way_round(tmp_path
         TakeoverError, match=r"event log .*--logs.*jobs\.orders\.queries\.land-orders has kafka"
     ):
         begin_at(text, made(None))
+
+
+def test_a_moment_without_quotes_is_told_as_it_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As docs/sources.md writes it; YAML takes it for a date, which JSON has not."""
+    plain = written(None).replace("'2026-12-01T08:00:00Z'", "2026-11-23T00:00:00Z")
+    assert "start: 2026-11-23T00:00:00Z\n" in plain
+    file = tmp_path / "orders.yaml"
+    _begin_again(file, plain, made(None), "environments/orders.yaml", ROOT, ["step"], as_json=True)
+    told = json.loads(capsys.readouterr().out)["begins"]
+    assert (told["before"], told["after"]) == ("2026-11-23T00:00:00Z", "2026-12-01T08:00:00Z")
+    assert file.read_text() == written(None)
+
+
+def test_a_query_whose_settings_are_no_mapping_is_told_what_to_write() -> None:
+    changed = written({0: 50, 1: 70}).replace("start_offsets: {0: 50, 1: 70}", "5")
+    with pytest.raises(TakeoverError, match="written by hand: what should hold start_offsets is no mapping"):
+        begin_at(changed, made({0: 1, 1: 2}))
 
 
 def test_many_partitions_stay_on_a_line() -> None:
