@@ -146,6 +146,7 @@ def apply(
     progress: Callable[[str], None],
     patience_seconds: float = PATIENCE_SECONDS,
     poll_seconds: float = POLL_SECONDS,
+    undoable: bool = True,
 ) -> tuple[str, ...]:
     """Drain what must be, deploy, start, and watch until the jobs are healthy.
 
@@ -161,6 +162,8 @@ def apply(
         Called with a line whenever something new happens.
     patience_seconds, poll_seconds
         How long a started job may take to become healthy, and how often it is looked at.
+    undoable
+        Whether `millrace rollback` brings back what ran before; not so where this itself goes back to it.
 
     Returns
     -------
@@ -229,9 +232,9 @@ def apply(
         raise UnwellError("\n".join(["deployed, but not well:", *trouble, *unseen]))
     if unseen:
         name = aws.names.environment.name
-        ways = (
-            f"`millrace status --env {name} JOB` asks again, `millrace rollback --env {name} JOB` goes back"
-        )
+        ways = f"`millrace status --env {name} JOB` asks again"
+        if undoable:
+            ways += f", `millrace rollback --env {name} JOB` goes back"
         raise UnwatchedError("\n".join(["deployed:", *unseen, ways]))
     return tuple(started)
 

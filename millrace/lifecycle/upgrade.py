@@ -303,6 +303,7 @@ def roll_back(
             progress=progress,
             patience_seconds=patience_seconds,
             poll_seconds=poll_seconds,
+            undoable=keeps,
         )
     )
 

@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError
 from millrace.lifecycle import upgrade as upgrading
 from millrace.lifecycle.changes import JobChange
 from millrace.lifecycle.deploy import Changes, UnwatchedError, UnwellError, apply, unstarted
+from millrace.lifecycle.upgrade import UpgradeError
 from millrace.lifecycle.verbs import Aws
 from tests.unit.lifecycle.test_deploy import put_metric
 
@@ -30,6 +31,7 @@ class Deployed:
     refused: int = 0
     verbs: list[str] = field(default_factory=list)
     wish: str = "stopped"
+    url: str = "s3://assets/1.json"
 
     def client(self, service: str) -> Any:
         if service in ("cloudformation", "stepfunctions"):
@@ -46,11 +48,11 @@ class Deployed:
         return self.aws.client(service)
 
     def describe_stacks(self, **_: str) -> dict[str, Any]:
-        given = {"StateMachineArn": "arn:machine", "LaunchDocument": "s3://assets/1.json"}
+        given = {"StateMachineArn": "arn:machine", "LaunchDocument": self.url}
         return {"Stacks": [{"Outputs": [{"OutputKey": k, "OutputValue": v} for k, v in given.items()]}]}
 
     def get_template(self, **_: str) -> dict[str, Any]:
-        return {"TemplateBody": {"Outputs": {"LaunchDocument": {"Value": "s3://assets/1.json"}}}}
+        return {"TemplateBody": {"Resources": {}, "Outputs": {"LaunchDocument": {"Value": self.url}}}}
 
     def start_execution(self, input: str, **_: str) -> dict[str, str]:  # noqa: A002 - as boto3 has it
         verb = json.loads(input)["verb"]
@@ -132,7 +134,8 @@ def test_what_would_be_refused_again_is_not_waited_for(
 def test_a_job_that_cannot_be_looked_at_is_started_and_not_said_to_be_unwell(deployed: Deployed) -> None:
     deployed.refusals = float("inf")
     with pytest.raises(
-        UnwatchedError, match=r"(?s)was started, and whether it is well is not known.*`millrace status"
+        UnwatchedError,
+        match=r"(?s)was started, and whether it is well is not known.*`millrace status.*`millrace rollback",
     ):
         apply(deployed.place, change("start"), cdk_deploy=lambda: None, **QUICK)
 
@@ -155,6 +158,40 @@ def test_an_upgrade_that_cannot_be_watched_is_not_taken_back(deployed: Deployed,
         )
     assert brought == [tmp_path]
     assert deployed.verbs == ["drain", "start"]
+
+
+def test_a_version_that_was_taken_back_and_cannot_be_watched_is_not_to_be_taken_back_further(
+    aws: Aws, tmp_path: Path
+) -> None:
+    """The version before it was deployed before that one: `millrace rollback` would leave it, too."""
+    deployed, s3 = Deployed(aws, wish="running"), aws.client("s3")
+    for bucket in ("assets", aws.names.bucket("checkpoints")):
+        s3.create_bucket(Bucket=bucket)
+    for name in ("1", "2"):
+        s3.put_object(
+            Bucket="assets",
+            Key=f"{name}.json",
+            Body=json.dumps({"of": name, "settings": {"queries": []}}).encode(),
+        )
+    stack = aws.names.stack(f"job-{JOB}")
+    file = {"h": {"source": {"path": f"{stack}.template.json"}}}
+    (tmp_path / f"{stack}.assets.json").write_text(json.dumps({"files": file}))
+    (tmp_path / "manifest.json").write_text(json.dumps({"artifacts": {stack: {}, f"{stack}.assets": {}}}))
+
+    def bring(assembly: Path, _: str) -> None:
+        if assembly == tmp_path:
+            deployed.url = "s3://assets/2.json"
+        else:
+            deployed.url, deployed.refusals = "s3://assets/1.json", float("inf")
+
+    with pytest.raises(UpgradeError) as told:
+        upgrading.upgrade(
+            deployed.place, change("restart"), JOB, assembly=tmp_path, cdk_deploy=bring, **QUICK
+        )
+    assert deployed.verbs == ["drain", "start", "drain", "start"]
+    assert f"{JOB} was taken back: deployed:" in str(told.value)
+    assert "`millrace status --env minimal JOB` asks again" in str(told.value)
+    assert "rollback" not in str(told.value)
 
 
 def test_a_job_that_ends_no_trigger_is_unwell(aws: Aws) -> None:
