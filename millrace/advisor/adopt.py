@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from millrace.advisor.brokers import Found as Cluster
 from millrace.advisor.brokers import authentication_of, cluster_of, servers_of
 from millrace.advisor.foreign import settings_of, size
 from millrace.advisor.naming import lasting, slug
@@ -50,7 +51,7 @@ class Running:
     shards
         Of its Kinesis stream.
     cluster
-        ARN of the MSK cluster that it signs in to by IAM.
+        The MSK cluster that it signs in to by IAM.
     notes
         What cannot be as it is.
     """
@@ -63,7 +64,7 @@ class Running:
     subnets: tuple[str, ...] = ()
     vpc: str | None = None
     shards: int | None = None
-    cluster: str | None = None
+    cluster: Cluster = Cluster(None)
     notes: tuple[str, ...] = field(default=())
 
 
@@ -174,7 +175,7 @@ def _placed(client: Client, found: Running) -> Running:
             shards = client("kinesis").describe_stream_summary(**asked)["StreamDescriptionSummary"][
                 "OpenShardCount"
             ]
-        cluster = None
+        cluster = Cluster(None)
         if authentication_of(found.said) == "iam":
             cluster = cluster_of(client, servers_of(found.said))
     return replace(found, vpc=vpc, shards=shards, cluster=cluster, notes=notes)
@@ -322,13 +323,11 @@ def environment(
         how = authentication_of(said)
         made["kafka"] = {"theirs": {"kind": "external", "bootstrap_servers": servers, "authentication": how}}
         if how == "iam":
-            arn = cluster or found.cluster
+            arn = cluster or found.cluster.arn
             if arn is None:
-                raise _wrong(
-                    "--cluster",
-                    "(missing)",
-                    f"the ARN of {servers}, which no cluster seen here offers for IAM",
-                )
+                why = f" ({found.cluster.refused})" if found.cluster.refused else ""
+                allowed = f"the ARN of {servers}, which no cluster seen here offers for IAM{why}"
+                raise _wrong("--cluster", "(missing)", allowed)
             made["kafka"]["theirs"]["arn"] = arn
         topic: dict[str, Any] = {"kind": "kafka", "cluster": "theirs", "topic": said.name, "existing": True}
         tasks = partitions or (len(offsets) if offsets else None) or (twin.partitions if twin else None)

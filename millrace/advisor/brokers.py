@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from botocore.exceptions import ClientError
 
@@ -22,10 +22,25 @@ def authentication_of(said: Said) -> Literal["iam", "tls", "none"]:
     return "tls" if "SSL" in (said.option("kafka.security.protocol") or "") else "none"
 
 
-def cluster_of(client: Callable[[str], Any], servers: str) -> str | None:
-    """Find the ARN of the cluster of this account and region that offers one of these addresses for IAM.
+class Found(NamedTuple):
+    """What was found of a cluster.
 
-    Asks ``kafka:ListClustersV2`` and ``kafka:GetBootstrapBrokers`` of each cluster.
+    Attributes
+    ----------
+    arn
+        None where there is no such cluster, or where it may not be asked for.
+    refused
+        What AWS refused on the way, for people; empty where nothing.
+    """
+
+    arn: str | None
+    refused: str = ""
+
+
+def cluster_of(client: Callable[[str], Any], servers: str) -> Found:
+    """Find the cluster of this account and region that offers one of these addresses for IAM.
+
+    Asks ``kafka:ListClustersV2`` and ``kafka:GetBootstrapBrokers`` of each cluster. Who may not ask one may ask another.
 
     Parameters
     ----------
@@ -33,21 +48,20 @@ def cluster_of(client: Callable[[str], Any], servers: str) -> str | None:
         Makes a boto3 client of a service.
     servers
         ``host:port``, comma separated.
-
-    Returns
-    -------
-    str or None
-        None where there is no such cluster, or where it may not be asked for.
     """
     wanted = {each.strip() for each in servers.split(",")}
     kafka = client("kafka")
+    refused: list[str] = []
     try:
-        for page in kafka.get_paginator("list_clusters_v2").paginate():
-            for cluster in page["ClusterInfoList"]:
-                arn = str(cluster["ClusterArn"])
-                offered = kafka.get_bootstrap_brokers(ClusterArn=arn).get("BootstrapBrokerStringSaslIam", "")
-                if wanted & set(offered.split(",")):
-                    return arn
-    except ClientError:
-        return None
-    return None
+        pages = list(kafka.get_paginator("list_clusters_v2").paginate())
+    except ClientError as error:
+        return Found(None, f"kafka:ListClustersV2 was refused: {error}")
+    for arn in (str(cluster["ClusterArn"]) for page in pages for cluster in page["ClusterInfoList"]):
+        try:
+            offered = kafka.get_bootstrap_brokers(ClusterArn=arn).get("BootstrapBrokerStringSaslIam", "")
+        except ClientError as error:
+            refused.append(f"kafka:GetBootstrapBrokers of {arn} was refused: {error}")
+            continue
+        if wanted & set(offered.split(",")):
+            return Found(arn)
+    return Found(None, "; ".join(refused))

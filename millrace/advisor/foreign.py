@@ -1,19 +1,22 @@
 """Jobs of Glue and EMR Serverless that this project did not deploy: where their logs lie, how they are set, what they cost.
 
-Only asks: ``glue:GetJob``, ``glue:GetJobRuns``, ``emr-serverless:GetApplication``, ``ListJobRuns`` and ``GetJobRun``.
+Only asks: ``glue:GetJob``, ``glue:GetJobRuns`` or ``glue:GetJobRun``, ``emr-serverless:GetApplication``, ``ListJobRuns`` and ``GetJobRun``.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from millrace.advisor import events
+from millrace.advisor.logs import EventLog, Lines
 from millrace.advisor.subject import Subject
 from millrace.config import ConfigurationError
 from millrace.config.engines import glue_workers
@@ -31,6 +34,13 @@ _EMR_CORES, _EMR_MEMORY = 4, "14g"
 
 _OVERHEAD = 1.10
 """Memory that a Spark worker has beside its heap: a tenth, ``spark.executor.memoryOverheadFactor``'s default."""
+
+
+LOOKED = 20
+"""Logs that are looked into for a run's id, a request each; of older ones the name has to tell."""
+
+_FIRST = 50
+"""Events among which the settings stand: Spark writes them before any job's."""
 
 
 @dataclass(frozen=True)
@@ -52,20 +62,23 @@ class Foreign:
     run: str
 
 
-def glue_job(client: Any, name: str, region: str) -> Foreign:
-    """Look a Glue job up.
+def glue_job(client: Any, name: str, region: str, run: str | None = None) -> Foreign:
+    """Look a Glue job up, and one of its runs: the latest, unless one is named.
 
     Raises
     ------
     ConfigurationError
-        There is none of this name, it may not be read, or it writes no event logs.
+        There is no job of this name or no such run of it, it may not be read, or it writes no event logs.
     """
     with _told("--glue-job", name, "a Glue job of this account and region that may be read"):
         job = client.get_job(JobName=name)["Job"]
-        runs = client.get_job_runs(JobName=name, MaxResults=1).get("JobRuns", [])
-    latest = runs[0] if runs else {}
+        runs = [] if run else client.get_job_runs(JobName=name, MaxResults=1).get("JobRuns", [])
+    if run:
+        with _told("--run", run, f"a run of Glue job {name}"):
+            runs = [client.get_job_run(JobName=name, RunId=run)["JobRun"]]
+    ran = runs[0] if runs else {}
     # A run may have been started with other arguments than the job's own.
-    arguments = {**job.get("DefaultArguments", {}), **latest.get("Arguments", {})}
+    arguments = {**job.get("DefaultArguments", {}), **ran.get("Arguments", {})}
     logs = arguments.get("--spark-event-logs-path", "")
     if not logs or arguments.get("--enable-spark-ui", "true") != "true":
         raise _wrong(
@@ -73,13 +86,13 @@ def glue_job(client: Any, name: str, region: str) -> Foreign:
             name,
             "a job with --enable-spark-ui true and --spark-event-logs-path s3://BUCKET/PREFIX",
         )
-    workers = latest.get("NumberOfWorkers") or job.get("NumberOfWorkers")
-    kind = latest.get("WorkerType") or job.get("WorkerType")
+    workers = ran.get("NumberOfWorkers") or job.get("NumberOfWorkers")
+    kind = ran.get("WorkerType") or job.get("WorkerType")
     settings = {**arguments, **settings_of(arguments.get("--conf", ""), first=True)}
     if workers is not None:
         settings["--number-of-workers"] = str(workers)
     month = _glue_month(str(job.get("GlueVersion", "")), kind, workers, region)
-    return Foreign(Subject(f"Glue job {name}", month, settings, "glue"), logs, str(latest.get("Id", "")))
+    return Foreign(Subject(f"Glue job {name}", month, settings, "glue"), logs, run or str(ran.get("Id", "")))
 
 
 def _glue_month(version: str, worker: str | None, workers: int | None, region: str) -> float | None:
@@ -129,6 +142,34 @@ def emr_application(client: Any, application: str, region: str, run: str | None 
     subject = Subject(f"EMR job {name}", _emr_month(job, settings, region, arm=arm), settings, "emr")
     logs = f"{target.rstrip('/')}/applications/{application}/jobs/{run}"
     return Foreign(subject, logs, "")
+
+
+def log_of(logs: Sequence[EventLog], run: str) -> EventLog | None:
+    """Return the log of a run: by its name, else by the settings that it begins with; ``None`` where none is its.
+
+    Parameters
+    ----------
+    logs
+        The newest first; of the first :data:`LOOKED` the settings are read, too.
+    run
+        Its id. Glue names a log by the run or by Spark's application, and sets ``spark.glue.JOB_RUN_ID``.
+    """
+    # The id of another attempt begins with that of the first.
+    whole = re.compile(rf"(?<![0-9a-z]){re.escape(run)}(?![0-9a-z_])")
+    named = (each for each in logs if whole.search(each.name))
+    return next(named, None) or next(
+        (each for each in logs[:LOOKED] if run in _settings(each).values()), None
+    )
+
+
+def _settings(log: EventLog) -> Mapping[str, str]:
+    """Spark's settings, which stand among a log's first events."""
+    for line in itertools.islice(Lines(log), _FIRST):
+        with suppress(ValueError, TypeError):  # a damaged line costs itself
+            event = events.parse(line) or {}
+            if event.get("Event") == events.ENVIRONMENT:
+                return dict(event.get("Spark Properties") or {})
+    return {}
 
 
 def _log_uri(holder: Mapping[str, Any]) -> str:

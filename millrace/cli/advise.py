@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from millrace.advisor.findings import Advice, Change, Evidence, Finding
+    from millrace.advisor.logs import EventLog
     from millrace.advisor.subject import Subject
 
 _BATCHES = 6
@@ -98,13 +100,14 @@ def advise_command(
 
         check_page(html)
     subject, logs, wanted = _subject_and_place(path, glue_job, emr_app, run)
-    log = _newest(logs, wanted)
+    log, doubt = _log_at(logs, wanted, asked=run is not None)
     history = read(log)
     if env is not None:
         subject = _ours(env, job, [each.name for each in history.queries])
     elif job is not None:
         raise _wrong("--job", job, "only together with --env")
     advice = advise(history, subject)
+    advice = replace(advice, notes=(*doubt, *advice.notes))
     foreseen = None
     if what_if or score is not None or apply or html is not None or as_json:
         foreseen = options.foresee(
@@ -154,7 +157,7 @@ def _subject_and_place(
         session = boto3.Session()
         region = session.region_name or ""
         if glue_job is not None:
-            found = ask_glue(session.client("glue"), glue_job, region)
+            found = ask_glue(session.client("glue"), glue_job, region, run)
         else:
             assert emr_app is not None
             found = emr_application(session.client("emr-serverless"), emr_app, region, run)
@@ -164,12 +167,22 @@ def _subject_and_place(
     return found.subject, found.logs, run or found.run
 
 
-def _newest(place: str, run: str) -> Any:
-    """The newest log, of one run where it is named and its log is there."""
+def _log_at(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, ...]]:
+    """The log of a run, or the newest where none is named; and what is doubtful about it."""
+    from millrace.advisor.foreign import log_of
     from millrace.advisor.logs import find
 
     logs = find(place)
-    return next((each for each in logs if run and run in each.name), logs[0])
+    found = log_of(logs, run) if run else logs[0]
+    if found is not None:
+        return found, ()
+    if asked:
+        raise _wrong(
+            "--run", run, f"a run whose log lies at {place}: none there is named by it or tells of it"
+        )
+    return logs[0], (
+        f"no log at {place} is named by run {run} or tells of it: the newest was read, which may be another job's",
+    )
 
 
 def _ours(env: str, job: str | None, queries: list[str]) -> Subject:

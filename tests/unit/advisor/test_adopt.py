@@ -17,7 +17,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.advisor.adopt import emr, environment, glue
-from millrace.advisor.brokers import cluster_of
+from millrace.advisor.brokers import Found, cluster_of
 from millrace.advisor.naming import slug
 from millrace.advisor.script import read
 from millrace.config import ConfigurationError, load
@@ -208,7 +208,7 @@ class Msk:
         CLUSTER: "b-9.x:9098,b-2.theirs.example:9098",
     }
 
-    def __init__(self, refused: str = "") -> None:
+    def __init__(self, *refused: str) -> None:
         self.refused = refused
 
     def get_paginator(self, name: str) -> Msk:
@@ -219,21 +219,32 @@ class Msk:
         yield from ({"ClusterInfoList": [{"ClusterArn": arn}]} for arn in self.brokers)
 
     def get_bootstrap_brokers(self, ClusterArn: str) -> dict[str, str]:  # noqa: N803 - as boto3 has it
-        if self.refused:
-            raise ClientError({"Error": {"Code": self.refused, "Message": "no"}}, "GetBootstrapBrokers")
+        if ClusterArn in self.refused:
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "GetBootstrapBrokers")
         return {"BootstrapBrokerStringSaslIam": self.brokers[ClusterArn]}
 
 
 def test_the_cluster_behind_iam_is_found_by_its_brokers_or_asked_for():
     servers = "b-1.theirs.example:9098,b-2.theirs.example:9098"
-    assert cluster_of(lambda _: Msk(), servers) == CLUSTER
-    assert cluster_of(lambda _: Msk(), "b-1.nobodys.example:9098") is None
-    assert cluster_of(lambda _: Msk("AccessDeniedException"), servers) is None
-    with pytest.raises(ConfigurationError, match=r"--cluster is \(missing\); allowed: the ARN of b-1.theirs"):
-        environment(
-            _kafka(), project="p", schema=SCHEMA, start="", rate=1.0, record_size="1KiB", twin=None,
-            offsets={0: 1},
-        )  # fmt: skip
+    assert cluster_of(lambda _: Msk(), servers) == Found(CLUSTER)
+    assert cluster_of(lambda _: Msk(), "b-1.nobodys.example:9098") == Found(None)
+    # Somebody else's may be refused, and comes first.
+    assert cluster_of(lambda _: Msk(f"{CLUSTER}0"), servers) == Found(CLUSTER)
+    unseen = cluster_of(lambda _: Msk(CLUSTER), servers)
+    assert unseen.arn is None
+
+    def refused(cluster: Found) -> str:
+        with pytest.raises(
+            ConfigurationError, match=r"--cluster is \(missing\); allowed: the ARN of b-1.theirs"
+        ) as told:
+            environment(
+                replace(_kafka(), cluster=cluster), project="p", schema=SCHEMA, start="", rate=1.0,
+                record_size="1KiB", twin=None, offsets={0: 1},
+            )  # fmt: skip
+        return str(told.value)
+
+    assert f"(kafka:GetBootstrapBrokers of {CLUSTER} was refused: " in refused(unseen)
+    assert "refused" not in refused(Found(None))
 
 
 def test_a_topic_of_which_no_log_tells_needs_its_partitions():

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import zstandard
+from typer.testing import CliRunner
 
 from millrace.advisor import logs
 from millrace.advisor.advise import advise
-from millrace.advisor.foreign import Foreign, _emr_month, emr_application, glue_job, settings_of, size
+from millrace.advisor.foreign import Foreign, _emr_month, emr_application, glue_job, log_of, settings_of, size
 from millrace.advisor.logs import find
 from millrace.advisor.reading import read
 from millrace.advisor.subject import Subject
+from millrace.cli.app import app
 from millrace.config import ConfigurationError
 from tests.unit.advisor.made import batch, history, job, stage, tiny_tasks
 
 REAL = Path(__file__).parent / "data" / "flights-3.5.zstd"
+
+
+def decompressed(file: Path) -> bytes:
+    return zstandard.ZstdDecompressor().decompressobj().decompress(file.read_bytes())
 
 
 @pytest.fixture
@@ -100,6 +109,99 @@ def test_changes_are_those_of_the_jobs_own_arguments(client):
     assert (change.kind, change.where) == ("argument", f"Glue job {name}")
     assert (change.key, change.old, change.new) == ("--conf spark.sql.shuffle.partitions", "200", 2)
     assert finding.dollars_a_month == pytest.approx(9 * 0.44 * 730 * finding.seconds / 2)
+
+
+@pytest.fixture
+def account(client, bucket, server, monkeypatch):
+    """A Glue job that ran twice and writes its logs where others write theirs, too."""
+    for name, value in {
+        "AWS_ENDPOINT_URL": server,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    place = f"s3://{bucket}/spark-logs/"
+    made, name = glue(
+        client, arguments={"--spark-event-logs-path": place}, ExecutionProperty={"MaxConcurrentRuns": 9}
+    )
+    # moto tells of the first one first, Glue of the latest: so the first started is the latest here.
+    late, early = (
+        made.start_job_run(JobName=name, Arguments={"--conf": f"spark.sql.shuffle.partitions={number}"})
+        for number in (8, 7)
+    )
+    return name, early["JobRunId"], late["JobRunId"]
+
+
+def lay(client, bucket, *logs: str, run: str | None = None) -> None:
+    """Put logs where all jobs write them; their settings name the run where one is given."""
+    text = decompressed(REAL)
+    if run is not None:
+        text = text.replace(
+            b'"spark.master":', f'"spark.glue.JOB_RUN_ID":"{run}","spark.master":'.encode(), 1
+        )
+    for name in logs:
+        client("s3").put_object(Bucket=bucket, Key=f"spark-logs/{name}", Body=text)
+
+
+def asked(*arguments: str) -> dict[str, Any]:
+    done = CliRunner().invoke(app, ["advise", *arguments, "--json"])
+    if done.exception is not None:
+        raise done.exception
+    return dict(json.loads(done.stdout))
+
+
+def test_a_run_that_is_asked_for_is_read_or_refused(account, client, bucket):
+    name, early, late = account
+    lay(client, bucket, late, f"{early}_attempt_1")
+    with pytest.raises(ConfigurationError) as told:
+        asked("--glue-job", name, "--run", early)
+    [problem] = told.value.problems
+    assert (problem.key, problem.value) == ("--run", early)
+    assert f"s3://{bucket}/spark-logs/" in problem.allowed
+    # Glue names some logs by Spark's application; then the settings name the run.
+    lay(client, bucket, "spark-application-1790000000000", run=early)
+    assert asked("--glue-job", name, "--run", early)["application"]["engine"] == "glue"
+    lay(client, bucket, early)
+    assert not any("another job's" in each for each in asked("--glue-job", name, "--run", early)["notes"])
+    with pytest.raises(ConfigurationError) as told:
+        asked("--glue-job", name, "--run", "jr_none")
+    assert "--run is jr_none" in str(told.value)
+
+
+def test_another_jobs_log_is_doubted_where_no_run_was_asked_for(account, client, bucket):
+    name, early, late = account
+    lay(client, bucket, "jr_00ff", early)
+    assert asked("--glue-job", name)["notes"][0] == (
+        f"no log at s3://{bucket}/spark-logs/ is named by run {late} or tells of it: the newest was read, which may be "
+        "another job's"
+    )
+    lay(client, bucket, late)
+    assert not any("another job's" in each for each in asked("--glue-job", name)["notes"])
+
+
+def test_a_job_is_set_as_the_run_was_that_is_asked_for(account, client):
+    name, early, late = account
+    for run, number in ((early, "7"), (late, "8"), (None, "8")):
+        found = glue_job(client("glue"), name, "us-east-1", run)
+        assert found.subject.arguments["spark.sql.shuffle.partitions"] == number
+        assert found.run == (run or late)
+
+
+def test_settings_among_damage_are_found(tmp_path):
+    lines = decompressed(REAL).splitlines(keepends=True)
+    (tmp_path / "local-1").write_bytes(b"no json\n" + b"".join(lines))
+    (tmp_path / "local-2").write_bytes(b"".join(lines[-4:]))
+    [setting] = {value for line in lines for value in _app_id(line)}
+    assert log_of(find(str(tmp_path)), "none") is None
+    found = log_of(find(str(tmp_path)), setting)
+    assert found is not None
+    assert found.name == "local-1"
+
+
+def _app_id(line: bytes) -> list[str]:
+    event = json.loads(line)
+    return [event["Spark Properties"]["spark.app.id"]] if "Spark Properties" in event else []
 
 
 @pytest.mark.parametrize("without", ["--spark-event-logs-path", "--enable-spark-ui"])
