@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 
 from millrace.config.engines import EMR_DISK_GIB, GIB, glue_workers
@@ -14,7 +15,9 @@ HOURS = 730
 SECONDS = HOURS * 3600
 GB = 10**9
 _PUT_UNIT = 25_000
+_KB = 1024
 _DAY = timedelta(days=1)
+_WEEK = 7 * _DAY
 
 
 def item(name: str, quantity: float, price: str, prices: PriceTable, why: str, *, assumed: bool) -> CostItem:
@@ -28,6 +31,17 @@ def monthly_gb(stream: Stream) -> float:
     """Return what a stream takes in, in GB of 10⁹ bytes a month, at its average rate."""
     traffic = stream.traffic
     return traffic.records_per_second * traffic.record_size * SECONDS / GB
+
+
+def billed_gb_in(stream: Stream) -> float:
+    """Return what an on-demand stream is billed for as taken in, in GB a month at its average rate.
+
+    Each record is rounded up to the next 1,024 bytes (AWS' price page of Kinesis Data Streams, "Data-In"), which for
+    records of different sizes is more than for as many of their mean size.
+    """
+    traffic = stream.traffic
+    rounded = math.ceil(traffic.record_size / _KB) * _KB
+    return traffic.records_per_second * rounded * SECONDS / GB
 
 
 def stream_cost(
@@ -78,8 +92,8 @@ def stream_cost(
     if stream.retention > _DAY:
         price = "kinesis.extended_retention_shard_hour"
         items.append(item("retention", hours, price, prices, "longer than 24 h, by the shard", assumed=guess))
-    if stream.retention > 7 * _DAY:
-        kept = monthly_gb(stream) * ((stream.retention - 7 * _DAY) / timedelta(hours=HOURS))
+    if stream.retention > _WEEK:
+        kept = monthly_gb(stream) * ((stream.retention - _WEEK) / timedelta(hours=HOURS))
         price = "kinesis.long_retention_gb_month"
         items.append(
             item("long retention", kept, price, prices, f"{kept:,.0f} GB beyond 7 days", assumed=volume_guess)
@@ -106,12 +120,19 @@ def stream_cost(
 def _on_demand(
     stream: KinesisStream, readers: int, consumers: int, prices: PriceTable
 ) -> tuple[CostItem, ...]:
-    volume = monthly_gb(stream)
+    volume, billed = monthly_gb(stream), billed_gb_in(stream)
     guess = stream.traffic.basis == "assumed"
     name = "kinesis.on_demand."
     items = [
         item("stream", HOURS, f"{name}stream_hour", prices, f"{HOURS} h", assumed=False),
-        item("data in", volume, f"{name}gb_in", prices, f"{volume:,.0f} GB", assumed=guess),
+        item(
+            "data in",
+            billed,
+            f"{name}gb_in",
+            prices,
+            f"{billed:,.0f} GB, each record rounded up to 1 KiB",
+            assumed=guess,
+        ),
     ]
     if readers:
         why = f"{volume:,.0f} GB to {readers} reader{'s' * (readers > 1)}"
@@ -120,9 +141,13 @@ def _on_demand(
         out = volume * consumers
         items.append(item("fan-out data", out, f"{name}fan_out_gb", prices, f"{out:,.0f} GB", assumed=guess))
     if stream.retention > _DAY:
-        kept = volume * ((stream.retention - _DAY) / timedelta(hours=HOURS))
-        price = f"{name}extended_retention_gb_month"
-        items.append(item("retention", kept, price, prices, f"{kept:,.0f} GB beyond 24 h", assumed=guess))
+        kept = volume * ((min(stream.retention, _WEEK) - _DAY) / timedelta(hours=HOURS))
+        price, why = f"{name}extended_retention_gb_month", f"{kept:,.0f} GB from 24 h to 7 days"
+        items.append(item("retention", kept, price, prices, why, assumed=guess))
+    if stream.retention > _WEEK:
+        kept = volume * ((stream.retention - _WEEK) / timedelta(hours=HOURS))
+        price, why = f"{name}long_retention_gb_month", f"{kept:,.0f} GB beyond 7 days"
+        items.append(item("long retention", kept, price, prices, why, assumed=guess))
     return tuple(items)
 
 

@@ -83,10 +83,10 @@ def test_where_on_demand_and_provisioned_break_even(from_text: Loader) -> None:
     quiet = {"rate": "1", "size": "100B", "per_core": "10000000"}
     many = text(**quiet, stream="shards: 40")
     assert cost(from_text(many)) > cost(from_text(text(**quiet, stream="mode: on-demand")))
-    per_gb = table.usd("kinesis.on_demand.gb_in") + table.usd("kinesis.on_demand.gb_out")
-    gb = 1000 * 1000 * 730 * 3600 / 1e9
+    per_byte = 1024 * table.usd("kinesis.on_demand.gb_in") + 1000 * table.usd("kinesis.on_demand.gb_out")
     found = cost(from_text(text(**full, stream="mode: on-demand")))
-    assert found == pytest.approx(730 * table.usd("kinesis.on_demand.stream_hour") + gb * per_gb)
+    moved = 1000 * 730 * 3600 / 1e9 * per_byte
+    assert found == pytest.approx(730 * table.usd("kinesis.on_demand.stream_hour") + moved)
 
 
 def cluster(from_text: Loader, tier: str, rate: int, retention: str) -> float:

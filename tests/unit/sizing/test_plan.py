@@ -182,6 +182,34 @@ def test_retention_and_fan_out_cost(from_text: Loader) -> None:
     assert cost["fan-out data"] == pytest.approx(2 * gb * 0.013)
 
 
+@pytest.mark.parametrize(("size", "billed"), [(1, 1024), (350, 1024), (1024, 1024), (1025, 2048)])
+def test_on_demand_bills_each_record_by_the_kib(from_text: Loader, size: int, billed: int) -> None:
+    changes = {"stream": "mode: on-demand", "rate": "900", "size": f"{size}B"}
+    stream = plan(from_text(text(**changes))).streams["clicks"]
+    cost = {line.name: line for line in stream.cost}
+    assert cost["data in"].usd == pytest.approx(900 * billed * 730 * 3600 / 1e9 * 0.08)
+    read = 900 * size * 730 * 3600 / 1e9
+    assert cost["data out"].usd == pytest.approx(read * 0.04), "what is read is not rounded"
+
+
+@pytest.mark.parametrize(
+    ("retention", "extended", "long"), [("24h", 0, 0), ("3d", 2, 0), ("7d", 6, 0), ("30d", 6, 23)]
+)
+def test_on_demand_has_two_prices_for_what_is_kept(
+    from_text: Loader, retention: str, extended: int, long: int
+) -> None:
+    changes = {"stream": f"mode: on-demand\n    retention: {retention}", "rate": "400", "size": "1000B"}
+    found = plan(from_text(text(**changes))).streams["clicks"].cost
+    cost = {line.name: line for line in found}
+    for name, days, usd in (("retention", extended, 0.10), ("long retention", long, 0.023)):
+        if not days:
+            assert name not in cost
+            continue
+        gb_month = 400_000 * 730 * 3600 / 1e9 * days * 24 / 730
+        assert cost[name].usd == pytest.approx(gb_month * usd)
+        assert "is unconfirmed" in cost[name].why
+
+
 KAFKA = """\
 project: advice
 account: "111122223333"
