@@ -15,8 +15,7 @@ from typing import Any, get_args
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from millrace.advisor.brokers import Found as Cluster
-from millrace.advisor.brokers import authentication_of, cluster_of, servers_of
+from millrace.advisor.brokers import NOT_ASKED, Cluster, authentication_of, cluster_of, servers_of
 from millrace.advisor.foreign import settings_of, size
 from millrace.advisor.naming import lasting, slug
 from millrace.advisor.script import Said, read
@@ -64,7 +63,7 @@ class Running:
     subnets: tuple[str, ...] = ()
     vpc: str | None = None
     shards: int | None = None
-    cluster: Cluster = Cluster(None)
+    cluster: Cluster = NOT_ASKED
     notes: tuple[str, ...] = field(default=())
 
 
@@ -175,7 +174,7 @@ def _placed(client: Client, found: Running) -> Running:
             shards = client("kinesis").describe_stream_summary(**asked)["StreamDescriptionSummary"][
                 "OpenShardCount"
             ]
-        cluster = Cluster(None)
+        cluster = NOT_ASKED
         if authentication_of(found.said) == "iam":
             cluster = cluster_of(client, servers_of(found.said))
     return replace(found, vpc=vpc, shards=shards, cluster=cluster, notes=notes)

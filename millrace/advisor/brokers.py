@@ -22,8 +22,8 @@ def authentication_of(said: Said) -> Literal["iam", "tls", "none"]:
     return "tls" if "SSL" in (said.option("kafka.security.protocol") or "") else "none"
 
 
-class Found(NamedTuple):
-    """What was found of a cluster.
+class Cluster(NamedTuple):
+    """What is known of the cluster that a job signs in to.
 
     Attributes
     ----------
@@ -37,7 +37,10 @@ class Found(NamedTuple):
     refused: str = ""
 
 
-def cluster_of(client: Callable[[str], Any], servers: str) -> Found:
+NOT_ASKED = Cluster(None)
+
+
+def cluster_of(client: Callable[[str], Any], servers: str) -> Cluster:
     """Find the cluster of this account and region that offers one of these addresses for IAM.
 
     Asks ``kafka:ListClustersV2`` and ``kafka:GetBootstrapBrokers`` of each cluster. Who may not ask one may ask another.
@@ -55,7 +58,7 @@ def cluster_of(client: Callable[[str], Any], servers: str) -> Found:
     try:
         pages = list(kafka.get_paginator("list_clusters_v2").paginate())
     except ClientError as error:
-        return Found(None, f"kafka:ListClustersV2 was refused: {error}")
+        return Cluster(None, f"kafka:ListClustersV2 was refused: {error}")
     for arn in (str(cluster["ClusterArn"]) for page in pages for cluster in page["ClusterInfoList"]):
         try:
             offered = kafka.get_bootstrap_brokers(ClusterArn=arn).get("BootstrapBrokerStringSaslIam", "")
@@ -63,5 +66,5 @@ def cluster_of(client: Callable[[str], Any], servers: str) -> Found:
             refused.append(f"kafka:GetBootstrapBrokers of {arn} was refused: {error}")
             continue
         if wanted & set(offered.split(",")):
-            return Found(arn)
-    return Found(None, "; ".join(refused))
+            return Cluster(arn)
+    return Cluster(None, "; ".join(refused))

@@ -17,7 +17,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.advisor.adopt import emr, environment, glue
-from millrace.advisor.brokers import Found, cluster_of
+from millrace.advisor.brokers import NOT_ASKED, Cluster, cluster_of
 from millrace.advisor.naming import slug
 from millrace.advisor.script import read
 from millrace.config import ConfigurationError, load
@@ -216,6 +216,8 @@ class Msk:
         return self
 
     def paginate(self) -> Iterator[dict[str, object]]:
+        if "*" in self.refused:
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "ListClustersV2")
         yield from ({"ClusterInfoList": [{"ClusterArn": arn}]} for arn in self.brokers)
 
     def get_bootstrap_brokers(self, ClusterArn: str) -> dict[str, str]:  # noqa: N803 - as boto3 has it
@@ -226,14 +228,14 @@ class Msk:
 
 def test_the_cluster_behind_iam_is_found_by_its_brokers_or_asked_for():
     servers = "b-1.theirs.example:9098,b-2.theirs.example:9098"
-    assert cluster_of(lambda _: Msk(), servers) == Found(CLUSTER)
-    assert cluster_of(lambda _: Msk(), "b-1.nobodys.example:9098") == Found(None)
+    assert cluster_of(lambda _: Msk(), servers) == Cluster(CLUSTER)
+    assert cluster_of(lambda _: Msk(), "b-1.nobodys.example:9098") == NOT_ASKED
     # Somebody else's may be refused, and comes first.
-    assert cluster_of(lambda _: Msk(f"{CLUSTER}0"), servers) == Found(CLUSTER)
+    assert cluster_of(lambda _: Msk(f"{CLUSTER}0"), servers) == Cluster(CLUSTER)
     unseen = cluster_of(lambda _: Msk(CLUSTER), servers)
     assert unseen.arn is None
 
-    def refused(cluster: Found) -> str:
+    def refused(cluster: Cluster) -> str:
         with pytest.raises(
             ConfigurationError, match=r"--cluster is \(missing\); allowed: the ARN of b-1.theirs"
         ) as told:
@@ -244,7 +246,8 @@ def test_the_cluster_behind_iam_is_found_by_its_brokers_or_asked_for():
         return str(told.value)
 
     assert f"(kafka:GetBootstrapBrokers of {CLUSTER} was refused: " in refused(unseen)
-    assert "refused" not in refused(Found(None))
+    assert "(kafka:ListClustersV2 was refused: " in refused(cluster_of(lambda _: Msk("*"), servers))
+    assert "refused" not in refused(NOT_ASKED)
 
 
 def test_a_topic_of_which_no_log_tells_needs_its_partitions():
