@@ -31,6 +31,7 @@ import itertools
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -40,7 +41,6 @@ import numpy as np
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
-from scipy import stats
 
 from etl import run, session, settings
 from etl.accounts import Reporter
@@ -49,6 +49,7 @@ from millrace.sandbox import flights, jars, kafka
 from millrace.sandbox.toolchain import program_environment
 from tests.performance.by_hand import HOME, SCHEMA, plain, same_columns, tutorial
 from tests.performance.cpu import cpu_seconds, task_seconds
+from tests.performance.intervals import interval
 from tests.performance.watching import listener, watched
 
 TOPIC = "flights"
@@ -198,42 +199,75 @@ def measure(bench: Bench, case: str, number: int) -> Outcome:
 
 SMALL = "small"
 
+EMPTY_EVERY_SECONDS = 0.1
+"""How often Spark tells of a trigger that found nothing; 10 s by default."""
+
 SMALL_BATCHES = 40
 """Of one record for each partition; the first ten warm up."""
 
 _WARM = 10
 
+EMPTY_TRIGGERS = 30
+"""Without a record: Spark asks the source for its end, and runs no batch."""
 
-def small(bench: Bench, case: str, number: int) -> float:
-    """Median seconds of a batch with next to nothing in it: what a query costs that has nothing to do.
+_EMPTY_SECONDS = 60.0
 
-    A batch without any record is not run at all.
-    """
+
+@dataclass(frozen=True)
+class Little:
+    """Median seconds of a batch of a few records, and of a trigger that finds none."""
+
+    small: float
+    empty: float
+
+
+def little(bench: Bench, case: str, number: int) -> Little:
+    """What a query costs that has next to nothing to do, and nothing."""
     name = f"{case}_small_{number}"
     query = CASES[case](replace(bench, per_batch=PARTITIONS, topic=SMALL), name)
     try:
         query.processAllAvailable()
         batches = [b for b in query.recentProgress if b["numInputRows"]]
+        empty = _empty_triggers(query)
     finally:
         query.stop()
     for table in bench.spark.catalog.listTables("lake.bench"):
         bench.spark.sql(f"DROP TABLE lake.bench.{table.name} PURGE")
     if len(batches) != SMALL_BATCHES:
         raise SystemExit(f"{case}: {len(batches)} batches of {SMALL_BATCHES}")
-    return float(np.median([b["durationMs"]["triggerExecution"] for b in batches[_WARM:]])) / 1000
+    return Little(_seconds(batches[_WARM:]), _seconds(empty))
 
 
-def report_small(console: Console, rounds: Sequence[Mapping[str, float]]) -> None:
-    """Print what a batch of nearly nothing takes."""
-    console.print(
-        f"\na batch of {PARTITIONS} records: median seconds of the rounds, and the ratio [95 % interval]"
-    )
-    for case in rounds[0]:
-        console.print(f"  {case:12} {np.median([r[case] for r in rounds]):.3f} s")
-    for ours in (case for case in OURS if case in rounds[0]):
-        for case in (c for c in rounds[0] if c not in OURS):
-            median, low, high = interval([r[ours] / r[case] for r in rounds])
-            console.print(f"  {ours:7} / {case:12} {median:.2f} [{low:.2f}, {high:.2f}]")
+def _seconds(progress: Sequence[Mapping[str, Any]]) -> float:
+    return float(np.median([each["durationMs"]["triggerExecution"] for each in progress])) / 1000
+
+
+def _empty_triggers(query: Any) -> list[Mapping[str, Any]]:
+    """Wait for triggers that find nothing."""
+    found: dict[str, Mapping[str, Any]] = {}
+    until = time.monotonic() + _EMPTY_SECONDS
+    while len(found) < EMPTY_TRIGGERS and time.monotonic() < until:
+        time.sleep(EMPTY_EVERY_SECONDS)
+        found |= {each["timestamp"]: each for each in query.recentProgress if not each["numInputRows"]}
+    if len(found) < EMPTY_TRIGGERS:
+        raise SystemExit(f"{len(found)} triggers without a record in {_EMPTY_SECONDS:g} s")
+    return list(found.values())
+
+
+def report_little(console: Console, rounds: Sequence[Mapping[str, Little]]) -> None:
+    """Print what a batch of nearly nothing takes, and a trigger that finds nothing."""
+    figures: Mapping[str, Callable[[Little], float]] = {
+        f"a batch of {PARTITIONS} records": lambda each: each.small,
+        "a trigger without a record": lambda each: each.empty,
+    }
+    for what, of in figures.items():
+        console.print(f"\n{what}: median seconds of the rounds, and the ratio [95 % interval]")
+        for case in rounds[0]:
+            console.print(f"  {case:12} {np.median([of(r[case]) for r in rounds]):.4f} s")
+        for ours in (case for case in OURS if case in rounds[0]):
+            for case in (c for c in rounds[0] if c not in OURS):
+                median, low, high = interval([of(r[ours]) / of(r[case]) for r in rounds])
+                console.print(f"  {ours:7} / {case:12} {median:.2f} [{low:.2f}, {high:.2f}]")
 
 
 def preload(bootstrap: str, events: int, topic: str = TOPIC) -> None:
@@ -291,15 +325,6 @@ def pairs(text: str) -> int:
     if found < 2:
         raise argparse.ArgumentTypeError(f"{found}: at least 2, or there is no interval")
     return found
-
-
-def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Median with its 95 % bootstrap interval (percentile method)."""
-    sample = np.asarray(values)
-    answer = stats.bootstrap(
-        (sample,), np.median, confidence_level=0.95, n_resamples=9999, method="percentile", rng=1
-    ).confidence_interval
-    return float(np.median(sample)), float(answer.low), float(answer.high)
 
 
 def report(console: Console, rounds: Sequence[Mapping[str, Outcome]]) -> None:
@@ -360,7 +385,11 @@ def main(arguments: Sequence[str]) -> int:
             preload(broker.bootstrap, PARTITIONS * SMALL_BATCHES, SMALL)
             # The tutorials' way sets no limit, and so takes all in one batch.
             few = [case for case in given.cases if case != "tutorial"]
-            report_small(console, [{case: small(bench, case, n) for case in few} for n in range(given.pairs)])
+            spark.conf.set(
+                "spark.sql.streaming.noDataProgressEventInterval", f"{1000 * EMPTY_EVERY_SECONDS:.0f}"
+            )
+            found = [{case: little(bench, case, n) for case in few} for n in range(given.pairs)]
+            report_little(console, found)
     shutil.rmtree(HOME)
     return 0
 

@@ -48,6 +48,7 @@ from etl.sources.kinesis_guard import STEP_SECONDS, KinesisGuard
 from etl.tables import Table
 from millrace.sandbox.process import RUN
 from tests.performance import core
+from tests.performance.intervals import interval
 
 HOME = RUN / "bench-dedup"
 PER_SECOND = 1_000
@@ -190,8 +191,8 @@ def report(console: Console, rounds: Sequence[Mapping[str, float]]) -> None:
     """Print seconds and ratios, with intervals."""
     console.print("\nseconds of a batch: median [95 % interval]; against a batch with nothing to look up")
     for name in sorted(rounds[0], key=lambda n: (CASES.index(n.split()[0]), len(n), n)):
-        median, low, high = core.interval([r[name] for r in rounds])
-        ratio, least, most = core.interval([r[name] / r["append"] for r in rounds])
+        median, low, high = interval([r[name] for r in rounds])
+        ratio, least, most = interval([r[name] / r["append"] for r in rounds])
         console.print(
             f"  {name:22} {median:6.2f} [{low:.2f}, {high:.2f}]   {ratio:5.2f} [{least:.2f}, {most:.2f}]"
         )
@@ -200,11 +201,11 @@ def report(console: Console, rounds: Sequence[Mapping[str, float]]) -> None:
     for case, rows in itertools.product(CASES[1:], sizes[1:]):
         if f"{case} {rows:,}" in rounds[0]:
             each = [r[f"{case} {rows:,}"] / r[f"{case} {sizes[0]:,}"] for r in rounds]
-            ratio, least, most = core.interval(each)
+            ratio, least, most = interval(each)
             console.print(f"  {case:10} {rows:12,} {ratio:5.2f} [{least:.2f}, {most:.2f}]")
     if f"exact {sizes[0]:,}" in rounds[0] and f"next {sizes[0]:,}" in rounds[0]:
         each = [r[f"exact {rows:,}"] / r[f"next {rows:,}"] for r in rounds for rows in sizes]
-        ratio, least, most = core.interval(each)
+        ratio, least, most = interval(each)
         console.print(f"\nexact against next, on all tables: {ratio:.2f} [{least:.2f}, {most:.2f}]")
 
 

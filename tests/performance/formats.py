@@ -46,7 +46,7 @@ from millrace.sandbox.process import RUN
 from millrace.sandbox.toolchain import ROOT, program_environment
 from millrace.sandbox.traffic_payloads import payloads
 from tests import protobuf as pb
-from tests.performance.core import interval
+from tests.performance.intervals import interval
 
 HOME = RUN / "bench-formats"
 DDL = ROOT / "pipelines/flights/schemas/flight.ddl"

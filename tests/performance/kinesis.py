@@ -34,7 +34,8 @@ from millrace.sandbox import flights, kinesalite
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION
 from millrace.sandbox.producer import KinesisProducer
 from tests.performance.by_hand import HOME, SCHEMA
-from tests.performance.core import interval, pairs, spark_session
+from tests.performance.core import pairs, spark_session
+from tests.performance.intervals import interval
 
 STREAM = "flights"
 SHARDS = 2

@@ -25,7 +25,8 @@ from millrace.sandbox.toolchain import ROOT
 from millrace.sizing import plan
 from millrace.sizing.simulation import Arrivals, simulate
 from millrace.sizing.simulation.planned import scenario, streams_of
-from tests.performance.synth import Took, interval
+from tests.performance.intervals import interval
+from tests.performance.synth import Took
 
 GOALS = {
     "plan prod": 2.0,

@@ -21,8 +21,8 @@ from rich.console import Console
 from etl.decode import Decoder, JsonDecoder, parse_schema
 from etl.route import Route, Router
 from millrace.sandbox import flights
-from tests.performance.core import interval
 from tests.performance.formats import DDL, HOME, spark_session, write
+from tests.performance.intervals import interval
 
 
 def decoders(spark: SparkSession) -> dict[str, Decoder]:

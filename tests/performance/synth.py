@@ -21,12 +21,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
-from scipy import stats
 
 from millrace.sandbox.toolchain import ROOT, program_environment
+from tests.performance.intervals import interval
 
 FACTOR, EXTRA_SECONDS = 1.5, 5.0
 EMPTY = """\
@@ -52,39 +51,6 @@ class Took:
 
     wall: float
     cpu: float
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A median and its 95 % bootstrap interval."""
-
-    median: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.median:.1f} [{self.low:.1f}, {self.high:.1f}]"
-
-
-def interval(values: Sequence[float]) -> Interval:
-    """Return the median of a sample with its percentile-bootstrap interval.
-
-    Examples
-    --------
-    >>> interval([2.0, 2.0, 2.0])
-    Interval(median=2.0, low=2.0, high=2.0)
-    """
-    sample = np.asarray(values)
-    if np.ptp(sample) == 0:  # the bootstrap of a constant is itself; SciPy would warn
-        return Interval(*(float(sample[0]),) * 3)
-    found = stats.bootstrap(
-        (sample,), np.median, method="percentile", rng=np.random.default_rng(1), n_resamples=9999
-    )
-    return Interval(
-        float(np.median(sample)),
-        float(found.confidence_interval.low),
-        float(found.confidence_interval.high),
-    )
 
 
 def synthesise(folder: Path, app: str, context: Sequence[str] = ()) -> Took:
