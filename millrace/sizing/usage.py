@@ -34,10 +34,11 @@ def usage_cost(
     batches = stored = 0.0
     puts = SECONDS / known["usage.lease_seconds"]
     for hop, spread in zip(hops, spreads, strict=True):
-        each = SECONDS / queries[hop.query].trigger_seconds.value
+        apart = _apart(hop, queries[hop.query].trigger_seconds.value, spread)
+        each = SECONDS / apart
         batches += each
         # A task writes a file of its own where it has records.
-        records = hop.work.rate * hop.average * queries[hop.query].trigger_seconds.value
+        records = hop.work.rate * hop.average * apart
         puts += each * (known["usage.requests_per_batch"] + min(float(spread.cores), max(1.0, records)))
         if isinstance(job.queries[hop.query], LandQuery | RouteQuery):
             size = sum(
@@ -68,3 +69,9 @@ def usage_cost(
         why = f"{stored:,.0f} GB that a month lands, for one month; it adds up"
         lines.insert(0, item("S3 storage", stored, "s3.gb_month", prices, why, assumed=assumed))
     return tuple(lines)
+
+
+def _apart(hop: Hop, trigger: float, spread: Spread) -> float:
+    """Seconds from one batch to the next at the average rate: the trigger, or D* = a/(1 − ρ) where that is longer."""
+    load = hop.work.rate * hop.average * hop.work.per_record / spread.effective
+    return max(trigger, hop.work.overhead / (1 - load))

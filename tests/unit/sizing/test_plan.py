@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from millrace.config import ConfigurationError, Environment, environments, load
 from millrace.config.model import GlueJob, KinesisStream, Rate, Traffic
 from millrace.config.queries import LandQuery
+from millrace.config.units import parse_duration
 from millrace.sizing import Plan, plan, total
 from millrace.sizing.export import to_json
 from millrace.sizing.tables import limits, price_regions, prices
@@ -158,8 +159,9 @@ def test_what_a_month_costs(from_text: Loader) -> None:
     assert puts.usd == pytest.approx(23_900 * 730 * 3600 / 1e6 * 0.014)
     job = {line.name: line.usd for line in found.jobs["clicks"].cost}
     assert job["workers"] == pytest.approx(9 * 730 * 0.44)
-    trigger = found.jobs["clicks"].queries["land"].trigger_seconds.value
-    batches = 730 * 3600 / trigger
+    settled = 2 / (1 - 23_900 / 1000 / 32)
+    assert settled > found.jobs["clicks"].queries["land"].trigger_seconds.value, "batches run back to back"
+    batches = 730 * 3600 / settled
     assert job["S3 requests"] == pytest.approx((batches * (12 + 32) + 730 * 3600 / 10) / 1000 * 0.005)
     assert job["logs"] == pytest.approx(batches * 4000 / 1e9 * 0.50)
     assert job["S3 storage"] == pytest.approx(23_900 * 100 * 730 * 3600 * 0.3 / 1e9 * 0.023)
@@ -180,6 +182,22 @@ def test_retention_and_fan_out_cost(from_text: Loader) -> None:
     assert cost["long retention"] == pytest.approx(gb * 3 * 24 / 730 * 0.023)
     assert cost["fan-out"] == pytest.approx(2 * 32 * 730 * 0.015)
     assert cost["fan-out data"] == pytest.approx(2 * gb * 0.013)
+
+
+@pytest.mark.parametrize("trigger", ["1ms", "1s", "10s"])
+def test_batches_are_counted_as_often_as_they_run(from_text: Loader, trigger: str) -> None:
+    """Back to back they follow each other as fast as they end, whatever the trigger."""
+    pinned = text(rate="800", per_core="5000", sla="60s").replace(
+        "kind: land\n", f"kind: land\n        trigger: {trigger}\n"
+    )
+    environment = from_text(pinned.replace("size: 100B", "size: 100B, peak_factor: 1"))
+    job = plan(environment).jobs["clicks"]
+    cores = job.queries["land"].cores.value
+    apart = max(parse_duration(trigger).total_seconds(), 2 / (1 - 800 / 5000 / cores))
+    cost = {line.name: line.usd for line in job.cost}
+    batches = 730 * 3600 / apart
+    assert cost["logs"] == pytest.approx(batches * 4000 / 1e9 * 0.50)
+    assert cost["S3 requests"] == pytest.approx((batches * (12 + cores) + 730 * 3600 / 10) / 1000 * 0.005)
 
 
 @pytest.mark.parametrize(("size", "billed"), [(1, 1024), (350, 1024), (1024, 1024), (1025, 2048)])
