@@ -50,8 +50,7 @@ def kept_spark(environment: Environment) -> SandboxSpark:
     record = json.loads(_RECORD.read_text()) if _RECORD.exists() else {}
     if record.get("environment") != environment.name or not answers(record["localstack"]):
         raise SandboxError(
-            f"environment {environment.name} is not running in the sandbox: `KEEP=1 make demo` leaves `local` running. "
-            "On Glue and EMR Serverless a job replays when it is started with --replay (docs/launch-document.md)"
+            f"environment {environment.name} is not running in the sandbox: `KEEP=1 make demo` leaves `local` running"
         )
     stack = LocalStack(endpoint=record["localstack"], region=record["region"], process=None)
     return SandboxSpark(stack=stack, kafka=record["kafka"])
