@@ -6,8 +6,10 @@ import dataclasses
 import json
 import sys
 import time
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from millrace.lifecycle.logs import Failure, Line
 
 _POLL_SECONDS = 2.0
+_LATE = timedelta(minutes=5)
+"""A line is seldom as long as that on its way to CloudWatch Logs."""
 
 
 def register(app: typer.Typer) -> None:
@@ -67,40 +71,94 @@ def logs(
         raise ConfigurationError([Problem("millrace logs", 0, "--since", since, str(error))]) from None
     most = lines or (3 if errors else 50)
     with aws_told("logs"):
-        shown = _read(environment, job, begin, most, errors=errors)
+        written = _written(environment, job, begin, errors=errors)
+        # Before the first lines are shown, so that none that comes between the two is passed over.
+        known = _known(written.whole(None)) if follow else set()
+        shown = written.last(most)
         _show(shown, as_json=as_json)
         if not shown and not follow:
             typer.echo(f"{job}: {'no failure' if errors else 'no line'} in the last {since}", err=True)
-        while follow:
+        if follow:
+            _follow(written, known | _known(shown), as_json=as_json)
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What a job's runs wrote: lines or failures.
+
+    Attributes
+    ----------
+    last
+        So many of the last ones.
+    whole
+        All from a moment on; from None, all that is known when following begins.
+    late
+        How long after its time one may come; None where all that is new comes now.
+    """
+
+    last: Callable[[int], Sequence[Line | Failure]]
+    whole: Callable[[datetime | None], Sequence[Line | Failure]]
+    late: timedelta | None
+
+
+_Known = set[tuple[str, str, str]]
+"""What was shown already, or stands before it."""
+
+
+def _follow(written: _Written, known: _Known, *, as_json: bool) -> None:
+    """Show what comes, until Ctrl-C."""
+    from millrace.lifecycle.problems import PassingError
+
+    try:
+        while True:
+            time.sleep(_POLL_SECONDS)
+            now = datetime.now(UTC)
             try:
-                time.sleep(_POLL_SECONDS)
-                known = set(shown)
-                fresh = [
-                    each
-                    for each in _read(environment, job, begin, 10_000, errors=errors)
-                    if each not in known
-                ]
-            except KeyboardInterrupt:
-                return
+                found = written.whole(now - 2 * _LATE)
+            except PassingError:
+                continue
+            fresh = [each for each in found if _key(each) not in known]
+            if written.late is not None:
+                # Older ones were read before. What seems new among them is the rest of a trace that begins before the look.
+                fresh = [each for each in fresh if each.at is None or each.at >= now - written.late]
             _show(fresh, as_json=as_json)
-            shown += fresh
+            # A look at files takes those that have changed, so others must be remembered.
+            known = _known(found) if written.late is not None else known | _known(found)
+    except KeyboardInterrupt:
+        return
 
 
-def _read(environment: Environment, job: str, begin: datetime, most: int, *, errors: bool) -> list[Any]:
+def _key(each: Line | Failure) -> tuple[str, str, str]:
+    return each.source, each.place, each.text
+
+
+def _known(found: Sequence[Line | Failure]) -> _Known:
+    return {_key(each) for each in found}
+
+
+def _written(environment: Environment, job: str, begin: datetime, *, errors: bool) -> _Written:
     from millrace.config.names import Names
     from millrace.lifecycle import logs as deployed
     from millrace.lifecycle.verbs import connect
     from millrace.sandbox import kept
 
     if kept.place(environment) is not None:
-        written = kept.lines(job)
-        return deployed.told_in(written)[-most:] if errors else written[-most:]
+
+        def in_files(since: datetime | None) -> Sequence[Line | Failure]:
+            lines = kept.lines(job, since)
+            return deployed.told_in(lines) if errors else lines
+
+        return _Written(lambda most: in_files(begin)[-most:], in_files, late=None)
     aws = connect(Names(environment, environment.account or ""))
     find = deployed.failures if errors else deployed.newest
-    return list(find(aws, job, begin, most))
+
+    def recent(since: datetime | None) -> Sequence[Line | Failure]:
+        return find(aws, job, max(begin, since or datetime.now(UTC) - 2 * _LATE), sys.maxsize)
+
+    return _Written(lambda most: find(aws, job, begin, most), recent, late=_LATE)
 
 
-def _show(found: list[Line] | list[Failure], *, as_json: bool) -> None:
+def _show(found: Sequence[Line | Failure], *, as_json: bool) -> None:
     from rich.console import Console
 
     from millrace.lifecycle.logs import Line
@@ -109,6 +167,7 @@ def _show(found: list[Line] | list[Failure], *, as_json: bool) -> None:
     for each in found:
         if as_json:
             document = dataclasses.asdict(each)
+            del document["place"]
             document["at"] = None if each.at is None else each.at.isoformat().replace("+00:00", "Z")
             sys.stdout.write(json.dumps(document) + "\n")
         elif isinstance(each, Line):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -45,11 +45,14 @@ class Line:
         When it was written, UTC; None where the line does not say and nobody else knows.
     source
         Log group and stream, or a file.
+    place
+        In its source, which tells it from another with the same text: the event's id, or where it begins in the file.
     """
 
     at: datetime | None
     source: str
     text: str
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ class Failure:
         Python's. ``exception``: the JVM's, on the driver or an executor.
     query
         None where no query is named.
+    place
+        Of its first line, see :class:`Line`.
     """
 
     kind: Kind
@@ -70,6 +75,7 @@ class Failure:
     source: str
     query: str | None
     text: str
+    place: str = ""
 
 
 def groups(aws: Aws, job: str) -> list[str]:
@@ -140,7 +146,7 @@ def failures(aws: Aws, job: str, since: datetime, most: int) -> list[Failure]:
         block = [line]
         if not line.text.startswith("{"):
             block = _block(aws, group, stream, line)
-        first = told_in(block)[0]
+        first = replace(told_in(block)[0], place=line.place)
         # A trace may name further errors, which are no failures of their own.
         seen |= {(each.source, each.at, each.text) for each in block[: len(first.text.splitlines())]}
         found.append(first)
@@ -155,8 +161,7 @@ def _search(
     now = datetime.now(UTC)
     own = groups(aws, job)
     found: dict[str, tuple[Line, tuple[str, str]]] = {}
-    for window in _WINDOWS:
-        begin = max(since, now - window)
+    for begin in (*(max(since, now - window) for window in _WINDOWS), since):
         for group in own:
             for pattern in patterns or ("",):
                 with told(f"reading the lines of {job}"):
@@ -167,8 +172,8 @@ def _search(
                     )
                     for event in (event for page in pages for event in page["events"]):
                         stream = str(event["logStreamName"])
-                        line = Line(_moment(event), f"{group} {stream}", str(event["message"]).rstrip())
-                        found[str(event["eventId"])] = line, (group, stream)
+                        place, text = str(event["eventId"]), str(event["message"]).rstrip()
+                        found[place] = Line(_moment(event), f"{group} {stream}", text, place), (group, stream)
         if len(found) >= most or begin == since:
             break
     return sorted(found.values(), key=lambda each: each[0].at or since)
@@ -199,7 +204,7 @@ def told_in(lines: Iterable[Line]) -> list[Failure]:
 
     An event may hold several lines, and a trace several events; both are taken apart by lines.
     """
-    apart = [Line(line.at, line.source, text) for line in lines for text in line.text.splitlines() or [""]]
+    apart = [replace(line, text=text) for line in lines for text in line.text.splitlines() or [""]]
     return list(_told(apart))
 
 
@@ -211,16 +216,15 @@ def _told(lines: Sequence[Line]) -> Iterator[Failure]:
         own = event_of(line.text)
         if own is not None:
             if own.get("event") == "failed":
-                yield Failure(
-                    "failed", line.at, line.source, own.get("query"), str(own.get("error", "no reason given"))
-                )
+                why = str(own.get("error", "no reason given"))
+                yield Failure("failed", line.at, line.source, own.get("query"), why, line.place)
             continue
         kind = _kind(line.text)
         if kind is None:
             continue
         end = _end(lines, at, kind)
         text = "\n".join(each.text for each in lines[at - 1 : min(end, at - 1 + _MOST_LINES)])
-        yield Failure(kind, line.at, line.source, None, text)
+        yield Failure(kind, line.at, line.source, None, text, line.place)
         at = end
 
 

@@ -77,22 +77,33 @@ def place_in(spark: SandboxSpark, environment: Environment) -> Place:
     )
 
 
-def lines(job: str) -> list[Line]:
+def lines(job: str, since: datetime | None = None) -> list[Line]:
     """What the runs of a job wrote, each run's lines in their order; runs by when they last wrote.
 
     A line has the time of the run's last one, since most say none.
+
+    Parameters
+    ----------
+    since
+        Runs that wrote nothing from then on are left out.
     """
     own = re.compile(
         rf"{re.escape(job)}-(\d{{1,3}}|[a-z]+-\d{{15,}})"
     )  # as the drill and :func:`run` name them
     logs = [path for path in (RUN / "jobs").glob("*/driver.log") if own.fullmatch(path.parent.name)]
     found = []
-    for path in sorted(logs, key=lambda path: path.stat().st_mtime):
-        at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    for written, path in sorted((path.stat().st_mtime, path) for path in logs):
+        at = datetime.fromtimestamp(written, UTC)
+        if since is not None and at < since:
+            continue
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _MOST_BYTES))
-            text = file.read().decode(errors="replace")
-        found += [Line(at, str(path), each) for each in text.splitlines()]
+            begin = file.seek(max(0, path.stat().st_size - _MOST_BYTES))
+            if begin:
+                begin += len(file.readline())  # of which the beginning is cut off
+            for each in file:
+                text = each.decode(errors="replace").rstrip("\r\n")
+                found.append(Line(at, str(path), text, str(begin)))
+                begin += len(each)
     return found
 
 

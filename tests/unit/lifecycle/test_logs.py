@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 from typer.testing import CliRunner
 
+from millrace.cli import logs as command
 from millrace.cli.app import app
-from millrace.lifecycle import logs
+from millrace.lifecycle import logs, verbs
 from millrace.lifecycle.logs import Line
+from millrace.lifecycle.problems import PassingError
 from millrace.lifecycle.verbs import Aws
 from millrace.sandbox import kept
 
@@ -117,7 +122,8 @@ def left_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         file = tmp_path / "jobs" / run / "driver.log"
         file.parent.mkdir(parents=True)
         file.write_text(text)
-        os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
+        at = time.time() - 3600 + number
+        os.utime(file, (at, at))
     return tmp_path
 
 
@@ -137,6 +143,121 @@ def test_a_sandbox_tells_its_runs_in_their_order(left_running: Path) -> None:
     assert "KeyError" not in told
     status, told, _ = run("departures", "--lines", "1")
     assert told == "error: no such letter\n"
+
+
+def test_runs_that_wrote_nothing_since_are_left_out(left_running: Path) -> None:
+    two = left_running / "jobs" / "departures-2" / "driver.log"
+    os.utime(two)
+    assert run("departures", "--since", "30m")[1] == f"{FAILED}\n"
+    assert run("departures", "--since", "30m", "--errors")[1].count("LossError: gone") == 1
+
+
+def following(monkeypatch: pytest.MonkeyPatch, *meanwhile: Callable[[], None]) -> None:
+    """Let something happen in each of the pauses of a command that follows, and then Ctrl-C."""
+    turns = iter(meanwhile)
+
+    def sleep(_: float) -> None:
+        turn = next(turns, None)
+        if turn is None:
+            raise KeyboardInterrupt
+        turn()
+
+    monkeypatch.setattr(command, "time", SimpleNamespace(sleep=sleep))
+
+
+def test_following_a_sandbox_shows_what_is_written_and_nothing_again(
+    left_running: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = left_running / "jobs"
+    file, quiet = (jobs / f"departures-{number}" / "driver.log" for number in (1, 2))
+    file.write_text("".join(f"line {number}\n" for number in range(500)))
+
+    def write(path: Path, text: str) -> Callable[[], None]:
+        def append() -> None:
+            path.parent.mkdir(exist_ok=True)
+            with path.open("a") as stream:
+                stream.write(text)
+
+        return append
+
+    following(
+        monkeypatch,
+        write(file, "line 7\n"),  # as another one was, long ago
+        lambda: None,
+        write(quiet, "\nback\n"),
+        write(jobs / "departures-3" / "driver.log", "a new run\n"),
+    )
+    status, told, _ = run("departures", "--follow", "--lines", "2")
+    assert status == 0
+    assert told.splitlines() == ["line 498", "line 499", "line 7", "back", "a new run"]
+    following(monkeypatch, write(file, PYTHON), write(file, "26/11/21 08:00:03 WARN x\n"))
+    assert run("departures", "--follow", "--errors", "--lines", "1")[1].count("KeyError: 'x'") == 1
+
+
+def test_following_a_deployed_job_shows_what_comes_and_nothing_again(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verbs, "connect", lambda _: aws)
+    put(aws, GROUP, *(f"old {number}" for number in range(300)), stream="old", ago=timedelta(minutes=40))
+    put(aws, GROUP, *(f"line {number}" for number in range(300)), ago=timedelta(minutes=2))
+
+    def come(stream: str, *texts: str, ago: timedelta = timedelta()) -> Callable[[], None]:
+        return lambda: put(aws, GROUP, *texts, stream=stream, ago=ago)
+
+    following(
+        monkeypatch,
+        come("one", "new", "new"),
+        lambda: None,
+        come("two", "late", ago=timedelta(minutes=3)),
+        come("three", "too late", ago=timedelta(minutes=7)),
+    )
+    given = ["logs", "clicks", "--env", "minimal", "--follow"]
+    done = CliRunner().invoke(app, [*given, "--lines", "2"])
+    assert done.stdout.splitlines() == ["line 298", "line 299", "new", "new", "late"]
+    following(monkeypatch, come("four", *PYTHON.splitlines()), come("five", FAILED))
+    done = CliRunner().invoke(app, [*given, "--errors"])
+    assert [done.stdout.count(each) for each in ("etl.errors.LossError", "LossError: gone")] == [1, 1]
+
+
+def test_a_look_that_is_not_answered_ends_no_following(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    looks = iter([PassingError("no network"), [line("new")]])
+
+    def whole(_: datetime | None) -> list[Line]:
+        found = next(looks)
+        if isinstance(found, PassingError):
+            raise found
+        return found
+
+    following(monkeypatch, lambda: None, lambda: None)
+    command._follow(command._Written(lambda _: [], whole, late=None), set(), as_json=False)
+    assert capsys.readouterr().out == "new\n"
+
+
+def test_lines_are_looked_for_as_long_as_they_are_kept(aws: Aws) -> None:
+    class Kept:
+        """Groups as moto has them, and an event of an age that it does not take."""
+
+        asked: ClassVar[list[int]] = []
+
+        def get_paginator(self, name: str) -> Any:
+            return self if name == "filter_log_events" else aws.client("logs").get_paginator(name)
+
+        def paginate(self, *, startTime: int, **_: str) -> list[dict[str, Any]]:  # noqa: N803 - as boto3 has it
+            self.asked.append(startTime)
+            at = int((datetime.now(UTC) - timedelta(days=80)).timestamp() * 1000)
+            event = {"eventId": "1", "timestamp": at, "logStreamName": "driver", "message": "long ago"}
+            return [{"events": [event] if at >= startTime else []}]
+
+    aws.client("logs").create_log_group(logGroupName=GROUP)
+    place = Aws(aws.names, lambda _: Kept())
+    assert [
+        each.text for each in logs.newest(place, "clicks", datetime.now(UTC) - timedelta(days=90), 5)
+    ] == ["long ago"]
+    looks = len(Kept.asked)
+    assert logs.newest(place, "clicks", datetime.now(UTC) - timedelta(hours=3), 5) == []
+    assert len(Kept.asked) - looks == 2  # an hour, and what is left of three
 
 
 def test_no_line_is_said_to_be_none(left_running: Path) -> None:
