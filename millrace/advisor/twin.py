@@ -67,8 +67,8 @@ class QueryTwin:
 
     Attributes
     ----------
-    name
-        Of it.
+    name, run_id
+        Of it, and of the run that the log shows it by.
     cores
         That its tasks had at once.
     partitions
@@ -94,6 +94,7 @@ class QueryTwin:
     """
 
     name: str
+    run_id: str
     cores: int
     partitions: int
     parts: tuple[Part, ...]
@@ -180,6 +181,7 @@ def twin(history: History, query: Query) -> QueryTwin | None:
     told = _told(samples)
     twin_ = QueryTwin(
         name=query.name,
+        run_id=query.run_id,
         cores=cores,
         partitions=partitions,
         parts=observed.shares(batches, partitions),

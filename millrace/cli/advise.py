@@ -215,9 +215,9 @@ def to_json(advice: Advice) -> dict[str, Any]:
     -------
     dict
         ``version``; ``application`` with ``id``, ``name``, ``spark``, ``engine``, ``cores``, ``started``, ``ended``,
-        ``complete``; ``queries``, each with ``name``, ``batches``, ``failure``; ``disturbed`` (words or null); ``notes``;
+        ``complete``; ``queries``, a run each, with ``name``, ``run``, ``batches``, ``failure``; ``disturbed`` (words or null); ``notes``;
         ``findings``, the dearest first, each with ``kind``, ``query``, ``words``, ``evidence``, ``batches``, ``changes``,
-        ``effect`` (``what``, ``unit``, ``low``, ``likely``, ``high``) and ``dollars_a_month``. With ``--json`` also what
+        ``effect`` (``what``, ``unit``, ``low``, ``likely``, ``high``), ``dollars_a_month`` and ``run`` (of the query). With ``--json`` also what
         :func:`millrace.cli.advise_options.to_json` adds.
     """
     from dataclasses import asdict
@@ -236,7 +236,12 @@ def to_json(advice: Advice) -> dict[str, Any]:
             "complete": history.complete,
         },
         "queries": [
-            {"name": each.name, "batches": len(each.batches), "failure": each.failure}
+            {
+                "name": each.name,
+                "run": each.run_id,
+                "batches": len(each.batches),
+                "failure": each.failure,
+            }
             for each in history.queries
         ],
         "disturbed": advice.disturbed,

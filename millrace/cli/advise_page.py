@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from millrace.cli.pages import Cell, Link, Page, number
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Change, Finding
     from millrace.advisor.forecast import Forecast
-    from millrace.advisor.history import Batch, Query
+    from millrace.advisor.history import Batch, History, Query
     from millrace.advisor.what_if import Changed, Key, Twin
 
 PARTS = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
@@ -30,6 +31,32 @@ _DRAWS = 19
 """Refitted twins of a curve: the least and the most of so many bound 90 % (18 of 20 gaps lie between them)."""
 
 _MINUTE = 60.0
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run of a query on the page.
+
+    Attributes
+    ----------
+    query
+        It.
+    place
+        Its number among all runs of the log, from 1.
+    title
+        Its name, and which run it is where it has several.
+    batches
+        Those in its table.
+    """
+
+    query: Query
+    place: int
+    title: str
+    batches: Sequence[Batch]
+
+    def anchor(self, batch: int) -> str:
+        """What the page calls a batch: no other run has the same, whatever their names."""
+        return f"batch-{re.sub(r'[^A-Za-z0-9_-]', '-', self.query.name)}-{self.place}-{batch}"
 
 
 def advice_page(advice: Advice, twin: Twin | None = None, forecasts: Sequence[Forecast] = ()) -> Page:
@@ -54,33 +81,41 @@ def advice_page(advice: Advice, twin: Twin | None = None, forecasts: Sequence[Fo
     )
     if advice.disturbed is not None:
         page.text(f"Disturbed: {advice.disturbed}")
-    shown = {each.name: _shown(each, advice.findings) for each in history.queries}
-    _findings(page, advice, shown)
+    runs = _runs(history, advice.findings)
+    _findings(page, advice, runs)
     for note in (*advice.notes, *(twin.notes if twin is not None else ())):
         page.text(f"Note: {note}")
     if forecasts:
         _forecasts(page, forecasts)
     if twin is not None and twin.queries:
         _curves(page, twin)
-    for query in history.queries:
-        if query.batches:
-            _query(page, query, twin)
-            _batches(page, query, shown[query.name])
+    for run in runs.values():
+        if run.query.batches:
+            _query(page, run, twin)
+            _batches(page, run)
     return page
 
 
-def _anchor(query: str, batch: int) -> str:
-    return f"batch-{re.sub(r'[^A-Za-z0-9_-]', '-', query)}-{batch}"
+def _runs(history: History, findings: Sequence[Finding]) -> dict[str, _Run]:
+    """Bring all runs onto the page, by their ids."""
+    found: dict[str, _Run] = {}
+    for place, query in enumerate(history.queries, 1):
+        same = [each.run_id for each in history.queries if each.name == query.name]
+        title = query.name
+        if len(same) > 1:
+            title += f", run {same.index(query.run_id) + 1} of {len(same)}"
+        found[query.run_id] = _Run(query, place, title, _shown(query, findings))
+    return found
 
 
 def _shown(query: Query, findings: Sequence[Finding]) -> list[Batch]:
     """Batches in the table."""
-    named = [b for each in findings if each.query in (None, query.name) for b in each.batches[:_LINKS]]
+    named = [b for each in findings if each.run in (None, query.run_id) for b in each.batches[:_LINKS]]
     wanted = set(named) | {each.id for each in query.batches[-_ROWS:]}
     return [each for each in query.batches if each.id in wanted]
 
 
-def _findings(page: Page, advice: Advice, shown: Mapping[str, Sequence[Batch]]) -> None:
+def _findings(page: Page, advice: Advice, runs: Mapping[str, _Run]) -> None:
     page.heading("Findings")
     if not advice.findings:
         page.text("Nothing to change was found.")
@@ -88,7 +123,7 @@ def _findings(page: Page, advice: Advice, shown: Mapping[str, Sequence[Batch]]) 
     rows: list[list[Cell]] = [
         [
             Link(f"{place}. {each.kind}", f"finding-{place}"),
-            each.query or "all",
+            "all" if each.run is None else runs[each.run].title,
             f"{number(each.effect.likely)} {each.effect.unit}",
             f"{number(each.effect.low)} to {number(each.effect.high)} {each.effect.unit}",
             each.effect.what,
@@ -112,12 +147,14 @@ def _findings(page: Page, advice: Advice, shown: Mapping[str, Sequence[Batch]]) 
                 f"Ways to mend {place}. {each.kind}, the best first",
                 words=True,
             )
-        owner = each.query or next(iter(shown), None)
-        there = {batch.id for batch in shown.get(owner, ())} if owner is not None else set()
+        owner = next(iter(runs.values()), None) if each.run is None else runs[each.run]
+        if owner is None:
+            continue
+        there = {batch.id for batch in owner.batches}
         found = [batch for batch in each.batches if batch in there][:_LINKS]
-        if owner is not None and found:
+        if found:
             more = f" and {len(each.batches) - len(found)} more" if len(each.batches) > len(found) else ""
-            page.links(f"Batches{more}:", [Link(str(batch), _anchor(owner, batch)) for batch in found])
+            page.links(f"Batches{more}:", [Link(str(batch), owner.anchor(batch)) for batch in found])
 
 
 def _change(change: Change) -> list[str]:
@@ -199,10 +236,11 @@ def _value(key: Key, value: float, twin: Twin) -> str:
     )
 
 
-def _query(page: Page, query: Query, twin: Twin | None) -> None:
+def _query(page: Page, run: _Run, twin: Twin | None) -> None:
     import numpy as np
 
-    page.heading(f"Query {query.name}")
+    query = run.query
+    page.heading(f"Query {run.title}")
     begin = query.batches[0].begun
     at = np.array([each.begun - begin for each in query.batches])
     lasted = np.array([each.duration for each in query.batches])
@@ -212,7 +250,7 @@ def _query(page: Page, query: Query, twin: Twin | None) -> None:
     def over(values: Any, times: Any = at) -> list[tuple[float, float]]:
         return thin(times, np.asarray(values, float), per=_MINUTE)
 
-    name, x = query.name, "minutes"
+    name, x = run.title, "minutes"
     rates = {
         "input rate": over(rows / np.maximum(gaps, 1e-3)),
         "process rate": over(rows / np.maximum(lasted, 1e-3)),
@@ -231,19 +269,20 @@ def _query(page: Page, query: Query, twin: Twin | None) -> None:
     }
     if parts:
         page.chart(bars("seconds", parts, x=x), f"{name}: what a batch's time goes to")
-    _latency(page, query, twin, begin)
-    _tasks(page, query, over)
+    _latency(page, run, twin, begin)
+    _tasks(page, run, over)
     if any(each.state for each in query.batches):
         kept = np.array([sum(one.rows for one in each.state) for each in query.batches], float)
         page.chart(lines("rows", {"rows in state": over(kept)}, x=x), f"{name}: rows that state holds")
 
 
-def _latency(page: Page, query: Query, twin: Twin | None, begin: float) -> None:
+def _latency(page: Page, run: _Run, twin: Twin | None, begin: float) -> None:
     """Age of the oldest record at its commit, and what waited."""
     import numpy as np
 
+    query = run.query
     fitted = twin.queries.get(query.name) if twin is not None else None
-    if fitted is not None:
+    if fitted is not None and fitted.run_id == query.run_id:
         first = query.batches[-1].ended - float(fitted.ended[-1])  # when the first of its batches began
         taken = np.concatenate(([0.0], np.cumsum(fitted.records)[:-1]))
         ages = [
@@ -251,7 +290,7 @@ def _latency(page: Page, query: Query, twin: Twin | None, begin: float) -> None:
             for ended, done in zip(fitted.ended.tolist(), taken.tolist(), strict=True)
         ]
         points = thin(fitted.ended + (first - begin), np.array(ages), per=_MINUTE)
-        title = f"{query.name}: latency, age of a batch's oldest record at its commit"
+        title = f"{run.title}: latency, age of a batch's oldest record at its commit"
         page.chart(lines("seconds", {"oldest record": points}, x="minutes"), title)
     behind = [
         (each.begun - begin, float(sum(source.behind or 0 for source in each.sources)))
@@ -263,14 +302,15 @@ def _latency(page: Page, query: Query, twin: Twin | None, begin: float) -> None:
         points = thin(times, left, per=_MINUTE)
         page.chart(
             lines("records", {"left behind": points}, x="minutes"),
-            f"{query.name}: backlog, records that a batch left",
+            f"{run.title}: backlog, records that a batch left",
         )
 
 
-def _tasks(page: Page, query: Query, over: Callable[..., list[tuple[float, float]]]) -> None:
+def _tasks(page: Page, run: _Run, over: Callable[..., list[tuple[float, float]]]) -> None:
     """Percentiles of a batch's longest stage."""
     import numpy as np
 
+    query = run.query
     begin = query.batches[0].begun
     at, found = [], []
     for batch in query.batches:
@@ -283,15 +323,16 @@ def _tasks(page: Page, query: Query, over: Callable[..., list[tuple[float, float
         return
     times, table = np.array(at), np.array(found, float)
     curves = {label: over(table[:, place], times) for place, label in enumerate(("p50", "p95", "max"))}
-    page.chart(lines("seconds", curves, x="minutes"), f"{query.name}: task times of the longest stage")
+    page.chart(lines("seconds", curves, x="minutes"), f"{run.title}: task times of the longest stage")
     skew = table[:, 2] / np.maximum(table[:, 0], 1e-3)
     page.chart(
         lines("times", {"largest over median": over(skew, times)}, x="minutes"),
-        f"{query.name}: skew, the longest task over the median one",
+        f"{run.title}: skew, the longest task over the median one",
     )
 
 
-def _batches(page: Page, query: Query, shown: Sequence[Batch]) -> None:
+def _batches(page: Page, run: _Run) -> None:
+    shown, all_of_them = run.batches, len(run.query.batches)
     rows = [
         [
             str(each.id),
@@ -303,10 +344,10 @@ def _batches(page: Page, query: Query, shown: Sequence[Batch]) -> None:
         ]
         for each in shown
     ]
-    of = "" if len(shown) == len(query.batches) else f", {len(shown)} of {len(query.batches):,}"
+    of = "" if len(shown) == all_of_them else f", {len(shown)} of {all_of_them:,}"
     page.table(
         ["batch", "begun, UTC", "records", "seconds", *PARTS, "stages"],
         rows,
-        f"Batches of {query.name}{of}",
-        ids=[_anchor(query.name, each.id) for each in shown],
+        f"Batches of {run.title}{of}",
+        ids=[run.anchor(each.id) for each in shown],
     )

@@ -123,6 +123,8 @@ class Finding:
         What the first change is expected to bring.
     dollars_a_month
         What it costs to leave it, in USD a month; ``None`` where no price is known.
+    run
+        Run id of the query: one that was started again within the application has several runs of one name.
     """
 
     kind: Kind
@@ -133,6 +135,7 @@ class Finding:
     changes: tuple[Change, ...]
     effect: Effect
     dollars_a_month: float | None = None
+    run: str | None = None
 
     @property
     def change(self) -> Change | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -171,10 +172,8 @@ def _needless_cache(view: View) -> Iterator[Finding]:
     )
     changes = view.changes("cache", "persist()", "no persist()")
     finding = view.finding("needless-cache", words, evidence, tuple(held), changes, upper)
-    effect = type(finding.effect)("batch duration", "s", 0.0, 0.0, upper.high)
-    yield Finding(
-        "needless-cache", view.query.name, words, evidence, tuple(held), changes, effect, view.dollars(0.0)
-    )
+    effect = replace(finding.effect, low=0.0, likely=0.0, high=upper.high)
+    yield replace(finding, effect=effect, dollars_a_month=view.dollars(0.0))
 
 
 def _writes(batch: Batch) -> list[Floats]:

@@ -80,4 +80,5 @@ def _failed(view: View) -> Finding:
     evidence = () if last is None else (Evidence("last batch that was done", last),)
     effect = Effect("batch duration", "s", 0.0, 0.0, 0.0)
     changes = view.subject.code(f"query {view.query.name}", "what failed", "no such error")
-    return Finding("failed-query", view.query.name, words, evidence, (), changes, effect, None)
+    query = view.query
+    return Finding("failed-query", query.name, words, evidence, (), changes, effect, None, query.run_id)

@@ -135,7 +135,8 @@ class View:
         """Make a finding whose effect is seconds of every batch."""
         effect = Effect(what, "s", max(0.0, saved.low), max(0.0, saved.value), max(0.0, saved.high))
         dollars = self.dollars(effect.likely) if what in _PRICED else None
-        return Finding(kind, self.query.name, words, evidence, batches, changes, effect, dollars)
+        run = self.query.run_id
+        return Finding(kind, self.query.name, words, evidence, batches, changes, effect, dollars, run)
 
 
 def stages(batch: Batch) -> Iterator[Stage]:

@@ -119,7 +119,7 @@ def run(truth: Truth) -> tuple[Query, list[float]]:
             now = max(finished, next_)
         else:
             now = finished + 0.01
-    return Query(truth.name, "id", "run", BEGIN, None, None, tuple(batches)), ages
+    return Query(truth.name, "id", f"run of {truth.name}", BEGIN, None, None, tuple(batches)), ages
 
 
 def history(truths: Sequence[Truth]) -> History:

@@ -127,6 +127,7 @@ def test_findings_in_json_are_whole():
         "changes",
         "effect",
         "dollars_a_month",
+        "run",
     }
     json.dumps(found)
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from millrace.advisor.advise import advise
+from millrace.advisor.what_if import application
+from millrace.cli.advise_page import advice_page
 from millrace.cli.app import app
-from tests.unit.advisor.made import batch, history, job, stage
+from millrace.cli.pages import write_page
+from tests.unit.advisor.made import batch, history, job, stage, twice
 from tests.unit.advisor.runs import Truth
 from tests.unit.advisor.runs import history as costed
 from tests.unit.advisor.written import write
@@ -59,3 +64,43 @@ def test_names_in_forecasts_and_scores_are_printed_as_they_are(tmp_path: Path):
     assert f"\nnote: {QUERY}: " in text
     assert f"\nnot tried: {QUERY}.trigger=20s: {QUERY} began " in text
     assert f"\n{QUERY}    batch duration, median " in text
+
+
+def again(tmp_path: Path) -> str:
+    """The page of an application in which a query was started again: each run with its own trouble."""
+    first, second = (
+        history(limited, count=12, every=2.0).queries[0],
+        history(twice(cached=False), count=14, every=3.0).queries[0],
+    )
+    later = [replace(each, begun=each.begun + 3600, id=each.id + 6) for each in second.batches]
+    runs = (
+        replace(first, run_id="first"),
+        replace(second, run_id="second", started=later[0].begun, batches=tuple(later)),
+    )
+    found = advise(replace(history(), queries=runs))
+    assert [(each.kind, each.query, each.run) for each in found.findings] == [
+        ("silent-backlog", "orders", "first"),
+        ("missing-cache", "orders", "second"),
+    ]
+    write_page(tmp_path / "page.html", advice_page(found, application(found.history)))
+    return (tmp_path / "page.html").read_text().split("<script", 1)[0]
+
+
+def test_runs_of_one_query_have_tables_and_charts_of_their_own(tmp_path: Path):
+    page = again(tmp_path)
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert [each for each in ids if each.startswith("batch-")] == [
+        *(f"batch-orders-1-{number}" for number in range(12)),
+        *(f"batch-orders-2-{number}" for number in range(6, 20)),
+    ]
+    backlog, cache = page.split('id="finding-1"')[1].split('id="finding-2"')
+    assert set(re.findall(r'href="#batch-orders-(\d)-', backlog)) == {"1"}
+    assert set(re.findall(r'href="#batch-orders-(\d)-', cache.split("</section>")[0])) == {"2"}
+    for run in ("orders, run 1 of 2", "orders, run 2 of 2"):
+        assert f"Query {run}" in page
+        assert f"Batches of {run}" in page
+        assert f"{run}: batch duration" in page
+    # The twin is of the last run: only that one has a latency.
+    assert "run 2 of 2: latency" in page
+    assert "run 1 of 2: latency" not in page
