@@ -99,6 +99,8 @@ def simulate_command(
     found: dict[str, JobResult] = {}
     for name in jobs:
         arrivals = traffic.of(environment, streams_of(environment, name))
+        _within("--outage", outage, [each.at for each in away], arrivals)
+        _within("--reshard", reshard, [at for at, _ in changes], arrivals)
         found[name] = simulate(
             scenario(
                 environment,
@@ -166,6 +168,9 @@ class _Traffic:
             return {name: recorded.get(name, recorded.get(None, none)) for name in streams}
         if self.spikes is not None:
             low, high = _rates(self.spikes)
+            if self.seconds / self.every > _MOST_SPIKES:
+                least = f"at least {self.seconds / _MOST_SPIKES:g}s, so that the time has no more than {_MOST_SPIKES:,}"
+                raise _wrong("--every", f"{self.every:g}s", least)
             return {name: Arrivals.spikes(low, high, self.every, self.seconds) for name in streams}
         found = {}
         for name in streams:
@@ -205,6 +210,16 @@ def _at(option: str) -> Any:
     return split
 
 
+def _within(
+    option: str, given: list[str] | None, moments: list[float], arrivals: Mapping[str, Arrivals]
+) -> None:
+    """Refuse what would happen after the end, that is never."""
+    end = max(each.seconds for each in arrivals.values())
+    for value, at in zip(given or [], moments, strict=True):
+        if at >= end:
+            raise _wrong(option, value, f"a time before the end, {timedelta(seconds=round(end))}")
+
+
 def _count(option: str, value: str) -> int:
     if not value.isdecimal() or not 1 <= int(value) <= 100_000:
         raise _wrong(option, value, "a number of partitions, 1 or more")
@@ -221,6 +236,9 @@ def _rates(value: str) -> tuple[float, float]:
     return low, high
 
 
+_MOST_SPIKES = 100_000
+"""Of a simulation; each takes time and memory."""
+
 PERCENTILES = (50, 95, 99)
 
 
@@ -231,9 +249,9 @@ def to_json(plan: Plan, job: str, result: JobResult) -> dict[str, Any]:
     -------
     dict
         ``seconds``, ``usd``, ``usd_month``, ``worker_seconds``, ``mean_executors``, ``executors`` (``times`` and
-        ``count``), ``queries`` by name: ``arrived``, ``committed``, ``waiting`` records, ``age`` (``p50``, ``p95``,
-        ``p99``, ``max`` in seconds, weighted by records), ``sla``, ``within_sla`` (share of the records), and
-        ``batches`` (``start``, ``end``, ``records``, ``waiting``, ``oldest``, as lists).
+        ``count``), ``queries`` by name: ``arrived``, ``committed``, ``waiting``, ``most_waiting`` records,
+        ``age`` (``p50``, ``p95``, ``p99``, ``max`` in seconds, weighted by records), ``sla``, ``within_sla`` (share
+        of the records), and ``batches`` (``start``, ``end``, ``records``, ``waiting``, ``oldest``, as lists).
     """
     queries = {}
     for name, query in result.queries.items():
@@ -244,6 +262,7 @@ def to_json(plan: Plan, job: str, result: JobResult) -> dict[str, Any]:
             "arrived": query.arrived,
             "committed": query.committed,
             "waiting": query.waiting,
+            "most_waiting": query.most_waiting,
             "age": age if some else None,
             "sla": sla,
             "within_sla": query.ages.within(sla) if some else None,
@@ -274,12 +293,11 @@ def _print(plan: Plan, found: Mapping[str, JobResult]) -> None:
 
     terminal = is_terminal(sys.stdout)
     for name, result in found.items():
-        most = int(result.executors.max())
         head = Text()
         head.append(name, "bold")
         head.append(
             f"  {timedelta(seconds=round(result.seconds))}, {result.mean_executors:.2f} executors on average, "
-            f"{most} at most, ${result.usd:,.2f} ({_month(result)} a month)"
+            f"{int(result.executors.max())} at most, ${result.usd:,.2f} ({_month(result)} a month)"
         )
         table = Table(box=None, pad_edge=False, padding=(0, 2))
         table.add_column("query", no_wrap=True)
@@ -297,8 +315,9 @@ def _print(plan: Plan, found: Mapping[str, JobResult]) -> None:
             table.add_column(column, justify="right", no_wrap=True)
         for each, query in result.queries.items():
             sla = plan.jobs[name].queries[each].latency_seconds.value
+            most = f"{query.most_waiting:,.0f}"
             if not len(query.ends):
-                table.add_row(each, "0", *["-"] * 4, f"{sla:g} s", "-", "-", f"{query.waiting:,.0f}")
+                table.add_row(each, "0", *["-"] * 4, f"{sla:g} s", "-", most, f"{query.waiting:,.0f}")
                 continue
             ages = [query.ages.percentile(p) for p in PERCENTILES] + [query.ages.most]
             within = query.ages.within(sla)
@@ -309,7 +328,7 @@ def _print(plan: Plan, found: Mapping[str, JobResult]) -> None:
                 *(f"{age:,.1f} s" for age in ages),
                 f"{sla:g} s",
                 share,
-                f"{query.backlog.max():,.0f}",
+                most,
                 f"{query.waiting:,.0f}",
             )
         show(head, table)

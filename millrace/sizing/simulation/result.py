@@ -121,6 +121,13 @@ class QueryResult:
             np.maximum(arrived - done[np.searchsorted(self.ends, times, side="right")], 0.0), dtype=np.float64
         )
 
+    @property
+    def most_waiting(self) -> float:
+        """The most that had arrived and was not committed at any time: just before a batch ends, or at the end."""
+        arrived = np.interp(self.ends, self.arrivals.times, self.arrivals.totals)
+        before = np.cumsum(self.records) - self.records
+        return float(np.max(arrived - before, initial=self.waiting))
+
 
 @dataclass(frozen=True, eq=False)
 class JobResult:

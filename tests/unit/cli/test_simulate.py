@@ -88,6 +88,15 @@ def test_a_trace_that_is_none(tmp_path: Path, name: str, text: str, told: str) -
         (("--for", "3"), "a number with its unit"),
         (("--outage", "2h"), "a time, a colon"),
         (("--reshard", "2h:none"), "a number of partitions"),
+        (
+            ("--for", "1h", "--outage", "30m:1m", "--outage", "1h:1m"),
+            "is 1h:1m; allowed: a time before the end, 1:00:00",
+        ),
+        (("--for", "1h", "--reshard", "2h:8"), "--reshard is 2h:8; allowed: a time before the end"),
+        (
+            ("--spikes", "1,2", "--every", "1ms", "--for", "24h"),
+            "--every is 0.001s; allowed: at least 0.864s",
+        ),
         (("--trace", "nowhere.csv"), "cannot be read"),
         (("--for", "10m", "--html", "/nowhere/page.html"), "a file that can be written"),
     ],
@@ -108,6 +117,21 @@ def test_an_outage_and_a_reshard_show() -> None:
     calm = query("--for", "2h", "--fixed")
     found = query("--for", "2h", "--fixed", "--outage", "30m:5m", "--reshard", "10m:24")
     assert found["age"]["max"] > calm["age"]["max"] + 300  # type: ignore[index, operator]
+
+
+@pytest.mark.parametrize("end", ["35m", "2h"])
+def test_most_that_waited_is_what_waited_at_the_worst(end: str) -> None:
+    """Also where the end, or the end of a batch, is the worst, and no batch starts after it."""
+    found = query("--for", end, "--fixed", "--outage", "30m:1h")
+    batches = found["batches"]
+    done, most = 0.0, found["waiting"]
+    for ended, records in zip(batches["end"], batches["records"], strict=True):
+        most = max(most, 10_000 * ended - done)
+        done += records
+    assert found["most_waiting"] == pytest.approx(most)
+    assert found["most_waiting"] >= max(found["waiting"], *batches["waiting"])
+    if end == "35m":
+        assert found["most_waiting"] == found["waiting"] >= 10_000 * 300
 
 
 def test_the_page_needs_no_network(tmp_path: Path) -> None:
