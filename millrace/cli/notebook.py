@@ -11,6 +11,7 @@ import typer
 
 from millrace.cli.lifecycle import JobName, check_job
 from millrace.cli.plan import EnvironmentName
+from millrace.cli.writing import writing
 from millrace.config import Environment, find_root, load
 from millrace.config.model import GlueJob
 from millrace.config.names import Names
@@ -67,7 +68,8 @@ def notebook(
     check_job(environment, job)
     document = build(environment, job, _binds(bind or []))
     target = output or Path(f"{job}-{environment.name}.ipynb")
-    target.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    with writing("--output", target):
+        target.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     typer.echo(f"wrote {target}")
 
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from millrace.config import ConfigurationError
-from millrace.config.problems import Problem
+from millrace.cli.writing import writing
 
 _TABLE_ROWS = 24
 """Of a chart's own table: who listens to it wants its course, not each point."""
@@ -173,7 +171,7 @@ def check_page(file: Path) -> None:
     ConfigurationError
         It cannot be written there.
     """
-    with _told(file), file.open("a", encoding="utf-8"):
+    with writing("--html", file), file.open("a", encoding="utf-8"):
         pass
 
 
@@ -186,19 +184,8 @@ def write_page(file: Path, page: Page) -> None:
         It cannot be written there.
     """
     check_page(file)
-    with _told(file):
+    with writing("--html", file):
         file.write_text(page.html(), encoding="utf-8")
-
-
-@contextmanager
-def _told(file: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigurationError(
-            [Problem("command line", 0, "--html", str(file), f"a file that can be written: {reason}")]
-        ) from error
 
 
 def number(value: Any) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from millrace.cli import tables
+from millrace.cli.writing import writing
 
 if TYPE_CHECKING:
     from millrace.config.model import Environment
@@ -118,6 +121,7 @@ def infer(
     if stream is not None and env is None:
         raise typer.BadParameter(f"--env: the environment of {stream}")
     _check_out(out, force=force)
+    delimiter = _one_character(delimiter)
     form = form or _format_of(file)
     try:
         if form == "avro":
@@ -132,8 +136,9 @@ def infer(
         sys.stderr.write(f"millrace schema infer: {error}\n")
         raise typer.Exit(1) from None
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text, encoding="utf-8")
+        with writing("--out", out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_text(text, encoding="utf-8")
     if as_json:
         typer.echo(json.dumps({**_as_json(found), "schema": text, "out": None if out is None else str(out)}))
         return
@@ -148,6 +153,24 @@ def _check_out(out: Path | None, *, force: bool) -> None:
         raise typer.BadParameter(f"--out {out}: a .ddl file, or .avsc for Avro")
     if out.exists() and not force:
         raise typer.BadParameter(f"--out {out} is there already: say --force to write over it")
+    # Before records are read, which may take long.
+    above = next(each for each in out.absolute().parents if each.exists())
+    with writing("--out", out):
+        if not above.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(above))
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(above))
+
+
+def _one_character(delimiter: str | None) -> str | None:
+    """What divides columns; a tab, which shells do not write as such, also as a backslash and a t."""
+    if delimiter == "\\t":
+        return "\t"
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
+        raise typer.BadParameter(
+            f"--delimiter {delimiter!r}: one character, such as ';', or \\t for a tab; no quote and no line end"
+        )
+    return delimiter
 
 
 def _format_of(file: Path | None) -> Format:

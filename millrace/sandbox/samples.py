@@ -128,9 +128,25 @@ def of_lines(path: Path, count: int) -> list[bytes]:
 
 
 def header(path: Path, delimiter: str) -> list[str]:
-    """Read the first record of a CSV file as names."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return next(csv.reader(file, delimiter=delimiter), [])
+    """Read the first record of a CSV file as names.
+
+    Parameters
+    ----------
+    path, delimiter
+        The file, and the one character that divides its columns.
+
+    Raises
+    ------
+    SandboxError
+        It is no CSV in UTF-8.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            return next(csv.reader(file, delimiter=delimiter), [])
+    except UnicodeDecodeError as error:
+        raise SandboxError(f"{path}: not UTF-8 text (byte {error.start})") from error
+    except csv.Error as error:
+        raise SandboxError(f"{path}: no CSV: {error}") from error
 
 
 def delimiter_of(sample: bytes) -> str:

@@ -164,9 +164,14 @@ def from_file(path: Path, schema: StructType) -> list[Values]:
     Raises
     ------
     SampleError
-        A line that is no record of the schema, or no line at all.
+        A line that is no record of the schema, or no line at all, or no text in UTF-8.
     """
-    records = list(_csv(path, schema) if path.suffix == ".csv" else _json_lines(path, schema))
+    try:
+        records = list(_csv(path, schema) if path.suffix == ".csv" else _json_lines(path, schema))
+    except UnicodeDecodeError as error:
+        raise SampleError(f"{path}: not UTF-8 text (byte {error.start})") from error
+    except csv.Error as error:
+        raise SampleError(f"{path}: no CSV: {error}") from error
     if not records:
         raise SampleError(f"{path}: no record in it")
     return records

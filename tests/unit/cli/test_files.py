@@ -1,0 +1,76 @@
+"""Files that commands read and write where their users say: a wrong one is one message, never a traceback."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.test_commands import millrace
+from tests.unit.config.conftest import project
+
+__all__ = ["project"]
+
+
+def told(status: int, *arguments: str, cwd: Path) -> str:
+    done = millrace(*arguments, cwd=cwd)
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    return re.sub(r"[\s│]+", " ", done.stderr)
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    (tmp_path / "orders.csv").write_text("id;city\n1;Oslo\n2;Rome\n")
+    (tmp_path / "tabs.csv").write_text("id\tcity\n1\tOslo\n")
+    (tmp_path / "latin.csv").write_bytes("id;stäte\n1;Köln\n".encode("latin-1"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("delimiter", [";;", '"', "\n", ""])
+def test_columns_are_divided_by_one_character(orders: Path, delimiter: str) -> None:
+    arguments = ("schema", "infer", "--file", "orders.csv", "--delimiter", delimiter)
+    assert "one character, such as ';'" in told(2, *arguments, cwd=orders)
+
+
+@pytest.mark.parametrize(
+    ("file", "delimiter"), [("orders.csv", ";"), ("tabs.csv", "\t"), ("tabs.csv", "\\t")]
+)
+def test_a_tab_may_be_written_as_a_backslash_and_a_t(orders: Path, file: str, delimiter: str) -> None:
+    out = orders / "order.ddl"
+    arguments = ("schema", "infer", "--file", file, "--delimiter", delimiter, "--out", str(out))
+    assert told(0, *arguments, cwd=orders) is not None
+    assert re.findall(r"\w+", out.read_text())[:4] == ["id", "INT", "city", "STRING"]
+
+
+def test_a_csv_file_that_is_no_text_in_utf_8(orders: Path) -> None:
+    message = told(1, "schema", "infer", "--file", "latin.csv", cwd=orders)
+    assert "millrace schema infer: latin.csv: not UTF-8 text (byte 5)" in message
+
+
+@pytest.mark.parametrize("content", ["page\nK\xf6ln\n".encode("latin-1"), b'{"page": "K\xf6ln"}\n'])
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_traffic_from_a_file_that_is_no_text_in_utf_8(project: Path, content: bytes, suffix: str) -> None:
+    (project / f"latin.{suffix}").write_bytes(content)
+    arguments = ("traffic", "clicks", "--env", "shop", "--from", f"latin.{suffix}", "--dry-run")
+    message = told(1, *arguments, cwd=project)
+    assert f"millrace traffic: latin.{suffix}: not UTF-8 text (byte {content.index(0xF6)})" in message
+
+
+def test_traffic_from_a_file_that_is_no_csv(project: Path) -> None:
+    (project / "wide.csv").write_text("page\n" + "x" * 200_000 + "\n")
+    arguments = ("traffic", "clicks", "--env", "shop", "--from", "wide.csv", "--dry-run")
+    assert "wide.csv: no CSV: field larger than field limit" in told(1, *arguments, cwd=project)
+
+
+def test_a_schema_that_cannot_be_written_is_told_before_records_are_read(orders: Path) -> None:
+    arguments = ("schema", "infer", "--file", "latin.csv", "--out", "orders.csv/x.ddl")
+    message = told(2, *arguments, cwd=orders)
+    assert "--out is orders.csv/x.ddl; allowed: a file that can be written: Not a directory" in message
+
+
+def test_a_notebook_goes_into_a_folder_that_exists(project: Path) -> None:
+    arguments = ("notebook", "--env", "shop", "clicks", "-o", "nowhere/n.ipynb")
+    message = told(2, *arguments, cwd=project)
+    assert "--output is nowhere/n.ipynb; allowed: a file that can be written: No such file" in message
