@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any, get_args
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -18,11 +19,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 from millrace.advisor.brokers import NOT_ASKED, Cluster, authentication_of, cluster_of, servers_of
 from millrace.advisor.foreign import settings_of, size
 from millrace.advisor.naming import lasting, slug
-from millrace.advisor.script import Said, read
+from millrace.advisor.script import Said, notes_on, read
 from millrace.advisor.twin import QueryTwin
 from millrace.config import ConfigurationError, Problem
 from millrace.config.engines import EMR_DISK_GIB, EMR_MEMORY_GIB
 from millrace.config.model import EmrJob, GlueJob
+from millrace.config.units import format_duration
 
 Client = Callable[[str], Any]
 
@@ -157,7 +159,7 @@ def emr(client: Client, application: str, run: str, region: str) -> Running:
 
 def _placed(client: Client, found: Running) -> Running:
     """Add the network of the subnets and the shards of the stream, where they may be seen."""
-    vpc, shards, notes = None, None, found.notes
+    vpc, shards, notes = None, None, found.notes + notes_on(found.said)
     with _told(found.where, "subnets and a stream that may be described"):
         if found.subnets:
             answer = client("ec2").describe_subnets(SubnetIds=list(found.subnets))["Subnets"]
@@ -308,7 +310,7 @@ def environment(
     }
     trigger = said.trigger or (twin.trigger if twin is not None and twin.trigger else None)
     if trigger:
-        query["trigger"] = f"{trigger:g}s"
+        query["trigger"] = format_duration(timedelta(seconds=trigger))
     limit = _limit(said, found, twin)
     if limit:
         query["records_per_batch"] = limit

@@ -7,8 +7,23 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-_SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "milli": 0.001, "s": 1.0, "m": 60.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(milli|second|minute|hour|s|m)\w*")
+_TRIGGER = ("processingTime", "windowSize")
+_LIMIT = ("maxOffsetsPerTrigger", "maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")
+
+_MICROSECONDS = {
+    "week": 7 * 86_400_000_000,
+    "day": 86_400_000_000,
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+    "millisecond": 1000,
+    "microsecond": 1,
+}
+_PART = re.compile(
+    rf"([+-]?)\s*(?:(\d+)(?:\.(\d{{0,9}}))?|\.(\d{{1,9}}))\s+({'|'.join(_MICROSECONDS)})s?(?:\s+|$)"
+)
+_MOST = 2**63
+"""Spark counts microseconds in a long."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +40,15 @@ class Said:
         Options by the names that the program gives them.
     trigger
         Seconds, or ``None``.
+    unread
+        Names of options whose values are not in plain words.
     """
 
     kind: str | None
     name: str | None
     options: Mapping[str, str]
     trigger: float | None
+    unread: frozenset[str] = frozenset()
 
     def option(self, *names: str) -> str | None:
         """Return the first of several options that is said."""
@@ -65,7 +83,11 @@ def read(text: str, arguments: Mapping[str, str]) -> Said:
                 known[node.targets[0].id] = value
     options: dict[str, str] = {}
     formats = []
+    unread = set()
     for key, value in _pairs(tree, known, arguments):
+        if value is None:
+            unread.add(key)
+            continue
         options.setdefault(key, value)
         if key in ("format", "connection_type"):
             formats.append(value.lower())
@@ -76,13 +98,41 @@ def read(text: str, arguments: Mapping[str, str]) -> Said:
         "kinesis": ("streamARN", "kinesis.streamName", "streamName"),
     }
     name = said.option(*names[kind]) if kind else None
-    return Said(kind, name, options, _seconds(said.option("processingTime", "windowSize")))
+    return Said(kind, name, options, _seconds(said.option(*_TRIGGER)), frozenset(unread - set(options)))
+
+
+def notes_on(said: Said) -> tuple[str, ...]:
+    """What of a program's trigger and limit cannot be written down as it is.
+
+    Examples
+    --------
+    >>> notes_on(read('q.trigger(processingTime="10s")', {}))
+    ('its trigger 10s is none that Spark takes: the event log tells it, or the plan computes one',)
+    """
+    instead = "the event log tells it, or the plan computes one"
+    found = []
+    trigger, limit = said.option(*_TRIGGER), said.option(*_LIMIT)
+    if trigger is not None and said.trigger is None:
+        found.append(f"its trigger {trigger} is none that Spark takes: {instead}")
+    elif said.trigger == 0:
+        found.append(f"with its trigger {trigger} a batch follows the other at once: {instead}")
+    if limit is not None and not limit.isdecimal():
+        found.append(f"its limit {limit} is no number: {instead}")
+    for what, names, value in (("trigger", _TRIGGER, trigger), ("limit", _LIMIT, limit)):
+        lowered = {each.lower(): each for each in said.unread}
+        unread = next((lowered[each.lower()] for each in names if each.lower() in lowered), None)
+        if value is None and unread is not None:
+            found.append(f"its {what} ({unread}) is not named in plain words: {instead}")
+    return tuple(found)
 
 
 def _pairs(
     tree: ast.AST, known: Mapping[str, str], arguments: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    """Keys and values of dictionaries, of ``.option(key, value)``, of keywords, and of ``.format(value)``."""
+) -> Iterator[tuple[str, str | None]]:
+    """Keys and values of dictionaries, of ``.option(key, value)``, of keywords, and of ``.format(value)``.
+
+    None is a value that is not in plain words.
+    """
     for node in ast.walk(tree):
         found: list[tuple[ast.expr | str | None, ast.expr]] = []
         if isinstance(node, ast.Dict):
@@ -96,9 +146,8 @@ def _pairs(
             found += [(each.arg, each.value) for each in node.keywords if each.arg]
         for key, value in found:
             said = key if isinstance(key, str) else _text(key, known, arguments) if key is not None else None
-            text = _text(value, known, arguments)
-            if said is not None and text is not None:
-                yield said, text
+            if said is not None:
+                yield said, _text(value, known, arguments)
 
 
 def _text(node: ast.expr, known: Mapping[str, str], arguments: Mapping[str, str]) -> str | None:
@@ -118,5 +167,21 @@ def _text(node: ast.expr, known: Mapping[str, str], arguments: Mapping[str, str]
 
 
 def _seconds(text: str | None) -> float | None:
-    found = _DURATION.fullmatch(text.strip()) if text else None
-    return float(found[1]) * _SECONDS[found[2]] if found else None
+    """Read a trigger's interval as Spark does (``SparkIntervalUtils.stringToInterval``); None for what it refuses."""
+    rest = (text or "").strip().lower()
+    rest = re.sub(r"^interval\s+", "", rest)
+    if not rest:
+        return None
+    micros = 0
+    while rest:
+        part = _PART.match(rest)
+        if part is None:
+            return None
+        sign, whole, behind, alone, unit = part.groups()
+        if (behind is not None or alone is not None) and unit != "second":
+            return None
+        fraction = int((behind or alone or "").ljust(9, "0")) // 1000
+        each = int(whole or 0) * _MICROSECONDS[unit] + fraction
+        micros += -each if sign == "-" else each
+        rest = rest[part.end() :]
+    return micros // 1000 / 1000 if 0 <= micros < _MOST else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from millrace.advisor.findings import ranges
 from millrace.advisor.findings.model import Change, Evidence, Finding
 from millrace.advisor.findings.view import LEAST, View, figure, stages
 from millrace.advisor.history import Batch, Flags, Floats, Stage
@@ -191,7 +192,7 @@ def _waves(view: View, stage: Repeated, cores: int) -> Finding | None:
         f"{wanted - tasks} of them idle."
     )
     return view.finding(
-        "queued-partitions", words, evidence, _ids(stage, lost), _of(view, stage, wanted), median(lost)
+        "queued-partitions", words, evidence, _ids(stage, lost), _of(view, stage, wanted, cores), median(lost)
     )
 
 
@@ -211,7 +212,7 @@ def _few(view: View, stage: Repeated, cores: int) -> Finding | None:
     )
     words = f"{tasks} task{'s' * (tasks > 1)} of {view.query.name} carr{'y' if tasks > 1 else 'ies'} the work that {cores} cores could share."
     return view.finding(
-        "too-few-partitions", words, evidence, _ids(stage, lost), _of(view, stage, cores), median(lost)
+        "too-few-partitions", words, evidence, _ids(stage, lost), _of(view, stage, cores, cores), median(lost)
     )
 
 
@@ -243,7 +244,12 @@ def _many(view: View, stage: Repeated, cores: int) -> Finding | None:
         f"work, and {cores} cores need no more than {cores}."
     )
     return view.finding(
-        "too-many-partitions", words, evidence, _ids(stage, lost), _of(view, stage, cores), median(lost)
+        "too-many-partitions",
+        words,
+        evidence,
+        _ids(stage, lost),
+        _of(view, stage, cores, cores),
+        median(lost),
     )
 
 
@@ -252,8 +258,25 @@ def _spent(stage: Stage) -> float:
     return float(stage.tasks.finished.max() - stage.tasks.launched.min())
 
 
-def _of(view: View, stage: Repeated, wanted: int) -> tuple[Change, ...]:
-    return view.changes("shuffle" if stage.shuffled else "partitions", stage.partitions, wanted)
+def _of(view: View, stage: Repeated, wanted: int, cores: int) -> tuple[Change, ...]:
+    """Say how a stage gets as many tasks as are wanted."""
+    if stage.shuffled:
+        return view.changes("shuffle", stage.partitions, wanted)
+    sizes = ranges.taken([batch for batch, _ in stage.pairs])
+    if sizes is None:
+        return view.changes("partitions", stage.partitions, wanted)
+    place = view.subject.where
+    name = f"query {view.query.name}" + (f" of {place}" if place else "")
+    if wanted > stage.partitions:
+        least = ranges.least_for(sizes, wanted, cores, MANY * cores)
+        if least is None:
+            return view.subject.code(name, "after the source", f"repartition({wanted})")
+        return view.changes("partitions", stage.partitions, least)
+    # The topic's own partitions are the fewest that its reader takes: what joins them comes after it.
+    own = int(np.median([len(each) for each in sizes]))
+    split = view.changes("partitions", stage.partitions, max(own, wanted)) if own < stage.partitions else ()
+    joined = view.subject.code(name, "after the source", f"coalesce({wanted})") if wanted < own else ()
+    return split + joined
 
 
 def _retried(view: View) -> Iterator[Finding]:

@@ -1,0 +1,60 @@
+"""How many tasks read a Kafka topic: ``minPartitions`` splits ranges of offsets, and joins none.
+
+Written from Spark's ``KafkaOffsetRangeCalculator`` (3.3 to 4.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from millrace.advisor.history import Batch, Floats
+
+LOOKED = 50
+"""Of the last batches: how a topic's records are shared out changes slowly."""
+
+USUAL = 0.8
+"""Share of the batches that a number must divide into as many tasks."""
+
+
+def taken(batches: Sequence[Batch]) -> list[Floats] | None:
+    """Return the records that each of the last batches took of each partition, without those that had none.
+
+    ``None`` where a source's offsets do not tell.
+    """
+    found = []
+    for batch in batches[-LOOKED:]:
+        sizes: list[int] = []
+        for source in batch.sources:
+            if source.start is None or source.end is None:
+                return None
+            sizes += [at - source.start.get(partition, at) for partition, at in source.end.items()]
+        found.append(np.array([each for each in sizes if each > 0], float))
+    return found if any(len(each) for each in found) else None
+
+
+def tasks(sizes: Floats, least: int) -> int:
+    """Return how many tasks read ranges of these sizes with ``minPartitions`` set to ``least``."""
+    if len(sizes) >= least:
+        return len(sizes)
+    whole = _parts(sizes, float(sizes.sum()), least) == 1
+    large = sizes[~whole]
+    split = _parts(large, float(large.sum()), max(least - int(whole.sum()), 1))
+    return int(whole.sum() + split.sum())
+
+
+def _parts(sizes: Floats, total: float, least: int) -> Floats:
+    # As Java rounds, a half goes up.
+    return np.maximum(np.floor(sizes / max(total, 1.0) * least + 0.5), 1)
+
+
+def least_for(batches: Sequence[Floats], wanted: int, cores: int, most: int) -> int | None:
+    """Return the least ``minPartitions`` from ``wanted`` on that gives all cores as many tasks; ``None`` where none does.
+
+    Three even partitions cannot be four: each is split into as many parts as its share of the records comes to, rounded.
+    """
+    for least in range(-(-wanted // cores) * cores, most + 1, cores):
+        if np.mean([tasks(each, least) == least for each in batches]) >= USUAL:
+            return least
+    return None

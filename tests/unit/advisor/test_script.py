@@ -1,0 +1,60 @@
+"""What a program says of its trigger and limit, and what is told where it cannot be read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from millrace.advisor.adopt import environment
+from millrace.advisor.script import notes_on, read
+from tests.unit.advisor.intervals import INTERVALS
+from tests.unit.advisor.test_adopt import CLUSTER, SCHEMA, _kafka
+
+INSTEAD = "the event log tells it, or the plan computes one"
+
+
+def program(trigger: str, limit: str = "30000") -> str:
+    return (
+        f's.readStream.format("kafka").option("subscribe", "orders").option("maxOffsetsPerTrigger", {limit})'
+        f".load().writeStream.trigger(processingTime={trigger}).start()"
+    )
+
+
+@pytest.mark.parametrize(("text", "milliseconds"), INTERVALS.items())
+def test_a_trigger_is_read_as_spark_reads_it(text: str, milliseconds: int | None) -> None:
+    said = read(program(repr(text)), {})
+    assert said.trigger == (None if milliseconds is None else milliseconds / 1000)
+    assert bool(notes_on(said)) == (milliseconds in (None, 0))
+
+
+def test_what_cannot_be_read_is_told() -> None:
+    def notes(*given: str) -> tuple[str, ...]:
+        return notes_on(read(program(*given), {"window": "1 minute"}))
+
+    assert notes("'100 ms'") == (f"its trigger 100 ms is none that Spark takes: {INSTEAD}",)
+    assert notes("'0 seconds'") == (
+        f"with its trigger 0 seconds a batch follows the other at once: {INSTEAD}",
+    )
+    assert notes("window()", "most()") == (
+        f"its trigger (processingTime) is not named in plain words: {INSTEAD}",
+        f"its limit (maxOffsetsPerTrigger) is not named in plain words: {INSTEAD}",
+    )
+    assert notes("args['window']", "'many'") == (f"its limit many is no number: {INSTEAD}",)
+    assert notes("args['window']") == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [("1 DAY", "1d"), ("2 weeks", "14d"), ("1 minute 30 seconds", "90s"), ("250 milliseconds", "250ms")],
+)
+def test_a_trigger_is_written_as_the_file_takes_it(given: str, written: str) -> None:
+    servers = '.option("kafka.bootstrap.servers", "b-1:9092").load()'
+    said = read(program(repr(given)).replace(".load()", servers), {})
+    made = environment(
+        replace(_kafka(), said=said), project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0,
+        record_size="1KiB", twin=None, offsets=None, partitions=1, cluster=CLUSTER,
+    )  # fmt: skip
+    [job] = made["jobs"].values()
+    [query] = job["queries"].values()
+    assert query["trigger"] == written
