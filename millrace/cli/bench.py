@@ -181,6 +181,7 @@ def _on_engine(
     from millrace.config.model import KafkaTopic
     from millrace.config.names import Names
     from millrace.config.queries import StreamQuery
+    from millrace.lifecycle.checkpoints import FOLDER
     from millrace.lifecycle.deployed import split_url
     from millrace.lifecycle.once import run_once
     from millrace.lifecycle.problems import AwsError, told
@@ -210,7 +211,7 @@ def _on_engine(
         raise typer.BadParameter(f"--partitions {asked}: topic {query.source} has {has}")
     aws = connect(Names(environment, environment.account or ""))
     names = aws.names  # whose account AWS has told, where the file does not
-    base = f"{names.checkpoints(job)}/benchmarks/{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    base = f"{names.checkpoints(job)}/{FOLDER}/benchmarks/{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     if not yes and not (
         sys.stdin.isatty()
         and typer.confirm(

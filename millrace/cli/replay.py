@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,7 @@ from millrace.cli.plan import EnvironmentName
 
 if TYPE_CHECKING:
     from millrace.config import Environment
+    from millrace.lifecycle.verbs import Aws
 
 
 def register(app: typer.Typer) -> None:
@@ -95,9 +97,8 @@ def _on_aws(
 ) -> dict[str, Any]:
     """Run the deployed job once with the replay's arguments; what it said, or how it ended."""
     from millrace.config.names import Names
-    from millrace.lifecycle.deployed import split_url
     from millrace.lifecycle.once import outcome, run_once
-    from millrace.lifecycle.problems import AwsError, told
+    from millrace.lifecycle.problems import AwsError
     from millrace.lifecycle.verbs import connect
 
     aws = connect(Names(environment, environment.account or ""))
@@ -109,13 +110,11 @@ def _on_aws(
     asked = [("--replay", query)]
     # Glue takes each name once.
     asked += [("--id", ",".join(identities))] if identities else []
-    if corrected is not None:
-        url = f"{aws.names.checkpoints(job)}/replays/{begun:%Y%m%dT%H%M%S}/corrected.jsonl"
-        bucket, key = split_url(url)
-        with told(f"writing the corrected payloads to {url}"):
-            aws.client("s3").put_object(Bucket=bucket, Key=key, Body=corrected.read_bytes())
-        asked.append(("--corrected", url))
-    ended = run_once(aws, job, asked, progress=lambda line: typer.echo(line, err=True))
+    with ExitStack() as held:
+        if corrected is not None:
+            url = held.enter_context(_uploaded(aws, job, corrected, begun))
+            asked.append(("--corrected", url))
+        ended = run_once(aws, job, asked, progress=lambda line: typer.echo(line, err=True))
     said = outcome(aws, job, begun, "replayed", query)
     # With an identity that is no dead letter's the run ends as failed, and the others are replayed.
     if not ended.well and not (said or {}).get("unknown_ids"):
@@ -124,6 +123,30 @@ def _on_aws(
             "What was replayed is; the same command does the others"
         )
     return {**(said or {"query": query}), "run": ended.run, "state": ended.state}
+
+
+@contextmanager
+def _uploaded(aws: Aws, job: str, corrected: Path, begun: datetime) -> Iterator[str]:
+    """Hold corrected payloads where a run can read them, as long as it may: they are people's data."""
+    from millrace.lifecycle.checkpoints import FOLDER
+    from millrace.lifecycle.deployed import split_url
+    from millrace.lifecycle.problems import AwsError, told
+
+    url = f"{aws.names.checkpoints(job)}/{FOLDER}/replays/{begun:%Y%m%dT%H%M%S%fZ}/corrected.jsonl"
+    bucket, key = split_url(url)
+    s3 = aws.client("s3")
+    with told(f"writing the corrected payloads to {url}"):
+        written = s3.put_object(Bucket=bucket, Key=key, Body=corrected.read_bytes())
+    # In a bucket that keeps versions, which one that exists already may, a deletion without it hides the object only.
+    version = {"VersionId": written["VersionId"]} if "VersionId" in written else {}
+    try:
+        yield url
+    finally:
+        try:
+            with told(f"deleting {url}"):
+                s3.delete_object(Bucket=bucket, Key=key, **version)
+        except AwsError as error:
+            typer.echo(f"millrace replay: {error}; the corrected payloads are there still", err=True)
 
 
 def _query(environment: Environment, job: str, query: str | None) -> str:

@@ -58,11 +58,14 @@ def test_a_replay_runs_once_in_place_of_its_job_and_tells_what_came_of_it(
 ) -> None:
     query = f"land-{GLUE}"
     said = {"event": "replayed", "job": GLUE, "query": query, "letters": 2, "good": 1, "bad": 1, "already": 0}
-    logs = shop.stack.client("logs")
+    logs, s3 = shop.stack.client("logs"), shop.stack.client("s3")
+    read: list[bytes] = []
     group = f"/{shop.names.prefix}/jobs/{GLUE}/output"
 
     def say(_: str) -> None:
-        """Write what such a run says, where Glue writes it."""
+        """Read what such a run reads, and write what it says, where Glue writes it."""
+        bucket, key = split_url(engines.calls("StartJobRun")[0]["Arguments"]["--corrected"])
+        read.append(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
         logs.create_log_group(logGroupName=group)
         logs.create_log_stream(logGroupName=group, logStreamName="run")
         line = {
@@ -86,10 +89,11 @@ def test_a_replay_runs_once_in_place_of_its_job_and_tells_what_came_of_it(
     arguments = engines.calls("StartJobRun")[0]["Arguments"]
     # Glue takes each name once.
     assert (arguments["--replay"], arguments["--id"]) == (query, "a/0/1,a/0/2")
-    bucket, key = split_url(arguments["--corrected"])
-    body = shop.stack.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
-    assert body == corrected.read_bytes()
-    assert arguments["--corrected"].startswith(f"{shop.names.checkpoints(GLUE)}/")
+    assert read == [corrected.read_bytes()]
+    bucket, folder = split_url(f"{shop.names.checkpoints(GLUE)}/_millrace/replays")
+    assert arguments["--corrected"].startswith(f"s3://{bucket}/{folder}/")
+    # People's data lies there as long as the run takes.
+    assert s3.list_objects_v2(Bucket=bucket, Prefix=folder)["KeyCount"] == 0
 
 
 @pytest.mark.parametrize(
