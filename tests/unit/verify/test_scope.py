@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -160,6 +161,26 @@ def test_a_topic_whose_brokers_do_not_answer_is_told_as_left(
     (gone,) = command._unknown(aws, replace(OWN, cluster="another"))
     assert "on another, which the environment does not have any more" in gone
     assert command._unknown(aws, OWN) == command._topics(aws, OWN, lambda _: None) == []
+
+
+def test_topics_of_a_cluster_that_is_forgotten_keep_no_stack_and_are_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No later `--clean` could find them: the stack would stay for ever."""
+    nobody = kafka_only(tmp_path)
+    aws = Aws(Names(nobody, ACCOUNT), lambda service: pytest.fail(service))
+    kept: list[list[str]] = []
+
+    def remove(*_: object, topics: Callable[[], list[str]], **__: object) -> removal.Removed:
+        kept.append(topics())
+        return removal.Removed(0, tuple(kept[-1]))
+
+    monkeypatch.setattr(removal, "remove", remove)
+    monkeypatch.setattr(command, "_topics", lambda _, scope, __: [f"topic on {scope.cluster}"])
+    forgotten = command._removed(aws, replace(OWN, cluster="another"), lambda _: None)
+    there = command._removed(aws, replace(OWN, cluster="theirs"), lambda _: None)
+    assert kept == [[], ["topic on theirs"]]
+    assert (len(forgotten.remains), there.remains) == (1, ("topic on theirs",))
 
 
 def test_the_way_out_is_the_command_while_a_stack_is_there_and_by_hand_where_none_is(
