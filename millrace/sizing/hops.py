@@ -16,6 +16,33 @@ from millrace.sizing.tables import limits
 
 
 @dataclass(frozen=True)
+class Share:
+    """What a hop has of a job's SLA: ``part`` times it, less what is ``taken``.
+
+    Attributes
+    ----------
+    seconds
+        S of the hop.
+    words
+        The same, and why.
+    job
+        Whose SLA it is: another one's, where that waits for the table.
+    part, taken
+        As above.
+    """
+
+    seconds: float
+    words: str
+    job: str
+    part: float = 1.0
+    taken: float = 0.0
+
+    def sla_for(self, seconds: float) -> float:
+        """Return the SLA of that job which gives the hop so much."""
+        return (seconds + self.taken) / self.part
+
+
+@dataclass(frozen=True)
 class Hop:
     """One query as the model sees it.
 
@@ -33,8 +60,8 @@ class Hop:
     assumed
         Whether the traffic or the job's rate was never measured, or the rate cannot be carried over as
         the query keeps state.
-    share
-        In words, how this hop's S follows from the job's SLA.
+    share, sla_of
+        How this hop's S follows from a job's SLA, in words and in figures.
     latency
         Seconds from a record's arrival to its commit here that the SLA allows.
     fan_out
@@ -59,6 +86,7 @@ class Hop:
     needed: float
     assumed: bool
     share: str
+    sla_of: Share
     latency: float
     fan_out: bool
     average: float
@@ -125,7 +153,7 @@ def hops(environment: Environment) -> tuple[list[Hop], list[Finding]]:
             try:
                 needed = _needed(environment, job, hop)
             except InfeasibleError as error:
-                problems.append(_infeasible(hop, job, query, error))
+                problems.append(_infeasible(hop, environment, query, error))
                 continue
             found.append(replace(hop, needed=needed))
     return found, problems
@@ -138,12 +166,12 @@ class _Known:
         self.environment = environment
         self.speeds = {name: speed(environment, name) for name in environment.jobs}
         self.landings = landings(environment)
-        self.readers: dict[str, list[float]] = {}
+        self.readers: dict[str, list[tuple[float, str]]] = {}
         for name, job in environment.jobs.items():
             for query in job.queries.values():
                 if isinstance(query, DeriveQuery):
                     for table, _ in query.reads:
-                        self.readers.setdefault(table, []).append(self.sla(name))
+                        self.readers.setdefault(table, []).append((self.sla(name), name))
         self.shared_out = shares(environment)
 
     def sla(self, job: str) -> float:
@@ -203,9 +231,9 @@ def _hop(known: _Known, job_name: str, query_name: str, query: Query) -> Hop:
     names = query.streams if isinstance(query, SourceQuery) else landed_streams(known.landings, query)
     traffics = [environment.streams[name].traffic for name in names]
     if isinstance(query, SourceQuery):
-        sla, share = _reading_share(known, job_name, query)
+        share = _reading_share(known, job_name, query)
     else:
-        sla, share = _deriving_share(known, job_name, query)
+        share = _deriving_share(known, job_name, query)
     part, partitions = _part(known, query)
     peaks = dict.fromkeys(names, 0.0)
     for name, each in zip(names, traffics, strict=True):
@@ -214,7 +242,7 @@ def _hop(known: _Known, job_name: str, query_name: str, query: Query) -> Hop:
         rate=sum(peaks.values()),
         per_record=fast.per_record,
         overhead=fast.overhead,
-        sla=sla,
+        sla=share.seconds,
         trigger=query.trigger.total_seconds() if query.trigger is not None else None,
     )
     return Hop(
@@ -227,8 +255,9 @@ def _hop(known: _Known, job_name: str, query_name: str, query: Query) -> Hop:
         # Where records depend on each other, what one partition took says nothing about many.
         assumed="assumed" in (*(each.basis for each in traffics), fast.basis)
         or (isinstance(query, DeriveQuery) and query.state is not None),
-        share=share,
-        latency=sla if isinstance(query, SourceQuery) else known.sla(job_name),
+        share=share.words,
+        sla_of=share,
+        latency=share.seconds if isinstance(query, SourceQuery) else known.sla(job_name),
         fan_out=isinstance(query, LandQuery) and query.fan_out,
         average=sum(each.records_per_second for each in traffics) * part / work.rate,
         speed=fast,
@@ -251,30 +280,41 @@ def _part(known: _Known, query: Query) -> tuple[float, int | None]:
     return 1 / len(known.shared_out[query.source, query.table]), len(listed)
 
 
-def _reading_share(known: _Known, job: str, query: SourceQuery) -> tuple[float, str]:
+def _reading_share(known: _Known, job: str, query: SourceQuery) -> Share:
     """Half of the tightest SLA that waits for this table, or all of the job's own.
 
     A record that is landed and then derived passes two triggers, and the ages add.
     """
-    readers: list[float] = known.readers.get(query.table, []) if isinstance(query, Landing) else []
+    readers: list[tuple[float, str]] = (
+        known.readers.get(query.table, []) if isinstance(query, Landing) else []
+    )
     own = known.sla(job)
-    half = min(readers, default=2 * own) / 2
+    tightest, reader = min(readers, default=(2 * own, job))
+    half = tightest / 2
     goal = known.environment.jobs[job].goal
     if half < own:
-        return half, f"{half:g} s (half of the {2 * half:g} s SLA, deriving takes the rest)"
+        words = f"{half:g} s (half of the {2 * half:g} s SLA, deriving takes the rest)"
+        return Share(half, words, reader, part=0.5)
     if goal == "throughput":
-        return own, f"{own:g} s (two batches of which little is fixed cost)"
-    return own, f"{own:g} s (the whole SLA)"
+        return Share(own, f"{own:g} s (two batches of which little is fixed cost)", job)
+    return Share(own, f"{own:g} s (the whole SLA)", job)
 
 
-def _deriving_share(known: _Known, job: str, query: DeriveQuery) -> tuple[float, str]:
+def _deriving_share(known: _Known, job: str, query: DeriveQuery) -> Share:
     # Who reads two tables waits for the later one.
-    landed = max(_reading_share(known, *known.landings[table])[0] for table, _ in query.reads)
+    landed = max(
+        (_reading_share(known, *known.landings[table]) for table, _ in query.reads),
+        key=lambda share: share.seconds,
+    )
     own = known.sla(job)
-    return own - landed, f"{own - landed:g} s (what landing leaves of the {own:g} s SLA)"
+    rest = own - landed.seconds
+    words = f"{rest:g} s (what landing leaves of the {own:g} s SLA)"
+    if landed.job == job and landed.part < 1:
+        return Share(rest, words, job, part=1 - landed.part)
+    return Share(rest, words, job, taken=landed.seconds)
 
 
-def _infeasible(hop: Hop, job: Job, query: Query, error: InfeasibleError) -> Finding:
+def _infeasible(hop: Hop, environment: Environment, query: Query, error: InfeasibleError) -> Finding:
     if error.term == "scaling":
         return Finding(("jobs", hop.job, "queries", hop.query), str(error), "less work for one job (term b)")
     if error.term == "trigger" and query.trigger is not None:
@@ -284,11 +324,13 @@ def _infeasible(hop: Hop, job: Job, query: Query, error: InfeasibleError) -> Fin
             format_duration(query.trigger),
             f"less than {room:g}s: {error} (term T)",
         )
-    hops_in_sla = job.latency.total_seconds() / hop.work.sla
-    least = 2 * hop.work.overhead * hops_in_sla
+    job = environment.jobs[hop.sla_of.job]
+    allowed = f"more than {hop.sla_of.sla_for(2 * hop.work.overhead):g}s for {hop.query}: {error} (term a)"
+    if job.goal == "throughput":
+        return Finding(("jobs", hop.sla_of.job, "goal"), job.goal, f"latency, of {allowed}")
     default = "latency" not in job.model_fields_set
     return Finding(
-        ("jobs", hop.job, "latency"),
+        ("jobs", hop.sla_of.job, "latency"),
         f"{MISSING}, so {format_duration(job.latency)}" if default else format_duration(job.latency),
-        f"more than {least:g}s for {hop.query}: {error} (term a)",
+        allowed,
     )

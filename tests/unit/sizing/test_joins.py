@@ -1,15 +1,16 @@
-"""A query that joins two landing tables has the records of both to handle."""
+"""Queries that read landed tables: a join has the records of both, and landing has what the tightest reader leaves."""
 
 from pathlib import Path
 
 import pytest
 
+from millrace.config import ConfigurationError
 from millrace.config.queries import DeriveQuery
 from millrace.sizing import Plan, plan
 from millrace.sizing.files import files_per_batch
 from millrace.sizing.hops import hops
 from millrace.sizing.simulation import Arrivals, planned
-from tests.unit.sizing.conftest import Loader
+from tests.unit.sizing.conftest import Loader, text
 
 JOINED = """\
 project: hello
@@ -102,3 +103,44 @@ def test_a_simulated_join_takes_the_records_of_both_tables(from_text: Loader) ->
     load = next(load for load in scenario.queries if load.name == "match")
     assert isinstance(load.source, Arrivals)
     assert load.source.before(100) == pytest.approx(20_010 * 100)
+
+
+OTHER = """\
+  other:
+    engine: glue
+    latency: {sla}
+    rate: {{records_per_second_per_core: 5000, batch_overhead: {overhead}}}
+    queries:
+      derive: {{kind: derive, source: clicks_landed, sink: {{kind: iceberg, table: derived}}}}
+"""
+
+
+@pytest.mark.parametrize("own", ["61s", "2m", "1h"])
+def test_a_landing_that_another_job_waits_for_names_that_jobs_sla(from_text: Loader, own: str) -> None:
+    yaml = text(sla=own, rate="100") + OTHER.format(sla="8s", overhead="500ms")
+    with pytest.raises(ConfigurationError) as caught:
+        plan(from_text(yaml))
+    (problem,) = caught.value.problems
+    assert (problem.key, problem.value) == ("jobs.other.latency", "8s")
+    assert problem.allowed.startswith("more than 8s for land: ")
+    assert "latency: 9s" in (problem.hint or "")
+    assert plan(from_text(yaml.replace("latency: 8s", "latency: 9s"))).jobs["other"].cores.value == 1
+
+
+def test_a_derive_query_names_what_landing_leaves_it(from_text: Loader) -> None:
+    yaml = text(sla="10s", rate="100") + OTHER.format(sla="20s", overhead="6s")
+    with pytest.raises(ConfigurationError) as caught:
+        plan(from_text(yaml))
+    (problem,) = caught.value.problems
+    assert problem.key == "jobs.other.latency"
+    assert problem.allowed.startswith("more than 22s for derive: "), "10 s of landing and twice 6 s"
+    assert plan(from_text(yaml.replace("latency: 20s", "latency: 23s"))).jobs["other"].cores.value >= 1
+
+
+def test_where_no_latency_is_asked_for_the_goal_is_named(from_text: Loader) -> None:
+    yaml = text(sla="10m", rate="100", overhead="30s") + OTHER.format(sla="20s", overhead="1ms")
+    with pytest.raises(ConfigurationError) as caught:
+        plan(from_text(yaml.replace("latency: 20s", "goal: throughput")))
+    (problem,) = caught.value.problems
+    assert (problem.key, problem.value) == ("jobs.other.goal", "throughput")
+    assert problem.allowed.startswith("latency, of more than 120s for land: ")
