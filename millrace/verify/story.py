@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pyiceberg.catalog import Catalog
 
 from millrace.config.model import KafkaTopic
-from millrace.lifecycle.problems import ThrottledError, told
+from millrace.lifecycle.problems import AwsError, ThrottledError, told
 from millrace.sandbox import lake
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
@@ -83,8 +83,13 @@ class Traffic:
         SandboxError, AwsError
             The stream refused records.
         """
-        if self._failures:
-            raise self._failures[0]
+        if not self._failures:
+            return
+        failure = self._failures[0]
+        if isinstance(failure, ThrottledError):
+            # The producer tried again as long as it does, and has ended: whoever waits must not.
+            raise AwsError(str(failure)) from failure
+        raise failure
 
     def stop(self) -> None:
         """End it, and wait until what was handed over is acknowledged."""

@@ -1,0 +1,49 @@
+"""Records of a verification, whose sending may end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+import pytest
+from botocore.exceptions import ClientError
+
+from millrace.lifecycle.problems import AwsError, ThrottledError
+from millrace.sandbox.flights import Event
+from millrace.sandbox.ledger import Ledger
+from millrace.verify.environment import Wanted
+from millrace.verify.place import wait_for
+from millrace.verify.story import Traffic
+from tests.unit.verify.conftest import Make
+
+
+class Throttled:
+    """Kinesis, which takes no record of a whole call however often boto3 tries."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.ended = threading.Event()
+
+    def send(self, _: Iterable[Event], **__: Callable[[int], None]) -> None:
+        self.ended.set()
+        code = "ProvisionedThroughputExceededException"
+        raise ClientError({"Error": {"Code": code, "Message": "Rate exceeded"}}, "PutRecords")
+
+
+def test_sending_that_has_ended_is_waited_for_no_longer_though_it_was_throttled(make: Make) -> None:
+    producer = Throttled()
+    traffic = Traffic(make("minimal").sources[0], producer, Wanted())
+    traffic.start()
+    assert producer.ended.wait(10)
+    with pytest.raises(AwsError, match="AWS is throttling PutRecords"):
+        traffic.stop()
+    looks: list[int] = []
+
+    def look() -> bool:
+        looks.append(1)
+        traffic.check()
+        return False
+
+    with pytest.raises(AwsError, match="AWS is throttling PutRecords") as ended:
+        wait_for(look, 60, "records", poll_seconds=0.01)
+    assert (len(looks), isinstance(ended.value, ThrottledError)) == (1, False)
