@@ -157,6 +157,7 @@ def failure(event: Mapping[str, Any]) -> Failure | None:
     return Failure(error, (lines[-1] if python else lines[0]).strip()[:300], 1)
 
 
+_ADAPTIVE_READ = "AQEShuffleRead"
 _SCOPE_NAME = re.compile(r'"name":"((?:[^"\\]|\\.)*)"')
 
 
@@ -167,10 +168,20 @@ def scans(stage: Mapping[str, Any]) -> tuple[Scan, ...]:
         level = rdd.get("Storage Level") or {}
         cached = bool(level.get("Use Memory") or level.get("Use Disk"))
         if cached or not rdd.get("Parent IDs"):
-            scope = _SCOPE_NAME.search(rdd.get("Scope") or "")
-            name = scope[1].strip() if scope else rdd.get("Name", "")
+            name = _operator(rdd)
             found.append(Scan(name[:200], cached, rdd["RDD ID"], rdd.get("Number of Partitions", 0)))
     return tuple(found)
+
+
+def adaptive(stage: Mapping[str, Any]) -> bool:
+    """Tell whether adaptive query execution chose how many tasks read a stage's shuffle."""
+    return any(_operator(rdd) == _ADAPTIVE_READ for rdd in stage.get("RDD Info", ()))
+
+
+def _operator(rdd: Mapping[str, Any]) -> str:
+    """What made an RDD, as Spark names its operator; its own name where none did."""
+    scope = _SCOPE_NAME.search(rdd.get("Scope") or "")
+    return str(scope[1].strip() if scope else rdd.get("Name", ""))
 
 
 def batch(progress: Mapping[str, Any]) -> Batch:

@@ -81,6 +81,8 @@ class Stage:
         Why its tasks failed.
     scans
         What it reads: RDDs without parents, and cached ones.
+    adaptive
+        Whether Spark merged what it reads from a shuffle into as many tasks as it saw fit (adaptive query execution).
     """
 
     id: int
@@ -93,6 +95,7 @@ class Stage:
     failure: str | None = None
     failures: tuple[Failure, ...] = ()
     scans: tuple[Scan, ...] = ()
+    adaptive: bool = False
 
 
 @dataclass(frozen=True)

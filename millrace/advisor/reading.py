@@ -235,6 +235,7 @@ class _Reader:
             None if completed is None else self._at(completed),
             events.scans(info),
             info.get("Failure Reason"),
+            adaptive=events.adaptive(info),
         )
 
     def _close(
@@ -246,6 +247,8 @@ class _Reader:
         completed: float | None,
         scans: tuple[Scan, ...],
         failure: str | None,
+        *,
+        adaptive: bool = False,
     ) -> None:
         known = self._stage(key)
         del self._open[key]
@@ -256,7 +259,8 @@ class _Reader:
         tasks = Tasks(_table(known.rows)) if known.rows else NO_TASKS
         self._closed[key] = (job, len(job.stages))
         reason = None if failure is None else failure.strip().split("\n", 1)[0][:300]
-        job.stages.append(Stage(*key, name, submitted, completed, partitions, tasks, reason, failures, scans))
+        times = (submitted, completed)
+        job.stages.append(Stage(*key, name, *times, partitions, tasks, reason, failures, scans, adaptive))
 
     def _run(self, event: Mapping[str, Any]) -> _Run:
         run = self._runs.setdefault(event["runId"], _Run(str(event["id"])))

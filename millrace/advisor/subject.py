@@ -11,17 +11,20 @@ from typing import Literal
 from millrace.advisor.findings.model import Change, Value
 from millrace.advisor.history import History, Query
 from millrace.config import Environment
+from millrace.config.problems import dotted
 from millrace.config.queries import SourceQuery, StreamQuery
 from millrace.sizing import Plan
 
 Setting = Literal[
-    "trigger", "limit", "partitions", "shuffle", "cores", "least", "checkpoint", "cache", "spread"
+    "trigger", "limit", "partitions", "shuffle", "merged", "cores", "least", "checkpoint", "cache", "spread"
 ]
 """What can be changed, whatever a service calls it: the trigger in seconds, the records a batch takes, the tasks that
-read, the tasks after a shuffle, the task slots, the records a batch waits for, where checkpoints lie, what is held in
-memory, and how records are spread over tasks."""
+read, the tasks after a shuffle, the bytes up to which Spark merges those by itself, the task slots, the records a batch
+waits for, where checkpoints lie, what is held in memory, and how records are spread over tasks."""
 
-_SHUFFLE = "spark.sql.shuffle.partitions"
+SHUFFLE = "spark.sql.shuffle.partitions"
+_ADAPTIVE = "spark.sql.adaptive."
+_SPARK: frozenset[Setting] = frozenset({"shuffle", "merged"})
 _MOST_CORES = "spark.cores.max"
 _MOST_EXECUTORS = "spark.dynamicAllocation.maxExecutors"
 _LEAST_EXECUTORS = "spark.dynamicAllocation.minExecutors"
@@ -92,8 +95,9 @@ class Subject:
             What is changed, from what to what.
         """
         place, engine = self.where or "the job", history.engine
-        if setting == "shuffle":
-            return (Change("argument", place, f"--conf {_SHUFFLE}", self.arguments.get(_SHUFFLE, old), new),)
+        if setting in _SPARK:
+            key, said = self._spark(history, setting)
+            return (Change("argument", place, f"--conf {key}", said, new),)
         if setting == "cores":
             return self._cores(place, history, new) if isinstance(new, int) else ()
         if query is None:
@@ -110,9 +114,13 @@ class Subject:
             return (Change("argument", name, option, old, new),)
         if setting == "trigger":
             key = "windowSize" if engine == "glue" else "trigger(processingTime)"
-            return (Change("argument", name, key, old, f"{new} seconds" if new is not None else None),)
+            return (
+                Change("argument", name, key, old, f"{_plain(new)} seconds" if new is not None else None),
+            )
         if setting == "checkpoint":
             return (Change("argument", name, "checkpointLocation", old, new),)
+        if setting == "least":
+            return ()
         words = {
             "cache": "foreachBatch",
             "partitions": "repartition",
@@ -120,6 +128,18 @@ class Subject:
             "limit": "source",
         }
         return (Change("code", name, words.get(setting, setting), old, new),)
+
+    def _spark(self, history: History, setting: Setting) -> tuple[str, str | None]:
+        """Name one of Spark's own settings, and what it is set to; ``None`` where it has its default."""
+        settings = {**history.properties, **self.arguments}
+        key = SHUFFLE
+        if setting == "merged":
+            # Spark makes at least as many tasks as there are cores, unless it is told to go by the size alone.
+            by_size = settings.get(f"{_ADAPTIVE}coalescePartitions.parallelismFirst") == "false"
+            key = _ADAPTIVE + (
+                "advisoryPartitionSizeInBytes" if by_size else "coalescePartitions.minPartitionSize"
+            )
+        return key, settings.get(key)
 
     def _cores(self, place: str, history: History, new: int) -> tuple[Change, ...]:
         """Say task slots as their service counts them: Glue in workers, its driver's with them, most others in executors."""
@@ -188,6 +208,10 @@ class Ours(Subject):
         assert self.environment is not None
         file, root = f"environments/{self.environment.name}.yaml", f"jobs.{self.job}"
         job = self.environment.jobs[self.job]
+        if setting in _SPARK:
+            key, _ = self._spark(history, setting)
+            path = dotted(("jobs", self.job, "spark", key))
+            return (Change("environment", file, path, job.spark.get(key), str(new)),)
         if setting == "cores":
             if not history.cores:
                 return ()
@@ -197,7 +221,7 @@ class Ours(Subject):
             return super().changes(query, history, setting, old, new)
         base = f"{root}.queries.{query.name if query else ''}"
         if setting == "trigger":
-            return (Change("environment", file, f"{base}.trigger", _text(said.trigger), f"{new}s"),)
+            return (Change("environment", file, f"{base}.trigger", _text(said.trigger), f"{_plain(new)}s"),)
         if setting == "limit" and isinstance(said, SourceQuery):
             return (Change("environment", file, f"{base}.records_per_batch", said.records_per_batch, new),)
         if setting in {"partitions", "least"} and isinstance(said, StreamQuery):
@@ -209,6 +233,10 @@ class Ours(Subject):
                 )
             if setting == "partitions":
                 return (Change("environment", file, f"streams.{said.source}.shards", stream.shards, new),)
+        if setting in {"limit", "least"}:
+            return ()  # the core sets them itself: a derive query's rows of a batch, and no empty batch of Kinesis
+        if setting == "partitions":  # of several streams, or of a table
+            return self.code(f"query {query.name if query else ''} of {self.where}", "repartition", new)
         return super().changes(query, history, setting, old, new)
 
     def latency(self, query: Query) -> float | None:
@@ -233,6 +261,10 @@ def ours(environment: Environment, plan: Plan, job: str) -> Ours:
     """Return the subject of a job of an environment, with what the plan says that it costs."""
     cost = sum(each.usd for each in plan.jobs[job].cost)
     return Ours(f"job {job}", cost, {}, environment.jobs[job].engine, environment, plan, job)
+
+
+def _plain(value: Value) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _text(duration: timedelta | None) -> str | None:

@@ -31,6 +31,9 @@ into an application's start."""
 EMPTY = 0.2
 """Share of empty batches from which they are worth a word."""
 
+_LONGER = 10.0
+"""How many times as long a trigger becomes, at most, for batches to be without records no more."""
+
 ROOM = 1.25
 """A limit is set a quarter above what arrives: enough to catch up, little enough to stay within the latency."""
 
@@ -119,9 +122,14 @@ def _limit(view: View) -> Iterator[Finding]:
         f"{view.query.name} takes {now:,} records a batch, its limit, and rests {1 - view.busy:.0%} of its time while "
         f"{waiting:,.0f} records wait: input and processing rate are equal and hide it."
     )
-    yield view.finding(
-        "silent-backlog", words, evidence, batches, view.changes("limit", now, wanted), saved, "record age"
-    )
+    # Where the limit is nobody's to set, as many records are taken more often.
+    changes = view.changes("limit", now, wanted) or view.changes("trigger", None, _sooner(view, now / wanted))
+    yield view.finding("silent-backlog", words, evidence, batches, changes, saved, "record age")
+
+
+def _sooner(view: View, share: float) -> float:
+    """A share of the interval, in tenths of a second; no shorter than a batch lasts."""
+    return max(1, math.floor(view.interval * share * 10), math.ceil(view.duration.value * 10)) / 10
 
 
 def _by_the_clock(batch: Batch) -> bool:
@@ -242,7 +250,10 @@ def _empty(view: View) -> Iterator[Finding]:
         f"{len(empty)} of {len(ran)} batches of {view.query.name} held no record and yet planned, wrote offsets and "
         "committed."
     )
-    changes = view.changes("least", None, 1)
+    longer = min(len(ran) / max(1, len(ran) - len(empty)), _LONGER)
+    changes = view.changes("least", None, 1) or view.changes(
+        "trigger", None, math.ceil(view.interval * longer)
+    )
     ids = tuple(each.id for each in empty)
     yield view.finding("empty-batches", words, evidence, ids, changes, saved, "machine time")
 

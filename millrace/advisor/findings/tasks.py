@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from millrace.advisor.findings.model import Change, Evidence, Finding
 from millrace.advisor.findings.view import LEAST, View, figure, stages
 from millrace.advisor.history import Batch, Flags, Floats, Stage
 from millrace.advisor.statistics import Estimate, median, scheduled
+from millrace.advisor.subject import SHUFFLE
 
 SKEWED = 2.0
 """How many times the median of the others a task must last, and its records be, to be skewed: twice is what no even
@@ -30,6 +32,8 @@ SHORT_TASK = 0.1
 MANY = 4
 """Tasks for each core from which there are more than balance needs: two to three are what Spark's guide asks for."""
 
+_DEFAULT = "200"
+"""Tasks after a shuffle where nothing is set (Spark SQL, performance tuning)."""
 
 _FIXED = (
     " State has as many partitions as when its checkpoint was made: another number takes a new checkpoint."
@@ -55,6 +59,11 @@ class Repeated:
     def shuffled(self) -> bool:
         """Whether it reads a shuffle, so that the session sets its tasks; else its source does."""
         return any(stage.tasks.shuffle_records_read.any() for _, stage in self.pairs)
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether Spark itself chose how many tasks read its shuffle."""
+        return any(stage.adaptive for _, stage in self.pairs)
 
     @property
     def stateful(self) -> bool:
@@ -260,13 +269,13 @@ def _spent(stage: Stage) -> float:
 
 def _of(view: View, stage: Repeated, wanted: int, cores: int) -> tuple[Change, ...]:
     """Say how a stage gets as many tasks as are wanted."""
+    place = view.subject.where
+    name = f"query {view.query.name}" + (f" of {place}" if place else "")
     if stage.shuffled:
-        return view.changes("shuffle", stage.partitions, wanted)
+        return _after_shuffle(view, stage, wanted, name)
     sizes = ranges.taken([batch for batch, _ in stage.pairs])
     if sizes is None:
         return view.changes("partitions", stage.partitions, wanted)
-    place = view.subject.where
-    name = f"query {view.query.name}" + (f" of {place}" if place else "")
     if wanted > stage.partitions:
         least = ranges.least_for(sizes, wanted, cores, MANY * cores)
         if least is None:
@@ -277,6 +286,20 @@ def _of(view: View, stage: Repeated, wanted: int, cores: int) -> tuple[Change, .
     split = view.changes("partitions", stage.partitions, max(own, wanted)) if own < stage.partitions else ()
     joined = view.subject.code(name, "after the source", f"coalesce({wanted})") if wanted < own else ()
     return split + joined
+
+
+def _after_shuffle(view: View, stage: Repeated, wanted: int, name: str) -> tuple[Change, ...]:
+    """Say how a stage behind a shuffle gets as many tasks: by what decided how many it has."""
+    # Without its first part a log has no settings; with them, what is not among them has Spark's default.
+    said = view.history.properties.get(SHUFFLE, _DEFAULT) if view.history.properties else None
+    most = int(said) if said is not None and said.isdecimal() else None
+    read = median([float(each.tasks.shuffle_bytes_read.sum()) for _, each in stage.pairs]).value
+    if stage.adaptive and read > 0 and (most is None or wanted <= most):
+        # Spark merges what is left of a shuffle's partitions up to so many bytes; another number it would merge again.
+        return view.changes("merged", None, f"{max(1, math.ceil(read / wanted))}b")
+    if not stage.adaptive and not stage.stateful and most not in (None, stage.partitions):
+        return view.subject.code(name, f"repartition, or {SHUFFLE} where the program sets it", wanted)
+    return view.changes("shuffle", stage.partitions, wanted)
 
 
 def _retried(view: View) -> Iterator[Finding]:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from millrace.advisor.advise import NOBODY, advise
+from millrace.advisor.apply import edits
 from millrace.advisor.findings.ranges import least_for, tasks
 from millrace.advisor.forecast import playable
 from millrace.advisor.history import Source
-from tests.unit.advisor.made import KAFKA, batch, found, job, stage
-from tests.unit.advisor.test_command import flights
+from millrace.advisor.logs import find
+from millrace.advisor.reading import read
+from millrace.advisor.subject import SHUFFLE, Subject, ours
+from millrace.config import load
+from millrace.sizing import plan
+from tests.unit.advisor.made import KAFKA, batch, even, found, history, job, stage
+from tests.unit.advisor.test_command import ROOT, flights
+from tests.unit.advisor.written import write
 
 
 def of_topic(own: int, count: int, seconds: float, cores: int):
@@ -70,6 +81,147 @@ def test_a_full_last_wave_is_asked_for_in_numbers_that_kafka_can_give(own, count
 def test_too_few_partitions_are_split_evenly():
     assert told(found("too-few-partitions", of_topic(3, 3, 1.2, 3), cores=4)) == [
         ("argument", "minPartitions", 3, 12)
+    ]
+
+
+def shuffled(count: int, seconds: float, cores: int, *, adaptive: bool = False, bytes_read: int = 4000):
+    """Batches whose ``count`` tasks read a shuffle."""
+
+    def made(number, begun):
+        launched = [seconds * (n // cores) for n in range(count)]
+        at = stage(
+            begun + 0.05, [seconds] * count, [0] * count, number, launched=launched, scans=(),
+            shuffle_records_read=[1200 // count] * count, shuffle_bytes_read=[bytes_read] * count,
+        )  # fmt: skip
+        return batch(number, begun, [job(number, [replace(at, adaptive=adaptive)])], 1200)
+
+    return made
+
+
+def of(kind: str, make, cores: int, properties: dict[str, str], subject: Subject = NOBODY):
+    advice = advise(replace(history(make, cores=cores), properties=properties), subject)
+    [finding] = [each for each in advice.findings if each.kind == kind]
+    return finding
+
+
+LOCAL = {"spark.master": "local[8]"}
+MERGED = "--conf spark.sql.adaptive.coalescePartitions.minPartitionSize"
+
+
+@pytest.mark.parametrize(
+    ("properties", "change"),
+    [
+        (LOCAL, (MERGED, None, "1000b")),
+        ({**LOCAL, MERGED.removeprefix("--conf "): "1m", SHUFFLE: "16"}, (MERGED, "1m", "1000b")),
+        (
+            {**LOCAL, "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false"},
+            ("--conf spark.sql.adaptive.advisoryPartitionSizeInBytes", None, "1000b"),
+        ),
+        ({**LOCAL, SHUFFLE: "4"}, (f"--conf {SHUFFLE}", "4", 8)),  # there are no more to merge
+    ],
+)
+def test_tasks_that_spark_merged_itself_are_told_by_their_size(properties, change):
+    finding = of("too-few-partitions", shuffled(2, 0.9, 2, adaptive=True), 8, properties)
+    assert told(finding) == [("argument", *change)]
+
+
+@pytest.mark.parametrize(
+    ("properties", "change"),
+    [
+        ({**LOCAL, SHUFFLE: "100"}, ("argument", f"--conf {SHUFFLE}", "100", 2)),
+        ({}, ("argument", f"--conf {SHUFFLE}", None, 2)),  # of a log without its settings
+        (LOCAL, ("code", f"repartition, or {SHUFFLE} where the program sets it", None, 2)),
+    ],
+)
+def test_tasks_that_nobody_merged_are_as_many_as_is_set(properties, change):
+    assert told(of("too-many-partitions", shuffled(100, 0.012, 2), 2, properties)) == [change]
+
+
+def test_what_merged_them_is_read_from_the_log(tmp_path):
+    for adaptive in (True, False):
+        log = write(history(shuffled(2, 0.9, 2, adaptive=adaptive)), tmp_path / f"local-{adaptive:d}")
+        found = read(find(str(log))[0])
+        stages = [s for b in found.queries[0].batches for j in b.jobs for s in j.stages]
+        assert {(each.adaptive, each.scans) for each in stages} == {(adaptive, ())}
+        assert int(stages[0].tasks.shuffle_bytes_read.sum()) == 8000
+
+
+def test_of_ours_sparks_settings_are_keys_that_can_be_written(tmp_path):
+    for folder in ("environments", "pipelines"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    environment = load("prod", root=tmp_path)
+    subject = ours(environment, plan(environment), "flights")
+    few = of("too-few-partitions", shuffled(2, 0.9, 2, adaptive=True), 8, LOCAL, subject)
+    many = of("too-many-partitions", shuffled(100, 0.012, 2), 2, {}, subject)
+    merged = MERGED.removeprefix("--conf ")
+    assert [*told(few), *told(many)] == [
+        ("environment", f"jobs.flights.spark[{merged}]", None, "1000b"),
+        ("environment", f"jobs.flights.spark[{SHUFFLE}]", None, "2"),
+    ]
+    file = tmp_path / "environments" / "prod.yaml"
+    edits(file, [few.changes[0], many.changes[0]], tmp_path).write()
+    assert load("prod", root=tmp_path).jobs["flights"].spark == {
+        **environment.jobs["flights"].spark,
+        merged: "1000b",
+        SHUFFLE: "2",
+    }
+
+
+def test_of_ours_nothing_is_named_that_no_key_reaches():
+    environment = load("prod", root=ROOT)
+    jobs = {name: ours(environment, plan(environment), name) for name in environment.jobs}
+    seen = set()
+    for name, subject in jobs.items():
+        made = replace(history(), engine=subject.engine)
+        for query, said in environment.jobs[name].queries.items():
+            source = "KinesisV2[x]" if said.kind == "land" else "IcebergSource[x]"
+            [run] = history(
+                lambda n, b, d=source: replace(even(n, b), sources=(Source(d, None, None, None, 9),))
+            ).queries
+            for setting in ("limit", "least", "partitions"):
+                for each in subject.changes(replace(run, name=query), made, setting, 2, 4):
+                    assert each.kind != "argument", (query, setting, each)
+                    seen.add((said.kind, setting, each.kind))
+    assert ("derive", "limit", "environment") not in seen
+    assert ("land", "limit", "environment") in seen
+    assert ("derive", "partitions", "code") in seen
+
+
+def equal(number, begun):
+    """As many records in every batch, of a table, and half of the time at rest."""
+    source = Source("IcebergSource[lake.orders]", None, None, None, 4000)
+    at = stage(begun + 0.05, [0.4, 0.4], [2000, 2000])
+    return batch(number, begun, [job(number, [at])], 4000, source=source)
+
+
+def test_where_a_limit_is_nobodys_to_set_batches_come_sooner():
+    environment = load("prod", root=ROOT)
+    name, query = next(
+        (name, query)
+        for name, made in environment.jobs.items()
+        for query, said in made.queries.items()
+        if said.kind == "derive"
+    )
+    made = history(equal)
+    [run] = made.queries
+    advice = advise(
+        replace(made, queries=(replace(run, name=query),)), ours(environment, plan(environment), name)
+    )
+    [finding] = advice.findings
+    assert finding.kind == "silent-backlog"
+    [change] = finding.changes
+    assert (change.kind, change.key) == ("environment", f"jobs.{name}.queries.{query}.trigger")
+    assert change.new == "1.6s"
+
+
+def test_batches_without_records_wait_longer_where_no_option_makes_them():
+    def some(number, begun):
+        made = even(number, begun)
+        rows = 0 if number % 3 else made.rows
+        return replace(made, rows=rows, sources=(Source("FileStreamSource[x]", None, None, None, rows),))
+
+    assert told(found("empty-batches", some)) == [
+        ("argument", "trigger(processingTime)", None, "6 seconds"),
     ]
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from millrace.advisor.history import Batch, History, Query, Source
+from millrace.advisor.history import Batch, History, Query, Source, Stage
 
 _LISTENER = "org.apache.spark.sql.streaming.StreamingQueryListener$"
 
@@ -76,6 +76,10 @@ def _batch(query: Query, batch: Batch) -> Iterator[dict[str, Any]]:
                         "Executor Run Time": round(float(tasks.run[n]) * 1e3),
                         "Executor CPU Time": round(float(tasks.cpu[n]) * 1e9),
                         "Input Metrics": {"Records Read": int(tasks.records_read[n]), "Bytes Read": 0},
+                        "Shuffle Read Metrics": {
+                            "Local Bytes Read": int(tasks.shuffle_bytes_read[n]),
+                            "Total Records Read": int(tasks.shuffle_records_read[n]),
+                        },
                     },
                 }
             yield {
@@ -83,6 +87,7 @@ def _batch(query: Query, batch: Batch) -> Iterator[dict[str, Any]]:
                 "Stage Info": info
                 | {
                     "Stage Attempt ID": 0,
+                    "RDD Info": _rdds(stage),
                     "Submission Time": _ms(stage.submitted or 0),
                     "Completion Time": _ms(stage.completed or 0),
                 },
@@ -93,6 +98,23 @@ def _batch(query: Query, batch: Batch) -> Iterator[dict[str, Any]]:
             "Completion Time": _ms(job.completed or 0),
             "Job Result": {"Result": "JobSucceeded"},
         }
+
+
+def _rdds(stage: Stage) -> list[dict[str, Any]]:
+    """What a stage computes from what, as Spark 3.5 writes it of a stage behind a shuffle."""
+    operator = "AQEShuffleRead" if stage.adaptive else "Exchange"
+    made = {"WholeStageCodegen (2)": [1], operator: [0]}
+    return [
+        {
+            "RDD ID": 2 - place,
+            "Name": "ShuffledRowRDD" if place else "MapPartitionsRDD",
+            "Scope": json.dumps({"id": str(place), "name": name}, separators=(",", ":")),
+            "Parent IDs": parents,
+            "Storage Level": {"Use Disk": False, "Use Memory": False},
+            "Number of Partitions": stage.partitions,
+        }
+        for place, (name, parents) in enumerate(made.items())
+    ]
 
 
 def _progress(batch: Batch, offset: Callable[[int], object] | None) -> dict[str, Any]:
