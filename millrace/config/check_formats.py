@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path as FilePath
 
 from millrace.config import descriptors
+from millrace.config.document import is_file, is_folder
 from millrace.config.explain import nearest
 from millrace.config.formats import SCHEMA_SUFFIX, AvroFormat, CsvFormat, ProtobufFormat
 from millrace.config.model import GlueJob, Job
@@ -56,7 +57,7 @@ def check_format(path: Path, query: Payload, job: Job, root: FilePath) -> Iterat
         yield Finding(
             here, query.schema_, f"{a} {suffix} file below pipelines/, which travels with the job{of}"
         )
-    elif not schema.is_file():
+    elif not is_file(schema):
         known = [str(each.relative_to(root.resolve())) for each in sorted(pipelines.rglob(f"*{suffix}"))]
         yield Finding(here, query.schema_, "a file that exists", nearest(query.schema_, known))
     else:
@@ -142,7 +143,7 @@ def _avro(path: Path, avro: AvroFormat, job: Job, root: FilePath) -> Iterator[Fi
 
 def _writers(path: Path, writers: str, framing: str, root: FilePath) -> Iterator[Finding]:
     folder = (root / writers).resolve()
-    if not folder.is_relative_to((root / "pipelines").resolve()) or not folder.is_dir():
+    if not folder.is_relative_to((root / "pipelines").resolve()) or not is_folder(folder):
         yield Finding(path, writers, "a folder below pipelines/ that exists")
         return
     files = sorted(folder.glob("*.avsc"))

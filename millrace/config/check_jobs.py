@@ -13,6 +13,7 @@ from millrace.config.check_lists import check_lag_groups, check_lists, shares
 from millrace.config.check_reading import check_reading
 from millrace.config.check_routes import check_read_routes, check_routes
 from millrace.config.check_sinks import check_places, check_sink
+from millrace.config.document import is_file
 from millrace.config.engines import EMR_DISK_GIB, EMR_MEMORY_GIB, GIB, emr_memory_range, glue_workers
 from millrace.config.explain import nearest
 from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic, KinesisStream
@@ -257,7 +258,7 @@ def _reads(
         )
     yield from check_format(path, query, job, root)
     schema = (root / query.schema_).resolve()
-    if schema.is_file():
+    if is_file(schema):
         yield from _redact((*path, "redact"), query, schema)
 
 
@@ -345,7 +346,7 @@ def _transform(path: Path, transform: str, root: FilePath) -> Iterator[Finding]:
         )
         return
     stem = root.joinpath(*parts)
-    file = next((each for each in (stem.with_suffix(".py"), stem / "__init__.py") if each.is_file()), None)
+    file = next((each for each in (stem.with_suffix(".py"), stem / "__init__.py") if is_file(each)), None)
     if file is None:
         known = [
             ".".join(each.relative_to(root).with_suffix("").parts)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path as FilePath
 from typing import Any
@@ -12,11 +12,15 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from millrace.config.problems import Finding, Path
+from millrace.config.problems import Finding, Path, dotted
 
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 _MOST_VALUES = 50_000
 """Nested aliases can make a small file enormous; no environment comes near this."""
+
+_MOST_DIGITS = 18
+_LARGEST = 10**_MOST_DIGITS
+"""No figure of an environment comes near it; floats overflow far beyond."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +33,14 @@ class Tree:
         Where the key stands (or the list item); lines count from 1.
     value
         A scalar, a ``dict[str, Tree]`` or a ``list[Tree]``.
+    text
+        Of a scalar as it is written, which its value does not tell: ``0123`` and ``1.10`` are numbers.
     """
 
     file: FilePath
     line: int
     value: Any
+    text: str | None = field(default=None, compare=False)
 
     def plain(self) -> Any:
         """Return the value without places, as JSON would hold it."""
@@ -52,6 +59,13 @@ class Tree:
                 return tree
             tree = child
         return tree
+
+    def written(self, path: Path) -> str | None:
+        """Return the text of the scalar at ``path``, where there is one."""
+        tree: Tree | None = self
+        for step in path:
+            tree = None if tree is None else tree.child(step)
+        return None if tree is None else tree.text
 
     def child(self, step: str | int) -> Tree | None:
         """Return the value one step down, if it exists."""
@@ -162,7 +176,7 @@ class _Reader:
                 for position, item in enumerate(node.value)
             ]
             return Tree(self._file, line, items)
-        return Tree(self._file, line, self._scalar(node))
+        return Tree(self._file, line, self._scalar(node, line, path), str(node.value))
 
     def _mapping(self, node: MappingNode, above: tuple[int, ...], path: Path) -> dict[str, Tree]:
         own: dict[str, Tree] = {}
@@ -195,8 +209,37 @@ class _Reader:
             found.append(tree.value)
         return found
 
-    def _scalar(self, node: Node) -> Any:
-        value = self._constructor.construct_object(node)
+    def _scalar(self, node: Node, line: int, path: Path) -> Any:
+        try:
+            value = self._constructor.construct_object(node)
+        except (KeyError, ValueError, AttributeError, OverflowError) as error:
+            # What a tag makes of a text that is none of its kind, such as !!bool maybe.
+            raise DocumentError(f"{dotted(path)} is no {_tag(node)}", line) from error
         if isinstance(value, (date, bytes)):
-            return str(node.value)
+            value = str(node.value)
+        if isinstance(value, str) and "\0" in value:
+            raise DocumentError(f"{dotted(path)} holds a NUL character", line)
+        if isinstance(value, int) and abs(value) >= _LARGEST:
+            raise DocumentError(f"{dotted(path)} is a number of more than {_MOST_DIGITS} digits", line)
         return value
+
+
+def _tag(node: Node) -> str:
+    return f"!!{str(node.tag).rsplit(':', 1)[-1]}"
+
+
+def is_file(path: FilePath) -> bool:
+    """Whether there is a file of this name; there is none of a name that is too long for one."""
+    return _is_there(path.is_file)
+
+
+def is_folder(path: FilePath) -> bool:
+    """Whether there is a folder of this name."""
+    return _is_there(path.is_dir)
+
+
+def _is_there(asked: Callable[[], bool]) -> bool:
+    try:
+        return asked()
+    except OSError:
+        return False

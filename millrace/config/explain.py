@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -75,7 +75,9 @@ _KINDS = {
 }
 
 
-def findings(error: ValidationError, model: type[BaseModel]) -> list[Finding]:
+def findings(
+    error: ValidationError, model: type[BaseModel], written: Callable[[Path], str | None]
+) -> list[Finding]:
     """Translate every error of one validation.
 
     Parameters
@@ -84,8 +86,10 @@ def findings(error: ValidationError, model: type[BaseModel]) -> list[Finding]:
         What ``model.model_validate_json`` raised.
     model
         The model that was asked.
+    written
+        Returns the text of the scalar at a path, as the file has it.
     """
-    return [_finding(each, model) for each in error.errors(include_url=False)]
+    return [_finding(each, model, written) for each in error.errors(include_url=False)]
 
 
 def file_path(loc: Sequence[str | int], model: Any) -> Path:
@@ -101,26 +105,33 @@ def nearest(word: str, choices: Sequence[str]) -> str | None:
     return f"did you mean {found[0]}?" if found else None
 
 
-def show(value: Any) -> str:
-    """Write a value the way it stands in a file, in short."""
+def show(value: Any, written: str | None = None) -> str:
+    """Write a value the way it stands in a file, in short.
+
+    Parameters
+    ----------
+    value
+        Of the file.
+    written
+        Its text there, where it is known: that of a number is not unique.
+    """
     if isinstance(value, Mapping):
         return "a mapping" if value else "an empty mapping"
     if isinstance(value, list | tuple):
         return f"a list of {len(value)}" if value else "an empty list"
     if value is None:
         return "empty"
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    text = value if isinstance(value, str) else written or json.dumps(value, default=str)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _finding(error: Any, model: type[BaseModel]) -> Finding:
+def _finding(error: Any, model: type[BaseModel], written: Callable[[Path], str | None]) -> Finding:
     path, owner, field = _walk(error["loc"], model)
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    shown = show(value, written(path))
     if kind == "extra_forbidden":
         keys = _keys(owner)
-        return Finding(
-            path, f"unknown, {show(value)}", f"one of {', '.join(keys)}", nearest(str(path[-1]), keys)
-        )
+        return Finding(path, f"unknown, {shown}", f"one of {', '.join(keys)}", nearest(str(path[-1]), keys))
     if kind == "missing":
         return Finding(path, MISSING, _required(field))
     if kind in ("union_tag_invalid", "union_tag_not_found"):
@@ -134,7 +145,7 @@ def _finding(error: Any, model: type[BaseModel]) -> Finding:
                 path, f"the name {path[-1]}", f"one of {', '.join(choices)}", nearest(str(path[-1]), choices)
             )
         return Finding(path, f"the name {path[-1]}", _pattern(context))
-    return Finding(path, show(value), *_allowed(kind, value, context, error["msg"], field))
+    return Finding(path, shown, *_allowed(kind, value, shown, context, error["msg"], field))
 
 
 def _required(field: FieldInfo | None) -> str:
@@ -159,19 +170,19 @@ _BOUNDS = {
 
 
 def _allowed(
-    kind: str, value: Any, context: Mapping[str, Any], message: str, field: FieldInfo | None
+    kind: str, value: Any, shown: str, context: Mapping[str, Any], message: str, field: FieldInfo | None
 ) -> tuple[str, str | None]:
     if kind == "literal_error":
         choices = [str(choice) for choice in get_args(_bare(field.annotation))] if field else []
-        if not isinstance(value, str) and show(value) in choices:
-            return f"one of {', '.join(choices)}", f'write it in quotes: "{show(value)}"'
-        return f"one of {', '.join(choices)}", nearest(show(value), choices)
+        if not isinstance(value, str) and shown in choices:
+            return f"one of {', '.join(choices)}", f'write it in quotes: "{shown}"'
+        return f"one of {', '.join(choices)}", nearest(shown, choices)
     if kind == "string_pattern_mismatch":
         return _pattern(context), None
     if kind == "value_error":
         return str(context["error"]), None
     if kind == "string_type" and isinstance(value, int | float):
-        return "text", f'write it in quotes: "{show(value)}"'
+        return "text", f'write it in quotes: "{shown}"'
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
         bound = context[name]

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from millrace.config import checks, explain, secrets
 from millrace.config.base import Slug, TableName
-from millrace.config.document import DocumentError, Tree, merge, read
+from millrace.config.document import DocumentError, Tree, is_file, merge, read
 from millrace.config.estate import ExistingTable, Governance, HistoryServer, Network, Observability, Storage
 from millrace.config.model import Environment, Job, KafkaCluster, Stream
 from millrace.config.places import Places
@@ -118,7 +118,7 @@ def load(name_or_path: str | FilePath, root: FilePath | None = None) -> Environm
             Finding(("name",), str(plain.pop("name")), "no name: the file's name is the environment's")
         )
     plain["name"] = file.stem
-    environment, wrong = _validate(plain)
+    environment, wrong = _validate(plain, tree)
     found += wrong
     found += _new(checks.findings(_draft(environment, plain, tree, root)), found)
     problems += [places.problem(finding) for finding in one_per_path(found)]
@@ -131,12 +131,12 @@ def load(name_or_path: str | FilePath, root: FilePath | None = None) -> Environm
 def _file(name: str, root: FilePath) -> FilePath:
     if name.endswith((".yaml", ".yml")) or "/" in name:
         file = FilePath(name).resolve()
-        if not file.is_file():
+        if not is_file(file):
             hint = explain.nearest(file.stem, environments(root))
             raise ConfigurationError([Problem(name, 0, "", "no such file", "a YAML file that exists", hint)])
         return file
     file = root / "environments" / f"{name}.yaml"
-    if not file.is_file():
+    if not is_file(file):
         known = environments(root)
         allowed = f"one of {', '.join(known)}" if known else "a file in environments/"
         shown = Places(None, root).name(file)
@@ -163,7 +163,7 @@ def _read(file: FilePath, root: FilePath, problems: list[Problem], above: tuple[
         (
             each
             for folder in (file.parent, root / "environments")
-            if isinstance(extends.value, str) and (each := folder / f"{extends.value}.yaml").is_file()
+            if isinstance(extends.value, str) and is_file(each := folder / f"{extends.value}.yaml")
         ),
         None,
     )
@@ -176,12 +176,12 @@ def _read(file: FilePath, root: FilePath, problems: list[Problem], above: tuple[
     return merge(_read(parent, root, problems, (*above, file)), tree)
 
 
-def _validate(plain: dict[str, Any]) -> tuple[Environment | None, list[Finding]]:
+def _validate(plain: dict[str, Any], tree: Tree) -> tuple[Environment | None, list[Finding]]:
     try:
         # From JSON and strict: YAML has typed its scalars, so "4" is no number and true is no 1.
         return Environment.model_validate_json(json.dumps(plain), strict=True), []
     except ValidationError as error:
-        return None, explain.findings(error, Environment)
+        return None, explain.findings(error, Environment, tree.written)
 
 
 def _draft(

@@ -10,6 +10,9 @@ from pydantic import AfterValidator, BeforeValidator, ByteSize, PlainSerializer,
 
 _DURATION = re.compile(r"^(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s|m|h|d)$")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_LONGEST_SIZE = 24
+"""Characters; no float, by way of which sizes are read, overflows below."""
+
 _SIZE = re.compile(r"^\d+(?:\.\d+)?\s?(?:B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)$")
 
 
@@ -60,6 +63,8 @@ def require_size_unit(value: Any) -> Any:
         return value
     if not isinstance(value, str) or not _SIZE.match(value):
         raise ValueError("write a number with its unit: B, KB, KiB, MB, MiB, GB or GiB, such as 512KiB")
+    if len(value) > _LONGEST_SIZE:
+        raise ValueError("a size of fewer digits, such as 512KiB")
     return value
 
 
@@ -92,11 +97,13 @@ def parse_start(value: Any) -> str:
         return str(value)
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+        zoned = moment is not None and moment.tzinfo is not None
+        utc = moment.astimezone(UTC) if moment is not None and zoned else None
+    except (ValueError, OverflowError):  # ... in UTC before the year 1, or after 9999
+        utc = None
+    if utc is None:
         raise ValueError("earliest, latest, or a moment with its zone, such as 2026-01-31T00:00:00Z")
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return utc.isoformat().replace("+00:00", "Z")
 
 
 Start = Annotated[

@@ -3,13 +3,14 @@
 A row replaces text of the good file; `#!` marks the line that the problem must name.
 """
 
+import re
 from pathlib import Path
 
 import pytest
 
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
-from tests.unit.config import bad_names, bad_queries, bad_sources
+from tests.unit.config import bad_names, bad_queries, bad_sources, bad_texts
 from tests.unit.config.conftest import GOOD
 
 KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
@@ -69,7 +70,7 @@ ROWS = {
         "a list", None,
     ),
     "infinite rate": (
-        CLICKS_RATE, "      records_per_second: .inf #!\n", f"{STREAM}.traffic.records_per_second", "Infinity",
+        CLICKS_RATE, "      records_per_second: .inf #!\n", f"{STREAM}.traffic.records_per_second", ".inf",
         "a finite number", None,
     ),
     "account without quotes": (
@@ -100,7 +101,7 @@ ROWS = {
         CLICKS_SIZE, "      record_size: 0.4B #!\n", f"{STREAM}.traffic.record_size", "0.4B", "larger than zero", None,
     ),
     "a rate beyond reason": (
-        CLICKS_RATE, "      records_per_second: 1.0e+300 #!\n", f"{STREAM}.traffic.records_per_second", "1e+300",
+        CLICKS_RATE, "      records_per_second: 1.0e+300 #!\n", f"{STREAM}.traffic.records_per_second", "1.0e+300",
         "at most 100000000", None,
     ),
     "zero size": (
@@ -338,7 +339,7 @@ ROWS = {
     "a region without prices": (
         REGION, "region: eu-central-1 #!\n", "region", "eu-central-1", "a region with a price table: us-east-1", None,
     ),
-} | bad_names.ROWS | bad_queries.ROWS | bad_sources.ROWS  # fmt: skip
+} | bad_names.ROWS | bad_queries.ROWS | bad_sources.ROWS | bad_texts.ROWS  # fmt: skip
 
 
 def line_of(text: str, mark: str) -> int:
@@ -366,6 +367,21 @@ def test_one_message_names_file_line_key_value_and_what_is_allowed(row: tuple, p
     assert hint is None or hint in (problem.hint or "")
     if row not in (ROWS["name of a stream"], ROWS["a stream written twice"]):  # others refer to these
         assert len(caught.value.problems) == 1
+
+
+@pytest.mark.parametrize("row", bad_texts.UNREADABLE.values(), ids=bad_texts.UNREADABLE.keys())
+def test_a_text_that_no_value_can_be_made_of_is_told_with_its_key_and_line(row: tuple, project: Path) -> None:
+    old, new = row
+    assert GOOD.count(old) == 1, "the row must change one place"
+    text = GOOD.replace(old, new)
+    (project / "environments" / "shop.yaml").write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        plan(load("shop", root=project))
+    (problem,) = caught.value.problems
+    assert (problem.file, problem.line) == ("environments/shop.yaml", line_of(text, "#!"))
+    (key,) = re.findall(r"(\w+): [^:]*#!", text)
+    assert f".{key} " in problem.value
+    assert problem.allowed == "readable YAML"
 
 
 def test_the_good_file_is_good(project: Path) -> None:

@@ -96,6 +96,10 @@ ROWS = {
         SCHEMA, _with("click.avsc", AVRO % "none" + " #!"), f"{LAND}.format.writers", f"{FOLDER}/none",
         "a folder below pipelines/ that exists", None,
     ),
+    "a folder of writers whose name is too long": (
+        SCHEMA, _with("click.avsc", AVRO % ("a" * 300) + " #!"), f"{LAND}.format.writers", f"{FOLDER}/{'a' * 300}",
+        "a folder below pipelines/ that exists", None,
+    ),
     "no writers in the folder": (
         SCHEMA, _with("click.avsc", AVRO % "empty" + " #!"), f"{LAND}.format.writers", f"{FOLDER}/empty",
         "schemas by their ids", None,
