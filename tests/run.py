@@ -88,7 +88,8 @@ class Result:
     Attributes
     ----------
     status
-        pytest's exit status; 5 where no test passed, since such a part proves nothing.
+        pytest's exit status; 5 where no test passed, since such a part proves nothing; 128 and the signal's number
+        where one ended it.
     passed, failed, skipped
         Tests; errors count as failed.
     seconds
@@ -139,7 +140,10 @@ def run(part: Part, scratch: Path) -> Result:
     ]
     failed = count["failures"] + count["errors"]
     passed = count["tests"] - failed - count["skipped"]
-    if status == 0 and passed == 0:
+    if status < 0:
+        # As shells do: below zero, the status would be less than that of a part that is well.
+        status = 128 - status
+    elif status == 0 and passed == 0:
         status = 5
     return Result(
         status, passed, failed, count["skipped"], time.monotonic() - started, len(thrown), sum(thrown)
@@ -169,7 +173,11 @@ def main(kinds: list[str]) -> int:
         results = {part: end.result() for part, end in ends.items()}
     lines = [
         "",
-        *(f"{part.name} took {result.seconds:.0f} s" for part, result in results.items()),
+        *(
+            f"{part.name} took {result.seconds:.0f} s"
+            + (f" and ended with status {result.status}" if result.status else "")
+            for part, result in results.items()
+        ),
         f"all took {time.monotonic() - started:.0f} s",
         f"faults among them: {sum(r.faults for r in results.values())} tests, "
         f"{sum(r.faults_seconds for r in results.values()):.0f} s",
