@@ -227,6 +227,9 @@ def score(forecasts: Sequence[Forecast], then: Twin) -> tuple[Scored, ...]:
 
 
 def _scored(forecast: Forecast, then: Twin) -> Scored:
+    asked = [_asked(each) for each in forecast.changes]
+    if any(key == "merge" for _, key in asked):
+        return Scored(forecast=forecast, why_not="no log shows which jobs were brought into one")
     if then.cores != forecast.cores:
         return Scored(forecast=forecast, why_not=f"it ran with {then.cores} cores, not with {forecast.cores}")
     scores: list[Score] = []
@@ -234,7 +237,8 @@ def _scored(forecast: Forecast, then: Twin) -> Scored:
         query = then.queries.get(name)
         if query is None:
             return Scored(forecast=forecast, why_not=f"the log has too little of {name}")
-        other = _other(name, was, query)
+        held = any(key == "cache" and of in ("", name) for of, key in asked)
+        other = _other(name, was, query, held=held)
         if other is not None:
             return Scored(forecast=forecast, why_not=other)
         happened = figures(query)
@@ -251,8 +255,16 @@ def _scored(forecast: Forecast, then: Twin) -> Scored:
     return Scored(forecast=forecast, scores=tuple(scores))
 
 
-def _other(name: str, was: QueryForecast, query: QueryTwin) -> str | None:
+def _asked(change: str) -> tuple[str, str]:
+    """The query that a change of a forecast names, empty where it names none, and its key."""
+    query, _, key = change.rpartition("=")[0].rpartition(".")
+    return query, key
+
+
+def _other(name: str, was: QueryForecast, query: QueryTwin, *, held: bool) -> str | None:
     """What of the conditions differs; a limit that no batch reached and a trigger that none waited for show nowhere."""
+    if held and query.reads > 1:
+        return f"{name} read its records {query.reads} times in a batch: nothing held them"
     if query.partitions != was.partitions:
         return f"{name} had {query.partitions} partitions, not {was.partitions}"
     late = query.trigger == 0 and was.trigger <= float(np.median(query.durations))

@@ -71,6 +71,34 @@ def test_other_conditions_are_no_score(forecasts, then, why):
     assert why in str(found.why_not)
 
 
+@pytest.fixture(scope="module")
+def doubled() -> tuple[Forecast, ...]:
+    """Of a query whose batches read their records twice."""
+    twin = application(history([replace(TRUTH, reads=2)]))
+    return tuple(
+        forecast(twin, twin.what_if(parse(text, ["land"]), draws=3))
+        for text in ("cache=on", "land.cache=on", "merge=2", "land.merge=2")
+    )
+
+
+def test_rows_that_are_held_are_scored_by_a_log_that_reads_them_once(doubled):
+    still = application(history([replace(TRUTH, reads=2, seed=9)]))
+    once = application(history([replace(TRUTH, seed=9)]))
+    for held in doubled[:2]:
+        [missed], [scored] = score([held], still), score([held], once)
+        assert missed.why_not == "land read its records 2 times in a batch: nothing held them"
+        assert (missed.scores, scored.why_not) == ((), None)
+        assert scored.scores[0].missed < 0.1
+
+
+def test_jobs_in_one_are_not_scored_by_the_log_of_one_job(doubled):
+    for seed in (9, 10):
+        then = application(history([replace(TRUTH, reads=2, seed=seed)]))
+        assert [(each.scores, each.why_not) for each in score(doubled[2:], then)] == [
+            ((), "no log shows which jobs were brought into one")
+        ] * 2
+
+
 def test_ages_are_those_of_the_records():
     query, oldest = run(TRUTH)
     found = figures(application(history([TRUTH])).queries["land"])
