@@ -18,11 +18,14 @@ class InfeasibleError(ValueError):
     Attributes
     ----------
     term
-        What breaks it: ``overhead`` (a) or ``trigger`` (T).
+        What breaks it: ``overhead`` (a), ``record`` (b) or ``trigger`` (T); ``scaling`` where cores share badly.
+    seconds
+        What a batch takes at least.
     """
 
-    def __init__(self, term: str, message: str) -> None:
+    def __init__(self, term: str, message: str, seconds: float = 0.0) -> None:
         self.term = term
+        self.seconds = seconds
         super().__init__(message)
 
 
@@ -74,7 +77,7 @@ def cores_needed(work: Work) -> float:
     Raises
     ------
     InfeasibleError
-        The fixed cost or the trigger alone uses up the SLA.
+        The fixed cost, one record or the trigger alone uses up the SLA.
     """
     longest = work.longest_batch
     if longest - work.overhead < _SHORTEST_WORK:
@@ -83,12 +86,27 @@ def cores_needed(work: Work) -> float:
                 "overhead",
                 f"a batch costs {work.overhead:g} s before its first record, and this hop's "
                 f"share of the SLA is {work.sla:g} s: batches may take half of that",
+                work.overhead,
             )
         raise InfeasibleError(
             "trigger",
             f"a record may wait {work.trigger:g} s for its batch and {work.overhead:g} s of fixed cost, "
             f"and this hop's share of the SLA is {work.sla:g} s",
+            work.overhead,
         )
+    if longest - work.overhead < work.per_record:
+        # One record is one core's work, however many there are.
+        least = work.overhead + work.per_record
+        takes = (
+            f"one record takes {work.per_record:g} s on its core and a batch {work.overhead:g} s before it"
+        )
+        if work.sla / 2 < least:
+            said = f"{takes}; of this hop's share of the SLA, {work.sla:g} s, batches may take half"
+            raise InfeasibleError("record", said, least)
+        said = (
+            f"a record may wait {work.trigger:g} s for its batch, {takes}, and this hop's share of the SLA is"
+        )
+        raise InfeasibleError("trigger", f"{said} {work.sla:g} s", least)
     span = max(work.trigger or 0.0, longest)
     return work.rate * work.per_record * span / (longest - work.overhead)
 

@@ -318,14 +318,15 @@ def _infeasible(hop: Hop, environment: Environment, query: Query, error: Infeasi
     if error.term == "scaling":
         return Finding(("jobs", hop.job, "queries", hop.query), str(error), "less work for one job (term b)")
     if error.term == "trigger" and query.trigger is not None:
-        room = hop.work.sla - hop.work.overhead
+        room = hop.work.sla - error.seconds
         return Finding(
             (*hop.path, "trigger"),
             format_duration(query.trigger),
             f"less than {room:g}s: {error} (term T)",
         )
     job = environment.jobs[hop.sla_of.job]
-    allowed = f"more than {hop.sla_of.sla_for(2 * hop.work.overhead):g}s for {hop.query}: {error} (term a)"
+    term = "b" if error.term == "record" else "a"
+    allowed = f"more than {hop.sla_of.sla_for(2 * error.seconds):g}s for {hop.query}: {error} (term {term})"
     if job.goal == "throughput":
         return Finding(("jobs", hop.sla_of.job, "goal"), job.goal, f"latency, of {allowed}")
     default = "latency" not in job.model_fields_set

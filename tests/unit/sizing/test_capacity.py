@@ -71,12 +71,20 @@ def test_equality_is_not_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sla", "trigger", "term"), [(4, None, "overhead"), (3, 1, "overhead"), (10, 8.5, "trigger")]
+    ("sla", "trigger", "term", "least"),
+    [
+        (4, None, "overhead", 2),
+        (3, 1, "overhead", 2),
+        (10, 8.5, "trigger", 2),
+        (5.9, None, "record", 3),
+        (10, 7.5, "trigger", 3),
+    ],
 )
-def test_infeasible_names_its_term(sla: float, trigger: float | None, term: str) -> None:
+def test_infeasible_names_its_term(sla: float, trigger: float | None, term: str, least: float) -> None:
     with pytest.raises(InfeasibleError) as caught:
         cores_needed(Work(1, 1, overhead=2, sla=sla, trigger=trigger))
-    assert caught.value.term == term
+    assert (caught.value.term, caught.value.seconds) == (term, least)
+    assert cores_needed(Work(1, 1, overhead=2, sla=6)) == 3, "a record of a second, a second for it"
 
 
 def test_nine_partitions_on_eight_cores_take_two_waves() -> None:

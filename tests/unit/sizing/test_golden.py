@@ -246,6 +246,21 @@ def test_infeasible_says_what_would_mend_it(
             assert mend in str(problem.hint)
 
 
+def test_a_record_that_takes_longer_than_a_batch_may(from_text: Loader) -> None:
+    slow = {"rate": "1", "per_core": "0.02", "overhead": "2s"}
+    with pytest.raises(ConfigurationError) as caught:
+        plan(from_text(text(**slow, sla="60s")))
+    (problem,) = caught.value.problems
+    assert problem.key == "jobs.clicks.latency"
+    assert problem.allowed.startswith(
+        "more than 104s for land: one record takes 50 s on its core and a batch 2 s"
+    )
+    assert problem.allowed.endswith("(term b)")
+    found = plan(from_text(text(**slow, sla="110s"))).jobs["clicks"].queries["land"].records_per_batch
+    assert found is not None
+    assert found.value >= 1
+
+
 def test_each_mend_does_mend(from_text: Loader) -> None:
     with pytest.raises(ConfigurationError) as caught:
         plan(from_text(text(sla="4s")))
