@@ -152,7 +152,7 @@ def apply(
 
     A job that somebody had stopped stays stopped, and one that is to be deployed without being started
     (:func:`unstarted`) is noted as stopped, so that nothing but `millrace start` begins a run of it. Where
-    CloudFormation refuses, which leaves everything as it was, the jobs that were drained for it are started again.
+    a drain or CloudFormation fails or is interrupted, the jobs that were drained for it are started again.
 
     Parameters
     ----------
@@ -189,13 +189,19 @@ def apply(
         for change in found.jobs:
             if change.before == "drain":
                 if change.job not in stopped:
-                    _verb(aws, change.job, "drain", progress)
+                    # Whatever comes of it: first of all a drain notes that the job is to stay stopped.
                     drained.append(change.job)
+                    _verb(aws, change.job, "drain", progress)
                 _stop_application(aws, change.job, progress)
         progress("deploying")
         cdk_deploy()
     except (AwsError, DeployError, NotDeployedError) as error:
         raise DeployError(f"{error}\n{_started_again(aws, drained, progress)}") from error
+    except BaseException:
+        if drained:
+            progress(f"interrupted: starting again what was drained: {', '.join(drained)}")
+        progress(_started_again(aws, drained, progress))
+        raise
     # One job's trouble keeps no other from running: what went wrong is told at the end.
     started: dict[str, float] = {}
     trouble, unseen = [], []
@@ -240,19 +246,24 @@ def apply(
 
 
 def _started_again(aws: Aws, drained: list[str], progress: Callable[[str], None]) -> str:
-    """Start what was drained for a deployment that failed; say in one line what became of it."""
+    """Start what was drained for a deployment that failed; say what became of it."""
     if not drained:
         return "nothing was stopped: mend this and deploy again"
-    try:
-        for job in drained:
+    lines, again = [], []
+    for job in drained:
+        try:
             _verb(aws, job, "start", progress)
-    except (AwsError, DeployError, NotDeployedError) as error:
-        name = aws.names.environment.name
-        return (
-            f"{', '.join(drained)} had been drained, and did not start again ({error}): "
-            f"`millrace start --env {name} JOB`"
+            again.append(job)
+        except (AwsError, DeployError, NotDeployedError) as error:
+            lines.append(
+                f"{job} had been drained, and did not start again ({error}): "
+                f"`millrace start --env {aws.names.environment.name} {job}`"
+            )
+    if again:
+        lines.insert(
+            0, f"{', '.join(again)} had been drained and started again as before: mend this and deploy again"
         )
-    return f"{', '.join(drained)} had been drained and started again as before: mend this and deploy again"
+    return "\n".join(lines)
 
 
 def _verb(aws: Aws, job: str, verb: Any, progress: Callable[[str], None]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from millrace.lifecycle import upgrade as upgrading
 from millrace.lifecycle.changes import JobChange
-from millrace.lifecycle.deploy import Changes, UnwatchedError, UnwellError, apply, unstarted
+from millrace.lifecycle.deploy import Changes, DeployError, UnwatchedError, UnwellError, apply, unstarted
 from millrace.lifecycle.upgrade import UpgradeError
 from millrace.lifecycle.verbs import Aws
 from tests.unit.lifecycle.test_deploy import put_metric
@@ -32,6 +32,8 @@ class Deployed:
     verbs: list[str] = field(default_factory=list)
     wish: str = "stopped"
     url: str = "s3://assets/1.json"
+    ends: dict[str, BaseException | None] = field(default_factory=dict)
+    """What the look at a job's verb ends with, by both: the machine has begun by then."""
 
     def client(self, service: str) -> Any:
         if service in ("cloudformation", "stepfunctions"):
@@ -47,21 +49,23 @@ class Deployed:
             raise ClientError(told, "GetMetricData")
         return self.aws.client(service)
 
-    def describe_stacks(self, **_: str) -> dict[str, Any]:
-        given = {"StateMachineArn": "arn:machine", "LaunchDocument": self.url}
+    def describe_stacks(self, StackName: str) -> dict[str, Any]:  # noqa: N803 - as boto3 has it
+        given = {"StateMachineArn": StackName.rpartition("-")[2], "LaunchDocument": self.url}
         return {"Stacks": [{"Outputs": [{"OutputKey": k, "OutputValue": v} for k, v in given.items()]}]}
 
     def get_template(self, **_: str) -> dict[str, Any]:
         return {"TemplateBody": {"Resources": {}, "Outputs": {"LaunchDocument": {"Value": self.url}}}}
 
-    def start_execution(self, input: str, **_: str) -> dict[str, str]:  # noqa: A002 - as boto3 has it
+    def start_execution(self, input: str, stateMachineArn: str) -> dict[str, str]:  # noqa: A002, N803
         verb = json.loads(input)["verb"]
         if verb != "status":
-            self.verbs.append(verb)
+            self.verbs.append(verb if stateMachineArn == JOB else f"{verb} {stateMachineArn}")
             self.wish = "running" if verb == "start" else "stopped"
-        return {"executionArn": verb}
+        return {"executionArn": f"{verb} {stateMachineArn}"}
 
-    def describe_execution(self, **_: str) -> dict[str, str]:
+    def describe_execution(self, executionArn: str) -> dict[str, str]:  # noqa: N803 - as boto3 has it
+        if (end := self.ends.get(executionArn)) is not None:
+            raise end
         answer = {"outcome": "done", "message": "done", "wish": self.wish}
         return {"status": "SUCCEEDED", "output": json.dumps(answer)}
 
@@ -74,6 +78,10 @@ class Deployed:
     @property
     def place(self) -> Aws:
         return Aws(self.aws.names, self.client)
+
+
+def throttled(operation: str) -> ClientError:
+    return ClientError({"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}, operation)
 
 
 def change(after: Any) -> Changes:
@@ -197,3 +205,41 @@ def test_a_version_that_was_taken_back_and_cannot_be_watched_is_not_to_be_taken_
 def test_a_job_that_ends_no_trigger_is_unwell(aws: Aws) -> None:
     with pytest.raises(UnwellError, match="no trigger has ended yet"):
         apply(Deployed(aws).place, change("start"), cdk_deploy=lambda: None, **QUICK)
+
+
+def drains(*jobs: str) -> Changes:
+    return Changes((), tuple(JobChange(job, "drain", "restart", ("stream s goes",)) for job in jobs), {})
+
+
+@pytest.mark.parametrize("end", [throttled("DescribeExecution"), KeyboardInterrupt()])
+def test_a_drain_that_cannot_be_watched_leaves_no_job_stopped(aws: Aws, end: BaseException) -> None:
+    """The machine notes first of all that the job is to stay stopped, and the next deployment would leave it so."""
+    deployed, said = Deployed(aws, wish="running", ends={f"drain {JOB}": end}), list[str]()
+    with pytest.raises((DeployError, KeyboardInterrupt)) as told:
+        apply(deployed.place, drains(JOB), cdk_deploy=lambda: None, progress=said.append)
+    assert (deployed.verbs, deployed.wish) == (["drain", "start"], "running")
+    assert "\nclicks had been drained and started again as before" in f"{told.value}\n" + "\n".join(said)
+
+
+def test_a_deployment_that_is_interrupted_starts_again_what_it_drained(aws: Aws) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    deployed = Deployed(aws, wish="running")
+    with pytest.raises(KeyboardInterrupt):
+        apply(deployed.place, drains(JOB, "b"), cdk_deploy=interrupted, progress=lambda _: None)
+    assert deployed.verbs == ["drain", "drain b", "start", "start b"]
+
+
+def test_one_job_that_does_not_start_again_keeps_no_other_from_it(aws: Aws) -> None:
+    def refused() -> None:
+        raise DeployError("cdk deploy ended with status 1")
+
+    deployed = Deployed(aws, wish="running", ends={f"start {JOB}": throttled("DescribeExecution")})
+    with pytest.raises(DeployError) as told:
+        apply(deployed.place, drains(JOB, "b"), cdk_deploy=refused, progress=lambda _: None)
+    assert deployed.verbs == ["drain", "drain b", "start", "start b"]
+    _, well, badly = str(told.value).split("\n")
+    assert well.startswith("b had been drained and started again")
+    assert badly.startswith("clicks had been drained, and did not start again")
+    assert badly.endswith("`millrace start --env minimal clicks`")
