@@ -35,6 +35,17 @@ def check_estate(environment: Environment) -> Iterator[Finding]:
     yield from _upkeep(environment)
     yield from _observability(environment)
     yield from _history(environment)
+    yield from _roles(environment)
+
+
+def _roles(environment: Environment) -> Iterator[Finding]:
+    """A service takes roles of its own account only."""
+    named: list[tuple[Path, str | None]] = [
+        (("jobs", name, "role"), job.role) for name, job in environment.jobs.items()
+    ]
+    for path, role in (*named, (("network", "flow_logs_role"), environment.network.flow_logs_role)):
+        if role is not None and arn_parts(role)[1] != (environment.account or arn_parts(role)[1]):
+            yield Finding(path, role, f"a role of account {environment.account}")
 
 
 def _upkeep(environment: Environment) -> Iterator[Finding]:

@@ -253,7 +253,7 @@ def _reads(
         yield Finding(
             (*path, "source"),
             query.source,
-            f"a declared stream: {', '.join(streams)}",
+            f"a declared stream: {', '.join(streams) or 'there is none'}",
             nearest(query.source, streams),
         )
     yield from check_format(path, query, job, root)

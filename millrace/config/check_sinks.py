@@ -17,7 +17,7 @@ from millrace.config.queries import (
     Written,
     written,
 )
-from millrace.config.sinks import DeltaSink, JdbcSink, KafkaSink, KinesisSink
+from millrace.config.sinks import DeltaSink, JdbcSink, KafkaSink, KinesisSink, ParquetSink
 
 MIB = 1024**2
 
@@ -58,18 +58,31 @@ def check_sink(
                 "with state.key a sink in which a later result replaces an earlier one: iceberg, jdbc, dynamodb, "
                 "opensearch, kafka or kinesis",
             )
+    if isinstance(sink, ParquetSink | DeltaSink) and sink.file_size < MIB:
+        yield Finding(
+            (*here, "file_size"),
+            f"{int(sink.file_size)}B",
+            "at least 1MiB: a batch is written into as many files as its bytes take",
+        )
     if isinstance(sink, KafkaSink):
         yield from _stream((*here, "topic"), sink.topic, query, environment, kind=KafkaTopic)
         yield from _message((*here, "max_record_size"), sink, environment)
     elif isinstance(sink, KinesisSink):
         yield from _stream((*here, "stream"), sink.stream, query, environment, kind=KinesisStream)
         yield from _record((*here, "max_record_size"), sink, environment)
-    elif isinstance(sink, JdbcSink) and _LOGIN.search(sink.url):
-        yield Finding((*here, "url"), sink.url, "a URL without user and password: sink.secret names both")
+    elif isinstance(sink, JdbcSink):
+        yield from _url((*here, "url"), sink)
     elif isinstance(sink, DeltaSink) and isinstance(job, EmrJob):
         yield Finding(
             (*here, "kind"), sink.kind, "a sink other than delta, or a Glue job, which ships Delta's jars"
         )
+
+
+def _url(path: Path, sink: JdbcSink) -> Iterator[Finding]:
+    if _LOGIN.search(sink.url):
+        yield Finding(path, sink.url, "a URL without user and password: sink.secret names both")
+    elif not 0 < sink.port < 65536:
+        yield Finding(path, sink.url, "a port from 1 to 65535")
 
 
 def check_places(environment: Environment) -> Iterator[Finding]:

@@ -136,6 +136,14 @@ ROWS = {
         SINK, JDBC.format("jdbc:mysql://db/shop #!") + LETTERS, f"{DERIVE}.sink.url", "jdbc:mysql://db/shop",
         "jdbc:postgresql://", None,
     ),
+    "a port that is none": (
+        SINK, JDBC.format("jdbc:postgresql://db:99999/shop #!") + LETTERS, f"{DERIVE}.sink.url",
+        "jdbc:postgresql://db:99999/shop", "a port from 1 to 65535", None,
+    ),
+    "files of a byte": (
+        SINK, "        sink: {kind: parquet, table: counted, file_size: 1B} #!\n", f"{DERIVE}.sink.file_size", "1B",
+        "at least 1MiB", None,
+    ),
     "a topic that nobody declared": (
         SINK, "        sink:\n          kind: kafka\n          topic: order #!\n" + LETTERS, f"{DERIVE}.sink.topic",
         "order", "a Kafka topic of this environment: orders", "did you mean orders?",

@@ -154,6 +154,14 @@ ROWS = {
     "half a minute of a Glue job": (GLUE, GLUE + "    timeout: 90s\n", "jobs.clicks.timeout", "90s", "whole minutes"),
     "too many retries": (GLUE, GLUE + "    retries: 11\n", "jobs.clicks.retries", "11", "at most 10"),
     "a role that is a name": (GLUE, GLUE + "    role: streaming\n", "jobs.clicks.role", "streaming", "a role's ARN"),
+    "a role of another account": (
+        GLUE, GLUE + "    role: arn:aws:iam::999988887777:role/r\n", "jobs.clicks.role",
+        "arn:aws:iam::999988887777:role/r", "a role of account 111122223333",
+    ),
+    "a role of another account for flow logs": (
+        NET, NET + "  flow_logs_role: arn:aws:iam::999988887777:role/r\n", "network.flow_logs_role",
+        "arn:aws:iam::999988887777:role/r", "a role of account 111122223333",
+    ),
     "fewer at the start than always": (
         EMR, EMR + "    min_executors: 3\n    initial_executors: 2\n", "jobs.orders.initial_executors", "2", "at least 3",
     ),
