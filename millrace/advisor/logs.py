@@ -11,7 +11,7 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ S3_RANGE = 8 * 1024 * 1024
 
 LONGEST_LINE = 32 * 1024 * 1024
 """A longer line is a plan that no figure comes from, or damage; it is passed over and never held."""
+
+_HEAD = 1000
+"""Bytes that tell whether a file is a log."""
 
 _PART = re.compile(
     r"events_(?P<index>\d+)_(?P<app>.+?)(?P<codec>\.(zstd|lz4|lzf|snappy))?(?P<compact>\.compact)?"
@@ -55,12 +58,15 @@ class File:
         Epoch seconds.
     open
         Opens it for reading; the result has ``close``.
+    asked
+        Whether it was named itself, and not found below what was named: its name says nothing then.
     """
 
     path: str
     size: int
     modified: float
     open: Callable[[], Any]
+    asked: bool = False
 
     @property
     def name(self) -> str:
@@ -136,7 +142,7 @@ def _on_disk(path: Path) -> Iterator[File]:
 
     if path.is_file():
         inside = path.parent.name + "/" if path.parent.name.startswith(_FOLDER) else ""
-        yield File(inside + path.name, path.stat().st_size, path.stat().st_mtime, opener(path))
+        yield File(inside + path.name, path.stat().st_size, path.stat().st_mtime, opener(path), asked=True)
     elif path.is_dir():
         begin = path.parent if path.name.startswith(_FOLDER) else path
         for file in sorted(path.rglob("*")):
@@ -165,7 +171,8 @@ def _in_s3(place: str, client: Any) -> Iterator[File]:
                 if key != prefix.rstrip("/") and not key.startswith(prefix.rstrip("/") + "/" * bool(prefix)):
                     continue  # ``flights-2`` is not below ``flights``
                 reader = _opener(client, bucket, key, each["Size"])
-                yield File(key.removeprefix(begin), each["Size"], each["LastModified"].timestamp(), reader)
+                name, written = key.removeprefix(begin), each["LastModified"].timestamp()
+                yield File(name, each["Size"], written, reader, asked=key == prefix)
     except (ClientError, BotoCoreError) as error:
         raise wrong(place, f"a bucket and prefix that may be read ({error})") from error
 
@@ -207,17 +214,21 @@ class _Object:
 
 
 def _grouped(files: Iterable[File]) -> Iterator[EventLog]:
-    """Bring rolled parts together; every other file is a log by itself, unless its name says that it is none."""
+    """Bring rolled parts together; every other file is a log by itself, unless its name or its begin says that it is none."""
     rolled: dict[str, list[File]] = defaultdict(list)
     for file in files:
         folder, _, name = file.path.rpartition("/")
         part = _PART.fullmatch(name)
         if part and folder.rpartition("/")[2].startswith(_FOLDER):
             rolled[folder].append(file)
-        elif file.size and not _NO_LOG.fullmatch(name) and (_NAMED.fullmatch(name) or _is_log(file)):
+        elif file.size and (file.asked or not _NO_LOG.fullmatch(name)) and _looks(file):
             yield EventLog(_plain(file.path), (file,), lost=False)
     for folder, parts in rolled.items():
         yield _rolled(folder, parts)
+
+
+def _looks(file: File) -> bool:
+    return bool(_NAMED.fullmatch(file.name)) or _is_log(file)
 
 
 def _plain(path: str) -> str:
@@ -226,12 +237,13 @@ def _plain(path: str) -> str:
 
 def _is_log(file: File) -> bool:
     """Tell by its first bytes: every event log begins with the version of Spark that writes it."""
-    with closing(file.open()) as stream:
-        try:
-            head = next(iter(unpack(stream)), b"")
-        except CutOffError:
-            return False
-    return b'"SparkListenerLogStart"' in head[:1000] or head.startswith(b'{"Event":"')
+    head = b""
+    with closing(file.open()) as stream, suppress(CutOffError):
+        for piece in unpack(stream):
+            head += piece
+            if len(head) >= _HEAD:
+                break
+    return b'"SparkListenerLogStart"' in head[:_HEAD] or head.startswith(b'{"Event":"')
 
 
 def _rolled(folder: str, files: Iterable[File]) -> EventLog:

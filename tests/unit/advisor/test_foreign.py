@@ -61,6 +61,17 @@ def test_emrs_layout_in_s3(client, bucket):
         assert read(log).complete
 
 
+def test_an_object_that_is_named_itself_is_told_by_what_it_holds(client, bucket):
+    s3 = client("s3")
+    for key in ("glue/orders.json", "glue/orders.json/driver.log"):
+        s3.put_object(Bucket=bucket, Key=key, Body=REAL.read_bytes())
+    [log] = find(f"s3://{bucket}/glue/orders.json", s3)
+    assert log.name == "orders.json"
+    assert read(log).complete
+    with pytest.raises(ConfigurationError):
+        find(f"s3://{bucket}/glue", s3)
+
+
 @pytest.mark.parametrize("place", ["s3://nobodys-{}", "s3://{}/none"])
 def test_a_place_in_s3_without_a_log_is_told(client, bucket, place):
     with pytest.raises(ConfigurationError) as told:

@@ -309,6 +309,31 @@ def test_what_is_no_log_is_left_aside(tmp_path):
     assert [each.name for each in find(str(tmp_path))] == ["jr_0a"]
 
 
+def test_a_plain_log_of_any_name_is_found_in_a_folder(tmp_path):
+    (tmp_path / "orders").write_bytes(TEXT)
+    (tmp_path / "words").write_text("words " * 1000)
+    assert [each.name for each in find(str(tmp_path))] == ["orders"]
+
+
+@pytest.mark.parametrize(
+    "name", ["orders.json", "driver.log", "log.txt", "_events", ".hidden", "appstatus_1", "stdout.gz"]
+)
+def test_a_log_that_is_named_itself_is_told_by_what_it_holds(name, tmp_path):
+    file = tmp_path / "below" / name
+    file.parent.mkdir()
+    file.write_bytes(gzip.compress(TEXT) if name.endswith(".gz") else TEXT)
+    [log] = find(str(file))
+    assert log.name == name.removesuffix(".gz")
+    assert [len(each.batches) for each in read(log).queries] == [7, 8]
+    for place in (file.parent, tmp_path):  # there it was not meant
+        with pytest.raises(ConfigurationError):
+            find(str(place))
+    file.write_text("words")
+    with pytest.raises(ConfigurationError) as told:
+        find(str(file))
+    assert "an event log of Spark" in str(told.value)
+
+
 @pytest.mark.parametrize("place", ["", "empty", "none"])
 def test_a_place_without_a_log_is_told(place, tmp_path):
     (tmp_path / "empty").mkdir()
