@@ -122,7 +122,7 @@ def unstable_start(spark: SparkSession, given: argparse.Namespace) -> DataStream
 
 def skewed_key(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
     key = f.when(f.col("value") % 8 == 0, f.col("value") % 64).otherwise(f.lit(0))
-    return nowhere(work(rate(spark, 2000).withColumn("key", key).repartition(4, "key"), 150, given))
+    return nowhere(work(rate(spark, 2000).withColumn("key", key).repartition(4, "key"), 400, given))
 
 
 def retried_tasks(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
@@ -155,11 +155,11 @@ def small_files(spark: SparkSession, given: argparse.Namespace) -> DataStreamWri
 
 
 def few_partitions(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
-    return nowhere(work(rate(spark, 2000, partitions=1), 150, given))
+    return nowhere(work(rate(spark, 2000, partitions=1), 400, given))
 
 
 def waves(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
-    return nowhere(work(rate(spark, 2400, partitions=3), 250, given))
+    return nowhere(work(rate(spark, 2400, partitions=3), 600, given))
 
 
 def many_partitions(spark: SparkSession, given: argparse.Namespace) -> DataStreamWriter:
