@@ -57,8 +57,13 @@ def schema(
         typer.echo(schema_text(), nl=False)
         return
     file = find_root() / SCHEMA_FILE
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(schema_text(), encoding="utf-8")
+    if not file.parent.is_dir():
+        # Made here, it would be the project of whatever lies below.
+        raise typer.BadParameter(
+            "--write: no folder environments/ here or above, to which the schema belongs"
+        )
+    with writing("--write", file):
+        file.write_text(schema_text(), encoding="utf-8")
     typer.echo(f"wrote {SCHEMA_FILE}")
 
 

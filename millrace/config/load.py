@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -181,7 +182,10 @@ def _validate(plain: dict[str, Any], tree: Tree) -> tuple[Environment | None, li
         # From JSON and strict: YAML has typed its scalars, so "4" is no number and true is no 1.
         return Environment.model_validate_json(json.dumps(plain), strict=True), []
     except ValidationError as error:
-        return None, explain.findings(error, Environment, tree.written)
+        found = explain.findings(error, Environment, tree.written)
+        return None, [
+            replace(each, hint="the name of the file") if each.path == ("name",) else each for each in found
+        ]
 
 
 def _draft(

@@ -74,3 +74,14 @@ def test_a_notebook_goes_into_a_folder_that_exists(project: Path) -> None:
     arguments = ("notebook", "--env", "shop", "clicks", "-o", "nowhere/n.ipynb")
     message = told(2, *arguments, cwd=project)
     assert "--output is nowhere/n.ipynb; allowed: a file that can be written: No such file" in message
+
+
+def test_the_schema_of_environments_goes_into_a_project(
+    project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    message = told(2, "schema", "--write", cwd=elsewhere)
+    assert "no folder environments/ here or above" in message
+    assert not list(elsewhere.iterdir())
+    told(0, "schema", "--write", cwd=project / "pipelines" / "shop")
+    assert (project / "environments" / "schema.json").read_text().startswith("{")

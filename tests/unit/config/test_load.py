@@ -275,3 +275,21 @@ def test_whatever_stands_anywhere_is_a_problem_or_fine_but_never_a_crash(
     holder[path[-1]] = value
     found = problems(project, json.dumps(document))  # the schema file is missing: always a problem
     assert all(each.file == "environments/shop.yaml" and each.allowed for each in found)
+
+
+@pytest.mark.parametrize("name", ["Prod", "prod_eu"])
+def test_a_name_that_no_environment_has_is_said_to_be_the_files(project: Path, name: str) -> None:
+    (project / "environments" / f"{name}.yaml").write_text(GOOD)
+    with pytest.raises(ConfigurationError) as caught:
+        load(name, root=project)
+    (problem,) = caught.value.problems
+    assert (problem.key, problem.value, problem.hint) == ("name", name, "the name of the file")
+
+
+def test_without_streams_there_is_none_to_read(project: Path) -> None:
+    start, end = GOOD.index("streams:\n"), GOOD.index("jobs:\n")
+    (project / "environments" / "shop.yaml").write_text(GOOD[:start] + "streams: {}\n" + GOOD[end:])
+    with pytest.raises(ConfigurationError) as caught:
+        load("shop", root=project)
+    allowed = {problem.allowed for problem in caught.value.problems if problem.key.endswith(".source")}
+    assert allowed == {"a declared stream: there is none"}
