@@ -58,7 +58,7 @@ def deploy(
       millrace deploy --env orders --stopped
     """
     from millrace.cli.upgrade import refusals
-    from millrace.lifecycle.deploy import DeployError, apply, unstarted
+    from millrace.lifecycle.deploy import DeployError, apply, changes, unstarted
     from millrace.lifecycle.health import UnhealthyError
     from millrace.lifecycle.upgrade import UpgradeError, keep
     from millrace.sandbox.process import SandboxError
@@ -94,6 +94,7 @@ def deploy(
                 found,
                 cdk_deploy=lambda: _deploy(assembly),
                 progress=lambda line: typer.echo(line, err=True),
+                look_again=lambda: changes(aws, assembly),
             )
         except (DeployError, SandboxError, UnhealthyError, ToolchainError, UpgradeError) as error:
             typer.echo(f"millrace deploy: {error}", err=True)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from botocore.exceptions import ClientError
-
-from millrace.config.names import Names
-from millrace.lifecycle.changes import (
-    JobChange,
-    StackChange,
-    Template,
-    differences,
-    job_change,
-    stack_change,
-    stream_names,
+from millrace.lifecycle.changes import JobChange
+from millrace.lifecycle.comparison import (
+    Changes,
+    changes,
+    deployed_document,
+    deployed_template,
+    document_of,
+    settings_of,
+    unstarted,
 )
-from millrace.lifecycle.deployed import NotDeployedError, outputs, split_url
+from millrace.lifecycle.deployed import NotDeployedError, outputs
 from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS, UnhealthyError, wait_until_healthy
 from millrace.lifecycle.problems import AwsError, told
 from millrace.lifecycle.verbs import Aws, execute
@@ -42,102 +37,6 @@ class UnwatchedError(DeployError):
     """What was deployed was started; whether it is well is not known, as AWS did not let it be looked at."""
 
 
-@dataclass(frozen=True)
-class Changes:
-    """All that a deployment would change.
-
-    Attributes
-    ----------
-    numbers
-        By job: ``path: old → new`` of its launch document, which holds every planned number.
-    """
-
-    stacks: tuple[StackChange, ...]
-    jobs: tuple[JobChange, ...]
-    numbers: Mapping[str, tuple[str, ...]]
-
-    def __bool__(self) -> bool:
-        return any(self.stacks) or any(job.after != "leave" for job in self.jobs)
-
-
-def unstarted(found: Changes) -> Changes:
-    """The same changes, but that jobs that are new are deployed without being started."""
-    jobs = (replace(job, after="stop") if job.after == "start" else job for job in found.jobs)
-    return replace(found, jobs=tuple(jobs))
-
-
-def changes(aws: Aws, assembly: Path) -> Changes:
-    """Compare a cloud assembly with what is deployed.
-
-    Parameters
-    ----------
-    assembly
-        The folder that ``cdk synth`` wrote.
-
-    Raises
-    ------
-    AwsError
-        AWS refused a question.
-    """
-    names = aws.names
-    new = {
-        file.name.removesuffix(".template.json"): json.loads(file.read_text())
-        for file in sorted(assembly.glob(f"{names.prefix}-*.template.json"))
-    }
-    with told("reading the deployed templates"):
-        old = {stack: deployed_template(aws.client("cloudformation"), stack) for stack in new}
-    sources = (_sources(old), _sources(new))
-    jobs, numbers = [], {}
-    for job in names.environment.jobs:
-        stack = names.stack(f"job-{job}")
-        url, document = _new_document(new[stack], assembly)
-        old_url, old_document = deployed_document(aws, stack) if old[stack] is not None else (None, None)
-        jobs.append(
-            job_change(
-                job,
-                stack=(old[stack], new[stack]),
-                document=(old_document, document),
-                document_url=(old_url, url),
-                sources=sources,
-            )
-        )
-        if old_document is not None:
-            numbers[job] = tuple(
-                f"{path}: {before} → {after}" for path, before, after in differences(old_document, document)
-            )
-    return Changes(
-        stacks=tuple(stack_change(stack, old[stack], template) for stack, template in new.items()),
-        jobs=tuple(jobs),
-        numbers=numbers,
-    )
-
-
-def settings_of(names: Names, assembly: Path, job: str) -> dict[str, Any]:
-    """A job's settings, as an assembly would deploy them.
-
-    Parameters
-    ----------
-    names
-        The deployed names.
-    assembly
-        The folder that ``cdk synth`` wrote.
-    job
-        A job of the environment.
-    """
-    return dict(document_of(names, assembly, job)["settings"])
-
-
-def document_of(names: Names, assembly: Path, job: str) -> dict[str, Any]:
-    """A job's launch document, as an assembly would deploy it; the parameters are those of :func:`settings_of`."""
-    template = json.loads((assembly / f"{names.stack(f'job-{job}')}.template.json").read_text())
-    return _new_document(template, assembly)[1]
-
-
-def _new_document(template: Template, assembly: Path) -> tuple[str, dict[str, Any]]:
-    url = template["Outputs"]["LaunchDocument"]["Value"]
-    return url, json.loads((assembly / f"asset.{url.rsplit('/', 1)[1]}").read_text())
-
-
 def apply(
     aws: Aws,
     found: Changes,
@@ -147,12 +46,14 @@ def apply(
     patience_seconds: float = PATIENCE_SECONDS,
     poll_seconds: float = POLL_SECONDS,
     undoable: bool = True,
+    look_again: Callable[[], Changes] | None = None,
 ) -> tuple[str, ...]:
     """Drain what must be, deploy, start, and watch until the jobs are healthy.
 
     A job that somebody had stopped stays stopped, and one that is to be deployed without being started
     (:func:`unstarted`) is noted as stopped, so that nothing but `millrace start` begins a run of it. Where
-    a drain or CloudFormation fails or is interrupted, the jobs that were drained for it are started again.
+    a drain or CloudFormation fails or is interrupted, the jobs that were drained for it are started again; those
+    whose own stacks were deployed before another one failed begin with that, as no later deployment finds a change there.
 
     Parameters
     ----------
@@ -164,6 +65,8 @@ def apply(
         How long a started job may take to become healthy, and how often it is looked at.
     undoable
         Whether `millrace rollback` brings back what ran before; not so where this itself goes back to it.
+    look_again
+        What would still change (:func:`changes`); left out where nothing but one stack is deployed.
 
     Returns
     -------
@@ -185,6 +88,7 @@ def apply(
         if change.after == "restart" and _verb(aws, change.job, "status", progress)["wish"] != "running"
     }
     drained: list[str] = []
+    deploying = False
     try:
         for change in found.jobs:
             if change.before == "drain":
@@ -194,9 +98,14 @@ def apply(
                     _verb(aws, change.job, "drain", progress)
                 _stop_application(aws, change.job, progress)
         progress("deploying")
+        deploying = True
         cdk_deploy()
     except (AwsError, DeployError, NotDeployedError) as error:
-        raise DeployError(f"{error}\n{_started_again(aws, drained, progress)}") from error
+        lines = [str(error), _started_again(aws, drained, progress)]
+        if deploying and look_again is not None:
+            rest = [change for change in found.jobs if change.job not in drained]
+            lines += _begun_all_the_same(aws, rest, look_again, stopped, progress)
+        raise DeployError("\n".join(lines)) from error
     except BaseException:
         if drained:
             progress(f"interrupted: starting again what was drained: {', '.join(drained)}")
@@ -205,21 +114,20 @@ def apply(
     # One job's trouble keeps no other from running: what went wrong is told at the end.
     started: dict[str, float] = {}
     trouble, unseen = [], []
-    for change in found.jobs:
+    for number, change in enumerate(found.jobs):
         try:
-            if change.job in stopped or change.after == "stop":
-                why = "as it was" if change.job in stopped else "as asked"
-                progress(f"{change.job}: stays stopped, {why}")
-                # New alarms act from their creation on.
-                _verb(aws, change.job, "stop", progress)
-            elif change.after != "leave":
-                if change.after == "restart" and change.before == "leave":
-                    _verb(aws, change.job, "drain", progress)
-                began = time.time()
-                _verb(aws, change.job, "start", progress)
+            began = _begin(aws, change, stopped, progress)
+            if began is not None:
                 started[change.job] = began
         except (AwsError, DeployError, NotDeployedError) as error:
             trouble.append(str(error))
+        except BaseException:
+            left = [rest.job for rest in found.jobs[number:] if rest.after in ("start", "restart")]
+            if left:
+                progress(
+                    f"interrupted: deployed, but not begun with it: {', '.join(left)}: {_by_hand(aws, 'JOB')}"
+                )
+            raise
     for job, began in started.items():
         try:
             wait_until_healthy(
@@ -243,6 +151,68 @@ def apply(
             ways += f", `millrace rollback --env {name} JOB` goes back"
         raise UnwatchedError("\n".join(["deployed:", *unseen, ways]))
     return tuple(started)
+
+
+def _begin(
+    aws: Aws, change: JobChange, stopped: Collection[str], progress: Callable[[str], None]
+) -> float | None:
+    """Let a job begin with what was deployed; returns when it did, None where it is not to."""
+    job = change.job
+    if job in stopped or change.after == "stop":
+        progress(f"{job}: stays stopped, {'as it was' if job in stopped else 'as asked'}")
+        # New alarms act from their creation on.
+        _verb(aws, job, "stop", progress)
+        return None
+    if change.after == "leave":
+        return None
+    try:
+        if change.after == "restart" and change.before == "leave":
+            _verb(aws, job, "drain", progress)
+    except BaseException as error:
+        # The drain may have come as far as to note that the job is to stay stopped.
+        progress(f"{job}: it could not be drained: starting it again")
+        _verb(aws, job, "start", progress)
+        if not isinstance(error, AwsError | DeployError | NotDeployedError):
+            raise
+        raise DeployError(f"{error}\n{job} may run on with what it had: {_by_hand(aws, job)}") from error
+    began = time.time()
+    _verb(aws, job, "start", progress)
+    return began
+
+
+def _by_hand(aws: Aws, job: str) -> str:
+    name = aws.names.environment.name
+    return (
+        f"`millrace stop --env {name} {job}`, then `millrace start --env {name} {job}`; another deployment finds "
+        "nothing to change"
+    )
+
+
+def _begun_all_the_same(
+    aws: Aws,
+    jobs: Sequence[JobChange],
+    look_again: Callable[[], Changes],
+    stopped: Collection[str],
+    progress: Callable[[str], None],
+) -> list[str]:
+    """Begin with what was deployed before the failure; a line for each job that does or cannot."""
+    try:
+        done = {job.job for job in look_again().jobs if job.after == "leave"}
+    except (AwsError, NotDeployedError) as error:
+        return [f"which jobs were deployed all the same is not known ({error}): {_by_hand(aws, 'JOB')}"]
+    lines = []
+    for change in jobs:
+        if change.job not in done:
+            continue
+        try:
+            if _begin(aws, change, stopped, progress) is not None:
+                lines.append(
+                    f"{change.job} was deployed all the same, and started: "
+                    f"`millrace status --env {aws.names.environment.name} {change.job}`"
+                )
+        except (AwsError, DeployError, NotDeployedError) as error:
+            lines.append(str(error))
+    return lines
 
 
 def _started_again(aws: Aws, drained: list[str], progress: Callable[[str], None]) -> str:
@@ -271,7 +241,7 @@ def _verb(aws: Aws, job: str, verb: Any, progress: Callable[[str], None]) -> dic
     if not done.ok:
         raise DeployError(
             f"{verb} of {job} failed: {done.outcome}: {done.message}; look at it with "
-            f"`millrace status --env {aws.names.environment.name} {job}`, then deploy again"
+            f"`millrace status --env {aws.names.environment.name} {job}`"
         )
     return done.answer
 
@@ -299,31 +269,6 @@ def _stop_application(aws: Aws, job: str, progress: Callable[[str], None]) -> No
             time.sleep(2)
 
 
-def deployed_template(cloudformation: Any, stack: str) -> Template | None:
-    """Read a stack's template as it was deployed; None where there is no such stack."""
-    try:
-        body = cloudformation.get_template(StackName=stack, TemplateStage="Original")["TemplateBody"]
-    except ClientError as error:
-        if "does not exist" in error.response["Error"].get("Message", ""):
-            return None
-        raise
-    return dict(json.loads(body) if isinstance(body, str) else body)
-
-
-def _sources(templates: Mapping[str, Template | None]) -> frozenset[str]:
-    return frozenset[str]().union(*(stream_names(template) for template in templates.values()))
-
-
-def deployed_document(aws: Aws, stack: str) -> tuple[str | None, dict[str, Any] | None]:
-    """Read a job's deployed launch document with its URL; None twice where its stack names none."""
-    with told(f"reading the launch document of {stack}"):
-        url = outputs(aws.client("cloudformation"), stack).get("LaunchDocument")
-        if url is None:
-            return None, None
-        bucket, key = split_url(url)
-        return url, json.loads(aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read())
-
-
 __all__ = [
     "AwsError",
     "Changes",
@@ -334,5 +279,7 @@ __all__ = [
     "changes",
     "deployed_document",
     "deployed_template",
+    "document_of",
+    "settings_of",
     "unstarted",
 ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -243,3 +244,40 @@ def test_one_job_that_does_not_start_again_keeps_no_other_from_it(aws: Aws) -> N
     assert well.startswith("b had been drained and started again")
     assert badly.startswith("clicks had been drained, and did not start again")
     assert badly.endswith("`millrace start --env minimal clicks`")
+
+
+def test_what_was_deployed_before_another_stack_failed_begins_with_it(aws: Aws) -> None:
+    """No later deployment finds anything to change there."""
+
+    def partly() -> None:
+        raise DeployError("cdk deploy ended with status 1")
+
+    jobs = {"clicks": "restart", "new": "start", "late": "start", "held": "stop"}
+    found = Changes((), tuple(JobChange(job, "leave", after, ("",)) for job, after in jobs.items()), {})  # type: ignore[arg-type]
+    still = replace(
+        found,
+        jobs=tuple(replace(job, after="start" if job.job == "late" else "leave") for job in found.jobs),
+    )
+    deployed = Deployed(aws, wish="running")
+    with pytest.raises(DeployError) as told:
+        apply(deployed.place, found, cdk_deploy=partly, progress=lambda _: None, look_again=lambda: still)
+    assert deployed.verbs == ["drain", "start", "start new", "stop held"]
+    assert str(told.value).split("\n")[2:] == [
+        f"{job} was deployed all the same, and started: `millrace status --env minimal {job}`"
+        for job in ("clicks", "new")
+    ]
+
+
+@pytest.mark.parametrize("end", [throttled("DescribeExecution"), KeyboardInterrupt()])
+def test_a_job_that_cannot_be_drained_after_the_deployment_runs_on_and_is_told_how_to_begin_anew(
+    aws: Aws, end: BaseException
+) -> None:
+    deployed, said = Deployed(aws, wish="running", ends={f"drain {JOB}": end}), list[str]()
+    with pytest.raises((UnwellError, KeyboardInterrupt)) as told:
+        apply(
+            deployed.place, change("restart"), cdk_deploy=lambda: None, **(QUICK | {"progress": said.append})
+        )
+    assert (deployed.verbs, deployed.wish) == (["drain", "start"], "running")
+    told_all = f"{told.value}\n" + "\n".join(said)
+    assert re.search(r"`millrace stop --env minimal \w+`, then `millrace start --env minimal \w+`", told_all)
+    assert "deploy again" not in told_all

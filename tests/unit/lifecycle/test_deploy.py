@@ -59,6 +59,29 @@ def test_a_second_one_tells_numbers_and_restarts(aws: Aws, tmp_path: Path) -> No
     assert found.stacks[0].resources == ("~ AWS::SNS::Topic Topic: DisplayName",)
 
 
+def test_a_stack_whose_first_creation_failed_is_new(aws: Aws, tmp_path: Path) -> None:
+    """CloudFormation gives its template all the same."""
+    s3 = aws.client("s3")
+    s3.create_bucket(Bucket=BUCKET)
+    s3.put_object(Bucket=BUCKET, Key="3.json", Body=json.dumps(document(3)))
+    cloudformation = aws.client("cloudformation")
+    cloudformation.create_stack(
+        StackName="hello-minimal-job-clicks", TemplateBody=json.dumps(template(3, f"s3://{BUCKET}/3.json"))
+    )
+
+    class Failed:
+        def describe_stacks(self, **given: str) -> Any:
+            (stack,) = cloudformation.describe_stacks(**given)["Stacks"]
+            return {"Stacks": [{**stack, "StackStatus": "ROLLBACK_COMPLETE"}]}
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(cloudformation, name)
+
+    failed = Aws(aws.names, lambda service: Failed() if service == "cloudformation" else aws.client(service))
+    found = changes(failed, assembly(tmp_path, 3))
+    assert (found.stacks[0].new, found.jobs[0].after) == (True, "start")
+
+
 def test_an_application_is_stopped_before_it_changes(aws: Aws) -> None:
     emr = aws.client("emr-serverless")
     application = emr.create_application(releaseLabel="emr-7.13.0", type="SPARK", name="a")["applicationId"]

@@ -1,0 +1,158 @@
+"""Compare a cloud assembly with what is deployed: templates and launch documents, stack by stack and job by job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from millrace.config.names import Names
+from millrace.lifecycle.changes import (
+    JobChange,
+    StackChange,
+    Template,
+    differences,
+    job_change,
+    stack_change,
+    stream_names,
+)
+from millrace.lifecycle.deployed import outputs, split_url
+from millrace.lifecycle.problems import told
+from millrace.lifecycle.verbs import Aws
+
+_NEVER_MADE = ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED")
+"""A stack whose first creation failed; CDK deletes it and makes it anew."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """All that a deployment would change.
+
+    Attributes
+    ----------
+    numbers
+        By job: ``path: old → new`` of its launch document, which holds every planned number.
+    """
+
+    stacks: tuple[StackChange, ...]
+    jobs: tuple[JobChange, ...]
+    numbers: Mapping[str, tuple[str, ...]]
+
+    def __bool__(self) -> bool:
+        return any(self.stacks) or any(job.after != "leave" for job in self.jobs)
+
+
+def unstarted(found: Changes) -> Changes:
+    """The same changes, but that jobs that are new are deployed without being started."""
+    jobs = (replace(job, after="stop") if job.after == "start" else job for job in found.jobs)
+    return replace(found, jobs=tuple(jobs))
+
+
+def changes(aws: Aws, assembly: Path) -> Changes:
+    """Compare a cloud assembly with what is deployed.
+
+    Parameters
+    ----------
+    assembly
+        The folder that ``cdk synth`` wrote.
+
+    Raises
+    ------
+    AwsError
+        AWS refused a question.
+    """
+    names = aws.names
+    new = {
+        file.name.removesuffix(".template.json"): json.loads(file.read_text())
+        for file in sorted(assembly.glob(f"{names.prefix}-*.template.json"))
+    }
+    with told("reading the deployed templates"):
+        old = {stack: _standing(aws.client("cloudformation"), stack) for stack in new}
+    sources = (_sources(old), _sources(new))
+    jobs, numbers = [], {}
+    for job in names.environment.jobs:
+        stack = names.stack(f"job-{job}")
+        url, document = _new_document(new[stack], assembly)
+        old_url, old_document = deployed_document(aws, stack) if old[stack] is not None else (None, None)
+        jobs.append(
+            job_change(
+                job,
+                stack=(old[stack], new[stack]),
+                document=(old_document, document),
+                document_url=(old_url, url),
+                sources=sources,
+            )
+        )
+        if old_document is not None:
+            numbers[job] = tuple(
+                f"{path}: {before} → {after}" for path, before, after in differences(old_document, document)
+            )
+    return Changes(
+        stacks=tuple(stack_change(stack, old[stack], template) for stack, template in new.items()),
+        jobs=tuple(jobs),
+        numbers=numbers,
+    )
+
+
+def settings_of(names: Names, assembly: Path, job: str) -> dict[str, Any]:
+    """A job's settings, as an assembly would deploy them.
+
+    Parameters
+    ----------
+    names
+        The deployed names.
+    assembly
+        The folder that ``cdk synth`` wrote.
+    job
+        A job of the environment.
+    """
+    return dict(document_of(names, assembly, job)["settings"])
+
+
+def document_of(names: Names, assembly: Path, job: str) -> dict[str, Any]:
+    """A job's launch document, as an assembly would deploy it; the parameters are those of :func:`settings_of`."""
+    template = json.loads((assembly / f"{names.stack(f'job-{job}')}.template.json").read_text())
+    return _new_document(template, assembly)[1]
+
+
+def _new_document(template: Template, assembly: Path) -> tuple[str, dict[str, Any]]:
+    url = template["Outputs"]["LaunchDocument"]["Value"]
+    return url, json.loads((assembly / f"asset.{url.rsplit('/', 1)[1]}").read_text())
+
+
+def deployed_template(cloudformation: Any, stack: str) -> Template | None:
+    """Read a stack's template as it was deployed; None where there is no such stack."""
+    try:
+        body = cloudformation.get_template(StackName=stack, TemplateStage="Original")["TemplateBody"]
+    except ClientError as error:
+        if "does not exist" in error.response["Error"].get("Message", ""):
+            return None
+        raise
+    return dict(json.loads(body) if isinstance(body, str) else body)
+
+
+def _standing(cloudformation: Any, stack: str) -> Template | None:
+    """Read the template of a stack that was made; CloudFormation keeps one of what it only tried to make, too."""
+    template = deployed_template(cloudformation, stack)
+    if template is None:
+        return None
+    status = cloudformation.describe_stacks(StackName=stack)["Stacks"][0].get("StackStatus")
+    return None if status in _NEVER_MADE else template
+
+
+def _sources(templates: Mapping[str, Template | None]) -> frozenset[str]:
+    return frozenset[str]().union(*(stream_names(template) for template in templates.values()))
+
+
+def deployed_document(aws: Aws, stack: str) -> tuple[str | None, dict[str, Any] | None]:
+    """Read a job's deployed launch document with its URL; None twice where its stack names none."""
+    with told(f"reading the launch document of {stack}"):
+        url = outputs(aws.client("cloudformation"), stack).get("LaunchDocument")
+        if url is None:
+            return None, None
+        bucket, key = split_url(url)
+        return url, json.loads(aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read())
