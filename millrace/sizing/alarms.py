@@ -239,13 +239,13 @@ def _stream(
             latency = fanned.latency_seconds.value
             yield _kinesis(
                 name,
-                f"iterator-age/{query}",
+                f"iterator-age/{job}/{query}",
                 "SubscribeToShardEvent.MillisBehindLatest",
                 dimensions | {"ConsumerName": names.consumer(job, query)},
                 "Maximum",
                 latency * 1000,
                 some_of(_LATE_PERIODS, fanned.trigger_seconds.value),
-                f"{query} is more than {latency:g} s behind the newest record",
+                f"{query} of {job} is more than {latency:g} s behind the newest record",
             )
     if stream.existing is None:
         yield _kinesis(

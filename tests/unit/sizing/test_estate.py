@@ -121,9 +121,21 @@ def test_fan_out_takes_a_reader_off_the_shards_and_onto_the_bill(from_text: Load
     assert "fan-out" in cost
     assert "MiB/s out" not in found.streams["clicks"].expected_partitions.why
     alarms = {alarm.name: alarm for alarm in found.alarms}
-    fanned = alarms["stream/clicks/iterator-age/again"]
+    fanned = alarms["stream/clicks/iterator-age/clicks/again"]
     assert fanned.metric == "SubscribeToShardEvent.MillisBehindLatest"
     assert fanned.dimensions["ConsumerName"] == "advice-advice-clicks-again"
+
+
+def test_two_jobs_may_read_a_stream_through_queries_of_one_name(from_text: Loader) -> None:
+    fanned = text().replace("kind: land", "kind: land\n        fan_out: true")
+    second = fanned[fanned.index("  clicks:\n    engine") :].replace("  clicks:", "  more:", 1)
+    found = plan(from_text(fanned + second.replace("clicks_landed", "landed_again")))
+    ages = [alarm for alarm in found.alarms if alarm.kind == "iterator-age"]
+    assert len({alarm.name for alarm in found.alarms}) == len(found.alarms)
+    assert [alarm.dimensions["ConsumerName"] for alarm in ages] == [
+        "advice-advice-clicks-land",
+        "advice-advice-more-land",
+    ]
 
 
 def test_thresholds_come_from_the_plan(from_text: Loader) -> None:
