@@ -109,19 +109,22 @@ def stack_change(stack: str, old: Template | None, new: Template) -> StackChange
         elif name not in after:
             lines.append(f"- {kind} {name}")
         else:
-            changed = sorted(
-                {
-                    path.split(".")[0]
-                    for path, *_ in differences(
-                        before[name].get("Properties", {}), after[name].get("Properties", {})
-                    )
-                }
-            )
+            changed = _changed(before[name], after[name])
             if changed:
                 lines.append(f"~ {kind} {name}: {', '.join(changed)}")
     was, will = set(_statements(old or {})), set(_statements(new))
     permissions = [f"- {line}" for line in sorted(was - will)] + [f"+ {line}" for line in sorted(will - was)]
     return StackChange(stack, old is None, tuple(lines), tuple(permissions))
+
+
+def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Names of a resource's properties that differ, and of what else decides about it: what becomes of it as it goes."""
+    was, will = (
+        {key: value for key, value in each.items() if key not in ("Properties", "Metadata")}
+        for each in (old, new)
+    )
+    found = (*differences(was, will), *differences(old.get("Properties", {}), new.get("Properties", {})))
+    return sorted({path.split(".")[0] for path, *_ in found})
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -145,7 +148,11 @@ def _of_type(template: Template, kind: str) -> dict[str, Any]:
 
 
 def _read(document: Mapping[str, Any]) -> frozenset[str]:
-    sources = (query.get("source") for query in document["settings"]["queries"])
+    # A query with routes has its sources there.
+    readers = (
+        each for query in document["settings"]["queries"] for each in (query, *query.get("routes", ()))
+    )
+    sources = (reader.get("source") for reader in readers)
     return frozenset(
         str(source.get("stream") or source.get("topic")) for source in sources if isinstance(source, Mapping)
     )

@@ -82,6 +82,14 @@ def test_a_stream_that_goes_drains_its_readers_only() -> None:
     assert change(template(Job=GLUE), template(Job=GLUE), sources=other).before == "leave"
 
 
+def test_a_stream_that_goes_drains_those_who_read_it_by_a_route() -> None:
+    gone = (STREAMS, frozenset({"p-other"}))
+    routes = [{"name": "a", "source": DOCUMENT["settings"]["queries"][0]["source"]}]
+    document = {"settings": {"queries": [{"kind": "route", "name": "r", "routes": routes}]}}
+    found = change(template(Job=GLUE), template(Job=GLUE), sources=gone, document=(document, document))
+    assert (found.before, found.why) == ("drain", ("stream p-clicks goes",))
+
+
 def test_new_code_restarts_after_the_deployment() -> None:
     found = change(template(Job=GLUE), template(Job=GLUE), document_url=("s3://a/1", "s3://a/2"))
     assert (found.before, found.after) == ("leave", "restart")
@@ -129,3 +137,20 @@ def test_a_changed_resource_names_its_properties() -> None:
     larger["Properties"]["NumberOfWorkers"] = 9  # type: ignore[index]
     found = stack_change("s", template(Job=GLUE), template(Job=larger))
     assert found.resources == ("~ AWS::Glue::Job Job: NumberOfWorkers",)
+
+
+def test_what_becomes_of_a_resource_with_its_stack_is_a_change() -> None:
+    """A stream that is to stay is deleted by the next `cdk destroy` as long as this has not been deployed."""
+    stream = {"Type": "AWS::Kinesis::Stream", "Properties": {"Name": "x"}, "Metadata": {"a": 1}}
+    found = stack_change(
+        "s",
+        template(S={**stream, "DeletionPolicy": "Delete"}),
+        template(S={**stream, "DeletionPolicy": "Retain"}),
+    )
+    assert found.resources == ("~ AWS::Kinesis::Stream S: DeletionPolicy",)
+    assert not stack_change("s", template(S=stream), template(S={**stream, "Metadata": {"a": 2}}))
+
+
+def test_another_kind_under_the_same_name_is_a_change() -> None:
+    found = stack_change("s", template(A=GLUE), template(A={**GLUE, "Type": "AWS::Glue::Trigger"}))
+    assert found.resources == ("~ AWS::Glue::Trigger A: Type",)
