@@ -214,6 +214,9 @@ def start_job_run(
         "ExecutionRoleArn": role_arn,
         "Name": name,
         "Mode": "STREAMING",
+        # By itself a run is cancelled after 12 hours, without a grace period; 0 is no end (EMR Serverless
+        # user guide, "Other considerations").
+        "ExecutionTimeoutMinutes": 0,
         "RetryPolicy": {"MaxFailedAttemptsPerHour": document["retries_per_hour"]},
         "JobDriver": {
             "SparkSubmit": {

@@ -27,6 +27,11 @@ PATIENCE_SECONDS = 60.0
 
 _GLUE_ENDED = ("STOPPED", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "EXPIRED")
 _EMR_ENDED = ("SUCCESS", "FAILED", "CANCELLED")
+_EMR_LONGEST_BATCH_MINUTES = 10_080
+"""What a run of mode BATCH may take at most (API reference, StartJobRun); no limit at all is for streaming runs."""
+
+_EMR_STREAMING = ("ClientToken", "ExecutionTimeoutMinutes", "Mode", "RetryPolicy")
+"""Keys of the call that are of a run that goes on and on."""
 _WELL = ("SUCCEEDED", "SUCCESS")
 
 
@@ -208,14 +213,17 @@ def _on_emr(
     poll_seconds: float,
 ) -> Ended:
     emr = aws.client("emr-serverless")
-    given = _as_boto(
-        {key: value for key, value in call.items() if key not in ("ClientToken", "Mode", "RetryPolicy")}
-    )
+    given = _as_boto({key: value for key, value in call.items() if key not in _EMR_STREAMING})
     given["jobDriver"]["sparkSubmit"]["entryPointArguments"] += [
         part for pair in arguments for part in pair if part
     ]
     with told(f"starting job {job} once"):
-        run = emr.start_job_run(clientToken=uuid.uuid4().hex, mode="BATCH", **given)["jobRunId"]
+        run = emr.start_job_run(
+            clientToken=uuid.uuid4().hex,
+            mode="BATCH",
+            executionTimeoutMinutes=_EMR_LONGEST_BATCH_MINUTES,
+            **given,
+        )["jobRunId"]
     progress(f"run {run} has begun")
     while True:
         with told(f"looking at run {run}"):

@@ -50,6 +50,7 @@ def test_an_emr_run_is_what_the_launch_document_says(each: Synthesis) -> None:
         call = definition(each, job)["States"]["StartRun"]["Arguments"]
         document = each.documents[job]
         assert call["Mode"] == "STREAMING"
+        assert call["ExecutionTimeoutMinutes"] == 0, "12 hours, where it is left out"
         assert call["RetryPolicy"] == {"MaxFailedAttemptsPerHour": document["retries_per_hour"]}
         submit = call["JobDriver"]["SparkSubmit"]
         url = each.templates[f"job-{job}"]["Outputs"]["LaunchDocument"]["Value"]

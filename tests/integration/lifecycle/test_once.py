@@ -47,7 +47,7 @@ def test_a_backfill_runs_once_in_place_of_its_job(shop: Shop, engines: Engines) 
     glue, again, emr, _ = engines.calls("StartJobRun")
     assert glue == {"JobName": shop.names.job(GLUE), "Arguments": dict(asked)}
     assert again == {"JobName": shop.names.job(GLUE)}
-    assert emr["mode"] == "BATCH"
+    assert (emr["mode"], emr["executionTimeoutMinutes"]) == ("BATCH", 10_080)
     given = emr["jobDriver"]["sparkSubmit"]["entryPointArguments"]
     assert given[-5:] == ["--backfill", "q", "--since", "2026-11-20T00:00:00+00:00", "--replace"]
     assert "--launch-document" in given

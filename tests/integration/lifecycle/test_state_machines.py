@@ -270,7 +270,7 @@ def test_emr_runs_what_the_launch_document_says(machines: Machines, job: str) ->
         assert call == {"JobName": machines.names.job(job)}
         return
     (call,) = execute(machines, job, "start").calls[START[job]]
-    assert call["Mode"] == "STREAMING"
+    assert (call["Mode"], call["ExecutionTimeoutMinutes"]) == ("STREAMING", 0)
     assert call["RetryPolicy"] == {"MaxFailedAttemptsPerHour": 5}
     submit = call["JobDriver"]["SparkSubmit"]
     assert submit["EntryPointArguments"][-2:] == ["--launch-document", machines.documents[job]]

@@ -1,0 +1,74 @@
+"""What one run on EMR Serverless is asked with: the call of the state machine, without what never ends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import boto3
+import pytest
+from botocore.validate import ParamValidator
+
+from infra.constructs.state_machine_engines import start_job_run
+from millrace.lifecycle import once
+from millrace.lifecycle.verbs import Aws
+
+DOCUMENT = {
+    "entry_script": "s3://assets/main.py",
+    "archive": "s3://assets/archive.zip",
+    "arguments": [],
+    "jars": [],
+    "spark": {"spark.executor.cores": "4"},
+    "retries_per_hour": 5,
+}
+CALL = start_job_run(
+    application_id="00f1",
+    role_arn="arn:aws:iam::123456789012:role/clicks",
+    name="shop-dev-clicks",
+    document=DOCUMENT,
+    document_url="s3://assets/launch.json",
+)
+
+
+class Emr:
+    """A service that starts what its own model allows."""
+
+    def __init__(self) -> None:
+        client: Any = boto3.client("emr-serverless", region_name="us-east-1")
+        self.shape = client.meta.service_model.operation_model("StartJobRun").input_shape
+        self.asked: list[dict[str, Any]] = []
+
+    def start_job_run(self, **given: Any) -> dict[str, Any]:
+        errors = ParamValidator().validate(given, self.shape)
+        assert not errors.has_errors(), errors.generate_report()
+        self.asked.append(given)
+        return {"jobRunId": "00r1"}
+
+    def get_job_run(self, **_: Any) -> dict[str, Any]:
+        return {"jobRun": {"state": "SUCCESS"}}
+
+
+class StepFunctions:
+    """A service that has the state machine of one job."""
+
+    def describe_state_machine(self, **_: Any) -> dict[str, Any]:
+        resource = "arn:aws:states:::aws-sdk:emrserverless:startJobRun"
+        return {"definition": json.dumps({"States": {"StartRun": {"Resource": resource, "Arguments": CALL}}})}
+
+
+def test_a_run_that_is_to_end_has_the_longest_time_that_there_is(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emr = Emr()
+    services = {"emr-serverless": emr, "stepfunctions": StepFunctions()}
+    monkeypatch.setattr(once, "machine_arn", lambda *_: "arn:aws:states:us-east-1:123456789012:x")
+    monkeypatch.setattr(once, "_verb", lambda *_: {"wish": "stopped"})
+    here = Aws(aws.names, lambda service: services[service])
+    ended = once.run_once(here, "clicks", [("--backfill", "q")], progress=lambda _: None, poll_seconds=0)
+    assert ended.well
+    (given,) = emr.asked
+    # A run of mode BATCH that may take for ever (0) is refused; seven days are the most.
+    assert CALL["ExecutionTimeoutMinutes"] == 0
+    assert (given["mode"], given["executionTimeoutMinutes"]) == ("BATCH", 7 * 24 * 60)
+    assert "retryPolicy" not in given
+    assert given["jobDriver"]["sparkSubmit"]["entryPointArguments"][-2:] == ["--backfill", "q"]
