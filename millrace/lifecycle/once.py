@@ -87,14 +87,25 @@ def run_once(
     """
     start = _start_of(aws, job)
     was_to_run = _verb(aws, job, "status", progress)["wish"] == "running"
-    if was_to_run:
-        _verb(aws, job, "stop", progress)
     try:
+        if was_to_run:
+            # Whatever comes of it: first of all a stop notes that the job is to stay stopped.
+            _verb(aws, job, "stop", progress)
         ended = start(arguments, progress, poll_seconds)
     finally:
         if was_to_run:
-            _verb(aws, job, "start", progress)
+            _start_again(aws, job, progress)
     return ended
+
+
+def _start_again(aws: Aws, job: str, progress: Callable[[str], None]) -> None:
+    try:
+        _verb(aws, job, "start", progress)
+    except (AwsError, NotDeployedError) as error:
+        raise AwsError(
+            f"{job} stands still, and did not start again ({error}): "
+            f"`millrace start --env {aws.names.environment.name} {job}`"
+        ) from error
 
 
 def outcome(
