@@ -200,7 +200,11 @@ def gaps(landed: Iterable[int], first: int, end: int) -> list[tuple[int, int]]:
 
 
 def by_counters(
-    hours: Sequence[datetime], came: Mapping[datetime, int], landed: Mapping[datetime, int]
+    hours: Sequence[datetime],
+    came: Mapping[datetime, int],
+    landed: Mapping[datetime, int],
+    *,
+    began: datetime | None = None,
 ) -> tuple[Hour, ...]:
     """Compare counts by the minute, whose clocks may differ by one.
 
@@ -216,6 +220,9 @@ def by_counters(
         Records that came in, by start of the minute; also of the five minutes before and after the hours.
     landed
         Records in the table by the minute of their arrival, likewise.
+    began
+        Where the query began in these hours, and not with the oldest record: when. What came before was never its
+        own. None where it began earlier.
 
     Returns
     -------
@@ -233,7 +240,8 @@ def by_counters(
         minute += MINUTE
         ends.append(minute)
         behind.append(difference)
-    base = max(b for at, b in zip(ends, behind, strict=True) if at <= hours[0])
+    first = hours[0] if began is None else max(hours[0], began + _AROUND * MINUTE)
+    base = max(b for at, b in zip(ends, behind, strict=True) if at <= first)
     # From the last to the first: the least from each minute on.
     least = list(accumulate(reversed(behind), min))[::-1]
     lost = {at: max(0, n - base) for at, n in zip(ends, least, strict=True)}
@@ -256,12 +264,17 @@ class Arrival:
 
 
 def by_records(
-    hours: Sequence[datetime], shards: Mapping[str, Sequence[Arrival]], landed: frozenset[str]
+    hours: Sequence[datetime],
+    shards: Mapping[str, Sequence[Arrival]],
+    landed: frozenset[str],
+    *,
+    read: Mapping[str, float] | None = None,
+    began: datetime | None = None,
 ) -> tuple[tuple[Hour, ...], tuple[Hole, ...]]:
     """Compare shards, record by record, with a table.
 
-    What is younger in its shard than all that landed of it is waiting, as shards are read in order;
-    what is between is missing.
+    What is younger in its shard than all that landed of it, and than what the query has read of it, is waiting, as
+    shards are read in order; what is between is missing.
 
     Parameters
     ----------
@@ -271,6 +284,13 @@ def by_records(
         All records of each shard since the beginning of the window, in the shard's order.
     landed
         Sequence numbers in the table.
+    read
+        By shard, the last sequence number that was read; infinite where all were. Of a shard that is not there, only
+        the table tells.
+    began
+        Where the query began in these hours, and not with the oldest record: arrival of the first record that
+        landed of any shard. What a shard took in before the first of its own that landed was never the query's.
+        None where it began earlier.
     """
     came, there, missing, waiting = (
         Counter[datetime](),
@@ -280,7 +300,12 @@ def by_records(
     )
     holes: list[Hole] = []
     for shard, arrivals in shards.items():
-        newest = max((n for n, a in enumerate(arrivals) if a.sequence in landed), default=-1)
+        reached = (read or {}).get(shard, -1)
+        newest = max(
+            (n for n, a in enumerate(arrivals) if a.sequence in landed or int(a.sequence) <= reached),
+            default=-1,
+        )
+        own = began and min((a.at for a in arrivals if a.sequence in landed), default=began)
         run: list[Arrival] = []
         for number, arrival in enumerate(arrivals):
             hour = arrival.at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
@@ -291,7 +316,7 @@ def by_records(
                 run = []
             elif number > newest:
                 waiting[hour] += 1
-            else:
+            elif own is None or arrival.at >= own:
                 missing[hour] += 1
                 run.append(arrival)
         holes += _hole(shard, run)

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from pyiceberg.catalog import Catalog, load_catalog
 
+from millrace.config.base import arn_parts
 from millrace.config.model import Environment, KafkaTopic
 from millrace.config.names import Names
 from millrace.config.queries import (
@@ -158,24 +159,40 @@ class _Window:
     def hours(self) -> tuple[datetime, ...]:
         return hours_of(self.begin, self.end)
 
-    def landed(self, query: LandQuery | RouteQuery, stream: str) -> Audit:
+    def landed(self, query: LandQuery | RouteQuery, stream: str) -> Audit | Unaudited:
         names, table = self.place.names, self.place.names.table(query.table)
         landed = Landed.open(self.place.catalog(), table, stream)
         name = names.stream(stream)
         if isinstance(names.environment.streams[stream], KafkaTopic):
             found, holes = self._by_offsets(query, stream, None, landed)
             return Audit(self.query, name, table, "offsets", found, holes)
-        kinesis = self.place.client("kinesis")
+        _, owner, _ = arn_parts(names.stream_arn(stream))
+        if self.place.counts and owner != names.account:
+            # Asked by its name alone, a service answers for a stream of ours that is called alike, or for none.
+            why = f"it belongs to account {owner}, and this command asks account {names.account} only"
+            return Unaudited(self.query, name, why)
+        kinesis, read, whole = (
+            self.place.client("kinesis"),
+            self._positions(query, stream),
+            query.start == "earliest",
+        )
         if self.read or not self.place.counts:
             return audit_kinesis.compare_records(
-                kinesis, landed, self.hours, self.progress, query=self.query, stream=name, table=table
+                kinesis,
+                landed,
+                self.hours,
+                self.progress,
+                query=self.query,
+                stream=name,
+                table=table,
+                positions=read,
+                whole=whole,
             )
         if self.begin < datetime.now(UTC) - audit_kinesis.COUNTED:
             raise AwsError(
                 f"CloudWatch keeps counts by the minute for {audit_kinesis.COUNTED.days} days: begin later"
             )
         hours = _ended(self.hours, self.end)
-        read = self._positions(query, stream)
         return audit_kinesis.compare_counts(
             self.place.client("cloudwatch"),
             landed,
@@ -184,6 +201,7 @@ class _Window:
             stream=name,
             table=table,
             unread=audit_kinesis.unread(kinesis, name, read),
+            whole=whole,
         )
 
     def direct(self, query: DirectQuery | DirectRouteQuery, letters: str, end: Ending) -> Audit | Unaudited:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from millrace.lifecycle.audit import HOUR, MINUTE, Arrival, Audit, Behind, by_counters, by_records
+from millrace.lifecycle.audit import (
+    HOUR,
+    MINUTE,
+    Arrival,
+    Audit,
+    Behind,
+    Unaudited,
+    by_counters,
+    by_records,
+)
 from millrace.lifecycle.audit_table import Landed
 from millrace.lifecycle.problems import told
 
@@ -23,6 +33,9 @@ _LATE = 5 * MINUTE
 
 _ENDED = "SHARD_END"
 """What the connectors write of a closed shard that was read to its end."""
+
+_AT = {"AFTER_SEQUENCE_NUMBER": 0, "AT_SEQUENCE_NUMBER": 1}
+"""Kinds of positions that name a record, and how far before it reading has come."""
 
 Progress = Callable[[int], None]
 """Told how many records were read."""
@@ -64,8 +77,58 @@ def counted(cloudwatch: Any, stream: str, begin: datetime, end: datetime) -> dic
     return found
 
 
-def arrivals(kinesis: Any, stream: str, begin: datetime, progress: Progress) -> dict[str, list[Arrival]]:
-    """Every record of every shard, open or closed, since a moment.
+def shards_of(kinesis: Any, stream: str) -> dict[str, tuple[str, ...]]:
+    """Every shard, open or closed, with those that it was made of."""
+    return {
+        shard["ShardId"]: tuple(
+            shard[key] for key in ("ParentShardId", "AdjacentParentShardId") if key in shard
+        )
+        for page in kinesis.get_paginator("list_shards").paginate(StreamName=stream)
+        for shard in page["Shards"]
+    }
+
+
+def read_to(positions: Mapping[str, Any], shards: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """Last sequence number that a query has read, by shard; infinite where it goes back to a shard no more.
+
+    Parameters
+    ----------
+    positions
+        Of the query's checkpoint, as the connector writes them; of another make, they tell nothing.
+    shards
+        Of :func:`shards_of`. One that the checkpoint does not have, and of whose children it has one, is done with.
+    """
+    known = _known(positions) or {}
+    found: dict[str, float] = {}
+    for shard, at in known.items():
+        if at["iteratorType"] == _ENDED:
+            found[shard] = math.inf
+        elif at["iteratorType"] in _AT:
+            found[shard] = int(at["iteratorPosition"]) - _AT[at["iteratorType"]]
+    passed = list(known)
+    while passed:
+        parents = [parent for parent in shards.get(passed.pop(), ()) if parent not in {*known, *found}]
+        found |= dict.fromkeys(parents, math.inf)
+        passed += parents
+    return found
+
+
+def _known(positions: Mapping[str, Any]) -> dict[str, Any] | None:
+    known = {shard: at for shard, at in positions.items() if shard != "metadata"}
+    if not known or not all(isinstance(v, dict) and "iteratorType" in v for v in known.values()):
+        return None
+    return known
+
+
+def arrivals(
+    kinesis: Any,
+    stream: str,
+    shards: Iterable[str],
+    begin: datetime,
+    until: datetime,
+    progress: Progress,
+) -> dict[str, list[Arrival]]:
+    """Every record of every shard since a moment, to its end or past another moment.
 
     Parameters
     ----------
@@ -73,23 +136,20 @@ def arrivals(kinesis: Any, stream: str, begin: datetime, progress: Progress) -> 
         A boto3 client.
     stream
         The stream's own name.
-    begin
-        UTC.
+    shards
+        Their ids.
+    begin, until
+        UTC. A shard that is written to without a pause has no end to come to.
     progress
         Told how many records were read so far.
     """
     found: dict[str, list[Arrival]] = {}
     count = 0
     with told("reading the stream"):
-        shards = [
-            shard
-            for page in kinesis.get_paginator("list_shards").paginate(StreamName=stream)
-            for shard in page["Shards"]
-        ]
         for shard in shards:
             iterator = kinesis.get_shard_iterator(
                 StreamName=stream,
-                ShardId=shard["ShardId"],
+                ShardId=shard,
                 ShardIteratorType="AT_TIMESTAMP",
                 Timestamp=begin,
             )["ShardIterator"]
@@ -102,11 +162,12 @@ def arrivals(kinesis: Any, stream: str, begin: datetime, progress: Progress) -> 
                 ]
                 count += len(answer["Records"])
                 progress(count)
-                if not answer["Records"] and not answer["MillisBehindLatest"]:
+                at_its_end = not answer["Records"] and not answer["MillisBehindLatest"]
+                if at_its_end or (records and records[-1].at >= until):
                     break
                 iterator = answer.get("NextShardIterator")
                 time.sleep(_BETWEEN_CALLS)
-            found[shard["ShardId"]] = [a for a in records if a.at >= begin]
+            found[shard] = [a for a in records if a.at >= begin]
     return found
 
 
@@ -130,19 +191,16 @@ def unread(kinesis: Any, stream: str, positions: Mapping[str, Any]) -> tuple[Beh
     tuple or None
         Shards with such a record, the furthest behind first; None where the connector writes what cannot be read.
     """
-    known = {shard: at for shard, at in positions.items() if shard != "metadata"}
-    if not known or not all(isinstance(v, dict) and "iteratorType" in v for v in known.values()):
+    known = _known(positions)
+    if known is None:
         return None
     found = []
     with told("asking the shards for what is not read"):
-        shards = [
-            shard["ShardId"]
-            for page in kinesis.get_paginator("list_shards").paginate(StreamName=stream)
-            for shard in page["Shards"]
-        ]
+        shards = shards_of(kinesis, stream)
+        done = read_to(positions, shards)
         for shard in shards:
             at = known.get(shard, {"iteratorType": "TRIM_HORIZON", "iteratorPosition": ""})
-            if at["iteratorType"] != _ENDED:
+            if done.get(shard) != math.inf:
                 first = _first_after(kinesis, stream, shard, at)
                 found += [] if first is None else [Behind(shard, first)]
     return tuple(sorted(found, key=lambda behind: behind.since))
@@ -150,7 +208,7 @@ def unread(kinesis: Any, stream: str, positions: Mapping[str, Any]) -> tuple[Beh
 
 def _first_after(kinesis: Any, stream: str, shard: str, at: Mapping[str, str]) -> datetime | None:
     asked: dict[str, Any] = {"StreamName": stream, "ShardId": shard, "ShardIteratorType": at["iteratorType"]}
-    if at["iteratorType"] in ("AFTER_SEQUENCE_NUMBER", "AT_SEQUENCE_NUMBER"):
+    if at["iteratorType"] in _AT:
         asked["StartingSequenceNumber"] = at["iteratorPosition"]
     elif at["iteratorType"] == "AT_TIMESTAMP":
         # Milliseconds, as the connectors write a moment.
@@ -177,7 +235,8 @@ def compare_counts(
     stream: str,
     table: str,
     unread: Sequence[Behind] | None = None,
-) -> Audit:
+    whole: bool = True,
+) -> Audit | Unaudited:
     """Compare CloudWatch's counts with a table.
 
     Counts do not say which records are missing. So what is short from the hour on in which a shard has a record that
@@ -197,15 +256,31 @@ def compare_counts(
         For the report; ``stream`` is the stream's own name.
     unread
         Of :func:`unread`.
+    whole
+        Whether the query began with the oldest record; if not, what came before the first that landed was never its
+        own.
+
+    Returns
+    -------
+    Audit or Unaudited
+        The latter where CloudWatch has counted nothing and records landed: it counts another stream then, or none.
     """
     begin, end = hours[0] - 10 * MINUTE, hours[-1] + HOUR + 10 * MINUTE
     minutes = landed.minutes(begin, end)
     newest = max(minutes, default=begin)
+    came = counted(cloudwatch, stream, begin, end)
+    if minutes and not any(came.values()):
+        why = (
+            f"CloudWatch has counted nothing that it took in, and {minutes.total():,} records of it landed; "
+            "`--read` compares with the records themselves"
+        )
+        return Unaudited(query, stream, why)
     # All that was read is in the table: a record of a minute ago may still be on its way there.
     border = newest if unread is None else min([each.since for each in unread], default=end)
+    began = None if whole or landed.began_before(hours[0]) else min(minutes, default=end)
     found = tuple(
         hour if hour.start + HOUR <= border else replace(hour, missing=0, waiting=hour.missing)
-        for hour in by_counters(hours, counted(cloudwatch, stream, begin, end), minutes)
+        for hour in by_counters(hours, came, minutes, began=began)
     )
     late = tuple(each for each in unread or () if each.since < newest - _LATE)
     return Audit(query, stream, table, "counters", found, behind=late)
@@ -220,6 +295,8 @@ def compare_records(
     query: str,
     stream: str,
     table: str,
+    positions: Mapping[str, Any],
+    whole: bool = True,
 ) -> Audit:
     """Compare the stream's records, one by one, with a table.
 
@@ -227,11 +304,20 @@ def compare_records(
     ----------
     kinesis
         A boto3 client.
-    landed, hours, query, stream, table
+    landed, hours, query, stream, table, whole
         As for :func:`compare_counts`; an hour at hand is welcome.
     progress
         Told how many records were read so far.
+    positions
+        Of the query's checkpoint, as the connector writes them; asked for before this.
     """
-    shards = arrivals(kinesis, stream, hours[0], progress)
-    found, holes = by_records(hours, shards, landed.sequences(hours[0] - HOUR))
+    end = hours[-1] + HOUR
+    with told("listing the stream's shards"):
+        listed = shards_of(kinesis, stream)
+    shards = arrivals(kinesis, stream, listed, hours[0], min(end, datetime.now(UTC)), progress)
+    there = landed.sequences(hours[0] - HOUR)
+    began = None
+    if not whole and not landed.began_before(hours[0]):
+        began = min((a.at for each in shards.values() for a in each if a.sequence in there), default=end)
+    found, holes = by_records(hours, shards, there, read=read_to(positions, listed), began=began)
     return Audit(query, stream, table, "records", found, holes)

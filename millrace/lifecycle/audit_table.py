@@ -27,6 +27,9 @@ _DIGITS = 20
 _APART = timedelta(hours=1)
 """How far a Kafka record's own time may be from when it came, before its place is looked up by itself."""
 
+_AT_ONCE = timedelta(hours=1)
+"""Whose records' numbers are held in memory together."""
+
 
 @dataclass(frozen=True)
 class Landed:
@@ -94,19 +97,31 @@ class Landed:
         )
 
     def minutes(self, begin: datetime, end: datetime) -> Counter[datetime]:
-        """Kinesis records by the minute of their arrival, UTC; one of a producer library's aggregates is one."""
+        """Kinesis records by the minute of their arrival, UTC; one of a producer library's aggregates is one.
+
+        A record that is in the table twice is one as well, or it would make up for a lost one.
+        """
         counts: Counter[datetime] = Counter()
-        several: dict[str, datetime] = {}
-        for batch in self._scan(_window(begin, end), "_id", "_arrived_at"):
-            minutes = pc.floor_temporal(batch["_arrived_at"], unit="minute").to_pylist()
-            for identity, minute in zip(batch["_id"].to_pylist(), minutes, strict=True):
-                at = minute.astimezone(UTC)
-                if identity.count("/") > 1:
-                    several[identity.split("/")[1]] = at
-                elif _REPLAYED not in identity:
-                    counts[at] += 1
-        counts.update(several.values())
+        while begin < end:
+            # An hour at a time: the number of each of its records is kept.
+            upto = min(begin + _AT_ONCE, end)
+            found: dict[str, datetime] = {}
+            for batch in self._scan(_window(begin, upto), "_id", "_arrived_at"):
+                minutes = pc.floor_temporal(batch["_arrived_at"], unit="minute").to_pylist()
+                for identity, minute in zip(batch["_id"].to_pylist(), minutes, strict=True):
+                    if _REPLAYED not in identity:
+                        found[identity.split("/")[1]] = minute.astimezone(UTC)
+            counts.update(found.values())
+            begin = upto
         return counts
+
+    def began_before(self, moment: datetime) -> bool:
+        """Whether any record came before a moment."""
+        rows = where.And(
+            where.EqualTo("_source", self.source), where.LessThan("_arrived_at", moment.isoformat())
+        )
+        found = self.table.refresh().scan(row_filter=rows, selected_fields=("_arrived_at",), limit=1)
+        return bool(found.to_arrow().num_rows)
 
     def rows(self, begin: datetime, end: datetime) -> int:
         """Good records of every stream in the table that arrived in a window."""

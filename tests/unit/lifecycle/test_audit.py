@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pyarrow as pa
@@ -15,11 +17,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
-from millrace.lifecycle.audit import HOUR, MINUTE, Arrival, by_counters, by_records, gaps, hours_of
-from millrace.lifecycle.audit_kinesis import compare_counts
+from millrace.config import Names, load
+from millrace.lifecycle import audit_kinesis
+from millrace.lifecycle.audit import (
+    HOUR,
+    MINUTE,
+    Arrival,
+    Audit,
+    Unaudited,
+    by_counters,
+    by_records,
+    gaps,
+    hours_of,
+)
+from millrace.lifecycle.audit_job import Place, audit
+from millrace.lifecycle.audit_kinesis import compare_counts, read_to
 from millrace.lifecycle.audit_table import Landed
 from millrace.lifecycle.deployed import NotDeployedError
 
+ROOT = Path(__file__).parents[3]
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 BEGIN = NOW - 4 * HOUR
 HOURS = hours_of(BEGIN, NOW)
@@ -101,6 +117,102 @@ def test_records_that_are_younger_than_all_that_landed_wait() -> None:
     assert holes[0].since == BEGIN + 10 * MINUTE
 
 
+def numbered(minutes: Sequence[int], first: int = 0) -> list[Arrival]:
+    return [Arrival(str(first + n), BEGIN + minute * MINUTE) for n, minute in enumerate(minutes)]
+
+
+def test_what_was_read_and_did_not_land_is_missing_though_nothing_younger_landed() -> None:
+    shards = {
+        "parent": numbered(range(10)),
+        "left-out": numbered(range(5), 100),
+        "child": numbered(range(10, 15), 200),
+        "unknown": numbered(range(3), 300),
+    }
+    listed = {"parent": (), "left-out": (), "child": ("parent", "left-out"), "unknown": ()}
+    positions = {
+        "metadata": {},
+        "parent": {"iteratorType": "SHARD_END", "iteratorPosition": ""},
+        "child": {"iteratorType": "AFTER_SEQUENCE_NUMBER", "iteratorPosition": "202"},
+    }
+    read = read_to(positions, listed)
+    assert read == {"parent": math.inf, "left-out": math.inf, "child": 202}
+    assert read_to({"parent": "a position of another make"}, listed) == {}
+    there = frozenset(str(n) for n in (*range(6), 200))
+    (hour,), holes = by_records(HOURS[:1], shards, there, read=read)
+    assert (hour.came, hour.landed, hour.missing, hour.waiting) == (23, 7, 4 + 5 + 2, 2 + 3)
+    assert [(h.shard, h.first, h.last) for h in holes] == [
+        ("parent", "6", "9"),
+        ("left-out", "100", "104"),
+        ("child", "201", "202"),
+    ]
+
+
+def test_what_came_before_a_query_began_with_the_newest_is_not_lost() -> None:
+    every = Counter({BEGIN + n * MINUTE: 10 for n in range(240)})
+    # The minute of the beginning is landed in part; a loss later on is one.
+    there = Counter({BEGIN + n * MINUTE: 10 for n in range(90, 240)})
+    there[BEGIN + 90 * MINUTE], there[BEGIN + 150 * MINUTE] = 4, 3
+    missing = [h.missing for h in by_counters(HOURS, every, there, began=BEGIN + 90 * MINUTE)]
+    assert missing == [0, 0, 7, 0]
+    assert sum(h.missing for h in by_counters(HOURS, every, there)) > 900
+    shards = {"a": numbered(range(100)), "b": numbered(range(100), 1000)}
+    landed = frozenset(str(n) for n in range(30, 100) if n != 40)
+    hours, holes = by_records(HOURS[:2], shards, landed, read={"a": 99, "b": 1031}, began=BEGIN + 30 * MINUTE)
+    assert [(h.missing, h.waiting) for h in hours] == [(1 + 2, 28), (0, 40)]
+    assert [(h.first, h.last) for h in holes] == [("40", "40"), ("1030", "1031")]
+
+
+def test_reading_a_shard_ends_though_it_is_written_to_without_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Live:
+        calls = 0
+
+        def get_shard_iterator(self, **_: object) -> dict[str, str]:
+            return {"ShardIterator": "i"}
+
+        def get_records(self, **_: object) -> dict[str, object]:
+            self.calls += 1
+            assert self.calls < 100, "no end"
+            at = BEGIN + self.calls * MINUTE
+            record = {"SequenceNumber": str(self.calls), "ApproximateArrivalTimestamp": at}
+            return {"Records": [record], "MillisBehindLatest": 0, "NextShardIterator": "i"}
+
+    monkeypatch.setattr(audit_kinesis, "_BETWEEN_CALLS", 0)
+    found = audit_kinesis.arrivals(
+        Live(), "s", ["shard"], BEGIN, BEGIN + 30 * MINUTE, progress=lambda _: None
+    )
+    assert [a.sequence for a in found["shard"]] == [str(n) for n in range(1, 31)]
+
+
+def test_a_stream_that_cloudwatch_does_not_count_is_not_audited(catalog: SqlCatalog, moto: str) -> None:
+    table = landed(catalog, kinesis_rows([1, 2, 3]))
+    found = compare_counts(
+        cloudwatch(moto), table, HOURS[:1], query="q", stream="elsewhere", table="db.landed"
+    )
+    assert isinstance(found, Unaudited)
+    assert "counted nothing that it took in, and 3 records of it landed" in found.why
+
+
+def test_a_stream_of_another_account_is_not_looked_for_in_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "environments").mkdir()
+    ours = (ROOT / "environments/minimal.yaml").read_text()
+    theirs = (
+        "existing: arn:aws:kinesis:us-east-1:999988887777:stream/clicks\n    shards: 2\n"
+        "    read_role: arn:aws:iam::999988887777:role/reader\n    traffic:"
+    )
+    (tmp_path / "environments/shop.yaml").write_text(ours.replace("traffic:", theirs))
+    (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
+    names = Names(load("shop", root=tmp_path), "111122223333")
+    monkeypatch.setattr(Landed, "open", lambda *_: None)
+    place = Place(names, client=pytest.fail, catalog=lambda: None, kafka=pytest.fail)  # type: ignore[arg-type, return-value]
+    (found,) = audit(place, "clicks", "land-clicks", BEGIN, NOW)
+    assert isinstance(found, Unaudited)
+    assert found.why.startswith("it belongs to account 999988887777")
+
+
 def kinesis_rows(minutes: Sequence[int]) -> list[Row]:
     return [
         (f"clicks/{n}", str(n), BEGIN + minute * MINUTE + timedelta(seconds=5))
@@ -108,14 +220,19 @@ def kinesis_rows(minutes: Sequence[int]) -> list[Row]:
     ]
 
 
-def test_cloudwatchs_counts_against_a_table(catalog: SqlCatalog, moto: str) -> None:
-    client = boto3.client(
+def cloudwatch(moto: str) -> Any:
+    make: Any = boto3.client
+    return make(
         "cloudwatch",
         endpoint_url=moto,
         region_name="us-east-1",
         aws_access_key_id="test",
         aws_secret_access_key="test",
     )
+
+
+def test_cloudwatchs_counts_against_a_table(catalog: SqlCatalog, moto: str) -> None:
+    client = cloudwatch(moto)
     client.put_metric_data(
         Namespace="AWS/Kinesis",
         MetricData=[
@@ -134,8 +251,11 @@ def test_cloudwatchs_counts_against_a_table(catalog: SqlCatalog, moto: str) -> N
     rows = kinesis_rows(minutes)
     rows[0:1] = [("clicks/0/1", "0", BEGIN), ("clicks/0/2", "0", BEGIN)]
     rows.append(("clicks/5#replay", "5", BEGIN + 2 * MINUTE))
+    # A row that is there twice does not make up for one that is not.
+    rows.append(rows[10])
     table = landed(catalog, rows)
     found = compare_counts(client, table, HOURS[:3], query="q", stream="shop-clicks", table="db.landed")
+    assert isinstance(found, Audit)
     assert [(h.came, h.landed, h.missing, h.waiting) for h in found.hours] == [
         (120, 120, 0, 0),
         (120, 118, 2, 0),
