@@ -165,9 +165,11 @@ class _Query:
     def _live(self) -> Steps:
         while True:
             try:
+                if self.resumes > self._env.now:
+                    yield self._env.timeout(self.resumes - self._env.now)
                 yield from self._loop()
             except simpy.Interrupt:
-                yield self._env.timeout(self.resumes - self._env.now)
+                continue  # away until it resumes, also where it was just about to
 
     def _loop(self) -> Steps:
         env, trigger = self._env, self.load.trigger
@@ -309,13 +311,26 @@ def _outages(
     scenario: Scenario,
     downs: list[tuple[float, float]],
 ) -> Steps:
-    for outage in sorted(scenario.outages, key=lambda each: each.at):
+    for outage in _apart(scenario):
         yield env.timeout(max(0.0, outage.at - env.now))
         _stop(env, pool, queries, scenario, outage)
         # The driver is paid while it starts, executors when they have.
         downs.append((env.now, env.now + outage.seconds))
         yield env.timeout(outage.seconds + scenario.driver_start)
         pool.restart()
+
+
+def _apart(scenario: Scenario) -> list[Outage]:
+    """Outages in order; those that begin before the job has come back from another are one with it."""
+    found: list[Outage] = []
+    for outage in sorted(scenario.outages, key=lambda each: each.at):
+        last = found[-1] if found else None
+        if last is None or outage.at > last.at + last.seconds + scenario.driver_start:
+            found.append(outage)
+        else:
+            end = max(last.at + last.seconds, outage.at + outage.seconds)
+            found[-1] = Outage(last.at, end - last.at)
+    return found
 
 
 def _stop(

@@ -99,6 +99,24 @@ def test_the_backlog_of_an_outage_drains_as_the_model_says(rate: float, outage: 
     assert drained == pytest.approx(expected, rel=0.05, abs=2 * limit / capacity)
 
 
+def test_outages_that_overlap_are_one() -> None:
+    """From the first one's beginning to the last one's end, with one start of the driver after it."""
+    load = land(Arrivals.constant(4000.0, HOUR))
+    given = tuple(Outage(at, length) for at, length in ((151.7, 39.5), (101.8, 41.6), (110.4, 14.1)))
+    apart = (Outage(101.8, 41.6), Outage(151.7, 39.5))
+    for driver_start, same in ((0.0, apart), (10.0, (Outage(101.8, 151.7 + 39.5 - 101.8),))):
+        found, wanted = (
+            simulate(Scenario(HOUR, (load,), 4, Fixed(3), 0.5, outages=outages, driver_start=driver_start))
+            for outages in (given, same)
+        )
+        assert found.queries[load.name].ends.tolist() == wanted.queries[load.name].ends.tolist()
+        assert found.usd == wanted.usd
+    # One that begins as the job is back.
+    follows = (Outage(100.0, 50.0), Outage(150.0, 50.0))
+    away = run(load, outages=follows)
+    assert not ((away.ends > 100.0) & (away.ends < 200.0)).any()
+
+
 def test_waves() -> None:
     """Nine partitions on eight cores take two waves, nearly twice as long as eight."""
     eight = makespan([Tasks(1.0 / 8, 8)], 8)

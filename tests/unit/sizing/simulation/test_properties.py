@@ -65,7 +65,9 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         draw(scalings()),
         1.0,
         reshards=(("land", Reshard(100.0, parts(draw(st.integers(1, 24))))),) if draw(st.booleans()) else (),
-        outages=(Outage(draw(st.floats(0, 290)), draw(st.floats(1, 100))),) if draw(st.booleans()) else (),
+        outages=tuple(
+            Outage(draw(st.floats(0, 290)), draw(st.floats(1, 100))) for _ in range(draw(st.integers(0, 3)))
+        ),
         sigma=draw(st.sampled_from([0.0, 0.3])),
         seed=draw(st.integers(0, 99)),
     )
