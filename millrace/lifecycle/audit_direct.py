@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from pyiceberg.table import Table
 
-from millrace.lifecycle.audit_table import Landed, where
+from millrace.lifecycle.audit_table import Landed, reading, where
 
 QUERY, OFFSETS = "millrace.query", "millrace.offsets"
 """Properties of a direct query's commits (``docs/adr/0250-direct-queries.md``)."""
@@ -98,7 +98,9 @@ def claims(
         By partition, in order and without overlap.
     """
     found: dict[Place, list[Range]] = {}
-    for snapshot in table.refresh().metadata.snapshots:
+    with reading(".".join(table.name())):
+        snapshots = table.refresh().metadata.snapshots
+    for snapshot in snapshots:
         summary = snapshot.summary
         if summary is None or summary[QUERY] != name or summary[OFFSETS] is None:
             continue

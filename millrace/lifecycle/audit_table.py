@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
@@ -15,6 +16,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from millrace.lifecycle.deployed import NotDeployedError
+from millrace.lifecycle.problems import AwsError, told
 
 where: Any = expressions  # whose constructors are not what pydantic's plugin for mypy takes them for
 
@@ -29,6 +31,17 @@ _APART = timedelta(hours=1)
 
 _AT_ONCE = timedelta(hours=1)
 """Whose records' numbers are held in memory together."""
+
+
+@contextmanager
+def reading(table: str) -> Iterator[None]:
+    """Raise what the catalog or the store of its files refuses as an :class:`AwsError`; the store's come as the system's."""
+    doing = f"reading table {table}"
+    with told(doing):
+        try:
+            yield
+        except OSError as error:
+            raise AwsError(f"{doing}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -54,9 +67,12 @@ class Landed:
         ------
         NotDeployedError
             The catalog does not have it: nothing was landed yet.
+        AwsError
+            The catalog or its files are refused; so with every question.
         """
         try:
-            return cls(catalog.load_table(name), source)
+            with reading(name):
+                return cls(catalog.load_table(name), source)
         except NoSuchTableError:
             raise NotDeployedError(f"there is no table {name}: nothing was landed yet") from None
 
@@ -120,19 +136,25 @@ class Landed:
         rows = where.And(
             where.EqualTo("_source", self.source), where.LessThan("_arrived_at", moment.isoformat())
         )
-        found = self.table.refresh().scan(row_filter=rows, selected_fields=("_arrived_at",), limit=1)
-        return bool(found.to_arrow().num_rows)
+        with reading(self._name):
+            found = self.table.refresh().scan(row_filter=rows, selected_fields=("_arrived_at",), limit=1)
+            return bool(found.to_arrow().num_rows)
 
     def rows(self, begin: datetime, end: datetime) -> int:
         """Good records of every stream in the table that arrived in a window."""
         good = where.And(_window(begin, end), where.IsNull("_error"))
-        return int(self.table.refresh().scan(row_filter=good).count())
+        with reading(self._name):
+            return int(self.table.refresh().scan(row_filter=good).count())
 
     def _scan(self, rows: expressions.BooleanExpression, *columns: str) -> Iterator[Any]:
         condition = where.And(where.EqualTo("_source", self.source), rows)
-        yield from (
-            self.table.refresh().scan(row_filter=condition, selected_fields=columns).to_arrow_batch_reader()
-        )
+        with reading(self._name):
+            scan = self.table.refresh().scan(row_filter=condition, selected_fields=columns)
+            yield from scan.to_arrow_batch_reader()
+
+    @property
+    def _name(self) -> str:
+        return ".".join(self.table.name())
 
 
 def _window(begin: datetime, end: datetime) -> expressions.BooleanExpression:

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import boto3
 import pyarrow as pa
 import pytest
+from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
@@ -34,6 +36,7 @@ from millrace.lifecycle.audit_job import Place, audit
 from millrace.lifecycle.audit_kinesis import compare_counts, read_to
 from millrace.lifecycle.audit_table import Landed
 from millrace.lifecycle.deployed import NotDeployedError
+from millrace.lifecycle.problems import AwsError
 
 ROOT = Path(__file__).parents[3]
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
@@ -282,3 +285,20 @@ def test_a_kafka_record_is_found_whatever_time_it_says(catalog: SqlCatalog) -> N
 def test_a_table_that_is_not_there_is_told(catalog: SqlCatalog) -> None:
     with pytest.raises(NotDeployedError, match=r"no table db\.nowhere"):
         Landed.open(catalog, "db.nowhere", "clicks")
+
+
+def test_a_catalog_and_a_store_that_refuse_are_told(
+    catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = landed(catalog, kinesis_rows([1]))
+    for data in Path(urlparse(table.table.location()).path).glob("data/**/*.parquet"):
+        data.unlink()
+    with pytest.raises(AwsError, match=r"reading table db\.landed: .*parquet"):
+        table.minutes(BEGIN, NOW)
+
+    def refuse(_: str) -> None:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "GetTable")
+
+    monkeypatch.setattr(catalog, "load_table", refuse)
+    with pytest.raises(AwsError, match=r"reading table db\.landed: access denied to GetTable"):
+        Landed.open(catalog, "db.landed", "clicks")
