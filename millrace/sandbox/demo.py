@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -135,9 +135,10 @@ def run(console: Console, *, environment: str, records: Records, keep: bool) -> 
         0 only if nothing was lost or doubled and every dead letter is byte-identical.
     """
     phases = Phases(console)
-    for leftover in (RUN / "jobs", EVENT_LOGS):
-        shutil.rmtree(leftover, ignore_errors=True)
     with servers_shown(phases, keep=keep) as (stack, broker):
+        # Not before: by now no other demo is at work on them.
+        for leftover in (RUN / "jobs", EVENT_LOGS):
+            shutil.rmtree(leftover, ignore_errors=True)
         with phases.phase(f"deploy environment {environment} to LocalStack"):
             sandbox = open_sandbox(environment, stack, broker)
         outcomes = []
@@ -162,14 +163,11 @@ def run(console: Console, *, environment: str, records: Records, keep: bool) -> 
 
 @contextmanager
 def servers_shown(phases: Phases, *, keep: bool) -> Iterator[Any]:
-    """Start the servers as a timed phase."""
-    manager = servers(keep=keep)
-    with phases.phase("start LocalStack and Kafka"):
-        pair = manager.__enter__()
-    try:
+    """Start the servers as a timed phase; where what they are for fails, they are stopped also if they were to be kept."""
+    with ExitStack() as stack:
+        with phases.phase("start LocalStack and Kafka"):
+            pair = stack.enter_context(servers(keep=keep))
         yield pair
-    finally:
-        manager.__exit__(None, None, None)
 
 
 def summarise(outcomes: list[Outcome]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
 from millrace.sandbox import jars
-from millrace.sandbox.process import RUN, Process, free_port
+from millrace.sandbox.process import RUN, Process, ended, free_port
 from millrace.sandbox.toolchain import java_home, program_environment
 
 _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -54,7 +54,7 @@ def _answers(bootstrap: str) -> bool:
 
 @contextmanager
 def running(*, keep: bool = False) -> Iterator[Kafka]:
-    """Start an empty broker and stop it at the end.
+    """Start an empty broker and stop it at the end; one that is to be kept where what it is for fails only.
 
     Raises
     ------
@@ -62,11 +62,8 @@ def running(*, keep: bool = False) -> Iterator[Kafka]:
         It did not start.
     """
     kafka = _start()
-    try:
+    with ended(kafka.process, keep=keep):
         yield kafka
-    finally:
-        if not keep:
-            kafka.process.stop()
 
 
 def _start() -> Kafka:

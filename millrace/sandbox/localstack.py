@@ -17,8 +17,8 @@ from urllib.parse import urlparse
 import boto3
 
 from millrace.sandbox import jars
-from millrace.sandbox.process import RUN, Process, SandboxError, free_port
-from millrace.sandbox.toolchain import ROOT, STATE, java_home, node_module, program_environment
+from millrace.sandbox.process import RUN, Process, SandboxError, ended, free_port
+from millrace.sandbox.toolchain import ROOT, STATE, java_home, node_module, past_proxies, program_environment
 
 ACCOUNT = "000000000000"
 """LocalStack's account when the access key is none of twelve digits."""
@@ -79,6 +79,7 @@ class LocalStack:
 
 def answers(endpoint: str) -> bool:
     """Tell whether a LocalStack answers at an address."""
+    past_proxies()
     try:
         with urllib.request.urlopen(f"{endpoint}/_localstack/health", timeout=2) as answer:  # noqa: S310 - http, ours
             return bool(answer.status == 200)
@@ -100,7 +101,7 @@ def running(
     Parameters
     ----------
     keep
-        Leave ours running.
+        Leave ours running, unless what it is for fails.
     settings
         LocalStack's own settings, such as ``KINESIS_ERROR_PROBABILITY``.
     script
@@ -122,11 +123,8 @@ def running(
         yield LocalStack(endpoint=given.rstrip("/"), region=region, process=None)
         return
     stack = _start(region, settings or {}, script, name)
-    try:
+    with ended(stack.process, keep=keep):
         yield stack
-    finally:
-        if stack.process and not keep:
-            stack.process.stop()
 
 
 def _start(region: str, settings: dict[str, str], script: Path | None, name: str) -> LocalStack:

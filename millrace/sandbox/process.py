@@ -30,6 +30,9 @@ RUN = Path(os.environ.get("MILLRACE_SANDBOX") or STATE / "sandbox").absolute()
 
 _RECORDS = RUN / "processes"
 
+_TICK_SECONDS = 0.01
+"""In which the kernel counts when programs start."""
+
 
 class SandboxError(RuntimeError):
     """Something on this machine did not start, stopped by itself or took too long."""
@@ -87,13 +90,12 @@ class Process:
                 start_new_session=True,
             )
         process = cls(name=name, log=log, popen=popen, scratch=scratch)
-        own = psutil.Process()
         record = {
             "name": name,
             "pid": popen.pid,
-            "created": psutil.Process(popen.pid).create_time(),
-            "owner": own.pid,
-            "owner_created": own.create_time(),
+            "created": _created(psutil.Process(popen.pid)),
+            "owner": os.getpid(),
+            "owner_created": _created(psutil.Process()),
         }
         process._record.write_text(json.dumps(record))
         return process
@@ -161,6 +163,27 @@ class Process:
 
 
 @contextmanager
+def ended(process: Process | None, *, keep: bool) -> Iterator[None]:
+    """Stop a program at the end; one that is to be kept where it ends by a failure or Ctrl-C only.
+
+    Parameters
+    ----------
+    process
+        None where it is somebody else's.
+    keep
+        Leave it running.
+    """
+    try:
+        yield
+    except BaseException:
+        keep = False
+        raise
+    finally:
+        if process is not None and not keep:
+            process.stop()
+
+
+@contextmanager
 def only_one() -> Iterator[None]:
     """Hold this machine's sandbox, and begin by stopping what an earlier one left.
 
@@ -203,9 +226,15 @@ def stop_left_behind() -> list[str]:
     return stopped
 
 
+def _created(process: psutil.Process) -> float:
+    """Seconds from the machine's start to the program's, which stay what they are when its clock is set."""
+    return float(process.create_time() - psutil.boot_time())
+
+
 def _lives(pid: int, created: float) -> bool:
     try:
         process = psutil.Process(pid)
-        return bool(process.create_time() == created) and process.status() != psutil.STATUS_ZOMBIE
+        same = abs(_created(process) - created) < _TICK_SECONDS
+        return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False

@@ -19,6 +19,9 @@ STATE = ROOT / ".millrace"
 
 _NODE_OLDEST = 22
 
+_PAST, _LOCAL = ("no_proxy", "NO_PROXY"), ("localhost", "127.0.0.1")
+"""Variables with hosts that are asked without a proxy, and those that the sandbox's servers have."""
+
 
 class ToolchainError(RuntimeError):
     """A program that set-up should have installed is not there; says the command that mends it."""
@@ -121,8 +124,16 @@ def node_module(name: str) -> Path:
     return path
 
 
+def past_proxies() -> None:
+    """Let no proxy stand between this machine's programs: urllib, boto3 and what we start ask one for localhost, too."""
+    listed = [os.environ.get(name, "").split(",") for name in _PAST]
+    hosts = [host.strip() for hosts in (*listed, _LOCAL) for host in hosts if host.strip()]
+    os.environ.update(dict.fromkeys(_PAST, ",".join(dict.fromkeys(hosts))))
+
+
 def program_environment() -> dict[str, str]:
     """Environment variables for the programs we start: found Java, Node and Python first on the path."""
+    past_proxies()
     bins = [
         str(Path(sys.executable).parent),
         str(ROOT / "node_modules" / ".bin"),

@@ -17,6 +17,7 @@ from millrace.sandbox.kept import kept_spark
 from millrace.sandbox.localstack import ACCOUNT
 from millrace.sandbox.process import SandboxError
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
+from millrace.sandbox.toolchain import past_proxies
 from millrace.sizing.tables import prices
 
 _PUT_UNIT = 25_000
@@ -202,6 +203,7 @@ def aws_client(region: str) -> Callable[[str], Any]:
 
 def _kinesis(environment: Environment, endpoint: str) -> Any:
     _check_local(urlparse(endpoint).hostname or "")
+    past_proxies()
     return boto3.client(
         "kinesis",
         endpoint_url=endpoint,

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
 import time
+from contextlib import suppress
 
 import psutil
 import pytest
+from rich.console import Console
 
+from millrace.sandbox import demo, localstack
 from millrace.sandbox import process as processes
-from millrace.sandbox.process import Process, SandboxError, only_one, stop_left_behind
+from millrace.sandbox.process import Process, SandboxError, ended, only_one, stop_left_behind
+from tests.serving import Handler, served
 
 FOREVER = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); print('up', flush=True); time.sleep(60)"
 
@@ -99,12 +104,37 @@ def test_left_behind_is_stopped_and_strangers_are_not(tmp_path, records):
     record.write_text(json.dumps({**content, "created": content["created"] - 100}))  # the number was reused
     assert stop_left_behind() == []  # whoever started them still lives
     for path in records.iterdir():
-        path.write_text(json.dumps({**json.loads(path.read_text()), "owner_created": 0}))
+        path.write_text(json.dumps({**json.loads(path.read_text()), "owner_created": -1}))
     assert stop_left_behind() == ["p"]
     ours.popen.wait(5)
     time.sleep(0.1)
     assert stranger.alive
     stranger.kill()
+
+
+def test_what_is_left_behind_is_known_after_the_clock_was_set(tmp_path, monkeypatch):
+    process = start(tmp_path, FOREVER)
+    up(process)
+    for path in (tmp_path / "processes").iterdir():
+        path.write_text(json.dumps({**json.loads(path.read_text()), "owner_created": -1}))
+    # What the kernel says of both follows the clock.
+    later = psutil.boot_time() + 3600
+    created = psutil.Process.create_time
+    monkeypatch.setattr(psutil, "boot_time", lambda: later)
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: created(self) + 3600)
+    assert stop_left_behind() == ["p"]
+    assert not process.alive
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt()])
+def test_what_is_to_be_kept_is_stopped_where_what_it_is_for_fails(tmp_path, error):
+    process = start(tmp_path, FOREVER)
+    up(process)
+    with suppress(KeyboardInterrupt), ended(process, keep=True):
+        if error:
+            raise error
+    assert process.alive == (error is None)
+    process.kill()
 
 
 def test_one_sandbox_at_a_time(tmp_path, monkeypatch):
@@ -113,3 +143,27 @@ def test_one_sandbox_at_a_time(tmp_path, monkeypatch):
         pass
     with only_one():  # free again
         pass
+
+
+def test_a_second_demo_leaves_the_first_ones_files_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "RUN", tmp_path)
+    monkeypatch.setattr(demo, "RUN", tmp_path)
+    monkeypatch.setattr(demo, "EVENT_LOGS", tmp_path / "event-logs")
+    for folder in (tmp_path / "jobs", tmp_path / "event-logs"):
+        folder.mkdir()
+    console = Console(file=io.StringIO())
+    with only_one(), pytest.raises(SandboxError, match="another sandbox is at work"):
+        demo.run(console, environment="local", records="few", keep=False)
+    assert {path.name for path in tmp_path.iterdir()} >= {"jobs", "event-logs"}
+
+
+def test_a_server_of_this_machine_is_asked_past_a_proxy(monkeypatch):
+    monkeypatch.setattr(os, "environ", {"http_proxy": "http://127.0.0.1:9", "NO_PROXY": "example.org"})
+    with served(Well) as address:
+        assert localstack.answers(address)
+    assert os.environ["no_proxy"] == os.environ["NO_PROXY"] == "example.org,localhost,127.0.0.1"
+
+
+class Well(Handler):
+    def do_GET(self):
+        self.reply(200, b"{}")
