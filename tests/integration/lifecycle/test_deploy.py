@@ -147,15 +147,11 @@ def test_a_run_that_ends_without_being_asked_is_started_again_by_its_event(
 def test_what_cdk_itself_is_refused_is_told_with_what_to_do(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, status: int, code: str, message: str, said: str
 ) -> None:
-    server = refusing(status, code, message)
-    for key, value in shop.stack.environment().items():
-        monkeypatch.setenv(key, value.replace(shop.stack.endpoint, f"http://localhost:{server.server_port}"))
-    try:
+    with refusing(status, code, message) as url:
+        for key, value in shop.stack.environment().items():
+            monkeypatch.setenv(key, value.replace(shop.stack.endpoint, url))
         with pytest.raises(DeployError, match=r"^cdk deploy ended with status 1\n") as refused:
             deploy_assembly(STATE / "deploy" / shop.file.stem)
-    finally:
-        server.shutdown()
-        server.server_close()
     assert f"what to do: {said}" in str(refused.value)
     assert "    at " not in str(refused.value)
 
