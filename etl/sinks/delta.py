@@ -23,10 +23,28 @@ from etl.tables import nullable_columns
 
 @dataclass
 class _Held:
-    """What the table holds that this run of the job did not write: nothing that arrived after ``last``."""
+    """What the table holds beside the batches since it was asked: nothing that arrived after ``last``.
 
-    known: bool = False
+    Attributes
+    ----------
+    place
+        The batch that was written last; None where the table has to be asked.
+    last
+        When the youngest record arrived that it held then; None where it was empty.
+    """
+
+    place: Place | None = None
     last: datetime | None = None
+
+    def tells(self, place: Place | None) -> bool:
+        """Whether a batch is a new one of the same checkpoint: one that comes again is held, by us or before."""
+        before = self.place
+        return (
+            before is not None
+            and place is not None
+            and place.run == before.run
+            and place.batch > before.batch
+        )
 
 
 @dataclass(frozen=True)
@@ -77,19 +95,19 @@ class DeltaSink:
         """Append those rows that the table does not hold, in one transaction.
 
         Guarantee: exactly once per identity with one writer at a time, whatever is killed, retried or replayed,
-        and after a reset checkpoint: no batch number is trusted. What the table held when this run began arrived
+        and after a reset checkpoint: no batch number is trusted. What the table held when it was asked arrived
         up to a known moment; a batch that is younger holds none of it, which is checked while it is
-        written, and any other is compared by identity. A write that fails leaves the table as it was, and the
-        next one compares again.
+        written, and any other is compared by identity. The table is asked by the first batch, by the next one after
+        a write that failed, which leaves it as it was, and by a batch that comes again though its write was done.
         """
         spark, held = rows.sparkSession, self._held
-        if not held.known or place is None:
+        if not held.tells(place):
             (last,) = self._table(spark).agg(F.expr("max(unix_micros(_arrived_at))")).collect()[0]
             held.last = None if last is None else datetime.fromtimestamp(last / 1e6, tz=UTC)
         # Known again only when the batch is in: should it fail half-way, the table tells what it holds.
-        held.known = False
+        held.place = None
         done = self._write_new(rows, held.last, again)
-        held.known = place is not None
+        held.place = place
         return done
 
     def _write_new(self, rows: DataFrame, last: datetime | None, again: Again | None) -> Written:

@@ -1,6 +1,7 @@
 """Delta, whose jars set-up leaves out: ``python -m millrace.sandbox.jars --also delta && python -m tests.faults.delta``.
 
-A batch that breaks, its replay, a reset checkpoint and late records, in a table of this machine.
+A batch that breaks, its replay, one that comes again though it was written, a reset checkpoint and late records, in a
+table of this machine.
 """
 
 from __future__ import annotations
@@ -75,9 +76,10 @@ def main() -> int:
         broke = "the executor was lost" in str(error)
     met = [check("a batch that breaks", (broke, flights()), (True, []))]
     met.append(check("comes again", one.write(batch, place(0), none_refused), Written(20, 20)))
-    met.append(
-        check("the next one", one.write(rows(spark, [row(20)]), place(1), none_refused), Written(1, 1))
-    )
+    met.append(check("though it was written", one.write(batch, place(0), none_refused), Written(20, 0)))
+    following = rows(spark, [row(20)])
+    met.append(check("the next one", one.write(following, place(1), none_refused), Written(1, 1)))
+    met.append(check("comes again, too", one.write(following, place(1), none_refused), Written(1, 0)))
     two = sink()
     two.prepare(spark, batch.schema)
     met.append(check("a reset checkpoint", two.write(batch, place(0, "run-2"), none_refused), Written(20, 0)))
