@@ -215,17 +215,37 @@ RESERVED = "_"
 """OpenSearch keeps names that begin with it for itself, at the top of a document (``_id``, ``_source``)."""
 
 
+_JSON = json.JSONDecoder()
+
+
 def document(text: str) -> bytes:
     """A row's JSON as a document: columns of ours without their underscore, below ``millrace``.
+
+    Values stay as they are written: read and written again, a decimal of many digits would be another number.
 
     Examples
     --------
     >>> document('{"_id":"t/0/1","flight":7}')
     b'{"flight":7,"millrace":{"id":"t/0/1"}}'
     """
-    fields = json.loads(text)
-    ours = {name[1:]: fields.pop(name) for name in [*fields] if name.startswith(RESERVED)}
-    return json.dumps({**fields, "millrace": ours}, separators=(",", ":"), ensure_ascii=False).encode()
+    theirs, ours = [], []
+    for name, value in _members(text):
+        if name.startswith(RESERVED):
+            ours.append(f"{json.dumps(name[1:], ensure_ascii=False)}:{value}")
+        else:
+            theirs.append(f"{json.dumps(name, ensure_ascii=False)}:{value}")
+    theirs.append(f'"millrace":{{{",".join(ours)}}}')
+    return ("{" + ",".join(theirs) + "}").encode()
+
+
+def _members(text: str) -> Iterator[tuple[str, str]]:
+    """Names and values of an object, as Spark writes it: without a space between them."""
+    at = 1
+    while text[at] != "}":
+        name, colon = _JSON.raw_decode(text, at)
+        _, end = _JSON.raw_decode(text, colon + 1)
+        yield name, text[colon + 1 : end]
+        at = end + (text[end] == ",")
 
 
 @dataclass(frozen=True)

@@ -119,10 +119,17 @@ def test_any_row_is_an_item_or_a_letter(fields: dict[str, Any]) -> None:
 @given(st.dictionaries(st.text(min_size=1), JSON, max_size=5))
 def test_no_document_has_a_reserved_name_and_none_loses_a_field(fields: dict[str, Any]) -> None:
     fields.pop("millrace", None)
-    made = json.loads(document(json.dumps({**fields, "_id": "t/0/1"})))
+    made = json.loads(document(json.dumps({**fields, "_id": "t/0/1"}, separators=(",", ":"))))
     ours = made.pop("millrace")
     assert not [name for name in made if name.startswith("_")]
     assert {**made, **{f"_{name}": value for name, value in ours.items()}} == {**fields, "_id": "t/0/1"}
+
+
+def test_a_document_has_numbers_as_the_row_has_them() -> None:
+    digits = "12345678901234567890.123456789012345678"
+    row = f'{{"price":{digits},"seats":[{{"fare":0.10}},1e400],"_id":"t/0/1","_fee":1.50}}'
+    want = f'{{"price":{digits},"seats":[{{"fare":0.10}},1e400],"millrace":{{"id":"t/0/1","fee":1.50}}}}'
+    assert document(row).decode() == want
 
 
 def test_actions_leave_records_and_replace_results() -> None:
