@@ -50,8 +50,9 @@ _NESTED = (ArrayType, MapType, StructType)
 LONGEST_NAME = 63
 """Bytes of an identifier; PostgreSQL cuts longer ones off in silence."""
 
-_DATA = ("22", "23")
-"""Classes of SQLSTATE that speak of a row: a value out of its type's range, a constraint."""
+_DATA = ("22", "23", "54")
+"""Classes of SQLSTATE that speak of a row: a value out of its type's range, a constraint, a limit of the server's own
+(a text that is too long for an index)."""
 
 ATTEMPT = "_attempt"
 """Column of the staging table: whose rows they are. Should a second run empty the table and fill it with its own, the
@@ -388,7 +389,7 @@ class Shape:
             f"BEGIN FOR r IN SELECT DISTINCT s.* FROM {self._mine(attempt)} LOOP BEGIN "
             f"{self._into} VALUES ({self._casts(session, 'r')}) {self._conflict}; "
             "GET DIAGNOSTICS one = ROW_COUNT; written := written + one; "
-            "EXCEPTION WHEN data_exception OR integrity_constraint_violation THEN "
+            "EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN "
             f"INSERT INTO {self.refused} ({names}, \"_refused\") VALUES ({values}, SQLSTATE || ': ' || SQLERRM); "
             "END; END LOOP; PERFORM set_config('millrace.written', written::text, true); END $millrace$"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Iterator
@@ -124,6 +125,17 @@ def test_rows_that_the_table_refuses_are_letters_and_the_others_are_in(
     assert refused.fields("flights-topic/0/3")["seat"] == {"row": 3, "letter": "C"}
     assert refused.fields("flights-topic/0/6")["carrier"] == "a\x00b"
     assert flights(server, "strict") == [1, 7]
+
+
+def test_a_value_too_long_for_an_index_is_a_letter(spark: SparkSession, server: Postgres) -> None:
+    # Bytes that do not compress, of more than a page of the index holds.
+    batch = rows(spark, [row(1), row(2, raw=bytearray(hashlib.shake_128(b"").digest(9000))), row(3)])
+    one, refused = sink(server, "indexed"), Refused()
+    one.prepare(spark, batch.schema)
+    server.run("CREATE INDEX ON shop.indexed (raw)")
+    assert one.write(batch, place(0), refused) == Written(3, 2, 1)
+    assert {i: e[:5] for i, e in refused.reasons().items()} == {"flights-topic/0/2": "54000"}
+    assert flights(server, "indexed") == [1, 3]
 
 
 @pytest.mark.faults
