@@ -11,6 +11,7 @@ from infra.governance import govern
 from infra.stacks.emr_job import EmrJobStack
 from infra.stacks.glue_job import GlueJobStack
 from infra.stacks.history import HistoryStack
+from infra.stacks.history_image import HistoryImageStack
 from infra.stacks.job import Foundation, JobStack
 from infra.stacks.kafka import KafkaStack, owned_clusters, owned_topics
 from infra.stacks.lifecycle import LifecycleStack
@@ -74,7 +75,17 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
         streams_key=None if streams is None else streams.key,
     )
     if environment.history is not None:
-        HistoryStack(app, names=names, settings=environment.history, storage=storage, network=network)
+        image = HistoryImageStack(app, names=names) if environment.history.image is None else None
+        history = HistoryStack(
+            app,
+            names=names,
+            settings=environment.history,
+            storage=storage,
+            network=network,
+            cached=None if image is None else image.image,
+        )
+        if image is not None:
+            history.add_stack_dependency(image, reason="tasks find an image")
     jobs: dict[str, JobStack] = {}
     for name, job in environment.jobs.items():
         kind = GlueJobStack if isinstance(job, GlueJob) else EmrJobStack

@@ -7,6 +7,7 @@ import hashlib
 from aws_cdk import aws_ecr as ecr
 from constructs import Construct
 
+from infra.grants import PARTITION
 from infra.removal import removal_policy
 from millrace.config.names import Names
 
@@ -27,10 +28,8 @@ class CachedImage(Construct):
 
     Attributes
     ----------
-    repository
-        The private repository.
-    uri
-        The image in it.
+    repository_arn, uri
+        The private repository, and the image in it: by their names, so that no stack exports them.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, names: Names) -> None:
@@ -44,7 +43,7 @@ class CachedImage(Construct):
             upstream_registry_url=UPSTREAM,
         )
         # Made here, the repository has our scan and our lifecycle; the cache fills it.
-        self.repository = ecr.Repository(
+        repository = ecr.Repository(
             self,
             "Repository",
             repository_name=f"{prefix}/{PUBLIC_IMAGE}",
@@ -54,8 +53,11 @@ class CachedImage(Construct):
             # It holds a copy of what is public.
             removal_policy=removal_policy(names.environment, disposable=True),
         )
-        self.repository.node.add_dependency(rule)
+        repository.node.add_dependency(rule)
         region = names.environment.region
+        self.repository_arn = (
+            f"arn:{PARTITION}:ecr:{region}:{names.account}:repository/{prefix}/{PUBLIC_IMAGE}"
+        )
         self.uri = f"{names.account}.dkr.ecr.{region}.amazonaws.com/{prefix}/{PUBLIC_IMAGE}:{_TAG}"
 
 

@@ -65,8 +65,9 @@ class ProvisionedCluster(Construct):
         configuration = msk.CfnConfiguration(
             self,
             "Configuration",
-            name=names.cluster(cluster),
-            kafka_versions_list=[settings.version],
+            # For any version: neither a configuration's name nor its versions can change, so one with the
+            # cluster's version would have to be made anew under its own name.
+            name=f"{names.cluster(cluster)}-brokers",
             server_properties=server_properties(settings, replicas=self.replicas),
         )
         group = _broker_group(self, names=names, cluster=cluster, vpc=vpc, workers=workers)
@@ -190,8 +191,12 @@ def server_properties(settings: MskCluster, *, replicas: int) -> str:
 
 
 def broker_subnets(subnets: tuple[ec2.ISubnet, ...], brokers: int) -> tuple[ec2.ISubnet, ...]:
-    """Return the most subnets over which brokers spread evenly, as MSK demands (two at least)."""
-    for count in range(len(subnets), 2, -1):
+    """Return the most subnets, three of them, over which brokers spread evenly, as MSK demands (two at least).
+
+    The plan counts brokers for three zones. A fourth subnet, taken where their number allows it, would be
+    a change of the subnets when brokers are added, which a cluster does not survive.
+    """
+    for count in range(min(_REPLICAS, len(subnets)), 2, -1):
         if brokers % count == 0:
             return subnets[:count]
     return subnets[:2]

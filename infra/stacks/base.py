@@ -8,6 +8,9 @@ from constructs import Construct
 
 from millrace.config.names import Names
 
+TAGGED_FOR_GOOD = ("AWS::Kinesis::StreamConsumer", "AWS::MSK::ServerlessCluster")
+"""Types whose tags CloudFormation cannot change: it would make them anew, and their names are taken."""
+
 
 class EnvironmentStack(Stack):
     """A stack with its environment's account, region, name and tags.
@@ -43,11 +46,11 @@ class EnvironmentStack(Stack):
             termination_protection=stateful and environment.removal != "destroy",
         )
         self.names = names
-        for key, value in (
-            environment.tags
-            | {"millrace:project": environment.project, "millrace:environment": environment.name}
-        ).items():
-            Tags.of(self).add(key, value)
+        for key, value in environment.tags.items():
+            Tags.of(self).add(key, value, exclude_resource_types=list(TAGGED_FOR_GOOD))
+        # These are part of every name, too: no resource sees them change.
+        Tags.of(self).add("millrace:project", environment.project)
+        Tags.of(self).add("millrace:environment", environment.name)
 
     @property
     def availability_zones(self) -> list[str]:

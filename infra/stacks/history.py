@@ -44,6 +44,7 @@ class HistoryStack(EnvironmentStack):
         settings: HistoryServer,
         storage: StorageStack,
         network: NetworkStack,
+        cached: CachedImage | None,
     ) -> None:
         super().__init__(
             scope,
@@ -53,6 +54,7 @@ class HistoryStack(EnvironmentStack):
             description=f"Spark history server of {names.prefix}",
         )
         self._settings, self._storage, self._network = settings, storage, network
+        self._cached = cached
         LogFlattener(self, "EventLogs", names=names, key=storage.logs_key)
         service = self._service()
         balancer = self._balancer(service)
@@ -64,7 +66,7 @@ class HistoryStack(EnvironmentStack):
         cluster = ecs.Cluster(
             self, "Cluster", vpc=self._network.vpc, container_insights_v2=ecs.ContainerInsights.ENABLED
         )
-        image, repository_arn = self._image()
+        image, pull = self._image()
         log_group = EncryptedLogGroup(
             self,
             "Logs",
@@ -81,7 +83,7 @@ class HistoryStack(EnvironmentStack):
             execution_role=self._role(
                 "ExecutionRole",
                 "Pulls the image, writes logs",
-                _may_start(repository_arn, log_group.log_group_arn),
+                [*pull, *_may_start(log_group.log_group_arn)],
             ).without_policy_updates(),
             volumes=[ecs.Volume(name="work")],
         )
@@ -168,26 +170,20 @@ class HistoryStack(EnvironmentStack):
             "SPARK_LOG_DIR": f"{_WORK}/logs",
         }
 
-    def _image(self) -> tuple[ecs.ContainerImage, str]:
-        given = self._settings.image
+    def _image(self) -> tuple[ecs.ContainerImage, list[Grant]]:
+        """Return the image, by its address, and what pulling it takes; CDK would add wider statements."""
+        given, cached = self._settings.image, self._cached
         if given is not None:
             # 111122223333.dkr.ecr.us-east-1.amazonaws.com/team/spark:3.5.6
             registry, path = given.split("/", 1)
             account, region = registry.split(".")[0], registry.split(".")[3]
             name = path.split("@")[0].split(":")[0]
-            return (
-                ecs.ContainerImage.from_registry(given),
-                f"arn:{PARTITION}:ecr:{region}:{account}:repository/{name}",
-            )
-        cached = CachedImage(self, "Image", names=self.names)
-        CfnOutput(
-            self,
-            "FirstPull",
-            value=f"docker pull {cached.uri}",
-            description="Once, by somebody with a way out; see docs/history-server.md",
-        )
-        # By its address, as its permissions are written by us; CDK would add its own.
-        return ecs.ContainerImage.from_registry(cached.uri), cached.repository.repository_arn
+            arn = f"arn:{PARTITION}:ecr:{region}:{account}:repository/{name}"
+            return ecs.ContainerImage.from_registry(given), _may_pull(arn)
+        assert cached is not None, "no image is named, and none is cached"
+        # In a network with a way out the first task makes the first pull.
+        fill = allow("FillCache", ["ecr:BatchImportUpstreamImage"], [cached.repository_arn])
+        return ecs.ContainerImage.from_registry(cached.uri), [*_may_pull(cached.repository_arn), fill]
 
     def _role(self, construct_id: str, does: str, grants: list[Grant]) -> JobRole:
         names = self.names
@@ -282,7 +278,7 @@ class HistoryStack(EnvironmentStack):
         return balancer
 
 
-def _may_start(repository_arn: str, log_group_arn: str) -> list[Grant]:
+def _may_pull(repository_arn: str) -> list[Grant]:
     return [
         allow("SignIn", ["ecr:GetAuthorizationToken"], ["*"], why=NO_NARROWER),
         allow(
@@ -290,6 +286,11 @@ def _may_start(repository_arn: str, log_group_arn: str) -> list[Grant]:
             ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
             [repository_arn],
         ),
+    ]
+
+
+def _may_start(log_group_arn: str) -> list[Grant]:
+    return [
         allow(
             "WriteLogs",
             ["logs:CreateLogStream", "logs:PutLogEvents"],

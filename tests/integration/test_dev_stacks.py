@@ -112,7 +112,8 @@ def dev() -> Iterator[Deployed]:
 
 def test_every_stack_is_there(dev: Deployed) -> None:
     stacks = dev.client("cloudformation").describe_stacks()["Stacks"]
-    parts = ["network", "storage", "streams", "kafka", "lifecycle", "observability", "history"]
+    parts = ["network", "storage", "streams", "kafka", "lifecycle", "observability"]
+    parts += ["history-image", "history"]
     parts += [f"job-{job}" for job in dev.names.environment.jobs]
     assert {stack["StackName"]: stack["StackStatus"] for stack in stacks} == {
         "CDKToolkit": "CREATE_COMPLETE",

@@ -17,6 +17,7 @@ GOLDEN = Path(__file__).parent / "golden"
 ENVIRONMENT = "dev"
 PARTS = (
     "history",
+    "history-image",
     "job-departures",
     "job-flights",
     "kafka",

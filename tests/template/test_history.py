@@ -106,13 +106,30 @@ def test_with_a_certificate_it_speaks_tls(given: Synthesis) -> None:
     assert given.templates["history"]["Outputs"]["Url"]["Value"]["Fn::Join"][1][0] == "https://"
 
 
+def test_the_image_is_pulled_before_the_server_is_deployed(dev: Synthesis, given: Synthesis) -> None:
+    """A service without an image takes its stack with it: the cache and what to type are in another one."""
+    name = dev.names.stack
+    assert name("history-image") in dev.manifest[name("history")]["dependencies"]
+    assert not dev.manifest[name("history-image")].get("dependencies", [])[1:], "its assets, and no stack"
+    kinds = {r["Type"] for r in dev.templates["history"]["Resources"].values()}
+    assert not [kind for kind in kinds if kind.startswith("AWS::ECR::")]
+    repository = dev.the("AWS::ECR::Repository", "history-image")["RepositoryName"]
+    filling = [
+        (part, s["Resource"]) for part, s in dev.statements() if "ecr:BatchImportUpstreamImage" in s["Action"]
+    ]
+    assert filling == [("history", f"arn:aws:ecr:us-east-1:111122223333:repository/{repository}")]
+    # Whoever names an image has neither.
+    assert "history-image" not in given.templates
+    assert not [s for _, s in given.statements() if "ecr:BatchImportUpstreamImage" in s["Action"]]
+
+
 def test_the_default_image_is_a_private_copy(dev: Synthesis) -> None:
-    rule = dev.the("AWS::ECR::PullThroughCacheRule", "history")
-    repository = dev.the("AWS::ECR::Repository", "history")["RepositoryName"]
+    rule = dev.the("AWS::ECR::PullThroughCacheRule", "history-image")
+    repository = dev.the("AWS::ECR::Repository", "history-image")["RepositoryName"]
     assert repository == f"{rule['EcrRepositoryPrefix']}/emr-serverless/spark/emr-7.13.0"
     image = containers(dev)["Server"]["Image"]
     assert image == f"111122223333.dkr.ecr.us-east-1.amazonaws.com/{repository}:latest"
-    assert dev.templates["history"]["Outputs"]["FirstPull"]["Value"] == f"docker pull {image}"
+    assert dev.templates["history-image"]["Outputs"]["FirstPull"]["Value"] == f"docker pull {image}"
     services = {
         e["Properties"]["ServiceName"].split("us-east-1.")[1]
         for e in dev.resources("AWS::EC2::VPCEndpoint", "network").values()

@@ -2,21 +2,86 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from infra.assets import missing_jars, write_archive
+from infra.constructs.msk_cluster import broker_subnets
 from infra.errors import InfrastructureError
-from millrace.config import load
+from infra.stacks.base import TAGGED_FOR_GOOD
+from millrace.config import Environment, load
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 
 def ids(synthesis: Synthesis) -> set[tuple[str, str]]:
     return {(part, logical) for part, t in synthesis.templates.items() for logical in t["Resources"]}
+
+
+def created_only(kind: str) -> list[list[str]]:
+    """Paths of the properties with which CloudFormation makes a resource anew, as AWS publishes them."""
+    schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-1", kind).schema
+    return [path.split("/")[2:] for path in schema.get("createOnlyProperties", ())]
+
+
+def at(value: Any, path: list[str]) -> Any:
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def made_anew(before: Synthesis, after: Synthesis) -> Iterator[str]:
+    """Resources, each with the property that a change of the environment would make it anew for."""
+    for part, template in before.templates.items():
+        for logical, old in template["Resources"].items():
+            new = after.templates[part]["Resources"][logical]
+            if old.get("Properties") != new.get("Properties"):
+                for path in created_only(old["Type"]):
+                    if at(old["Properties"], path) != at(new["Properties"], path):
+                        yield f"{part}/{logical}: {'/'.join(path)}"
+
+
+def with_fan_out_and_clusters(environment: Environment, version: str, tags: dict[str, str]) -> Environment:
+    """Environment dev with a query on fan-out, a serverless cluster, a Kafka version and tags."""
+    assert environment.places.tree is not None
+    plain = environment.places.tree.plain()
+    plain.pop("extends", None)
+    plain.pop("history", None)
+    plain["tags"] = tags
+    plain["kafka"]["main"]["version"] = version
+    plain["kafka"]["bursts"] = {"kind": "msk", "tier": "serverless"}
+    plain["jobs"]["departures"]["queries"]["land-departures"]["fan_out"] = True
+    return Environment.model_validate_json(json.dumps({"name": "dev", **plain}))
+
+
+def test_tags_and_kafka_versions_change_without_making_anything_anew(synthesise: Synthesise) -> None:
+    dev = load("dev", root=ROOT)
+    before = synthesise(with_fan_out_and_clusters(dev, "3.8.x", {"owner": "alice"}))
+    after = synthesise(with_fan_out_and_clusters(dev, "3.9.x", {"owner": "bob", "stage": "dev"}))
+    assert list(made_anew(before, after)) == []
+    cluster = after.the("AWS::MSK::Cluster", "kafka")
+    assert cluster["KafkaVersion"] == "3.9.x"
+    assert cluster["Tags"]["stage"] == "dev"
+    # The bill is asked by these; they cannot change without the names.
+    for kind in TAGGED_FOR_GOOD:
+        ((path, resource),) = after.resources(kind).items()
+        tags = resource["Properties"]["Tags"]
+        tags = tags if isinstance(tags, dict) else {tag["Key"]: tag["Value"] for tag in tags}
+        own = {"millrace:project": "flights", "millrace:environment": "dev"}
+        assert tags == own | ({"millrace:stream": "departures"} if "streams" in path else {}), path
+
+
+def test_brokers_that_are_added_stay_in_their_subnets() -> None:
+    subnets: Any = ("a", "b", "c", "d")
+    assert {broker_subnets(subnets, brokers) for brokers in (3, 6, 9, 12, 15)} == {("a", "b", "c")}
+    assert broker_subnets(subnets, 4) == ("a", "b")
+    assert broker_subnets(subnets[:2], 6) == ("a", "b")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +122,7 @@ def test_the_same_environment_gives_the_same_templates(local: Synthesis, synthes
 def test_stacks_are_named_after_their_part(each: Synthesis) -> None:
     expected = {"storage", "network", "lifecycle", "observability"}
     expected |= {f"job-{job}" for job in each.environment.jobs}
-    assert expected <= set(each.templates) <= expected | {"streams", "kafka", "history"}
+    assert expected <= set(each.templates) <= expected | {"streams", "kafka", "history", "history-image"}
 
 
 def test_every_resource_that_can_carries_the_tags(prod: Synthesis) -> None:

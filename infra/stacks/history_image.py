@@ -1,0 +1,39 @@
+"""The history server's image, in a stack that is deployed before the server's own."""
+
+from __future__ import annotations
+
+from aws_cdk import CfnOutput
+from constructs import Construct
+
+from infra.constructs.history_image import CachedImage
+from infra.stacks.base import EnvironmentStack
+from millrace.config.names import Names
+
+
+class HistoryImageStack(EnvironmentStack):
+    """The pull-through cache of an environment that names no image of its own.
+
+    A service whose tasks find no image fails, and its stack is rolled back: with the cache in it
+    there would be nothing left to pull into (docs/history-server.md).
+
+    Attributes
+    ----------
+    image
+        The private copy; empty until somebody, or a task with a way out, has pulled it once.
+    """
+
+    def __init__(self, scope: Construct, *, names: Names) -> None:
+        super().__init__(
+            scope,
+            names=names,
+            part="history-image",
+            stateful=False,
+            description=f"Image of the Spark history server of {names.prefix}",
+        )
+        self.image = CachedImage(self, "Image", names=names)
+        CfnOutput(
+            self,
+            "FirstPull",
+            value=f"docker pull {self.image.uri}",
+            description="Once, by somebody with a way out; see docs/history-server.md",
+        )
