@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from etl.settings import KinesisSource
+from etl.sources.asking import sts_endpoint
 from etl.sources.start import milliseconds, moment_of
 
 KINESIS_FORMAT = "kinesis"
@@ -40,7 +41,12 @@ def kinesis_options(
     if source.consumer is not None:
         others["fanoutConsumerARN"] = source.consumer
     if source.role is not None:
-        others |= {"awsSTSRoleARN": source.role, "awsSTSSessionName": source.name}
+        others |= {
+            "awsSTSRoleARN": source.role,
+            "awsSTSSessionName": source.name,
+            # By itself the connector asks the global STS (Glue developer guide, "Kinesis connections").
+            "awsSTSEndpoint": sts_endpoint(source.region),
+        }
     reads = math.ceil(source.records_per_shard / MOST_RECORDS_OF_A_CALL)
     return {
         "streamName": source.stream,

@@ -28,6 +28,20 @@ def asking(what: str) -> Iterator[None]:
         raise StartError(f"{what}: {error}") from error
 
 
+def sts_endpoint(region: str) -> str:
+    """Return where a region's own STS answers.
+
+    The global one, which older SDKs take by themselves, cannot be reached from a VPC that has only
+    interface endpoints.
+
+    Examples
+    --------
+    >>> sts_endpoint("eu-west-1")
+    'https://sts.eu-west-1.amazonaws.com'
+    """
+    return f"https://sts.{region}.amazonaws.com"
+
+
 def _refusals() -> tuple[type[Exception], ...]:
     """Errors of botocore; none where it is not there, so that nobody can have asked."""
     try:

@@ -15,7 +15,7 @@ from etl import engines, envelope
 from etl.errors import StartError
 from etl.settings import Engine, KinesisSource
 from etl.sources import kinesis_tails
-from etl.sources.asking import asking
+from etl.sources.asking import asking, sts_endpoint
 from etl.sources.kinesis_guard import Horizon, Positions, Records
 from etl.sources.kinesis_tails import Shard
 from etl.sources.start import moment_of
@@ -219,9 +219,8 @@ def _client(source: KinesisSource, endpoint: str | None = None) -> Any:
         ) from error
     keys: dict[str, str] = {}
     if source.role is not None and endpoint is None:
-        session = boto3.client("sts", region_name=source.region).assume_role(
-            RoleArn=source.role, RoleSessionName=source.name
-        )["Credentials"]
+        sts = boto3.client("sts", region_name=source.region, endpoint_url=sts_endpoint(source.region))
+        session = sts.assume_role(RoleArn=source.role, RoleSessionName=source.name)["Credentials"]
         keys = {
             "aws_access_key_id": session["AccessKeyId"],
             "aws_secret_access_key": session["SecretAccessKey"],

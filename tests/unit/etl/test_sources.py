@@ -73,8 +73,33 @@ def test_fan_out_and_roles_in_each_engines_words() -> None:
     assert (emr["kinesis.stsRoleArn"], emr["kinesis.stsSessionName"]) == (role, "flights")
     glue = engines.module("glue").kinesis_options(source, None)
     assert (glue["fanoutConsumerARN"], glue["awsSTSRoleARN"]) == ("acme-land", role)
+    # Interface endpoints serve a region's own STS, and not the global one.
+    assert glue["awsSTSEndpoint"] == "https://sts.eu-west-1.amazonaws.com"
     plain = engines.module("sandbox").kinesis_options(source, None)
     assert plain == engines.module("glue").kinesis_options(STREAM, None)
+
+
+def test_roles_are_asked_for_in_the_region(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older SDKs ask the global STS unless they are told, which no interface endpoint serves."""
+    monkeypatch.setenv("AWS_STS_REGIONAL_ENDPOINTS", "legacy")
+    make, asked = boto3.client, []
+
+    class Answers:
+        def __init__(self, url: str) -> None:
+            self.url = url
+
+        def assume_role(self, **_: str) -> dict[str, Any]:
+            asked.append(self.url)
+            return {"Credentials": dict.fromkeys(("AccessKeyId", "SecretAccessKey", "SessionToken"), "a")}
+
+    def client(service: str, **given: Any) -> Any:
+        made = make(service, **given)
+        return Answers(made.meta.endpoint_url) if service == "sts" else made
+
+    monkeypatch.setattr(boto3, "client", client)
+    for region in ("eu-west-1", "us-east-1"):
+        kinesis._client(dataclasses.replace(STREAM, region=region, role="arn:aws:iam::999988887777:role/r"))
+    assert asked == ["https://sts.eu-west-1.amazonaws.com", "https://sts.us-east-1.amazonaws.com"]
 
 
 @mock_aws
