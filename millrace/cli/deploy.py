@@ -70,12 +70,13 @@ def deploy(
             aws, assembly, found = assembled(environment, env)
             if stopped:
                 found = unstarted(found)
-            if as_json:
-                typer.echo(json.dumps(as_document(found), indent=2, ensure_ascii=False))
-            else:
+            if not as_json:
                 typer.echo("\n".join(describe(found)))
             tables = tables_of(aws, assembly, found)
-            if not as_json:
+            if as_json:
+                document = as_document(found) | {"tables": dict(tables.altered)}
+                typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+            else:
                 typer.echo("\n".join(altered(tables)), nl=bool(tables.altered))
             begun = [change.job for change in found.jobs if change.after == "restart"]
             wrong = [*refused(tables), *refusals(aws, assembly, begun)]
@@ -123,7 +124,7 @@ def assembled(environment: Environment, env: str) -> tuple[Aws, Path, Changes]:
     from millrace.sizing import plan
 
     plan(environment)
-    assembly = STATE / "deploy" / environment.name
+    assembly = _own_folder(STATE / "deploy" / environment.name)
     aws = connect(Names(environment, environment.account or ""))
     check_bootstrapped(
         aws.client("ssm"),
@@ -133,6 +134,20 @@ def assembled(environment: Environment, env: str) -> tuple[Aws, Path, Changes]:
     )
     _synthesise(env, aws.names.account, assembly)
     return aws, assembly, changes(aws, assembly)
+
+
+def _own_folder(parent: Path) -> Path:
+    """Name a folder of this command's own: what it shows is what it deploys, though another one begins meanwhile.
+
+    Those of commands that have ended go.
+    """
+    import psutil
+
+    for left in parent.glob("*/"):
+        number = left.name.partition("-")[0]
+        if not (number.isdigit() and psutil.pid_exists(int(number))):
+            shutil.rmtree(left, ignore_errors=True)
+    return parent / str(os.getpid())
 
 
 def tables_of(aws: Aws, assembly: Path, found: Changes) -> Rehearsal:
@@ -195,7 +210,8 @@ def _ask() -> None:
     if not sys.stdin.isatty():
         typer.echo("millrace deploy: nobody to ask; repeat with --yes", err=True)
         raise typer.Exit(2)
-    if not typer.confirm("Deploy this?"):
+    # Standard output may be a script's.
+    if not typer.confirm("Deploy this?", err=True):
         raise typer.Exit(1)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -90,7 +91,12 @@ def test_a_change_drains_what_must_be_replaced_and_restarts_what_got_another_num
     (cancel,) = engines.calls("CancelJobRun")
     assert cancel["shutdownGracePeriodInSeconds"] == "1800"
     # What is deployed is what was asked for, so that the same once more is nothing.
-    assert describe(changes(shop.aws, STATE / "deploy" / shop.file.stem)) == ["nothing changes"]
+    assert describe(changes(shop.aws, assembly_of(shop))) == ["nothing changes"]
+
+
+def assembly_of(shop: Shop) -> Path:
+    """What the newest command synthesised; each has a folder of its own."""
+    return max((STATE / "deploy" / shop.file.stem).glob("*/manifest.json"), key=os.path.getmtime).parent
 
 
 @pytest.mark.faults
@@ -151,7 +157,7 @@ def test_what_cdk_itself_is_refused_is_told_with_what_to_do(
         for key, value in shop.stack.environment().items():
             monkeypatch.setenv(key, value.replace(shop.stack.endpoint, url))
         with pytest.raises(DeployError, match=r"^cdk deploy ended with status 1\n") as refused:
-            deploy_assembly(STATE / "deploy" / shop.file.stem)
+            deploy_assembly(assembly_of(shop))
     assert f"what to do: {said}" in str(refused.value)
     assert "    at " not in str(refused.value)
 
@@ -290,7 +296,7 @@ def test_an_upgrade_that_fails_is_taken_back(
 
     monkeypatch.setattr(engines, "plays", plays)
     stack = shop.names.stack(f"job-{EMR}")
-    assembly = STATE / "deploy" / shop.file.stem
+    assembly = assembly_of(shop)
     said: list[str] = []
     engines.asked.clear()
     with pytest.raises(UpgradeError) as failed:

@@ -1,0 +1,71 @@
+"""``millrace deploy`` as its users call it: one at a time, and a script reads one JSON document."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from millrace.cli import app
+from millrace.cli import deploy as command
+from millrace.config import Names, load
+from millrace.lifecycle import deploy, problems, verbs
+from millrace.lifecycle.changes import JobChange
+from millrace.lifecycle.deploy import Changes
+from millrace.lifecycle.verbs import Aws
+from millrace.sandbox import toolchain
+from millrace.sandbox.rehearsal import Rehearsal
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
+    """Folders that were written; what is compared is one job that begins anew and a table that grows."""
+    found: list[Path] = []
+    change = Changes((), (JobChange("clicks", "leave", "restart", ("its launch document changes",)),), {})
+    names = Names(load("minimal", root=ROOT), "111122223333")
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(toolchain, "STATE", tmp_path)
+    monkeypatch.setattr(verbs, "connect", lambda _: Aws(names, lambda _: None))
+    monkeypatch.setattr(problems, "check_bootstrapped", lambda *_, **__: None)
+    monkeypatch.setattr(deploy, "changes", lambda *_: change)
+    monkeypatch.setattr(command, "_synthesise", lambda _env, _account, folder: found.append(folder))
+    monkeypatch.setattr(command, "tables_of", lambda *_: Rehearsal({"db.t": ("+ c bigint",)}, ()))
+    monkeypatch.setattr("millrace.cli.upgrade.refusals", lambda *_: [])
+    return found
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["deploy", "--env", "minimal", *arguments])
+
+
+def test_each_command_has_a_folder_of_its_own_until_it_has_ended(
+    synthesised: list[Path], tmp_path: Path
+) -> None:
+    """Another one that begins while the first waits for an answer would write over what it has shown."""
+    own, waiting, done = (tmp_path / "deploy/minimal" / str(n) for n in (os.getpid(), os.getppid(), 2**30))
+    earlier = done.with_name(f"{done.name}-clicks-earlier")
+    for folder in (waiting, done, earlier):
+        folder.mkdir(parents=True)
+    assert run("--diff").exit_code == 0
+    assert synthesised == [own]
+    assert [folder.exists() for folder in (waiting, done, earlier)] == [True, False, False]
+
+
+def test_a_script_reads_one_document_with_the_tables_that_change(
+    synthesised: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(typer, "confirm", lambda text, *, err: typer.echo(text, err=err))
+    done = run("--json")
+    assert done.exit_code == 1
+    document = json.loads(done.stdout)
+    assert document["tables"] == {"db.t": ["+ c bigint"]}
+    assert document["jobs"]["clicks"]["after"] == "restart"
+    assert "Deploy this?" in done.stderr
