@@ -252,7 +252,7 @@ def _target(
 
     if not aws:
         return traffic_targets.in_sandbox(environment, stream, kafka=kafka, kinesis=kinesis)
-    return traffic_targets.on_aws(environment, stream, traffic_targets.aws_client(environment.region))
+    return traffic_targets.on_aws(environment, stream)
 
 
 def _confirm(
@@ -279,7 +279,8 @@ def _confirm(
     what = f"{expected:,} records, {expected * size / 1e6:,.1f} MB, about ${dollars:,.4f}, to {target.where}"
     if not sys.stdin.isatty():
         raise typer.BadParameter(f"{what}: say --yes, as nobody can be asked here")
-    typer.confirm(f"Send {what}?", abort=True)
+    # Standard output may be a script's.
+    typer.confirm(f"Send {what}?", abort=True, err=True)
 
 
 def _ledger_path(stream: str) -> Path:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
 from threading import Event as Flag
 from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, Message
 from confluent_kafka import Producer as KafkaClient
 
+from millrace.lifecycle.problems import told
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
 from millrace.sandbox.process import SandboxError
 
 _BATCH = 500
 """Most records of one PutRecords call (Kinesis service limit)."""
+
+_BATCH_BYTES = 5 * 1024**2
+"""Most bytes of one, keys included (API reference, "PutRecords"; newer regions take more)."""
 
 _ATTEMPTS = 20
 
@@ -65,18 +68,34 @@ class KinesisProducer:
         ------
         SandboxError
             Records were refused twenty times in a row.
+        AwsError
+            The service refused a call, or could not be reached.
         """
-        remaining = iter(events)
-        while batch := list(islice(remaining, self._batch)):
+        for batch in self._batches(events):
             sent(self._send_batch(batch))
+
+    def _batches(self, events: Iterable[Event]) -> Iterator[list[Event]]:
+        batch: list[Event] = []
+        size = 0
+        for event in events:
+            weight = len(event.payload) + len(event.key)
+            if batch and size + weight > _BATCH_BYTES:
+                yield batch
+                batch, size = [], 0
+            batch.append(event)
+            size += weight
+            if len(batch) == self._batch:
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch
 
     def _send_batch(self, batch: list[Event]) -> int:
         pending = batch
         for attempt in range(_ATTEMPTS):
-            answer = self._client.put_records(
-                StreamName=self._stream,
-                Records=[{"Data": event.payload, "PartitionKey": event.key.decode()} for event in pending],
-            )
+            records = [{"Data": event.payload, "PartitionKey": event.key.decode()} for event in pending]
+            with told(f"putting records into stream {self._stream}"):
+                answer = self._client.put_records(StreamName=self._stream, Records=records)
             refused = []
             for event, record in zip(pending, answer["Records"], strict=True):
                 if "SequenceNumber" in record:

@@ -10,6 +10,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from etl.decompress import DecompressError, decompress
+from millrace.lifecycle.problems import told
 from millrace.sandbox.process import SandboxError
 
 _LARGEST = 64 << 20
@@ -81,27 +82,30 @@ def of_stream(client: Any, stream: str, count: int) -> list[bytes]:
     ------
     SandboxError
         No such stream.
+    AwsError
+        The service refuses, or cannot be reached.
     """
-    try:
-        shards = client.list_shards(StreamName=stream)["Shards"]
-    except client.exceptions.ResourceNotFoundException as error:
-        raise SandboxError(f"stream {stream}: there is none of this name") from error
-    each = -(-count // len(shards))
-    found: list[bytes] = []
-    for shard in shards:
-        of_shard: list[bytes] = []
-        iterator = client.get_shard_iterator(
-            StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
-        )["ShardIterator"]
-        empty = 0
-        while iterator and len(of_shard) < each and empty < _EMPTY_ANSWERS:
-            answer = client.get_records(ShardIterator=iterator, Limit=min(each, 1000))
-            of_shard += [record["Data"] for record in answer["Records"]]
-            empty = 0 if answer["Records"] else empty + 1
-            if not answer["Records"] and not answer.get("MillisBehindLatest"):
-                break
-            iterator = answer.get("NextShardIterator")
-        found += of_shard[:each]
+    with told(f"reading stream {stream}"):
+        try:
+            shards = client.list_shards(StreamName=stream)["Shards"]
+        except client.exceptions.ResourceNotFoundException as error:
+            raise SandboxError(f"stream {stream}: there is none of this name") from error
+        each = -(-count // len(shards))
+        found: list[bytes] = []
+        for shard in shards:
+            of_shard: list[bytes] = []
+            iterator = client.get_shard_iterator(
+                StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+            )["ShardIterator"]
+            empty = 0
+            while iterator and len(of_shard) < each and empty < _EMPTY_ANSWERS:
+                answer = client.get_records(ShardIterator=iterator, Limit=min(each, 1000))
+                of_shard += [record["Data"] for record in answer["Records"]]
+                empty = 0 if answer["Records"] else empty + 1
+                if not answer["Records"] and not answer.get("MillisBehindLatest"):
+                    break
+                iterator = answer.get("NextShardIterator")
+            found += of_shard[:each]
     return found[:count]
 
 

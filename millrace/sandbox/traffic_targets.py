@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,16 +13,21 @@ import boto3
 from millrace.config.model import Environment, KafkaTopic, KinesisStream
 from millrace.config.names import Names
 from millrace.lifecycle import kafka_client
+from millrace.lifecycle.verbs import connect
 from millrace.sandbox import samples
 from millrace.sandbox.kept import kept_spark
 from millrace.sandbox.localstack import ACCOUNT
 from millrace.sandbox.process import SandboxError
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
 from millrace.sandbox.toolchain import past_proxies
+from millrace.sizing.cost import GB
 from millrace.sizing.tables import prices
 
 _PUT_UNIT = 25_000
 """Bytes of a Kinesis PUT payload unit (Kinesis pricing: 25 KB)."""
+
+_KB = 1024
+"""To which an on-demand stream's price rounds each record up (Kinesis pricing, "Data-In")."""
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -75,15 +81,13 @@ def in_sandbox(environment: Environment, name: str, *, kafka: str | None, kinesi
     return Target(f"stream {own} on {kinesis}", lambda batch: KinesisProducer(client, own, batch=batch))
 
 
-def on_aws(environment: Environment, name: str, client: Callable[[str], Any]) -> Target:
+def on_aws(environment: Environment, name: str) -> Target:
     """A stream of the deployed environment.
 
     Parameters
     ----------
     environment, name
         As for :func:`in_sandbox`.
-    client
-        Makes a boto3 client of a service in the environment's region.
 
     Raises
     ------
@@ -91,21 +95,22 @@ def on_aws(environment: Environment, name: str, client: Callable[[str], Any]) ->
         The stream belongs to somebody else.
     NotDeployedError
         Its cluster is not there.
+    AwsError
+        No credentials, or another account's.
     """
     stream = environment.streams[name]
     if stream.existing:
         raise SandboxError(
             f"stream {name} belongs to somebody else: traffic goes to streams of this environment"
         )
-    account = environment.account or client("sts").get_caller_identity()["Account"]
-    names = Names(environment, account)
-    own = physical(names, name)
+    aws = connect(Names(environment, environment.account or ""))
+    names, own = aws.names, physical(aws.names, name)
     if isinstance(stream, KinesisStream):
         return Target(
             f"stream {own} on AWS, {environment.region}",
-            lambda batch: KinesisProducer(client("kinesis"), own, batch=batch),
+            lambda batch: KinesisProducer(aws.client("kinesis"), own, batch=batch),
         )
-    settings: Mapping[str, Any] = kafka_client.settings(names, stream.cluster, client)
+    settings: Mapping[str, Any] = kafka_client.settings(names, stream.cluster, aws.client)
     return Target(
         f"topic {own} of cluster {names.cluster(stream.cluster)} on AWS",
         lambda _: KafkaProducer(settings["bootstrap.servers"], own, settings=settings),
@@ -127,7 +132,8 @@ def cost(environment: Environment, name: str, records: int, record_bytes: float)
         return 0.0
     table = prices(environment.region)
     if stream.mode == "on-demand":
-        return records * record_bytes / 1024**3 * table.usd("kinesis.on_demand.gb_in")
+        rounded = records * math.ceil(record_bytes / _KB) * _KB
+        return rounded / GB * table.usd("kinesis.on_demand.gb_in")
     units = records * -(-record_bytes // _PUT_UNIT)
     return units / 1e6 * table.usd("kinesis.million_put_units")
 
@@ -173,14 +179,12 @@ def sampled(
     """
     stream = environment.streams[name]
     if aws:
-        client = aws_client(environment.region)
-        account = environment.account or client("sts").get_caller_identity()["Account"]
-        names = Names(environment, account)
+        caller = connect(Names(environment, environment.account or ""))
+        own = physical(caller.names, name)
         if isinstance(stream, KinesisStream):
-            return samples.of_stream(client("kinesis"), physical(names, name), count)
-        return samples.of_topic(
-            kafka_client.settings(names, stream.cluster, client), physical(names, name), count
-        )
+            return samples.of_stream(caller.client("kinesis"), own, count)
+        settings = kafka_client.settings(caller.names, stream.cluster, caller.client)
+        return samples.of_topic(settings, own, count)
     names = Names(environment, environment.account or ACCOUNT)
     if isinstance(stream, KafkaTopic):
         bootstrap = kafka or kept_spark(environment).kafka
@@ -190,15 +194,6 @@ def sampled(
         _kinesis(environment, kinesis) if kinesis else kept_spark(environment).stack.client("kinesis")
     )
     return samples.of_stream(client_here, physical(names, name), count)
-
-
-def aws_client(region: str) -> Callable[[str], Any]:
-    """What makes clients of AWS, with the caller's own credentials."""
-
-    def client(service: str) -> Any:
-        return boto3.client(service, region_name=region)  # type: ignore[call-overload]
-
-    return client
 
 
 def _kinesis(environment: Environment, endpoint: str) -> Any:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import boto3
 import pytest
@@ -13,13 +16,17 @@ from typer.testing import CliRunner
 
 from millrace.cli import app
 from millrace.cli.traffic import _burst
-from millrace.config import ConfigurationError
+from millrace.config import ConfigurationError, load
+from millrace.sandbox import traffic_targets
+from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger, payload_hash
+from millrace.sandbox.producer import KinesisProducer
+from millrace.sizing.tables import prices
 
 STREAM = "shop-traffic-clicks"
 ENVIRONMENT = """
 project: shop
-account: "111122223333"
+account: "123456789012"
 streams:
   clicks:
     kind: kinesis
@@ -127,39 +134,89 @@ def test_bursts_are_read() -> None:
     assert _burst("2.5x10s/1m") == (2.5, 10.0, 60.0)
 
 
-def test_aws_asks_first_and_then_takes_what_the_ledger_says(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def moto(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """AWS, of account 123456789012, with nothing in it."""
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
-    try:
-        host, port = server.get_host_and_port()
-        for name, value in (
-            ("ENDPOINT_URL", f"http://{host}:{port}"),
-            ("ACCESS_KEY_ID", "x"),
-            ("SECRET_ACCESS_KEY", "x"),
-        ):
-            monkeypatch.setenv(f"AWS_{name}", value)
-        client = boto3.client("kinesis", region_name="us-east-1")
-        client.create_stream(StreamName=STREAM, ShardCount=1)
-        status, shown = run("clicks", "--aws", "--records", "40", "--rate", "1000")
-        assert status == 2
-        assert "40 records, 0.0 MB, about $0.0000, to stream shop-traffic-clicks on AWS, us-east-1" in shown
-        assert "say --yes" in shown
-        path = project / "ledger.parquet"
-        status, shown = run(
-            "clicks", "--aws", "--yes", "--records", "40", "--rate", "1000", "--ledger", str(path)
-        )
-        assert status == 0
-        assert shown.startswith("40 records to stream shop-traffic-clicks on AWS")
-        [shard] = client.list_shards(StreamName=STREAM)["Shards"]
-        start = client.get_shard_iterator(
-            StreamName=STREAM, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
-        )["ShardIterator"]
-        records = client.get_records(ShardIterator=start)["Records"]
-    finally:
-        server.stop()
+    host, port = server.get_host_and_port()
+    for name, value in (
+        ("ENDPOINT_URL", f"http://{host}:{port}"),
+        ("ACCESS_KEY_ID", "x"),
+        ("SECRET_ACCESS_KEY", "x"),
+    ):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    reset = urllib.request.Request(f"http://{host}:{port}/moto-api/reset", method="POST")
+    urllib.request.urlopen(reset).close()  # noqa: S310 - our own server
+    yield
+    server.stop()
+
+
+def test_aws_asks_first_and_then_takes_what_the_ledger_says(project: Path, moto: None) -> None:
+    client = boto3.client("kinesis", region_name="us-east-1")
+    client.create_stream(StreamName=STREAM, ShardCount=1)
+    status, shown = run("clicks", "--aws", "--records", "40", "--rate", "1000")
+    assert status == 2
+    assert "40 records, 0.0 MB, about $0.0000, to stream shop-traffic-clicks on AWS, us-east-1" in shown
+    assert "say --yes" in shown
+    path = project / "ledger.parquet"
+    status, shown = run(
+        "clicks", "--aws", "--yes", "--records", "40", "--rate", "1000", "--ledger", str(path)
+    )
+    assert status == 0
+    assert shown.startswith("40 records to stream shop-traffic-clicks on AWS")
+    [shard] = client.list_shards(StreamName=STREAM)["Shards"]
+    start = client.get_shard_iterator(
+        StreamName=STREAM, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+    )["ShardIterator"]
+    records = client.get_records(ShardIterator=start)["Records"]
     ledger = Ledger.read(path)
     found = Counter((f"{STREAM}/{r['SequenceNumber']}", payload_hash(r["Data"])) for r in records)
     assert found == Counter(zip(ledger.ids, ledger.hashes, strict=True))
     assert len(ledger) == 40
+
+
+def test_what_aws_refuses_is_one_message(project: Path, moto: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, shown = run("clicks", "--aws", "--yes", "--records", "4")
+    assert status == 1
+    assert shown.startswith(
+        f"millrace traffic: putting records into stream {STREAM}: PutRecords was refused:"
+    )
+    file = project / "environments" / "traffic.yaml"
+    file.write_text(ENVIRONMENT.replace("123456789012", "111122223333"))
+    status, shown = run("clicks", "--aws", "--yes", "--records", "4")
+    assert status == 1
+    assert "belongs to account 111122223333, and these credentials to 123456789012" in shown
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # which has found credentials before
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(project / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(project / "none"))
+    status, shown = run("clicks", "--aws", "--yes", "--records", "4")
+    assert status == 1
+    assert "there are no complete AWS credentials" in shown
+
+
+def test_large_records_are_put_by_as_many_as_one_call_takes() -> None:
+    class Kinesis:
+        calls: ClassVar[list[int]] = []
+
+        def put_records(self, Records: list[dict[str, Any]], **_: str) -> Any:  # noqa: N803 - as boto3 has it
+            self.calls.append(len(Records))
+            assert sum(len(r["Data"]) + len(r["PartitionKey"]) for r in Records) <= 5 * 1024**2
+            return {"Records": [{"SequenceNumber": str(n)} for n in range(len(Records))]}
+
+    events = [Event(b"k", b"x" * 1_000_000, None)] * 12 + [Event(b"k", b"x", None)] * 600
+    sent: list[int] = []
+    KinesisProducer(Kinesis(), "s").send(events, sent=sent.append)
+    assert Kinesis.calls == sent == [5, 5, 500, 102]
+
+
+def test_an_on_demand_stream_bills_each_record_by_the_kilobyte(project: Path) -> None:
+    file = project / "environments" / "traffic.yaml"
+    file.write_text(ENVIRONMENT.replace("kind: kinesis", "kind: kinesis\n    mode: on-demand"))
+    environment = load("traffic")
+    table = prices(environment.region)
+    dollars = 10**6 * 1024 / 10**9 * table.usd("kinesis.on_demand.gb_in")
+    assert traffic_targets.cost(environment, "clicks", 10**6, 200.0) == pytest.approx(dollars)
