@@ -165,18 +165,22 @@ def _begin(
         return None
     if change.after == "leave":
         return None
-    try:
-        if change.after == "restart" and change.before == "leave":
+    if change.after == "restart" and change.before == "leave":
+        try:
             _verb(aws, job, "drain", progress)
-    except BaseException as error:
-        # The drain may have come as far as to note that the job is to stay stopped.
-        progress(f"{job}: it could not be drained: starting it again")
-        _verb(aws, job, "start", progress)
-        if not isinstance(error, AwsError | DeployError | NotDeployedError):
+        except BaseException as error:
+            # It may have come as far as to note that the job is to stay stopped.
+            said = _started_again(aws, [job], progress, then=_by_hand(aws, job))
+            if isinstance(error, AwsError | DeployError | NotDeployedError):
+                raise DeployError(f"{error}\n{said}") from error
+            progress(said)
             raise
-        raise DeployError(f"{error}\n{job} may run on with what it had: {_by_hand(aws, job)}") from error
     began = time.time()
-    _verb(aws, job, "start", progress)
+    try:
+        _verb(aws, job, "start", progress)
+    except (AwsError, DeployError, NotDeployedError) as error:
+        name = aws.names.environment.name
+        raise DeployError(f"{error}\n{job} stands still: `millrace start --env {name} {job}`") from error
     return began
 
 
@@ -215,10 +219,15 @@ def _begun_all_the_same(
     return lines
 
 
-def _started_again(aws: Aws, drained: list[str], progress: Callable[[str], None]) -> str:
+def _started_again(
+    aws: Aws,
+    drained: Sequence[str],
+    progress: Callable[[str], None],
+    then: str = "mend this and deploy again",
+) -> str:
     """Start what was drained for a deployment that failed; say what became of it."""
     if not drained:
-        return "nothing was stopped: mend this and deploy again"
+        return f"nothing was stopped: {then}"
     lines, again = [], []
     for job in drained:
         try:
@@ -230,9 +239,7 @@ def _started_again(aws: Aws, drained: list[str], progress: Callable[[str], None]
                 f"`millrace start --env {aws.names.environment.name} {job}`"
             )
     if again:
-        lines.insert(
-            0, f"{', '.join(again)} had been drained and started again as before: mend this and deploy again"
-        )
+        lines.insert(0, f"{', '.join(again)} had been drained and started again as before: {then}")
     return "\n".join(lines)
 
 

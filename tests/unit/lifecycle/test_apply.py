@@ -281,3 +281,14 @@ def test_a_job_that_cannot_be_drained_after_the_deployment_runs_on_and_is_told_h
     told_all = f"{told.value}\n" + "\n".join(said)
     assert re.search(r"`millrace stop --env minimal \w+`, then `millrace start --env minimal \w+`", told_all)
     assert "deploy again" not in told_all
+
+
+def test_a_job_that_did_not_start_after_the_deployment_is_told_with_what_starts_it(aws: Aws) -> None:
+    deployed = Deployed(aws, wish="running", ends={f"start {JOB}": throttled("DescribeExecution")})
+    for after in ("start", "restart"):
+        with pytest.raises(UnwellError, match=r"clicks stands still: `millrace start --env minimal clicks`"):
+            apply(deployed.place, change(after), cdk_deploy=lambda: None, **QUICK)
+    # Where it cannot be drained either, it is told so, too.
+    deployed.ends[f"drain {JOB}"] = throttled("DescribeExecution")
+    with pytest.raises(UnwellError, match=r"did not start again .*`millrace start --env minimal clicks`"):
+        apply(deployed.place, change("restart"), cdk_deploy=lambda: None, **QUICK)
