@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
+from pyspark.sql.types import ArrayType, ByteType, DataType, DecimalType, MapType, ShortType, StructType
 
 _WIDER = {("int", "bigint"), ("float", "double")}
 
@@ -49,9 +49,21 @@ def changes(found: StructType, wanted: StructType) -> list[Change]:
 
 
 def stored(kind: DataType) -> str:
-    """A type as Iceberg keeps it: it has no integers below 32 bits and no lengths of text."""
-    text = re.sub(r"\b(tinyint|smallint)\b", "int", kind.simpleString())
-    return re.sub(r"\b(varchar|char)\(\d+\)", "string", text)
+    """A type as Iceberg keeps it, in SQL: it has no integers below 32 bits and no lengths of text."""
+    if isinstance(kind, StructType):
+        return f"struct<{','.join(f'{_name(f.name)}:{stored(f.dataType)}' for f in kind.fields)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{stored(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"map<{stored(kind.keyType)},{stored(kind.valueType)}>"
+    if isinstance(kind, ByteType | ShortType):
+        return "int"
+    return re.sub(r"^(varchar|char)\(\d+\)$", "string", kind.simpleString())
+
+
+def _name(name: str) -> str:
+    """A name of a field, quoted where SQL asks for it."""
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else _quoted((name,))
 
 
 def _fields(found: StructType, wanted: StructType, path: tuple[str, ...]) -> Iterator[Change]:
@@ -98,4 +110,4 @@ def _type(found: DataType, wanted: DataType, path: tuple[str, ...]) -> Iterator[
 
 
 def _quoted(path: tuple[str, ...]) -> str:
-    return ".".join(f"`{name}`" for name in path)
+    return ".".join(f"`{name.replace('`', '``')}`" for name in path)

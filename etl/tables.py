@@ -7,13 +7,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
+from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl import accounts, evolve
 from etl.accounts import Reporter
-from etl.errors import StartError
+from etl.errors import StartError, java_error
 
+_ABSENT = ("NoSuchTableException", "NoSuchNamespaceException", "NoSuchDatabaseException")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 PROPERTIES: Mapping[str, str] = {
@@ -73,8 +76,15 @@ class Table:
         return f"{self.catalog}.{self.database}.{self.name}"
 
     def exists(self, spark: SparkSession) -> bool:
-        """Whether the catalog has it."""
-        return spark.catalog.tableExists(str(self))
+        """Whether the catalog has it; by Iceberg, as Spark's own catalog takes no catalog's name before 3.4."""
+        try:
+            self.metadata(spark)
+        except (CapturedException, Py4JJavaError) as error:
+            origin = java_error(error)
+            if origin is not None and origin.getClass().getSimpleName() in _ABSENT:
+                return False
+            raise
+        return True
 
     def metadata(self, spark: SparkSession) -> Any:
         """The table as Iceberg's Java object, freshly loaded."""
@@ -124,8 +134,8 @@ def ensure(
     if table.exists(spark):
         _fit(spark, table, schema, report)
         return
-    if not spark.catalog.databaseExists(f"{table.catalog}.{table.database}"):
-        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {table.catalog}.{table.database}")
+    # Spark asks whether the database is there first, so a role needs no right to make one.
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {table.catalog}.{table.database}")
     jvm: Any = spark._jvm
     ddl = jvm.org.apache.spark.sql.types.DataType.fromJson(nullable_columns(schema).json()).toDDL()
     present = set(schema.fieldNames())

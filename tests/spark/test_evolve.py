@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.catalog import Catalog
 from pyspark.sql.types import StructType
 
 from etl import derive, evolve, land, tables
@@ -67,6 +68,11 @@ def test_a_stream_goes_on_through_an_added_field_and_a_wider_number(
             ["ALTER COLUMN `s`.`a` TYPE bigint", "ADD COLUMN `s`.`b` string"],
         ),
         ("l ARRAY<STRUCT<a: INT>>", "l ARRAY<STRUCT<a: INT, b: INT>>", ["ADD COLUMN `l`.`element`.`b` int"]),
+        (
+            "a INT",
+            "a INT, s STRUCT<`my-field`: INT, smallint: STRING, n: SMALLINT>",
+            ["ADD COLUMN `s` struct<`my-field`:int,smallint:string,n:int>"],
+        ),
         ("m MAP<STRING, INT>", "m MAP<STRING, BIGINT>", ["ALTER COLUMN `m`.`value` TYPE bigint"]),
     ],
 )
@@ -100,3 +106,18 @@ def test_what_may_not_is_refused_and_alters_nothing(
     with pytest.raises(StartError, match=rf"{says}.*add a field beside the old one"):
         tables.ensure(spark, name, struct(spark, wanted), time=None)
     assert evolve.changes(spark.table(str(name)).schema, struct(spark, found)) == []
+
+
+def test_tables_are_found_and_made_where_spark_takes_no_catalog_in_a_name(
+    spark: SparkSession, table: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of_spark_33(self: Catalog, name: str, _database: str | None = None) -> bool:
+        raise AssertionError(f"Spark 3.3 cannot parse {name}")
+
+    for call in ("tableExists", "databaseExists"):
+        monkeypatch.setattr(Catalog, call, of_spark_33)
+    name = Table("lake", "made_by_us", table("plain").name)
+    assert not name.exists(spark)
+    for _ in range(2):
+        tables.ensure(spark, name, struct(spark, "a INT"), time=None)
+    assert name.exists(spark)
