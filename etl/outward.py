@@ -13,9 +13,8 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
-from pyspark.sql.types import StructType
 
-from etl import accounts, envelope
+from etl import accounts, envelope, redact
 from etl.accounts import Observed, Reporter
 from etl.checkpoint import Checkpoint
 from etl.decode import Decoder
@@ -203,8 +202,7 @@ class OutwardDirect:
             return self.compose(good)
 
         def refuse(letters: DataFrame) -> None:
-            shape = self._decoded(batch.limit(0)).schema
-            self.letters.append(as_landed(batch, letters, shape), bound)
+            self.letters.append(as_landed(batch, letters, self.decoder), bound)
 
         done = self.sink.write(offered(), place, refuse, offered)
         figures = read.values(done)
@@ -219,11 +217,12 @@ class OutwardDirect:
         return self.decoder.decode(stamped(batch))
 
 
-def as_landed(batch: DataFrame, letters: DataFrame, shape: StructType) -> DataFrame:
+def as_landed(batch: DataFrame, letters: DataFrame, decoder: Decoder) -> DataFrame:
     """Refused rows in the shape of a landing table, with the bytes of the record that they came of.
 
-    A transform that makes several rows of a record adds to its identity (``_id`` and what follows a ``/``):
-    such rows are one dead letter, which a replay takes through the transform again.
+    What the decoder redacts is taken out of the bytes, as it is where it cannot decode them. A transform that makes
+    several rows of a record adds to its identity (``_id`` and what follows a ``/``): such rows are one dead letter,
+    which a replay takes through the transform again.
 
     Parameters
     ----------
@@ -231,8 +230,8 @@ def as_landed(batch: DataFrame, letters: DataFrame, shape: StructType) -> DataFr
         In the envelope's shape: of Kafka.
     letters
         In the shape of :data:`etl.sinks.base.LETTER`.
-    shape
-        Of the table of dead letters.
+    decoder
+        Of the query, which makes the columns of the table of dead letters.
 
     Raises
     ------
@@ -241,20 +240,24 @@ def as_landed(batch: DataFrame, letters: DataFrame, shape: StructType) -> DataFr
     """
     # By equality, not by what an identity begins with: that would compare each record with each letter.
     record = F.substring_index("_id", "/", _PARTS).alias("_id")
-    told = letters.select(record, F.col("_error").alias("_why")).dropDuplicates(["_id"])
-    stray = told.join(batch, ["_id"], "left_anti").first()
+    told = letters.select("_source", record, F.col("_error").alias("_why")).dropDuplicates(
+        [*envelope.IDENTITY]
+    )
+    stray = told.join(batch, [*envelope.IDENTITY], "left_anti").first()
     if stray is not None:
         raise AccountsError(
             f"the sink refuses {stray['_id']} ({stray['_why']}), which is no record of the batch: keep _id in the "
             "transform, and write / and a number after it where it makes several rows of a record"
         )
-    chosen = stamped(batch).join(told, ["_id"])
+    chosen = stamped(batch).join(told, [*envelope.IDENTITY])
+    bare = redact.bare(decoder, F.col("payload"))
     have = {*envelope.COLUMNS, "_hash", "_landed_at"}
     last = {
-        "_bytes": F.col("payload"),
+        "_bytes": bare,
         "_stage": F.lit(STAGE),
-        "_error": F.col("_why"),
+        "_error": redact.said(F.col("_why"), F.col("payload"), bare),
     }
+    shape = decoder.decode(stamped(batch.limit(0))).schema
     return chosen.select(
         *(
             F.col(f.name) if f.name in have else last.get(f.name, F.lit(None).cast(f.dataType)).alias(f.name)

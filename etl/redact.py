@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
@@ -31,6 +32,14 @@ _VALUE = (
 """A scalar that plainly ends where it does, otherwise all that is left of the record."""
 
 _ESCAPED_NAME = r"""(?s)\\u[^"']*+["']\s*+[:=]"""
+
+
+@runtime_checkable
+class Bares(Protocol):
+    """A decoder that knows what of a payload a dead letter may hold."""
+
+    def bare(self, payload: Column) -> Column:
+        """The bytes of a payload without what redacted fields hold; null where it could hide in them."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,7 @@ class Redacting:
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, then take the fields out; columns as :meth:`etl.decode.Decoder.decode` has them."""
         decoded = self.decoder.decode(rows)
-        bare = F.when(self._shown(), self._cut().cast("binary"))
+        bare = self.bare(F.col("_bytes"))
         kinds = {field.name: field.dataType for field in self.schema.fields}
         return decoded.select(
             *(
@@ -81,28 +90,47 @@ class Redacting:
             )
         )
 
+    def bare(self, payload: Column) -> Column:
+        """The bytes of a payload without what the fields hold; null where it could hide in them.
+
+        Parameters
+        ----------
+        payload
+            Bytes as they came.
+        """
+        return F.when(self._shown(payload), self._cut(payload).cast("binary"))
+
     def _letter(self, name: str, bare: Column) -> Column:
         if name == "_bytes":
             return bare.alias(name)
         if name == "_error":
-            hidden = F.col("_bytes").isNotNull() & ~F.coalesce(self._shown(), F.lit(False))
-            return F.when(hidden, F.concat("_error", F.lit(WITHHELD))).otherwise(F.col("_error")).alias(name)
+            return said(F.col("_error"), F.col("_bytes"), bare).alias(name)
         return F.col(f"`{name}`")
 
-    def _shown(self) -> Column:
-        return _readable() if self.readable else F.length("_bytes") == 0
+    def _shown(self, payload: Column) -> Column:
+        return _readable(payload) if self.readable else F.length(payload) == 0
 
-    def _cut(self) -> Column:
+    def _cut(self, payload: Column) -> Column:
         names = "|".join(re.escape(name) for name in sorted(self.fields, key=len, reverse=True))
         named = rf"""(?si)(?<![\w])(["']?+(?:{names})["']?+\s*+[:=]\s*+){_VALUE}"""
-        return F.regexp_replace(F.col("_bytes").cast("string"), named, "$1null")
+        return F.regexp_replace(payload.cast("string"), named, "$1null")
 
 
-def _readable() -> Column:
+def bare(decoder: Decoder, payload: Column) -> Column:
+    """A payload as a dead letter may hold it, whatever the decoder: whole where it redacts nothing."""
+    return decoder.bare(payload) if isinstance(decoder, Bares) else payload
+
+
+def said(error: Column, payload: Column, bare: Column) -> Column:
+    """The error of a dead letter, with a note where its bytes are withheld."""
+    return F.when(payload.isNotNull() & bare.isNull(), F.concat(error, F.lit(WITHHELD))).otherwise(error)
+
+
+def _readable(payload: Column) -> Column:
     """Whether every name in the bytes can be seen: none, or UTF-8 that begins as an object, no name escaped."""
-    text = F.col("_bytes").cast("string")
-    return (F.length("_bytes") == 0) | (
-        (F.encode(F.decode("_bytes", "UTF-8"), "UTF-8") == F.col("_bytes"))
+    text = payload.cast("string")
+    return (F.length(payload) == 0) | (
+        (F.encode(F.decode(payload, "UTF-8"), "UTF-8") == payload)
         & text.rlike(r"\A\s*+\{")
         & ~text.rlike(_ESCAPED_NAME)
     )

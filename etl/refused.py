@@ -22,7 +22,7 @@ from etl.derive import Composition, good_records
 from etl.envelope import CARRIED
 from etl.errors import AccountsError
 from etl.launch import ReplayRequest
-from etl.replay import Selection, conclude, next_of, of_families, read_corrected
+from etl.replay import FAMILY, Selection, conclude, next_of, of_families, read_corrected, told_apart
 from etl.route import along
 from etl.sinks.base import JSON_OPTIONS, LETTER, STAGE, Sink
 from etl.sinks.iceberg import EVERYTHING, IcebergSink
@@ -123,18 +123,21 @@ class RefusedReplayer:
             return RefusedAccounts(0, 0, 0, 0, 0, 0), [*(selection.payloads if selection else ())]
         # The query refuses on meanwhile: every action here reads the table as it is now.
         held = spark.read.option("snapshot-id", str(snapshot.snapshotId())).table(str(self.letters))
+        # Results of many records have no source, and what is null is equal to nothing.
+        held = held.fillna("", ["_source"])
         letters = of_families(held.where(F.col("_error").isNotNull()), MARK)
-        settled = of_families(held.where(F.col("_error").isNull()), MARK).select("_root").distinct()
+        settled = of_families(held.where(F.col("_error").isNull()), MARK).select(*FAMILY).distinct()
         row = F.struct("_attempt", *LETTER.fieldNames())
-        last = letters.groupBy("_root").agg(F.max_by(row, "_attempt").alias("last")).select("_root", "last.*")
+        last = letters.groupBy(*FAMILY).agg(F.max_by(row, "_attempt").alias("last")).select("_root", "last.*")
         missing: list[str] = []
         if selection is not None:
             named = selection.frame(spark)
             missing = [r["_root"] for r in named.join(last, "_root", "left_anti").collect()]
             last = last.join(named, "_root")
+            told_apart(last, selection)
         else:
             last = last.withColumn("_corrected", F.lit(None).cast("binary"))
-        still = last.join(settled, "_root", "left_anti").persist()
+        still = last.join(settled, [*FAMILY], "left_anti").persist()
         try:
             count, open_ = last.count(), still.count()
             figures = self._send(still) if open_ else {"good": 0, "filtered": 0, "bad": 0, "landed": 0}
@@ -148,20 +151,22 @@ class RefusedReplayer:
         rows, failed = self._from_text(still) if as_it_was else self._derived(still)
         rows = rows.persist()
         try:
-            refused: list[tuple[str, str]] = []
+            refused: list[tuple[str, str, str]] = []
 
             def refuse(letters: DataFrame) -> None:
-                refused.extend((r["_id"], r["_error"]) for r in letters.select("_id", "_error").collect())
+                told = letters.select("_source", "_id", "_error").collect()
+                refused.extend((r["_source"] or "", r["_id"], r["_error"]) for r in told)
 
             offered = rows.count()
             if offered:
                 self.sink.write(rows, None, refuse)
-            told = spark.createDataFrame(refused, f"_root STRING, {_ERROR} STRING").dropDuplicates(["_root"])
+            shape = f"_source STRING, _root STRING, {_ERROR} STRING"
+            told = spark.createDataFrame(refused, shape).dropDuplicates([*FAMILY])
             bad = told.unionByName(failed).persist()
             count, again = still.count(), bad.count()
             self._settle(still, bad)
             figures = {"good": offered - told.count(), "bad": again, "filtered": count - again}
-            changed = still.join(bad, "_root", "left_semi").where(_changed()).count()
+            changed = still.join(bad, [*FAMILY], "left_semi").where(_changed()).count()
             figures["filtered"] -= figures["good"]
             return figures | {"landed": count - again + changed}
         finally:
@@ -169,10 +174,11 @@ class RefusedReplayer:
 
     def _settle(self, still: DataFrame, bad: DataFrame) -> None:
         """Add a row for each letter that is settled, and for each corrected one that is refused in turn."""
-        found = still.join(bad, "_root", "left").where(F.col(_ERROR).isNull() | _changed())
+        found = still.join(bad, [*FAMILY], "left").where(F.col(_ERROR).isNull() | _changed())
         again = F.col(_ERROR).isNotNull()
         known = {
             "_id": next_of(F.col("_root"), F.col("_attempt"), MARK),
+            "_source": F.when(F.col("_source") != "", F.col("_source")),
             "_landed_at": F.current_timestamp(),
             "_bytes": F.when(again, F.col("_corrected")),
             "_stage": F.when(again, F.lit(STAGE)),
@@ -195,7 +201,7 @@ class RefusedReplayer:
             for f in self.schema.fields
         ]
         why = F.lit("millrace: no row of this sink's columns, in JSON").alias(_ERROR)
-        return read.where(~broken).select(*fields), read.where(broken).select("_root", why)
+        return read.where(~broken).select(*fields), read.where(broken).select(*FAMILY, why)
 
     def _derived(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
         """Rows out of their records, as the transform makes them now; and letters without a record."""
@@ -214,10 +220,12 @@ class RefusedReplayer:
         there = wanted.join(records.select("_id", "_source"), ["_id", "_source"], "left_semi")
         taken = records.join(there.select("_id", "_source").distinct(), ["_id", "_source"], "left_semi")
         rows = self.compose(along(taken, self.route, str(self.landing)))
-        rows = rows.join(still.select(F.col("_root").alias("_id")), "_id", "left_semi")
-        lost = still.join(there.select("_root").distinct(), "_root", "left_anti")
+        rows = rows.join(
+            still.select("_source", F.col("_root").alias("_id")), ["_source", "_id"], "left_semi"
+        )
+        lost = still.join(there.select(*FAMILY).distinct(), [*FAMILY], "left_anti")
         why = F.lit(f"millrace: its record is not in {self.landing}").alias(_ERROR)
-        return rows.select(*self.schema.fieldNames()), lost.select("_root", why)
+        return rows.select(*self.schema.fieldNames()), lost.select(*FAMILY, why)
 
 
 def _changed() -> Column:

@@ -26,6 +26,9 @@ from etl.tables import Table
 MARK = "#replay"
 """Between a record's identity and the number of its replay; no source writes it, so identities never meet."""
 
+FAMILY = ("_source", "_root")
+"""What a record has in common with its replays, and with no other: two clusters may have topics of one name."""
+
 _NUMBERED = r"(\d*)$"
 
 
@@ -253,6 +256,7 @@ class Replayer:
             asked = selection.frame(spark)
             missing = [r["_root"] for r in asked.join(letters, "_root", "left_anti").collect()]
             letters = letters.join(asked, "_root", "left_semi")
+            told_apart(letters, selection)
         span = letters.select(
             F.expr("min(unix_micros(_arrived_at))").alias("first"),
             F.expr("max(unix_micros(_arrived_at))").alias("last"),
@@ -294,10 +298,10 @@ class Replayer:
     def _tries(self, letters: DataFrame, held: DataFrame, asked: DataFrame | None) -> DataFrame:
         """The next row of each family, decoded; with ``_done`` (it has a good one) and ``_last`` (bytes)."""
         replays = of_families(held.where(F.col("_id").contains(MARK) & F.col("_error").isNull()))
-        done = replays.select("_root", F.lit(True).alias("_done")).dropDuplicates(["_root"])
+        done = replays.select(*FAMILY, F.lit(True).alias("_done")).dropDuplicates([*FAMILY])
         row = F.struct("_attempt", *envelope.COLUMNS, "_bytes")
-        last = letters.groupBy("_root").agg(F.max_by(row, "_attempt").alias("last")).select("_root", "last.*")
-        families = last.join(done, "_root", "left")
+        last = letters.groupBy(*FAMILY).agg(F.max_by(row, "_attempt").alias("last")).select("_root", "last.*")
+        families = last.join(done, [*FAMILY], "left")
         payload = F.col("_bytes")
         if asked is not None:
             families = families.join(asked, "_root")
@@ -313,6 +317,34 @@ class Replayer:
                 payload.alias("payload"),
             )
         )
+
+
+def told_apart(letters: DataFrame, selection: Selection) -> None:
+    """Refuse a corrected payload whose identity is that of letters of several streams.
+
+    Parameters
+    ----------
+    letters
+        That were asked for, of :func:`of_families`.
+    selection
+        What was asked for.
+
+    Raises
+    ------
+    StartError
+        With the first of them.
+    """
+    roots = [root for root, payload in selection.payloads.items() if payload is not None]
+    if not roots:
+        return
+    sources = F.sort_array(F.collect_set("_source")).alias("sources")
+    found = letters.groupBy("_root").agg(sources).where(F.size("sources") > 1)
+    for row in sorted(found.collect()):
+        if row["_root"] in roots:
+            raise StartError(
+                f"--corrected: {row['_root']} is a dead letter of several streams ({', '.join(row['sources'])}), and a "
+                "corrected payload is that of one; replay it without --corrected, which replays each as it is"
+            )
 
 
 def of_families(rows: DataFrame, mark: str = MARK) -> DataFrame:

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.types import StringType, StructField, StructType
 
+from etl import redact
 from etl.decode import Decoder, nullable
 from etl.errors import StartError
 
@@ -110,6 +111,12 @@ class Router:
             *(F.col(_record(place)).alias(route.name) for place, route in enumerate(self.routes)),
             *(letter.getField(part).alias(part) for part in _LETTER),
         )
+
+    def bare(self, payload: Column) -> Column:
+        """See :func:`etl.redact.bare`; of each payload as its own route has it."""
+        cut = [(route.takes(), redact.bare(route.decoder, payload)) for route in self.routes]
+        kept: Column = reduce(lambda found, one: found.when(*one), cut, F).otherwise(payload)
+        return kept
 
     def _along(self, rows: DataFrame, place: int, route: Route) -> DataFrame:
         """Decode one route's payloads; of the other rows it is handed a null payload, and what it says is left."""

@@ -225,8 +225,7 @@ class _Letters:
         self.sink.append(letters, self.bound)
 
     def refuse(self, letters: DataFrame) -> None:
-        shape = self.decoder.decode(stamped(self.batch.limit(0))).schema
-        self.append(as_landed(self.batch, letters, shape))
+        self.append(as_landed(self.batch, letters, self.decoder))
 
 
 @dataclass(frozen=True)

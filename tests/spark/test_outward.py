@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +17,14 @@ from pyspark.sql.types import StructType
 
 from etl import land, run, tables
 from etl.checkpoint import Checkpoint
-from etl.decode import JsonDecoder, parse_schema
+from etl.decode import Decoder, JsonDecoder, parse_schema
+from etl.decompress import Opening
 from etl.derive import Composition, Transform
 from etl.envelope import CARRIED
 from etl.errors import AccountsError, StartError
 from etl.launch import ReplayRequest
 from etl.outward import OutwardDirect, OutwardReplay, SinkAccounts
+from etl.redact import WITHHELD, Redacting
 from etl.replay import Replayer
 from etl.settings import DirectSettings, JobSettings, parse
 from etl.settings_sinks import DynamoDbSinkSettings, ParquetSinkSettings
@@ -164,10 +167,12 @@ class Direct:
         checkpoint: Path,
         sink: Sink,
         transform: Transform | None = None,
+        redact: tuple[str, ...] = (),
     ) -> None:
         self.spark, self.checkpoint, self.events, self.sink = spark, checkpoint, Events(), sink
         self.letters = table("letters")
-        self.decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
+        plain = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
+        self.decoder: Decoder = Redacting(Opening(plain, 1024), redact) if redact else plain
         headers = spark.createDataFrame([], ENVELOPE).schema["_headers"]
         tables.ensure(spark, self.letters, land.table_schema(headers, self.decoder.schema))
         self.compose = Composition((), transform or unfit, "unfit")
@@ -247,6 +252,18 @@ def test_a_refused_row_of_no_record_is_told(spark: SparkSession, table: Names, t
     assert sorted((r["_id"], bytes(r["_bytes"])) for r in letters) == [
         ("flights-topic/0/0", good(7)), ("flights-topic/0/1", good(8)),
     ]  # fmt: skip
+
+
+# PySpark asks for pandas' version by way of distutils.
+@pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated")
+def test_of_a_refused_record_the_letter_holds_no_redacted_field(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    direct = Direct(spark, table, tmp_path / "one", _RefusesAll(), redact=("carrier",))
+    direct.batch(0, 0, [good(7), gzip.compress(good(8))])
+    letters = spark.table(str(direct.letters)).orderBy("_id").collect()
+    cut = good(7).replace(b'"AA"', b"null")
+    assert [(r["_bytes"], r["_error"]) for r in letters] == [(cut, "no"), (None, f"no{WITHHELD}")]
 
 
 @dataclass

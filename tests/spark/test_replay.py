@@ -41,7 +41,9 @@ class Landed:
         self.write = lander(spark, self.table, Events())
         self.write(frame(spark, kafka_rows(0, 0, payloads)), 0)
 
-    def replay(self, *ids: str, corrected: Path | None = None, source: str = "flights") -> int:
+    def replay(
+        self, *ids: str, corrected: Path | None = None, source: str | tuple[str, ...] = "flights"
+    ) -> int:
         decoder = JsonDecoder(parse_schema(self.spark, DDL, "test.ddl"))
         replayer = Replayer("land-flights", source, self.table, decoder, self.events.reporter)
         return replayer(self.spark, ReplayRequest("land-flights", ids, str(corrected) if corrected else None))
@@ -195,6 +197,25 @@ def test_letters_of_another_stream_in_the_same_table_are_left_alone(
     assert landed.events.last()["unknown_ids"] == [letter(1)]
     assert landed.replay(source="other") == 0
     assert landed.figures() == (0, 0, 0, 0, 0)
+
+
+def test_letters_of_two_clusters_with_one_identity_are_two(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    landed = Landed(spark, table, payloads=[b"{broken"])
+    mirrored = [(row[0], "mirror", *row[2:]) for row in kafka_rows(0, 0, [TEXT_FOR_INT])]
+    landed.write(frame(spark, mirrored), 1)
+    both = ("flights", "mirror")
+    assert landed.replay(letter(0), source=both) == 0
+    assert landed.figures() == (2, 0, 2, 0, 0)
+    fixed = corrections(tmp_path / "fixed", _0=good(1))
+    with pytest.raises(StartError, match=r"0/0 is a dead letter of several streams \(flights, mirror\)"):
+        landed.replay(corrected=fixed, source=both)
+    assert landed.replay(corrected=fixed, source="mirror") == 0
+    assert landed.figures() == (1, 1, 0, 0, 1)
+    # That of the other one is not done with it.
+    assert landed.replay(source=both) == 0
+    assert landed.figures() == (2, 0, 1, 1, 0)
 
 
 def test_an_empty_table_and_one_without_letters(spark: SparkSession, table: Names) -> None:

@@ -18,11 +18,14 @@ from etl.direct import Onward
 from etl.envelope import CARRIED
 from etl.formats.text import TextDecoder
 from etl.launch import ReplayRequest
+from etl.outward import as_landed
+from etl.redact import WITHHELD, Redacting
 from etl.replay import Replayer
 from etl.route import Route, Router
 from etl.routed_direct import Lane, RoutedDirector, RoutedOnward, SinkEnd, TableEnd, offsets_of
 from etl.settings import DirectRouteSettings, KafkaReading, KafkaSource, RoutedDirectSettings
 from etl.settings_sinks import IcebergSinkSettings, ParquetSinkSettings
+from etl.sinks.base import letters_of
 from etl.sinks.iceberg import IcebergSink
 from etl.sinks.parquet import ParquetSink, committed_files
 from etl.sources.legs import Topics
@@ -241,3 +244,19 @@ def test_letters_that_have_a_route_now_go_on_to_its_sink(pipe: Pipeline, tmp_pat
     for _ in range(2):
         assert replayer(pipe.spark, ReplayRequest("boards", (), str(fixed))) == 0
     assert pipe.said() == (["A", "B"], [])
+
+
+def test_of_a_refused_record_the_letter_holds_what_its_own_route_leaves_of_it(pipe: Pipeline) -> None:
+    text = pipe.router.routes[0].decoder
+    hiding = Route("clicks", "web", "web.clicks", Redacting(text, ("text",), readable=False))
+    router = Router((pipe.router.routes[0], hiding))
+    rows = pipe.spark.createDataFrame(
+        [("gates/0/0", "gates"), ("web.clicks/0/1", "web")], "_id STRING, _source STRING"
+    )
+    refused = letters_of(
+        rows.withColumns({c: F.lit(EPOCH) for c in ("_arrived_at", "_landed_at")}), F.lit("no")
+    )
+    # A topic of the same name, of another cluster, has a record of the same identity.
+    batch = [gate(0), click(1), record("web", "gates", 0, b"theirs")]
+    landed = as_landed(frame(pipe.spark, batch), refused, router).orderBy("_id").collect()
+    assert [(r["_bytes"], r["_error"]) for r in landed] == [(b"gate 0", "no"), (None, f"no{WITHHELD}")]
