@@ -19,10 +19,14 @@ from etl import accounts
 from etl.accounts import DeriveAccounts, Observed, Reporter
 from etl.clock import UTC
 from etl.derive import Composition, good_records
+from etl.envelope import IDENTITY
 from etl.launch import BackfillRequest
 from etl.route import along
 from etl.sinks.iceberg import Bound, IcebergSink
 from etl.tables import Table
+
+_VIEW, _GONE = "millrace_backfilled", "_gone"
+"""Name of a view, and what begins the identity of a row in it that leaves the table."""
 
 STEP = timedelta(hours=1)
 """Of arrival: small beside what a batch takes after a pause, and what is lost when it is killed."""
@@ -107,7 +111,7 @@ class Backfiller:
         out = self.compose(read.on(rows))
         replaced = 0
         if replace:
-            offered, replaced = self._replace(out, within)
+            offered, replaced = self._replace(out, since, until)
             written = offered
         else:
             appended = self.sink.append(out, Bound(within))
@@ -123,14 +127,36 @@ class Backfiller:
         )
         return found
 
-    def _replace(self, rows: DataFrame, within: Column) -> tuple[int, int]:
-        """Put rows in place of those that the table has of a range, in one transaction."""
+    def _replace(self, rows: DataFrame, since: datetime, until: datetime) -> tuple[int, int]:
+        """Put rows in place of those that the table has of a range, in one transaction.
+
+        Row by row: a file may hold records of other hours, too, and Iceberg overwrites whole files only. So what
+        was there goes by its identity, and what was worked out anew comes without one to match.
+        """
         spark = rows.sparkSession
-        before = spark.table(str(self.sink.table)).where(within).count()
-        written = Observed(F.count(F.lit(1)).alias("written"))
-        written.on(rows).writeTo(str(self.sink.table)).overwrite(within)
-        count: int = written.values()["written"]
-        return count, before
+        # A MERGE reads its source twice.
+        new = rows.persist()
+        try:
+            there = spark.table(str(self.sink.table)).where(_within(since, until)).select(*IDENTITY)
+            count, before = new.count(), there.count()
+            gone = there.distinct().select(*(F.col(c).alias(_GONE + c) for c in IDENTITY))
+            gone.unionByName(new, allowMissingColumns=True).createOrReplaceTempView(_VIEW)
+            same = " AND ".join(f"t.{c} = s.{_GONE}{c}" for c in IDENTITY)
+            # The range says nothing new, but without it Iceberg would read the whole table.
+            within = [
+                f"t._arrived_at {how} TIMESTAMP '{m.isoformat()}'" for how, m in ((">=", since), ("<", until))
+            ]
+            columns, values = (", ".join(f"{of}`{c}`" for c in rows.columns) for of in ("", "s."))
+            spark.sql(
+                f"MERGE INTO {self.sink.table} t USING {_VIEW} s "  # noqa: S608 - columns are the sink's own
+                f"ON {same} AND {' AND '.join(within)} "
+                "WHEN MATCHED THEN DELETE "
+                f"WHEN NOT MATCHED AND s.{_GONE}_id IS NULL THEN INSERT ({columns}) VALUES ({values})"
+            )
+            return count, before
+        finally:
+            spark.catalog.dropTempView(_VIEW)
+            new.unpersist()
 
 
 def steps(since: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:

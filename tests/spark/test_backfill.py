@@ -84,6 +84,28 @@ def test_rows_are_replaced_where_that_is_asked_for(pipe: Pipeline) -> None:
     assert flights(pipe) == list(range(12))
 
 
+def test_rows_are_replaced_in_files_that_hold_other_hours_too(pipe: Pipeline) -> None:
+    # Twelve flights in the hour, and twelve in the next one: of one file as a batch has them, and compacted.
+    late = [
+        (*row[:6], row[6] + timedelta(hours=1), row[7])
+        for row in kafka_rows(0, 20, [good(n) for n in range(20, 32)])
+    ]
+    early = kafka_rows(0, 13, [good(n) for n in range(13, 19)])
+    pipe.land(frame(pipe.spark, [*early, *late]).coalesce(1), 1)
+    pipe.derive()
+    since, until = EPOCH, EPOCH + timedelta(hours=1)
+    before = {row["flight"] for row in pipe.written().where(F.col("_arrived_at") >= F.lit(until)).collect()}
+    for _ in range(2):
+        pipe.spark.sql(f"UPDATE {pipe.sink} SET twice = -1")  # noqa: S608 - our own names
+        backfill(pipe, since, until, replaces=True)
+        found = {row["flight"]: row["twice"] for row in pipe.written().collect()}
+        assert len(found) == pipe.written().count()
+        assert found == {n: 2 * n for n in (*range(12), *range(13, 19))} | dict.fromkeys(before, -1)
+        pipe.spark.sql(
+            f"CALL lake.system.rewrite_data_files(table => '{pipe.sink}', options => map('rewrite-all', 'true'))"
+        )
+
+
 def test_an_hour_in_which_nothing_landed_is_left_as_it_is(pipe: Pipeline) -> None:
     before = EPOCH - timedelta(days=3)
     said = backfill(pipe, before, before + timedelta(hours=2), replaces=True)
