@@ -26,7 +26,8 @@ class Retention:
     tables
         Landing tables, and tables of dead letters of direct queries.
     keep
-        Age, by arrival, from which on a dead letter goes.
+        Age from which on a dead letter goes: since it arrived and since it was landed. The time of
+        arrival of a Kafka record is what its producer says, and may lie years back.
     report
         Told how many went.
     """
@@ -44,7 +45,8 @@ class Retention:
     def __call__(self, spark: SparkSession) -> None:
         """Delete what is too old now; a table without any is not written."""
         before = accounts.now() - self.keep
-        condition = f"_error IS NOT NULL AND _arrived_at < timestamp_micros({int(before.timestamp() * 1e6)})"
+        old = f"< timestamp_micros({int(before.timestamp() * 1e6)})"
+        condition = f"_error IS NOT NULL AND _arrived_at {old} AND (_landed_at IS NULL OR _landed_at {old})"
         for table in self.tables:
             begun = accounts.now()
             counted = spark.table(str(table)).where(condition).select(F.count(F.lit(1)).alias("n")).first()
