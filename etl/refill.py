@@ -8,6 +8,7 @@ derives from the table reads what is new in it. A line of a file is known by the
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -234,7 +235,8 @@ def of_files(name: str) -> Parts:
                 )
             )
         for path in sorted(found):
-            file = spark.read.format("binaryFile").load(path)
+            # A name may hold what Spark takes for a pattern.
+            file = spark.read.format("binaryFile").load(re.sub(r"([\[\]{}*?\\])", r"\\\1", path))
             lines = spark.createDataFrame(
                 file.select("path", "modificationTime", "content").rdd.flatMap(_lines), _LINES
             )

@@ -140,7 +140,7 @@ def test_lines_of_files_land_once(spark: SparkSession, table: Names, tmp_path: P
     files.mkdir()
     lines = [good(1), b"broken", b"", good(2)]
     (files / "a.jsonl").write_bytes(b"\r\n".join(lines) + b"\n")
-    with gzip.open(files / "b.jsonl.gz", "wb") as packed:
+    with gzip.open(files / "b[1].jsonl.gz", "wb") as packed:
         packed.write(good(3))
     settings = job(landing, topic("x:1"), tmp_path / "schema.ddl")
     asked = BackfillRequest("land-flights", None, None, origin=files.as_uri())
@@ -150,7 +150,13 @@ def test_lines_of_files_land_once(spark: SparkSession, table: Names, tmp_path: P
         identity.rsplit("/", 2)[-2:][0] + identity[-2:]: flight
         for identity, flight, _ in landed(spark, landing)
     }
-    assert kept == {"a.jsonl/0": 1, "a.jsonl/1": None, "a.jsonl/2": None, "a.jsonl/3": 2, "b.jsonl.gz/0": 3}
+    assert kept == {
+        "a.jsonl/0": 1,
+        "a.jsonl/1": None,
+        "a.jsonl/2": None,
+        "a.jsonl/3": 2,
+        "b[1].jsonl.gz/0": 3,
+    }
     row = spark.table(str(landing)).where("flight = 3").first()
     assert row is not None
     assert abs(row["_arrived_at"].timestamp() - time.time()) < 600
