@@ -11,7 +11,8 @@ lz4        ``04 22 4d 18``          frames (not Kafka's own blocks, which the cl
 snappy     ``ff 06 00 00 73 4e ..`` the framing format; raw snappy has no mark and is not looked for
 =========  =======================  ==========================================================
 
-A text can begin with zlib's two bytes at most; what then does not open is left alone. Anything else that cannot be opened whole (cut off,
+Other messages can begin with zlib's two bytes, texts (``x^2``) and binary ones: they are left alone where they are plain
+text, or where nothing opens before they end. Anything else that cannot be opened whole (cut off,
 wrongly declared, larger than the ceiling when open) is a dead letter of the stage ``decompress``, with
 the bytes that came. Only Python can do this, so it is an Arrow function, and records without such a
 beginning are not handed to it.
@@ -23,7 +24,7 @@ import bz2
 import importlib
 import importlib.util
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,10 +49,21 @@ MAGIC = {
 
 _LONGEST = max(len(mark) for marks in MAGIC.values() for mark in marks) // 2
 _STEP = 64 * 1024
+MOST_BYTES = 64 << 20
+"""Of open messages that go back in one of Arrow's batches: a column in it holds 2 GiB at most, which thousands of small
+messages can come to, and Spark cuts batches by their rows alone."""
 
 
 class DecompressError(ValueError):
     """A compressed message that cannot be opened, or not within the ceiling."""
+
+
+class _BrokenError(DecompressError):
+    """A stream without its end, or with something behind it, of which so many bytes were opened."""
+
+    def __init__(self, reason: str, opened: int) -> None:
+        super().__init__(reason)
+        self.opened = opened
 
 
 def decompress(message: bytes, limit: int) -> bytes:
@@ -82,13 +94,17 @@ def decompress(message: bytes, limit: int) -> bytes:
         if name in ("gzip", "zlib", "bzip2"):
             return _streams(name, message, limit)
         return _frames(name, message, limit)
+    except _BrokenError as error:
+        if name == "zlib" and (not error.opened or _is_text(message)):
+            return message
+        raise
     except DecompressError:
         raise
     except ImportError as error:
         raise DecompressError(f"{name}: this engine has no pyarrow to open it") from error
     except (zlib.error, OSError, ValueError) as error:
         if name == "zlib":
-            return message  # its mark is two bytes, with which a text may begin (``x^2``)
+            return message
         # Arrow's own errors are ValueErrors and OSErrors.
         raise DecompressError(f"not {name}, though it begins so: {str(error).splitlines()[0]}") from error
 
@@ -111,11 +127,19 @@ def _streams(name: str, message: bytes, limit: int) -> bytes:
             if len(content) > limit:
                 raise DecompressError(f"{name}: more than {limit:,} bytes when open")
             if stuck and not opener.eof:
-                raise DecompressError(f"{name}: cut off after {len(content):,} bytes")
+                raise _BrokenError(f"{name}: cut off after {len(content):,} bytes", len(content))
         rest = opener.unused_data
         if rest and not rest[:4].hex().upper().startswith(MAGIC[name]):
-            raise DecompressError(f"{name}: {len(rest):,} bytes behind its end")
+            raise _BrokenError(f"{name}: {len(rest):,} bytes behind its end", len(content))
     return bytes(content)
+
+
+def _is_text(message: bytes) -> bool:
+    try:
+        message.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _frames(name: str, message: bytes, limit: int) -> bytes:
@@ -183,7 +207,7 @@ def _each(limit: int) -> Callable[[bytes | None], Answer]:
     return each
 
 
-def opener(limit: int, *, arrow: bool) -> Callable[[Column], Column]:
+def opener(limit: int, *, arrow: bool, most: int = MOST_BYTES) -> Callable[[Column], Column]:
     """The function of Spark SQL from a message to ``content`` and ``error``.
 
     Parameters
@@ -192,19 +216,49 @@ def opener(limit: int, *, arrow: bool) -> Callable[[Column], Column]:
         Most bytes of a message when open.
     arrow
         Whether messages are handed over by Arrow, for which the engine must have pandas.
+    most
+        Bytes, when open, that go back at once.
     """
     each = _each(limit)
     if not arrow:
         return F.udf(each, _OPENED)
     pd: Any = importlib.import_module("pandas")
 
-    def column(messages: Any) -> Any:
-        return pd.DataFrame([each(message) for message in messages], columns=["content", "error"])
+    def columns(batches: Any) -> Any:
+        for found in in_parts(each, batches, most):
+            yield pd.DataFrame(found, columns=["content", "error"])
 
     # PySpark tells the kind of function by its annotations, which are text in this module.
-    column.__annotations__ = {"messages": pd.Series, "return": pd.DataFrame}
-    function: Callable[[Column], Column] = pandas_udf(column, _OPENED)  # type: ignore[call-overload]
+    columns.__annotations__ = {"batches": Iterator[pd.Series], "return": Iterator[pd.DataFrame]}
+    function: Callable[[Column], Column] = pandas_udf(columns, _OPENED)  # type: ignore[call-overload]
     return function
+
+
+def in_parts(
+    each: Callable[[bytes | None], Answer], batches: Iterable[Iterable[bytes | None]], most: int
+) -> Iterator[list[Answer]]:
+    """Open messages, and give them back in parts of so many bytes when open, and one message more.
+
+    Parameters
+    ----------
+    each
+        Opens one.
+    batches
+        Of messages.
+    most
+        Bytes of a part.
+    """
+    for messages in batches:
+        answers: list[Answer] = []
+        held = 0
+        for message in messages:
+            if held > most:
+                yield answers
+                answers, held = [], 0
+            answers.append(each(message))
+            held += len(answers[-1][0] or b"")
+        if answers:
+            yield answers
 
 
 @dataclass(frozen=True)

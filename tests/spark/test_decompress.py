@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.decode import JsonDecoder, parse_schema
-from etl.decompress import STAGE, Opening
+from etl.decompress import STAGE, Opening, opener
 from etl.redact import WITHHELD, Redacting
 
 # PySpark asks for pandas' version by way of distutils.
@@ -46,6 +46,14 @@ def test_content_is_decoded_and_a_dead_letter_keeps_what_came(spark: SparkSessio
             assert (None if row["_bytes"] is None else bytes(row["_bytes"])) == payload
     assert rows[4]["_error"] == "gzip: more than 1,000,000 bytes when open"
     assert "cut off" in rows[5]["_error"]
+
+
+def test_what_goes_back_in_several_parts_stays_with_its_record(spark: SparkSession) -> None:
+    rows = [(n, bytearray(gzip.compress(str(n).encode() * 100) if n % 3 else b"text")) for n in range(60)]
+    frame = spark.createDataFrame(spark.sparkContext.parallelize(rows, 1), "n INT, payload BINARY")
+    opened = frame.select("n", opener(1000, arrow=True, most=500)("payload").alias("opened")).collect()
+    want = {n: str(n).encode() * 100 if n % 3 else b"text" for n in range(60)}
+    assert {row["n"]: bytes(row["opened"]["content"]) for row in opened} == want
 
 
 def test_nothing_of_a_compressed_dead_letter_shows_where_fields_are_redacted(spark: SparkSession) -> None:

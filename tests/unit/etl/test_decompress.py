@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from etl.decompress import DecompressError, decompress
+from etl.decompress import DecompressError, decompress, in_parts
 
 LIMIT = 1_000_000
 
@@ -91,7 +91,21 @@ def test_what_only_begins_so_is_refused(beginning: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "message", [b"", b"{}", b"BZ", b'{"a":1}', b"\xef\xbb\xbf{}", b"x\x01 text", b"x^2 + y^2", b"x\x9c text"]
+    "message",
+    [
+        b"",
+        b"{}",
+        b"BZ",
+        b'{"a":1}',
+        b"\xef\xbb\xbf{}",
+        b"x\x01 text",
+        b"x^2 + y^2",
+        b"x\x9c text",
+        b"x^2",
+        b"x^2+1",
+        b"x^a,b",
+        b"\x78\x01",
+    ],
 )
 def test_what_is_not_compressed_is_left_alone(message: bytes) -> None:
     assert decompress(message, LIMIT) == message
@@ -103,3 +117,16 @@ def test_whatever_is_spoiled_either_opens_or_is_refused(content: bytes, name: st
     packed[place % len(packed)] ^= 1 + place % 255
     with contextlib.suppress(DecompressError):
         assert len(decompress(bytes(packed), LIMIT)) <= LIMIT
+
+
+def test_open_messages_go_back_in_parts_of_so_many_bytes() -> None:
+    def each(message: bytes | None) -> tuple[bytes | None, str | None]:
+        return (None, "null") if message is None else (message * 100, None)
+
+    given = [[b"a", b"b", None, b"c", b"d"], [], [b"e"]]
+    parts = list(in_parts(each, given, 150))
+    assert [[(c or b"-")[:1] for c, _ in part] for part in parts] == [
+        [b"a", b"b"],
+        [b"-", b"c", b"d"],
+        [b"e"],
+    ]
