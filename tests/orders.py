@@ -42,6 +42,13 @@ _ORDER = pb.message(
     oneofs=["_note"],
 )
 _OLD = pb.message("Old", [Declared("n", 1, pb.INT32, pb.REQUIRED), Declared("text", 2, pb.STRING)])
+_BINS_ENTRY = pb.message(
+    "BinsEntry", [Declared("key", 1, pb.INT32), Declared("value", 2, pb.MESSAGE, of="old.Bin")], entry=True
+)
+_SHELF = pb.message(
+    "Shelf", [Declared("bins", 1, pb.MESSAGE, pb.REPEATED, of="old.Shelf.BinsEntry")], nested=[_BINS_ENTRY]
+)
+_BIN = pb.message("Bin", [Declared("label", 1, pb.STRING)])
 _CYCLE = pb.message("Node", [Declared("next", 1, pb.MESSAGE, of="shop.Node")])
 
 FILES = (
@@ -53,7 +60,7 @@ FILES = (
         enums=[pb.enum("State", {"NEW": 0, "SENT": 1, "LOST": -1})],
         imports=["google/protobuf/timestamp.proto"],
     ),
-    pb.file("old.proto", "old", [_OLD], syntax="proto2"),
+    pb.file("old.proto", "old", [_OLD, _SHELF, _BIN], syntax="proto2"),
 )
 DESCRIPTOR = pb.descriptor_set(*FILES)
 

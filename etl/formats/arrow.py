@@ -19,6 +19,10 @@ Decoded = tuple[dict[str, Any] | None, str | None, str | None]
 
 Decode = Callable[[bytes | None], Decoded]
 
+MOST_BYTES = 64 << 20
+"""Of payloads whose values go back in one of Arrow's batches: a column of text or bytes in it holds 2 GiB at most, and
+Spark cuts batches by their rows alone. Values are larger than their payload: a byte may be a number of 16."""
+
 
 def available() -> bool:
     """Whether this engine has what PySpark asks for to hand over columns."""
@@ -80,12 +84,43 @@ def _columns(make: Callable[[], Decode], answer: StructType) -> Callable[[Iterab
 
         one, kind = make(), to_arrow_type(answer)
         names = answer.fieldNames()
-        for batch in batches:
-            payloads = batch.column(batch.schema.get_field_index("payload")).to_pylist()
-            answers = pa.array([dict(zip(names, one(each), strict=True)) for each in payloads], kind)
-            yield pa.RecordBatch.from_arrays([*batch.columns, answers], [*batch.schema.names, "_answer"])
+        for whole in batches:
+            column = whole.column(whole.schema.get_field_index("payload"))
+            for start, end in within_bytes(column, MOST_BYTES):
+                batch, payloads = whole.slice(start, end - start), column[start:end].to_pylist()
+                answers = pa.array([dict(zip(names, one(each), strict=True)) for each in payloads], kind)
+                yield pa.RecordBatch.from_arrays([*batch.columns, answers], [*batch.schema.names, "_answer"])
 
     return columns
+
+
+def within_bytes(payloads: Any, most: int) -> Iterator[tuple[int, int]]:
+    """Cut a column of payloads into runs of so many bytes, or of one payload that is larger.
+
+    Parameters
+    ----------
+    payloads
+        Arrow's array.
+    most
+        Bytes of a run.
+
+    Returns
+    -------
+    Iterator
+        Where each run begins and ends; none of an empty column.
+    """
+    if payloads.nbytes <= most:
+        if len(payloads):
+            yield 0, len(payloads)
+        return
+    start = held = 0
+    for at, payload in enumerate(payloads):
+        size = len(payload.as_buffer() or b"")
+        if held + size > most and at > start:
+            yield start, at
+            start, held = at, 0
+        held += size
+    yield start, len(payloads)
 
 
 def _rows(make: Callable[[], Decode]) -> Callable[[bytearray | None], Decoded]:

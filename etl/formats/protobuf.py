@@ -3,8 +3,8 @@
 A field that is absent is null where the language can tell (proto2, ``optional``, ``oneof``, messages), and has
 its type's zero value where it cannot (plain proto3). Enums become their names, or the number where none is
 known; unsigned numbers the next larger type; ``google.protobuf.Timestamp`` a timestamp. Fields that the
-descriptor does not name are ignored; of one given twice the last counts, and messages are merged. An empty payload
-is a message with nothing set.
+descriptor does not name are ignored; of one given twice the last counts, and messages are merged. An entry of a map that lacks its key or its value
+has the zero value there, in both languages. An empty payload is a message with nothing set.
 
 A dead letter has the stage
 
@@ -126,7 +126,10 @@ def reader(message: Message) -> Callable[[bytes], dict[str, Any]]:
         read, zero = (_as_it_is, None) if one.message is not None else _scalar(one)
         kind = _WIRE.get(one.kind, wire.VARINT)
         slots[one.number] = _Slot(one.name, kind, read, one.repeated, one.message is not None)
-        absent[one.name] = None if one.presence or one.repeated else zero
+        if message.is_entry:
+            absent[one.name] = b"" if one.message is not None else zero
+        else:
+            absent[one.name] = None if one.presence or one.repeated else zero
     # What nearly every field is: a value of its own type behind a tag of one or two bytes.
     plain = {
         number << 3 | slot.kind: (slot.name, slot.kind, slot.read, _FIXED_BYTES.get(slot.kind, 0))
@@ -176,7 +179,7 @@ def reader(message: Message) -> Callable[[bytes], dict[str, Any]]:
             if isinstance(value, list):
                 values[name] = [read_inner(each) for each in value]
             elif value is not None:
-                values[name] = read_inner(value)
+                values[name] = read_inner(bytes(value))
         for name in maps:
             values[name] = {each["key"]: each["value"] for each in values[name]}
         for name in required:
@@ -196,8 +199,11 @@ def reader(message: Message) -> Callable[[bytes], dict[str, Any]]:
             values[slot.name] += map(slot.read, _unpacked(slot, raw))
         elif slot.repeated:
             values[slot.name].append(slot.read(raw))
-        elif slot.message and values[slot.name] is not None:
-            values[slot.name] += raw  # of a message in several parts
+        elif slot.message and values[slot.name]:
+            # Of a message in several parts, of which there may be millions: bytes would be copied with each.
+            if isinstance(values[slot.name], bytes):
+                values[slot.name] = bytearray(values[slot.name])
+            values[slot.name] += raw
         else:
             values[slot.name] = slot.read(raw)
         return behind

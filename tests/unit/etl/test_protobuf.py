@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hypothesis
+import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
+from pyspark.sql.types import StringType, StructType
 
 from etl.errors import StartError
-from etl.formats import descriptors
+from etl.formats import arrow, descriptors, protobuf
 from etl.formats.protobuf import SchemaError, reader
 from etl.formats.wire import WireError
 from tests import orders
@@ -84,6 +86,24 @@ def test_a_required_field_must_be_there() -> None:
         read_old(pb.block(2, "x"))
 
 
+def test_an_entry_of_a_map_has_a_key_and_a_value_whatever_is_left_out() -> None:
+    read_shelf = reader(descriptors.read(orders.DESCRIPTOR, "old.Shelf", "order.desc"))
+    full = pb.number(1, 4) + pb.block(2, pb.block(1, "nails"))
+    entries = [full, pb.block(2, pb.block(1, "nuts")), pb.number(1, 5)]
+    assert read_shelf(b"".join(pb.block(1, each) for each in entries)) == {
+        "bins": {4: {"label": "nails"}, 0: {"label": "nuts"}, 5: {"label": None}}
+    }
+
+
+def test_a_message_in_very_many_parts_is_put_together() -> None:
+    # Were all that came before copied with each part, this would be a hundred gigabytes.
+    parts = [pb.block(8, pb.number(2, n & 0x7F)) for n in range(300_000)]
+    assert read(b"".join([pb.block(8, pb.block(1, "Kim")), *parts]))["customer"] == {
+        "name": "Kim",
+        "age": 299_999 & 0x7F,
+    }
+
+
 @hypothesis.given(
     st.binary(max_size=60) | st.builds(lambda at: orders.FULL[:at], st.integers(0, len(orders.FULL)))
 )
@@ -109,3 +129,19 @@ def test_a_descriptor_that_does_not_fit_is_refused(name: str) -> None:
     data, message, text = REFUSED[name]
     with pytest.raises(StartError, match=f"^order.desc: .*{text}"):
         descriptors.read(data, message, "order.desc")
+
+
+# PySpark asks for versions by way of distutils.
+@pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated")
+def test_values_go_back_in_batches_of_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "MOST_BYTES", 40)
+    payloads = [None, *(pb.block(2, "x" * n) for n in (30, 1, 4, 50, 28)), b"\xff"]
+    batch = pa.record_batch([pa.array(range(7)), pa.array(payloads, pa.binary())], ["n", "payload"])
+    answer = StructType().add("record", ORDER.struct).add("stage", StringType()).add("error", StringType())
+    # One without a row, as Spark may send it.
+    parts = list(arrow._columns(protobuf._Each(ORDER), answer)([batch, batch.slice(0, 0)]))
+    assert [part["n"].to_pylist() for part in parts] == [[0, 1, 2], [3], [4], [5, 6]]
+    found = [
+        row["record"] and row["record"]["title"] for part in parts for row in part["_answer"].to_pylist()
+    ]
+    assert found == [None, "x" * 30, "x", "x" * 4, "x" * 50, "x" * 28, None]
