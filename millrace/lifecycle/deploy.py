@@ -108,7 +108,8 @@ def apply(
         raise DeployError("\n".join(lines)) from error
     except BaseException:
         if drained:
-            progress(f"interrupted: starting again what was drained: {', '.join(drained)}")
+            way = f"`millrace start --env {aws.names.environment.name} JOB` does so, too"
+            progress(f"interrupted: starting again what was drained: {', '.join(drained)}; {way}")
         progress(_started_again(aws, drained, progress))
         raise
     # One job's trouble keeps no other from running: what went wrong is told at the end.
