@@ -113,7 +113,7 @@ class Composition:
             The transform loses a column that identity or latency rest on, or takes one of ours.
         """
         for reference in self.references:
-            rows = reference.join(rows, reference.rows(rows.sparkSession))
+            rows = reference.join(rows, reference.rows(rows))
         out = self.transform(rows)
         if not isinstance(out, DataFrame):
             raise StartError(f"transform {self.name}: returned {type(out).__name__}, not a DataFrame")

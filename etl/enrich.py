@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.errors import StartError
 from etl.settings import EnrichmentSettings
@@ -24,11 +27,14 @@ class Reference:
         Cached.
     ambiguous
         Keys that the table holds more than once.
+    ours
+        Types of the stream's join columns.
     """
 
     rows: DataFrame
     ambiguous: int
     read_at: float
+    ours: tuple[DataType | None, ...]
 
 
 @dataclass
@@ -71,38 +77,71 @@ class ReferenceTable:
         if missing:
             raise StartError(f"enrichment: table {self.table} has no column {', '.join(missing)}")
 
-    def rows(self, spark: SparkSession) -> DataFrame:
+    def rows(self, stream: DataFrame) -> DataFrame:
         """The table's rows, read again if the interval has passed.
 
         Columns are the stream's join columns and the new ones.
+
+        Raises
+        ------
+        StartError
+            A join column that cannot be compared with the stream's.
         """
-        if self._held is None or self.clock() - self._held.read_at >= self.settings.refresh_seconds:
-            fresh = self._read(spark)
+        kinds = {field.name: field.dataType for field in stream.schema.fields}
+        ours = tuple(kinds.get(column) for column in self.settings.on)
+        held = self._held
+        fits = held is not None and held.ours == ours
+        if held is None or not fits or self.clock() - held.read_at >= self.settings.refresh_seconds:
+            fresh = self._read(stream.sparkSession, ours)
             if self._held is not None:
                 self._held.rows.unpersist()
             self._held = fresh
             if fresh.ambiguous:
                 self.on_ambiguous(self.table, fresh.ambiguous)
-        return self._held.rows
+            return fresh.rows
+        return held.rows
 
-    def _read(self, spark: SparkSession) -> Reference:
+    def _compared(self, table: DataFrame, ours: Sequence[DataType | None]) -> Iterator[Column]:
+        """The table's join columns as Spark compares them: keys that differ in its own type may be one there.
+
+        An INT of the stream is compared with a text as INT: to it ``7`` and ``007`` are one key.
+        """
+        kinds = {field.name: field.dataType for field in table.schema.fields}
+        for (here, there), our in zip(self.settings.on.items(), ours, strict=True):
+            column, kind = F.col(there), kinds[there]
+            # A column that the stream lacks is told by ``join``.
+            if our is not None and our != kind:
+                both = StructType([StructField("ours", our), StructField("theirs", kind)])
+                pairs = table.sparkSession.createDataFrame([], both)
+                try:
+                    same: Any = pairs.where(F.col("ours") == F.col("theirs"))
+                except CapturedException as error:
+                    raise StartError(
+                        f"enrichment with {self.table}: {here} is {our.simpleString()}, which cannot be compared with "
+                        f"{there}, {kind.simpleString()}"
+                    ) from error
+                column = column.cast(
+                    same._jdf.queryExecution().analyzed().condition().right().dataType().sql()
+                )
+            yield column
+
+    def _read(self, spark: SparkSession, ours: tuple[DataType | None, ...]) -> Reference:
         """Of several rows with one key the smallest is taken, so that records never double and runs agree."""
-        keys = {f"_key_{i}": column for i, column in enumerate(self.settings.on.values())}
-        values = self.settings.columns
+        table, values = self._pinned(spark), self.settings.columns
+        keys = [column.alias(f"_key_{i}") for i, column in enumerate(self._compared(table, ours))]
+        names = [f"_key_{i}" for i in range(len(keys))]
+        value = F.struct(*(F.col(c).alias(new) for new, c in values.items())).alias("_value")
         grouped = (
-            self._pinned(spark)
-            .dropna(subset=list(self.settings.on.values()))
-            .groupBy(*(F.col(column).alias(key) for key, column in keys.items()))
-            .agg(
-                F.min(F.struct(*(F.col(c).alias(new) for new, c in values.items()))).alias("value"),
-                F.count(F.lit(1)).alias("_rows"),
-            )
+            table.select(*keys, value)
+            .dropna(subset=names)
+            .groupBy(*names)
+            .agg(F.min("_value").alias("value"), F.count(F.lit(1)).alias("_rows"))
         )
         held = grouped.select(
-            *keys, *(F.col("value").getField(new).alias(new) for new in values), "_rows"
+            *names, *(F.col("value").getField(new).alias(new) for new in values), "_rows"
         ).cache()
         ambiguous = held.where(F.col("_rows") > 1).count()
-        return Reference(held.drop("_rows"), ambiguous, self.clock())
+        return Reference(held.drop("_rows"), ambiguous, self.clock(), ours)
 
     def _pinned(self, spark: SparkSession) -> DataFrame:
         """The table as it is now: Spark reads a cached table again whenever the same application writes it."""

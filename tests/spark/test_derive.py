@@ -224,7 +224,7 @@ def stream_of(spark: SparkSession) -> DataFrame:
 def test_enrichment_joins_and_keeps_records_without_a_match(spark: SparkSession, airlines: Table) -> None:
     reference = ReferenceTable(ENRICHMENT, airlines, lambda *_: pytest.fail("not ambiguous"))
     reference.check(spark)
-    joined = reference.join(stream_of(spark), reference.rows(spark))
+    joined = reference.join(stream_of(spark), reference.rows(stream_of(spark)))
     assert joined.columns == ["n", "carrier", "airline"]
     assert [r["airline"] for r in joined.orderBy("n").collect()] == ["American", "United", None, None]
     plan = joined._jdf.queryExecution().executedPlan().toString()
@@ -237,9 +237,27 @@ def test_an_ambiguous_key_does_not_double_records_and_is_reported(
     insert(spark, airlines, ("AA", "Aachen Air", 1), ("AA", "Zulu", 1))
     said: list[int] = []
     reference = ReferenceTable(ENRICHMENT, airlines, lambda _table, keys: said.append(keys))
-    joined = reference.join(stream_of(spark), reference.rows(spark)).orderBy("n").collect()
+    joined = reference.join(stream_of(spark), reference.rows(stream_of(spark))).orderBy("n").collect()
     assert [r["airline"] for r in joined] == ["Aachen Air", "United", None, None]
     assert said == [1]
+
+
+def test_keys_that_are_one_to_the_stream_do_not_double_records(spark: SparkSession, airlines: Table) -> None:
+    insert(spark, airlines, ("007", "Bond Air", 1), ("7", "Seven", 1), ("7.0", "Float", 1), ("x", "None", 1))
+    said: list[int] = []
+    numbered = replace(ENRICHMENT, on={"n": "code"})
+    reference = ReferenceTable(numbered, airlines, lambda _table, keys: said.append(keys))
+    stream = spark.createDataFrame([(7,), (8,)], "n INT")
+    joined = reference.join(stream, reference.rows(stream)).orderBy("n").collect()
+    assert [(r["n"], r["airline"]) for r in joined] == [(7, "Bond Air"), (8, None)]
+    assert said == [1]
+    # To a text they are three.
+    texts = spark.createDataFrame([("7",), ("007",)], "n STRING")
+    joined = reference.join(texts, reference.rows(texts)).orderBy("n").collect()
+    assert [r["airline"] for r in joined] == ["Bond Air", "Seven"]
+    listed = spark.createDataFrame([], "n ARRAY<INT>")
+    with pytest.raises(StartError, match="n is array<int>, which cannot be compared with code, string"):
+        reference.rows(listed)
 
 
 def test_a_reference_table_is_read_again_on_its_interval_only(spark: SparkSession, airlines: Table) -> None:
@@ -247,7 +265,7 @@ def test_a_reference_table_is_read_again_on_its_interval_only(spark: SparkSessio
     reference = ReferenceTable(ENRICHMENT, airlines, lambda *_: None, clock=lambda: now[0])
 
     def name() -> str | None:
-        first = reference.join(stream_of(spark), reference.rows(spark)).where("n = 3").first()
+        first = reference.join(stream_of(spark), reference.rows(stream_of(spark))).where("n = 3").first()
         assert first is not None
         return first["airline"]  # type: ignore[no-any-return]
 
@@ -276,7 +294,7 @@ def test_a_wrong_enrichment_is_refused(
 
     def start() -> None:
         reference.check(spark)
-        reference.join(stream_of(spark), reference.rows(spark))
+        reference.join(stream_of(spark), reference.rows(stream_of(spark)))
 
     with pytest.raises(StartError, match=message):
         start()
