@@ -25,42 +25,65 @@ def parse(text: str, where: str) -> Any:
     Raises
     ------
     StartError
-        Not JSON, no record, or an array whose items take no bytes: a few bytes could then stand for
-        billions of them.
+        Not JSON, no record, a part without what makes it one, or an array whose items take no bytes: a few bytes
+        could then stand for billions of them.
     """
     try:
         schema = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StartError(f"{where}: not JSON: {error}") from error
     if not isinstance(schema, dict) or schema.get("type") != "record" or not schema.get("fields"):
         raise StartError(f"{where}: the schema of a payload is a record with fields")
     named: dict[str, Any] = {}
-    for kind in _kinds(schema):
+    for kind in _kinds(schema, where):
         if isinstance(kind, dict) and "name" in kind:
             named[kind["name"]] = kind
-    for kind in _kinds(schema):
+    for kind in _kinds(schema, where):
         if isinstance(kind, dict) and kind.get("type") == "array" and _is_nothing(kind["items"], named):
             raise StartError(f"{where}: an array whose items take no bytes")
     return schema
 
 
-def _kinds(kind: Any) -> Iterator[Any]:
-    """A schema and all that it is made of."""
+def _check(kind: Mapping[str, Any], where: str) -> None:
+    """Refuse a part of a schema that lacks what Avro asks of its type (specification, "Complex Types")."""
+    of, fields = kind.get("type"), kind.get("fields")
+    part = {"array": "items", "map": "values"}.get(of) if isinstance(of, str) else None
+    if part is not None and part not in kind:
+        raise StartError(f"{where}: type {of} without {part}")
+    if not isinstance(kind.get("name", ""), str):
+        raise StartError(f"{where}: a name that is no text: {json.dumps(kind['name'])[:100]}")
+    if of != "record":
+        return
+    if not isinstance(fields, list):
+        raise StartError(f"{where}: record {kind.get('name')} without a list of fields")
+    for field in fields:
+        if not (isinstance(field, dict) and "type" in field and isinstance(field.get("name"), str)):
+            raise StartError(
+                f"{where}: a field is an object with name and type, not {json.dumps(field)[:100]}"
+            )
+
+
+def _kinds(kind: Any, where: str) -> Iterator[Any]:
+    """A schema and all that it is made of, each part once it is known to be one."""
+    if isinstance(kind, dict):
+        _check(kind, where)
     yield kind
     if isinstance(kind, list):
         for each in kind:
-            yield from _kinds(each)
+            yield from _kinds(each, where)
     elif isinstance(kind, dict):
         for each in (kind.get("type"), kind.get("items"), kind.get("values")):
             if isinstance(each, dict | list):
-                yield from _kinds(each)
-        for field in kind.get("fields", ()):
-            yield from _kinds(field.get("type"))
+                yield from _kinds(each, where)
+        for field in kind["fields"] if kind.get("type") == "record" else ():
+            yield from _kinds(field["type"], where)
 
 
 def _is_nothing(kind: Any, named: Mapping[str, Any]) -> bool:
     if isinstance(kind, str) and kind not in _PRIMITIVES:
-        kind = named.get(kind.rpartition(".")[2], kind)
+        name = kind.rpartition(".")[2]
+        # Of a record that holds itself, which Spark refuses, there is no end.
+        kind, named = named.get(name, kind), {n: k for n, k in named.items() if n != name}
     if isinstance(kind, dict):
         if kind.get("type") == "record":
             return all(_is_nothing(f["type"], named) for f in kind["fields"])

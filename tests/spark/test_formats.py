@@ -272,6 +272,20 @@ REFUSED_AVRO = {
     "a record that holds itself": (
         json.dumps({**AVSC, "fields": [{"name": "next", "type": ["null", "Flight"]}]}), "recursive",
     ),
+    "an array of itself": (
+        json.dumps({**AVSC, "fields": [{"name": "a", "type": {"type": "array", "items": "Flight"}}]}), "recursive",
+    ),
+    "an array of nothing": (
+        json.dumps({**AVSC, "fields": [{"name": "a", "type": {"type": "array"}}]}), "array without items",
+    ),
+    "a map of nothing": (json.dumps({**AVSC, "fields": [{"name": "a", "type": {"type": "map"}}]}), "map without values"),
+    "a field that is a text": (json.dumps({**AVSC, "fields": ["carrier"]}), "a field is an object with name and type"),
+    "a name that is no text": (
+        json.dumps({**AVSC, "fields": [{"name": "a", "type": {"type": "enum", "name": ["E"]}}]}), "a name that is no text",
+    ),
+    "a record without fields": (
+        json.dumps({**AVSC, "fields": [{"name": "a", "type": {"type": "record", "name": "R"}}]}), "record R without a list",
+    ),
     "a name of ours": (json.dumps({**AVSC, "fields": [{"name": "_id", "type": "int"}]}), "_id"),
     "an unknown type": (json.dumps({**AVSC, "fields": [{"name": "a", "type": "number"}]}), "number"),
 }  # fmt: skip
