@@ -38,7 +38,8 @@ class Backfiller:
 
     It may run while the stream writes the same sink: without ``replace`` both append, and what the
     stream appends in the moment of a step's own append would be written twice only if it arrived in the
-    step's hour; so a range ends an hour before now.
+    step's hour; so a range ends an hour before now. With ``replace`` such a record makes the step fail, and nothing of
+    it is written.
 
     Parameters
     ----------
