@@ -21,6 +21,7 @@ from etl.errors import StartError
 from etl.metrics.ages import Arrivals
 from etl.settings import JobSettings, parse
 from etl.sinks.iceberg import Bound
+from etl.state import identity
 from etl.supervise import Query, Supervisor
 from etl.tables import Table
 from tests.spark.batches import Events, frame, good, kafka_rows, lander
@@ -301,3 +302,27 @@ def test_what_does_not_fit_is_refused_before_anything_is_read(
 ) -> None:
     with pytest.raises(StartError, match=message):
         Pipeline(spark, table, tmp_path, state, function).query()
+
+
+def test_results_of_times_within_a_millisecond_are_told_apart(spark: SparkSession) -> None:
+    def key(*micros: int | None) -> list[str]:
+        rows = [(n, None if n is None else f"2026-01-01T12:00:00.{n:06}Z") for n in micros]
+        made = spark.createDataFrame(rows, "n INT, text STRING").withColumn("at", F.to_timestamp("text"))
+        spans = made.select("n", "at", F.struct("at", F.array("at").alias("all")).alias("span"))
+        return [
+            r["_id"]
+            for r in spans.select(identity(spans.schema, ("n", "at", "span")).alias("_id"), "n")
+            .orderBy("n")
+            .collect()
+        ]
+
+    def of(n: int, at: str) -> str:
+        return f'{{"n":{n},"at":"{at}","span":{{"at":"{at}","all":["{at}"]}}}}'
+
+    assert key(100, 900) == [of(100, "2026-01-01T12:00:00.000100Z"), of(900, "2026-01-01T12:00:00.000900Z")]
+    # Those of tables that are there stay as they are.
+    assert key(None, 0, 5000) == [
+        '{"span":{"all":[null]}}',
+        of(0, "2026-01-01T12:00:00.000Z"),
+        of(5000, "2026-01-01T12:00:00.005Z"),
+    ]
