@@ -224,10 +224,9 @@ class Supervisor:
             return None
 
         def tell(error: LeaseLostError) -> None:
-            for one in running:
-                self.report.failed(error, query=one.name, **one.where)
-            if not running:  # the first is still being started
-                self.report.failed(error)
+            # None is running while the first is still being started.
+            for where in [{"query": one.name, **one.where} for one in running] or [{}]:
+                self.report.failed(error, **where)
 
         return Fence(self.lease, tell, self.kill or fence.killer(self.spark), self.end_seconds)
 

@@ -10,7 +10,7 @@ import pytest
 
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
-from tests.unit.config import bad_names, bad_queries, bad_sources, bad_texts
+from tests.unit.config import bad_limits, bad_names, bad_queries, bad_sources, bad_texts
 from tests.unit.config.conftest import GOOD
 
 KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
@@ -306,40 +306,7 @@ ROWS = {
         REGION, REGION + "password: hunter2 #!\n", "password", "hu… (7 characters)", "a reference",
         "a secret in plain text",
     ),
-    # numbers that break a limit
-    "an SLA that the overhead uses up": (
-        LATENCY, "    latency: 4s #!\n", "jobs.clicks.latency", "4s", "more than 8s for", "batch_overhead",
-    ),
-    "a trigger that the SLA forbids": (
-        SINK, SINK + "        trigger: 29s #!\n", f"{DERIVE}.trigger", "29s", "less than 28s", None,
-    ),
-    "a limit that lets the backlog grow": (
-        LAND_SCHEMA, LAND_SCHEMA + "        records_per_batch: 100 #!\n", f"{LAND}.records_per_batch", "100",
-        "fewer and the backlog grows", None,
-    ),
-    "a limit that the SLA makes impossible": (
-        LAND_SCHEMA, LAND_SCHEMA + "        records_per_batch: 1000000 #!\n", f"{LAND}.records_per_batch", "1000000",
-        "12001 to 65000: more and a full batch takes longer than 15 s", None,
-    ),
-    "shards below the traffic": (
-        CLICKS_RATE + CLICKS_SIZE, "      records_per_second: 1800\n      record_size: 500B\n    shards: 1 #!\n", f"{STREAM}.shards", "1",
-        "at least 2: 1,800 records/s in at peak, 1,000 a shard", None,
-    ),
-    "cores below the work": (
-        LATENCY, LATENCY + "    cores: 1 #!\n", "jobs.clicks.cores", "1", "at least 2", None,
-    ),
-    "workers below the cores": (
-        LATENCY, LATENCY + "    cores: 12\n    max_workers: 3 #!\n", "jobs.clicks.max_workers", "3",
-        "at least 4: 12 cores take 3 executors, and the driver", None,
-    ),
-    "a broker type of another tier": (
-        CLUSTER_KIND, CLUSTER_KIND + "    broker_type: express.m7g.large #!\n", "kafka.main.broker_type",
-        "express.m7g.large", "with tier standard: kafka.m7g.large", None,
-    ),
-    "a region without prices": (
-        REGION, "region: eu-central-1 #!\n", "region", "eu-central-1", "a region with a price table: us-east-1", None,
-    ),
-} | bad_names.ROWS | bad_queries.ROWS | bad_sources.ROWS | bad_texts.ROWS  # fmt: skip
+} | bad_limits.ROWS | bad_names.ROWS | bad_queries.ROWS | bad_sources.ROWS | bad_texts.ROWS  # fmt: skip
 
 
 def line_of(text: str, mark: str) -> int:
