@@ -249,7 +249,12 @@ class JobPermissions:
         return found
 
     def _telemetry(self) -> list[Grant]:
-        groups = [self._arn("logs", f"log-group:{self.log_group}*")]
+        # Not `GROUP*`: that is also the group of a job whose name begins with this one's.
+        endings = ["", ":*"]
+        if self.plan.engine == "glue":
+            # Groups below its prefix, and where it appends the name of the security configuration.
+            endings += ["/*", f"-{self.names.job(self.plan.name)}*"]
+        groups = [self._arn("logs", f"log-group:{self.log_group}{ending}") for ending in endings]
         return [
             allow(
                 "WriteLogs",
@@ -261,7 +266,7 @@ class JobPermissions:
                     "logs:PutLogEvents",
                 ],
                 groups,
-                why="Glue appends the name of the security configuration to a log group's name",
+                why="Streams, and on Glue groups below the job's own, have names that are made at run time",
             ),
             allow("FindLogGroups", ["logs:DescribeLogGroups"], ["*"], why=NO_NARROWER),
             allow(

@@ -79,7 +79,9 @@ def failures(job: str, topic: str, starts_per_hour: int) -> dict[str, State]:
     """
     return {
         "NoEnd": problem(
-            "NoEnd", "'run ' & $live[0].id & ' is still ' & $live[0].state & ', longer than was to be waited'"
+            "NoEnd",
+            "($count($live) > 0 ? 'run ' & $live[0].id & ' is still ' & $live[0].state "
+            ": 'no run is listed, and yet no other can be started') & ', longer than was to be waited'",
         ),
         "TooOften": problem(
             "TooOften",

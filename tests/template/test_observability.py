@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
@@ -175,7 +176,18 @@ def test_standard_output_goes_where_cloudwatch_reads_metrics_out_of_it(each: Syn
             writing = [
                 s for p, s in each.statements() if p == part and "logs:PutLogEvents" in listed(s["Action"])
             ]
-            assert any(f"log-group:{group}*" in json.dumps(s["Resource"]) for s in writing)
+            patterns = [r.split(":log-group:")[1] for s in writing for r in listed(s["Resource"])]
+            named = [group, f"{group}:log-stream:driver"]
+            if job.engine == "glue":
+                named += [f"{group}/output", f"{group}/error:log-stream:run"]
+                named += [
+                    f"{group}-{each.names.job(name)}{rest}" for rest in ("", "/output", "-role/x/error")
+                ]
+            for allowed in named:
+                assert any(fnmatchcase(allowed, pattern) for pattern in patterns), allowed
+            # A job whose name begins with this one's has a group of its own.
+            for foreign in (f"{group}-eu", f"{group}2", f"{group}-eu/output", f"{group}2:log-stream:driver"):
+                assert not any(fnmatchcase(foreign, pattern) for pattern in patterns), foreign
 
 
 def test_prometheus_is_written_by_emr_jobs_only(dev: Synthesis, prod: Synthesis) -> None:

@@ -105,6 +105,8 @@ def test_two_starts_at_once_give_one_run(machines: Machines, job: str) -> None:
     # Refused by the engine: it looks again until it sees the other one's run, here never.
     assert done.path.count("StartRun") == len(done.calls[START[job]]) >= 2
     assert done.path[done.path.index("StartRun") + 1] == "WaitForEnd"
+    assert (done.status, done.error) == ("FAILED", "Millrace.NoEnd")
+    assert done.cause.startswith("no run is listed, and yet no other can be started")
     if job == EMR:
         tokens = {call["ClientToken"] for call in done.calls[START[job]]}
         again = execute(machines, job, "start")
