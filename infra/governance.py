@@ -1,4 +1,4 @@
-"""A company's rules, applied to every role of an app."""
+"""A company's rules, applied to every role of an app, and to the policies beside them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from millrace.config.model import Environment
 
 
 def govern(app: IConstruct, environment: Environment) -> None:
-    """Give every role that is made its permissions boundary and its path.
+    """Give every role that is made its permissions boundary and its path; policies beside it have the path.
 
     Parameters
     ----------
@@ -24,5 +24,5 @@ def govern(app: IConstruct, environment: Environment) -> None:
     for construct in app.node.find_all():
         if isinstance(construct, iam.CfnRole):
             construct.permissions_boundary = rules.permissions_boundary
-            if rules.role_path != "/":
-                construct.path = rules.role_path
+        if isinstance(construct, iam.CfnRole | iam.CfnManagedPolicy) and rules.role_path != "/":
+            construct.path = rules.role_path

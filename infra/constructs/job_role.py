@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from infra.errors import InfrastructureError
 from infra.findings import acknowledge
-from infra.permissions import Grant
+from infra.grants import Grant
+from infra.policies import ATTACHED, INLINE, characters, length, shared_out
 
 
 class JobRole(iam.Role):
     """A role with the given statements and nothing else.
+
+    They are one policy inside the role. Where IAM's limit for that is passed, by a job with many tables,
+    they are policies of our own beside it.
 
     Parameters
     ----------
@@ -28,6 +34,16 @@ class JobRole(iam.Role):
         What the job may do; each wildcard is acknowledged with its grant's reason.
     description
         One sentence for the console.
+
+    Attributes
+    ----------
+    policies
+        What holds the statements: the role is of no use before them.
+
+    Raises
+    ------
+    InfrastructureError
+        The statements are more than a role can have.
     """
 
     def __init__(
@@ -53,18 +69,50 @@ class JobRole(iam.Role):
                 },
             ),
         )
-        self.policy = iam.Policy(
-            self, "Policy", statements=[grant.statement() for grant in grants], roles=[self]
-        )
-        self._acknowledge(grants)
+        self.policies = self._policies(grants, description)
 
-    def _acknowledge(self, grants: Sequence[Grant]) -> None:
-        reasons: dict[str, list[str]] = {}
-        for grant in grants:
-            if grant.why is not None:
-                for resource in grant.wildcards:
-                    reasons.setdefault(resource, []).append(grant.why)
-        for resource, why in reasons.items():
-            acknowledge(
-                self.policy, f"AwsSolutions-IAM5[Resource::{resource}]", "; ".join(dict.fromkeys(why))
+    def _policies(
+        self, grants: Sequence[Grant], description: str
+    ) -> tuple[iam.Policy | iam.ManagedPolicy, ...]:
+        stack = Stack.of(self)
+
+        def size(grant: Grant) -> int:
+            return characters(stack.resolve(grant.statement().to_statement_json()))
+
+        if length(grants, size) <= INLINE:
+            inside = iam.Policy(self, "Policy", statements=_statements(grants), roles=[self])
+            _acknowledge(inside, grants)
+            return (inside,)
+        parts = shared_out(grants, size)
+        if len(parts) > ATTACHED:
+            raise InfrastructureError(
+                f"{description}: its permissions take {len(parts)} policies, and IAM gives a role {ATTACHED}: "
+                "give some of its queries to another job, or name a `role` that exists"
             )
+        found = []
+        for number, part in enumerate(parts, start=1):
+            policy = iam.ManagedPolicy(
+                self,
+                f"Policy{number}",
+                # Without their number: another description makes a policy anew.
+                description=f"{description}, part {number}",
+                statements=_statements(part),
+                roles=[self],
+            )
+            _acknowledge(policy, part)
+            found.append(policy)
+        return tuple(found)
+
+
+def _statements(grants: Sequence[Grant]) -> list[iam.PolicyStatement]:
+    return [grant.statement() for grant in grants]
+
+
+def _acknowledge(policy: Construct, grants: Sequence[Grant]) -> None:
+    reasons: dict[str, list[str]] = {}
+    for grant in grants:
+        if grant.why is not None:
+            for resource in grant.wildcards:
+                reasons.setdefault(resource, []).append(grant.why)
+    for resource, why in reasons.items():
+        acknowledge(policy, f"AwsSolutions-IAM5[Resource::{resource}]", "; ".join(dict.fromkeys(why)))

@@ -89,11 +89,12 @@ class JobStateMachine(RecordedStateMachine):
         if isinstance(stack, EmrJobStack):
             # The application's id is CloudFormation's to know; the rule pack writes it like this.
             application = arn_of(names, "emr-serverless", "/applications/<Application.ApplicationId>")
-            acknowledge(
-                self.role.policy,
-                f"AwsSolutions-IAM5[Resource::{application}/jobruns/*]",
-                "The id of a run is known when it has begun",
-            )
+            for policy in self.role.policies:
+                acknowledge(
+                    policy,
+                    f"AwsSolutions-IAM5[Resource::{application}/jobruns/*]",
+                    "The id of a run is known when it has begun",
+                )
         self._rules()
         self._alarm()
         CfnOutput(stack, "StateMachineArn", value=self.machine.attr_arn)

@@ -109,7 +109,7 @@ class RecordedStateMachine(Construct):
             ),
         )
         # A machine that is made before its role's policy is refused its log group.
-        self.machine.node.add_dependency(self.role.policy)
+        self.machine.node.add_dependency(*self.role.policies)
 
     def starter(self, purpose: str) -> JobRole:
         """Make the role as which event rules start the machine."""

@@ -88,7 +88,7 @@ class GlueJobStack(JobStack):
         if settings.timeout is not None:
             resource.timeout = settings.timeout // timedelta(minutes=1)
         if isinstance(self.role, JobRole):
-            resource.node.add_dependency(self.role.policy)
+            resource.node.add_dependency(*self.role.policies)
         CfnOutput(self, "JobName", value=names.job(plan.name))
         CfnOutput(self, "RoleArn", value=self.role.role_arn)
 

@@ -15,6 +15,9 @@ Template = Mapping[str, Any]
 _STREAMS = {"AWS::Kinesis::Stream": "Name", "AWS::MSK::Topic": "TopicName"}
 """Kinds of resources that jobs read, and the property that names one."""
 
+_POLICIES = ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
+"""Kinds of resources that hold permissions: those of a role with many are beside it."""
+
 _RUNS = ("AWS::Glue::Job", "AWS::EMRServerless::Application")
 
 
@@ -102,7 +105,7 @@ def stack_change(stack: str, old: Template | None, new: Template) -> StackChange
     lines = []
     for name in sorted(before.keys() | after.keys()):
         kind = (after.get(name) or before[name])["Type"]
-        if kind == "AWS::IAM::Policy" or kind == "AWS::CDK::Metadata":
+        if kind in _POLICIES or kind == "AWS::CDK::Metadata":
             continue  # told as permissions, or nothing
         if name not in before:
             lines.append(f"+ {kind} {name}")
@@ -160,7 +163,7 @@ def _read(document: Mapping[str, Any]) -> frozenset[str]:
 
 def _statements(template: Template) -> Iterator[str]:
     for resource in template.get("Resources", {}).values():
-        if resource["Type"] != "AWS::IAM::Policy":
+        if resource["Type"] not in _POLICIES:
             continue
         for statement in resource["Properties"]["PolicyDocument"]["Statement"]:
             actions, targets = _listed(statement["Action"]), _listed(statement["Resource"])

@@ -89,7 +89,7 @@ class Synthesis:
         """Every statement of every policy of an IAM role, with its stack."""
         for name, template in self.templates.items():
             for resource in template["Resources"].values():
-                if resource["Type"] == "AWS::IAM::Policy":
+                if resource["Type"] in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
                     for statement in resource["Properties"]["PolicyDocument"]["Statement"]:
                         yield name, statement
 

@@ -154,3 +154,11 @@ def test_what_becomes_of_a_resource_with_its_stack_is_a_change() -> None:
 def test_another_kind_under_the_same_name_is_a_change() -> None:
     found = stack_change("s", template(A=GLUE), template(A={**GLUE, "Type": "AWS::Glue::Trigger"}))
     assert found.resources == ("~ AWS::Glue::Trigger A: Type",)
+
+
+def test_permissions_that_move_beside_their_role_are_no_change() -> None:
+    beside = {**copy.deepcopy(ROLE), "Type": "AWS::IAM::ManagedPolicy"}
+    assert not stack_change("s", template(Inside=ROLE), template(Beside=beside))
+    beside["Properties"]["PolicyDocument"]["Statement"][0]["Action"] = "s3:GetObject"
+    found = stack_change("s", template(Inside=ROLE), template(Beside=beside))
+    assert (found.resources, [line[0] for line in found.permissions]) == ((), ["-", "+"])

@@ -1,0 +1,122 @@
+"""How statements are shared out over policies: IAM takes only so many characters of each.
+
+Source: IAM user guide, "IAM and AWS STS quotas". Blanks are not counted.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from infra.grants import Grant
+
+INLINE = 10_240
+"""Characters of all policies inside a role."""
+
+MANAGED = 6_144
+"""Characters of one policy beside it."""
+
+ATTACHED = 10
+"""Policies beside a role, unless a company had that quota raised."""
+
+_UNKNOWN = 128
+"""Taken for what CloudFormation fills in; the longest is the ARN of a Prometheus workspace, with fewer than 100."""
+
+_FRAME = len('{"Version":"2012-10-17","Statement":[]}')
+
+Size = Callable[[Grant], int]
+
+
+def shared_out(grants: Sequence[Grant], size: Size) -> list[list[Grant]]:
+    """Share statements out over policies beside a role, none above its limit.
+
+    Parameters
+    ----------
+    grants
+        In their order; one that is too long becomes several with a part of its resources each.
+    size
+        Characters of a statement.
+
+    Returns
+    -------
+    list
+        The statements of each policy.
+    """
+    policies: list[list[Grant]] = []
+    for grant in grants:
+        for piece in _pieces(grant, size):
+            fitting = (policy for policy in policies if length([*policy, piece], size) <= MANAGED)
+            policy = next(fitting, None)
+            if policy is None:
+                policies.append([piece])
+            else:
+                policy.append(piece)
+    return policies
+
+
+def length(grants: Sequence[Grant], size: Size) -> int:
+    """Return the characters of a policy with these statements."""
+    return _FRAME + sum(size(grant) for grant in grants) + max(len(grants) - 1, 0)
+
+
+def characters(resolved: Any) -> int:
+    """Return how long a statement will be: its JSON, with room for what CloudFormation fills in.
+
+    Examples
+    --------
+    >>> characters({"Effect": "Allow"})
+    18
+    >>> characters({"Ref": "Key"}) == len('""') + _UNKNOWN
+    True
+    """
+    return len(json.dumps(_filled(resolved), separators=(",", ":")))
+
+
+def _filled(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_filled(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        ((name, inner),) = value.items()
+        if name == "Fn::Join":
+            return inner[0].join(str(_filled(part)) for part in inner[1])
+        if name == "Ref" or name.startswith("Fn::"):
+            return "x" * _UNKNOWN
+    return {key: _filled(each) for key, each in value.items()}
+
+
+def _pieces(grant: Grant, size: Size) -> list[Grant]:
+    found: list[Grant] = []
+    rest = _values(grant)
+    while rest:
+        # At least one, which is always short enough.
+        most = bisect_right(range(2, len(rest) + 1), MANAGED, key=partial(_cut, grant, rest, size)) + 1
+        found.append(_with(grant, rest[:most]))
+        rest = rest[most:]
+    if len(found) == 1:
+        return [grant]
+    return [replace(piece, sid=f"{grant.sid}{number}") for number, piece in enumerate(found, start=1)]
+
+
+def _cut(grant: Grant, values: Sequence[str], size: Size, count: int) -> int:
+    return length([_with(grant, values[:count])], size)
+
+
+def _values(grant: Grant) -> Sequence[str]:
+    """What a statement may be cut between: resources, or the prefixes that may be listed of one bucket."""
+    if len(grant.resources) == 1 and "s3:prefix" in grant.conditions.get("StringLike", {}):
+        prefixes: list[str] = grant.conditions["StringLike"]["s3:prefix"]
+        return prefixes
+    return grant.resources
+
+
+def _with(grant: Grant, values: Sequence[str]) -> Grant:
+    if values and values[0] in grant.resources:
+        return replace(grant, resources=tuple(values))
+    like = {**grant.conditions["StringLike"], "s3:prefix": list(values)}
+    return replace(grant, conditions={**grant.conditions, "StringLike": like})
