@@ -262,5 +262,5 @@ def _ask(what: str, yes: bool) -> None:
     if not sys.stdin.isatty():
         typer.echo(f"millrace {what.lower()}: nobody to ask; repeat with --yes", err=True)
         raise typer.Exit(2)
-    if not typer.confirm(f"{what} this?"):
+    if not typer.confirm(f"{what} this?", err=True):
         raise typer.Exit(1)

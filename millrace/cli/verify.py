@@ -268,7 +268,7 @@ def _ask(question: str) -> None:
     if not sys.stdin.isatty():
         typer.echo("millrace verify: nobody to ask; repeat with --yes", err=True)
         raise typer.Exit(REFUSED)
-    if not typer.confirm(question):
+    if not typer.confirm(question, err=True):
         raise typer.Exit(REFUSED)
 
 
