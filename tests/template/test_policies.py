@@ -27,6 +27,7 @@ def many_streams(environment: Environment) -> Environment:
     plain = environment.places.tree.plain()
     plain.pop("extends", None)
     plain.pop("history", None)
+    plain["governance"] = {"role_path": "/streaming/"}
     topic = {**plain["streams"]["flights"], "traffic": {"records_per_second": 10, "record_size": "400B"}}
     plain["streams"] = dict.fromkeys(STREAMS, topic)
     land, derive = (plain["jobs"]["flights"]["queries"][name] for name in ("land-flights", "flights-weather"))
@@ -79,6 +80,7 @@ def test_every_policy_is_one_that_iam_takes(many: Synthesis, dev: Synthesis) -> 
     assert role.startswith("job-flights/")
     assert 1 < len(policies) <= ATTACHED
     assert all(length(policy) <= MANAGED for policy in policies)
+    assert {policy["Properties"]["Path"] for policy in policies} == {"/streaming/"}, "as their role"
     for policy in policies:
         sids = [statement["Sid"] for statement in policy["Properties"]["PolicyDocument"]["Statement"]]
         assert len(sids) == len(set(sids))
