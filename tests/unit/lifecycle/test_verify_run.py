@@ -27,6 +27,7 @@ from millrace.verify.outcome import Outcome
 from millrace.verify.place import VerifyError, reading, wait_for
 from millrace.verify.run import Verification
 from tests.unit.cli.test_commands import ROOT, millrace
+from tests.unit.verify.brokers import Brokers
 from tests.unit.verify.test_environment import kafka_only
 from tests.unit.verify.tiny import TINY
 
@@ -120,34 +121,18 @@ def test_what_was_made_goes_after_an_error_that_nobody_foresaw(
     assert stacks(aws) == []
 
 
-class Cluster:
-    """Somebody's cluster, as its admin client tells of it; it makes a topic and does not come to say so."""
+class Cluster(Brokers):
+    """Makes a topic, and does not come to say so."""
 
-    topics: ClassVar[set[str]] = set()
+    topics: ClassVar[dict[str, object]] = {}
     happens: ClassVar[BaseException]
-
-    def __init__(self, settings: dict[str, object]) -> None:
-        assert settings["bootstrap.servers"] == "theirs:9092"
-
-    def poll(self, _: float) -> None: ...
-
-    def list_topics(self, timeout: float) -> Cluster:
-        assert timeout > 0
-        return self
 
     def create_topics(self, new: list[Any], operation_timeout: float) -> dict[str, Future[None]]:
         assert operation_timeout > 0
-        self.topics.update(topic.topic for topic in new)
         made: Future[None] = Future()
         made.set_exception(self.happens)
+        self.topics.update((topic.topic, None) for topic in new)
         return {topic.topic: made for topic in new}
-
-    def delete_topics(self, names: list[str], operation_timeout: float) -> dict[str, Future[None]]:
-        assert operation_timeout > 0
-        gone: Future[None] = Future()
-        gone.set_result(None)
-        self.topics.difference_update(names)
-        return dict.fromkeys(names, gone)
 
 
 class BesideACluster(HalfDeployed):
@@ -183,12 +168,12 @@ def test_a_topic_goes_though_nobody_heard_that_it_was_made(
         clusters=on_aws.clusters(model),
     )  # fmt: skip
     monkeypatch.setattr(removal, "AdminClient", Cluster)
-    monkeypatch.setattr(Cluster, "topics", {"orders"})
+    monkeypatch.setattr(Cluster, "topics", {"orders": None})
     monkeypatch.setattr(Cluster, "happens", happens, raising=False)
     beside = BesideACluster(half.aws, plan(copy.environment), poll_seconds=0.01, patience=half.patience)
     found = run(beside, copy, tmp_path)
     assert said in found.trouble[0]
-    assert (found.remains, stacks(aws), Cluster.topics) == ((), [], {"orders"})
+    assert (found.remains, stacks(aws), list(Cluster.topics)) == ((), [], ["orders"])
 
 
 def test_what_is_to_be_kept_stays(half: HalfDeployed, copy: Copy, aws: Aws, tmp_path: Path) -> None:

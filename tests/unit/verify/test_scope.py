@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,6 +22,7 @@ from millrace.verify.environment import TAG
 from millrace.verify.place import VerifyError
 from millrace.verify.removal import drop_topic, drop_topics
 from millrace.verify.scope import Scope, scope_of, waves
+from tests.unit.verify.brokers import Brokers
 from tests.unit.verify.conftest import ACCOUNT, NAME, environment
 from tests.unit.verify.test_environment import kafka_only
 
@@ -110,29 +110,6 @@ def test_no_other_topic_is_ever_deleted(topic: str) -> None:
     """Refused before any broker is asked: there is none at that address."""
     with pytest.raises(VerifyError, match=f"topic {topic} is not named hello-{NAME}-…: left"):
         drop_topic({"bootstrap.servers": "127.0.0.1:1"}, OWN, topic, 0.1)
-
-
-class Brokers:
-    """A cluster's topics, as its admin client tells and deletes them."""
-
-    topics: ClassVar[dict[str, object]] = {}
-
-    def __init__(self, settings: dict[str, object]) -> None:
-        assert settings["bootstrap.servers"] == "theirs:9092"
-
-    def poll(self, _: float) -> None: ...
-
-    def list_topics(self, timeout: float) -> Brokers:
-        assert timeout > 0
-        return self
-
-    def delete_topics(self, names: list[str], operation_timeout: float) -> dict[str, Future[None]]:
-        assert operation_timeout > 0
-        done: Future[None] = Future()
-        done.set_result(None)
-        for name in names:
-            del self.topics[name]
-        return dict.fromkeys(names, done)
 
 
 def test_all_its_topics_go_and_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
