@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,7 @@ LOCK = ROOT / "toolchain" / "jars.lock.json"
 ON_REQUEST = frozenset({"delta"})
 """Sets that set-up leaves out, as most people need none of them."""
 
+_IGNORING = threading.Lock()
 _STORE_PASSWORD = b"public-certificates-only"
 _REQUESTS = ROOT / "toolchain" / "jars"
 _NAMESPACE = 'xmlns:m="http://ant.apache.org/ivy/maven"'
@@ -189,7 +191,9 @@ def _trust(folder: Path) -> list[str]:
     bundle = os.environ.get("SSL_CERT_FILE")
     if not bundle:
         return []
-    with warnings.catch_warnings():  # old authorities with odd serial numbers are in every bundle
+    # Old authorities with odd serial numbers are in every bundle. What is ignored is the process's, not the
+    # thread's: another set's thread would end the silence too early.
+    with _IGNORING, warnings.catch_warnings():
         warnings.simplefilter("ignore", CryptographyDeprecationWarning)
         certificates = load_pem_x509_certificates(Path(bundle).read_bytes())
     entries = [PKCS12Certificate(one, str(number).encode()) for number, one in enumerate(certificates)]

@@ -2,7 +2,8 @@
 
 Each part is a program of this folder. Parts that were never run come first, then those whose run is the oldest; a part that would
 take longer than what is left is put off to the next time, except that random schedules and rounds take what there is. What each
-came to is kept (date, command, last line) and written as the table of docs/reliability.md by ``--page``, misses included.
+came to is kept (date, command, last line) and written as the table of docs/reliability.md by ``--page``, misses included. What
+that table has counts as run, so that the suite goes on where it was on another machine too.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ LATE = 124
 
 ENDING_SECONDS = 60.0
 PAGE = ROOT / "docs" / "reliability.md"
+HELD, MISSED = "held", "**MISSED**"
 BEGIN, END = "<!-- figures: python -m tests.faults.budget --page -->", "<!-- end of the figures -->"
 
 
@@ -106,9 +108,30 @@ class Played:
 
 def played() -> dict[str, Played]:
     """Read the last run of each part."""
-    if not STATE.exists():
-        return {}
-    return {one.name: one for one in (Played(**json.loads(line)) for line in STATE.read_text().splitlines())}
+    return {one.name: one for one in _history()}
+
+
+def _history() -> list[Played]:
+    """All runs that are known, the oldest first: those of the page's table, then those of this machine."""
+    here = STATE.read_text().splitlines() if STATE.exists() else []
+    # The sort is stable: of one day, what this machine did comes after what the page had.
+    return sorted([*on_page(PAGE.read_text()), *(Played(**json.loads(line)) for line in here)], key=lambda one: one.at)
+
+
+def on_page(text: str) -> list[Played]:
+    """Read the runs that a page's table has; rows of commands that are no part any more are left out."""
+    names = {_typed(part): part.name for part in PARTS}
+    found = []
+    for line in text.split(BEGIN)[1].split(END)[0].splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if len(cells) == 6 and (command := cells[1].strip("`")) in names:
+            status = int(cells[4] != HELD)
+            found.append(Played(names[command], command, cells[2], float(cells[3]), status, cells[5]))
+    return found
+
+
+def _typed(part: Part) -> str:
+    return f"python -m {' '.join(part.command)}"
 
 
 def play(part: Part, minutes: float) -> Played:
@@ -132,7 +155,7 @@ def play(part: Part, minutes: float) -> Played:
     last = lines[-1].strip() if lines else "it said nothing"
     one = Played(
         part.name,
-        f"python -m {' '.join(part.command)}",
+        _typed(part),
         f"{datetime.now(UTC):%Y-%m-%d}",
         round((time.monotonic() - begun) / 60, 1),
         status,
@@ -166,7 +189,7 @@ def table() -> str:
     promises = {part.name: part.promise for part in PARTS}
     rows = [
         f"| {promises[one.name]} | `{one.command}` | {one.at} | {one.minutes:g} | "
-        f"{'held' if one.status == 0 else '**MISSED**'} | {one.figures.replace('|', '/')} |"
+        f"{HELD if one.status == 0 else MISSED} | {one.figures.replace('|', '/')} |"
         for one in sorted(played().values(), key=lambda one: list(promises).index(one.name))
         if one.name in promises
     ]
@@ -183,8 +206,7 @@ def write_page() -> None:
 
 def order() -> list[Part]:
     """Return the parts, those never run first, then the oldest."""
-    lines = STATE.read_text().splitlines() if STATE.exists() else []
-    last = {json.loads(line)["name"]: number for number, line in enumerate(lines)}
+    last = {one.name: number for number, one in enumerate(_history())}
     return sorted(PARTS, key=lambda part: last.get(part.name, -1))
 
 

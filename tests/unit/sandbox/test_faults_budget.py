@@ -29,6 +29,7 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(budget, "STATE", tmp_path / "state.jsonl")
     monkeypatch.setattr(budget, "LOGS", tmp_path / "logs")
     monkeypatch.setattr(budget, "PAGE", tmp_path / "page.md")
+    (tmp_path / "page.md").write_text(f"before\n{budget.BEGIN}\nold\n{budget.END}\nafter\n")
     parts = tuple(
         Part(name, f"promise {name}", ("program", "0", status), 0.1)
         for name, status in (("one", "0"), ("two", "1"), ("three", "0"))
@@ -48,7 +49,6 @@ def test_parts_that_never_ran_come_first_then_the_oldest(suite: Path) -> None:
 def test_a_part_that_misses_is_in_the_table(suite: Path) -> None:
     for part in budget.PARTS[:2]:
         budget.play(part, 0.1)
-    (suite / "page.md").write_text(f"before\n{budget.BEGIN}\nold\n{budget.END}\nafter\n")
     budget.write_page()
     page = (suite / "page.md").read_text()
     assert page.startswith("before\n")
@@ -58,6 +58,26 @@ def test_a_part_that_misses_is_in_the_table(suite: Path) -> None:
     assert [("held" in row, "**MISSED**" in row) for row in rows] == [(True, False), (False, True)]
     assert all("2 of 2 / exact |" in row for row in rows)
     assert (suite / "logs" / "two.log").read_text().splitlines()[0] == "a line"
+
+
+def test_what_the_page_has_counts_as_run_on_another_machine(suite: Path) -> None:
+    for part in budget.PARTS[:2]:
+        budget.play(part, 0.1)
+    budget.write_page()
+    page = (suite / "page.md").read_text()
+    budget.STATE.unlink()
+    assert [part.name for part in budget.order()] == ["three", "one", "two"]
+    budget.write_page()
+    assert (suite / "page.md").read_text() == page
+    budget.play(budget.PARTS[0], 0.1)
+    assert [part.name for part in budget.order()] == ["three", "two", "one"]
+    assert set(budget.played()) == {"one", "two"}
+
+
+def test_the_page_is_read_as_it_is_written() -> None:
+    text = budget.PAGE.read_text()
+    rows = text.split(budget.BEGIN)[1].split(budget.END)[0].strip().splitlines()[2:]
+    assert len(budget.on_page(text)) == len(rows) > 0
 
 
 def test_a_part_that_is_late_may_end_what_it_started(suite: Path) -> None:
