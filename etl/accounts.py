@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 
 from etl.clock import UTC
 from etl.errors import AccountsError, describe
@@ -38,20 +39,42 @@ class Observed:
         return rows.observe(self._observation, *self._figures)
 
     def values(self, timeout: float = OBSERVATION_SECONDS) -> dict[str, Any]:
-        """Figures of the action, after it succeeded.
+        """Figures of the action, after it succeeded; see :func:`values_of`."""
+        return values_of(self, timeout=timeout)[0]
 
-        Raises
-        ------
-        AccountsError
-            They did not come in time. Spark would wait for ever where its optimizer
-            removed the observed part of a plan, or where the listener bus dropped the event.
-        """
-        answer: queue.Queue[dict[str, Any]] = queue.Queue()
-        threading.Thread(target=lambda: answer.put(self._observation.get), daemon=True).start()
-        try:
-            return answer.get(timeout=timeout)
-        except queue.Empty:
-            raise AccountsError(f"no figures of the batch after {timeout:.0f} s") from None
+
+def values_of(*observed: Observed, timeout: float = OBSERVATION_SECONDS) -> list[dict[str, Any]]:
+    """Figures of an action that several observed, after it succeeded.
+
+    Parameters
+    ----------
+    *observed
+        Each with figures of its own.
+    timeout
+        Longest wait, in seconds.
+
+    Raises
+    ------
+    AccountsError
+        They did not come in time. Spark would wait for ever where its optimizer
+        removed the observed part of a plan, or where the listener bus dropped the event.
+    """
+    answer: queue.Queue[list[dict[str, Any]]] = queue.Queue()
+
+    def ask() -> None:
+        answer.put([one._observation.get for one in observed])
+
+    # All of them in one thread: each thread of Python's opens a connection to the JVM, and a thread there.
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        return answer.get(timeout=timeout)
+    except queue.Empty:
+        raise AccountsError(f"no figures of the batch after {timeout:.0f} s") from None
+
+
+def count(name: str) -> Column:
+    """The figure of how many rows there were, under a name."""
+    return F.expr(f"count(1) AS {name}")
 
 
 @dataclass(frozen=True)

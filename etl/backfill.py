@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 
 from etl import accounts
-from etl.accounts import DeriveAccounts, Observed, Reporter
+from etl.accounts import DeriveAccounts, Observed, Reporter, count
 from etl.clock import UTC
 from etl.derive import Composition, good_records
 from etl.envelope import IDENTITY
@@ -108,7 +108,7 @@ class Backfiller:
         if rows.isEmpty():
             # Nothing landed then: what the sink has of that time has another origin.
             return {}
-        read = Observed(F.count(F.lit(1)).alias("read"))
+        read = Observed(count("read"))
         out = self.compose(read.on(rows))
         replaced = 0
         if replace:

@@ -37,6 +37,7 @@ from pyspark.sql.types import (
 from pyspark.sql.utils import ParseException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.errors import StartError
+from etl.projection import Projection
 
 NOT_ONE = "not exactly one JSON object"
 
@@ -148,7 +149,7 @@ class JsonDecoder:
     """
 
     schema: StructType
-    _projections: dict[tuple[str, ...], tuple[list[Column], list[Column]]] = field(
+    _projections: dict[tuple[str, ...], tuple[Projection, Projection]] = field(
         default_factory=dict, repr=False, compare=False
     )
     """By the columns that are kept. To build them takes the driver longer than to plan the batch with them."""
@@ -169,9 +170,10 @@ class JsonDecoder:
         """
         kept = tuple(c for c in rows.columns if c != "payload")
         if kept not in self._projections:
-            self._projections[kept] = self._project(kept)
+            judge, take_apart = self._project(kept)
+            self._projections[kept] = Projection(lambda: judge), Projection(lambda: take_apart)
         judged, taken_apart = self._projections[kept]
-        return rows.select(*judged).select(*taken_apart)
+        return taken_apart.of(judged.of(rows))
 
     def _project(self, kept: tuple[str, ...]) -> tuple[list[Column], list[Column]]:
         """Two projections: one that parses and judges, one that takes the fields apart.

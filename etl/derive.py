@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 from pyspark.sql.types import StructType
 
 from etl import accounts
-from etl.accounts import DeriveAccounts, Observed, Reporter
+from etl.accounts import DeriveAccounts, Observed, Reporter, count
 from etl.checkpoint import Checkpoint
 from etl.clock import UTC
 from etl.enrich import ReferenceTable
@@ -125,7 +125,7 @@ class Composition:
         if "_written_at" in out.columns:
             raise StartError(f"transform {self.name}: _written_at is a column of the sink's own")
         # Of a stream Spark fixes the time for each batch; a moment of ours would be that of its start.
-        written = F.current_timestamp() if out.isStreaming else moment(accounts.now(), F.col("_id") == "")
+        written = F.current_timestamp() if out.isStreaming else moment(accounts.now(), "_id = ''")
         return out.withColumn("_written_at", written)
 
     def schema(self, spark: SparkSession, landing: Table, route: str | None = None) -> StructType:
@@ -212,6 +212,6 @@ class Deriver:
         yield EVERYTHING
 
     def _write(self, batch: DataFrame, bound: Bound) -> DeriveAccounts:
-        read = Observed(F.count(F.lit(1)).alias("read"))
+        read = Observed(count("read"))
         appended = self.sink.append(self.compose(read.on(batch)), bound)
         return DeriveAccounts(read.values()["read"], appended.offered, appended.written)

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 
 from etl import accounts, envelope
-from etl.accounts import DirectAccounts, Observed, Reporter
+from etl.accounts import DirectAccounts, Observed, Reporter, count
 from etl.checkpoint import Checkpoint
 from etl.decode import Decoder
 from etl.derive import DEAD_LETTER, Composition
@@ -85,9 +85,9 @@ class Director:
 
     def _write(self, batch: DataFrame, offsets: OffsetRange | None) -> tuple[DirectAccounts, dict[str, Any]]:
         read = Observed(
-            F.count(F.lit(1)).alias("read"),
-            F.count("_error").alias("bad"),
-            F.expr("min(unix_micros(_arrived_at))").alias("oldest"),
+            count("read"),
+            F.expr("count(_error) AS bad"),
+            F.expr("min(unix_micros(_arrived_at)) AS oldest"),
         )
         good = read.on(self._decoded(batch)).where("_error IS NULL").drop(*DEAD_LETTER)
         transformed, written = self._chain.append(self.compose(good), offsets)
@@ -95,14 +95,7 @@ class Director:
         return DirectAccounts(figures["read"], figures["bad"], transformed, written), figures
 
     def _decoded(self, batch: DataFrame) -> DataFrame:
-        return self.decoder.decode(
-            batch.select(
-                *envelope.COLUMNS,
-                F.xxhash64("payload").alias("_hash"),
-                envelope.moment(accounts.now()).alias("_landed_at"),
-                "payload",
-            )
-        )
+        return self.decoder.decode(envelope.stamped(batch))
 
 
 @dataclass(frozen=True)

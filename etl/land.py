@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.types import (
     BinaryType,
@@ -21,10 +21,11 @@ from pyspark.sql.types import (
 )
 
 from etl import accounts, envelope
-from etl.accounts import LandAccounts, Observed, Reporter
+from etl.accounts import LandAccounts, Observed, Reporter, count
 from etl.checkpoint import Checkpoint
 from etl.decode import Decoder, nullable
 from etl.errors import LossError
+from etl.projection import Projection
 from etl.settings import KafkaSource, KinesisSource, LandSettings, RoutedSettings
 from etl.sinks.iceberg import TOKEN, Appended, Bound, IcebergSink, with_first_that_holds
 from etl.sources.bounds import kafka_bound
@@ -223,51 +224,54 @@ class Lander:
         # Topics alone are fixed ranges of offsets: what is read of them twice is the same.
         streams = self.guard.streams if self.guard else ()
         read = _Reading(batch, self.settings.repartition, self.splits_aggregates) if streams else None
-        stamped = (read.records if read else batch).select(
-            *envelope.COLUMNS,
-            F.xxhash64("payload").alias("_hash"),
-            envelope.moment(accounts.now()).alias("_landed_at"),
-            "payload",
-        )
         appended: Appended = self.sink.append(
-            self.decoder.decode(stamped),
+            self.decoder.decode(envelope.stamped(read.records if read else batch)),
             bound,
-            F.count("_error").alias("bad"),
-            F.expr("min(unix_micros(_arrived_at))").alias("oldest"),
+            F.expr("count(_error) AS bad"),
+            F.expr("min(unix_micros(_arrived_at)) AS oldest"),
             of_offered=self.guard.figures() if self.guard else (),
             held=self.guard.held(positions) if self.guard else None,
+            beside=[read.observed] if read else (),
             properties=properties,
         )
-        count, whole = read.outcome() if read else (appended.offered, True)
-        balance = LandAccounts(count, appended.written, appended.figures["bad"])
+        whole = read is None or appended.figures["read"] == appended.offered
+        balance = LandAccounts(appended.offered, appended.written, appended.figures["bad"])
         return Landing(appended.figures, balance, appended.held, whole, appended.alone)
 
 
 class _Reading:
-    """One read of a Kinesis batch: its records, each with an identity of its own, and whether it stayed one.
+    """One read of a Kinesis batch: its records, each with an identity of its own, and how many were read.
 
     The shuffle by identity spreads the work of few shards. It also parts what reads from what writes: when
     an executor is lost in between, its shards are read again and to another end, while
-    some of the writing is done already. So records are counted on both sides; they are as many
-    exactly if no shard that held some was read twice.
+    some of the writing is done already. So records are counted on both sides; as many are offered to the
+    table as were read exactly if no shard that held some was read twice.
     """
 
     def __init__(self, batch: DataFrame, tasks: int | None, splits_aggregates: bool) -> None:
-        self._before = Observed(F.count(F.lit(1)).alias("read"))
-        self._after = Observed(F.count(F.lit(1)).alias("read"))
-        counted = self._before.on(batch)
-        spread = self._after.on(counted.repartition(tasks, "_id") if tasks else counted.repartition("_id"))
-        # The records of an aggregate come with the aggregate's sequence number, and in one batch all of them.
-        # Numbered by what is in them, each has the same identity in every replay.
-        alike = Window.partitionBy("_id").orderBy("_key", "payload")
-        place = F.row_number().over(alike)
-        alone = (place == 1) & F.lead("_source").over(alike).isNull()
-        several = F.concat_ws("/", "_id", place)
-        if splits_aggregates:
-            several = F.raise_error(F.lit(SPLIT_AGGREGATE)).cast("string")
-        self.records = spread.withColumn("_id", F.when(alone, F.col("_id")).otherwise(several))
+        self.observed = Observed(count("read"))
+        counted = self.observed.on(batch)
+        spread = counted.repartition(tasks, "_id") if tasks else counted.repartition("_id")
+        self.records = (_ALONE if splits_aggregates else _NUMBERED).of(_BESIDE.of(spread))
 
-    def outcome(self) -> tuple[int, bool]:
-        """Records that came to be written, after the action; and whether they were all that was read."""
-        after = self._after.values()["read"]
-        return after, after == self._before.values()["read"]
+
+def _beside() -> list[Column | str]:
+    # The records of an aggregate come with the aggregate's sequence number, and in one batch all of them.
+    # Numbered by what is in them, each has the same identity in every replay. The hash comes first for the sort: texts that
+    # begin alike are compared to their ends.
+    alike = Window.partitionBy(F.xxhash64("_id"), "_id").orderBy("_key", "payload")
+    return ["*", F.row_number().over(alike).alias("_place"), F.lead("_source").over(alike).alias("_next")]
+
+
+def _identified(several: Callable[[], Column]) -> Projection:
+    def columns() -> list[Column | str]:
+        alone = (F.col("_place") == 1) & F.col("_next").isNull()
+        identity = F.when(alone, F.col("_id")).otherwise(several()).alias("_id")
+        return [identity, *envelope.COLUMNS[1:], "payload"]
+
+    return Projection(columns)
+
+
+_BESIDE = Projection(_beside)
+_NUMBERED = _identified(lambda: F.concat_ws("/", "_id", "_place"))
+_ALONE = _identified(lambda: F.raise_error(F.lit(SPLIT_AGGREGATE)).cast("string"))

@@ -19,6 +19,7 @@ from etl.accounts import Observed, Reporter
 from etl.checkpoint import Checkpoint
 from etl.decode import Decoder
 from etl.derive import DEAD_LETTER, Composition
+from etl.envelope import stamped
 from etl.errors import AccountsError
 from etl.hadoop import read_text
 from etl.settings import DeriveSettings, DirectSettings
@@ -263,16 +264,6 @@ def as_landed(batch: DataFrame, letters: DataFrame, decoder: Decoder) -> DataFra
             F.col(f.name) if f.name in have else last.get(f.name, F.lit(None).cast(f.dataType)).alias(f.name)
             for f in shape.fields
         )
-    )
-
-
-def stamped(batch: DataFrame) -> DataFrame:
-    """A batch in the envelope's shape as decoders want it: with its hash and the time at which it is landed."""
-    return batch.select(
-        *envelope.COLUMNS,
-        F.xxhash64("payload").alias("_hash"),
-        F.current_timestamp().alias("_landed_at"),
-        "payload",
     )
 
 

@@ -24,10 +24,10 @@ from etl import accounts, envelope, land, session, tables
 from etl.accounts import Reporter
 from etl.clock import UTC
 from etl.decode import Decoder
+from etl.envelope import stamped
 from etl.errors import StartError, describe
 from etl.formats import build as formats
 from etl.launch import BackfillRequest
-from etl.outward import stamped
 from etl.settings import (
     AvroFormat,
     Connection,

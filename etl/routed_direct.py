@@ -23,8 +23,9 @@ from etl.accounts import Reporter
 from etl.checkpoint import Checkpoint
 from etl.derive import DEAD_LETTER, Composition
 from etl.direct import Onward
+from etl.envelope import stamped
 from etl.hadoop import read_text
-from etl.outward import OutwardReplay, SinkAccounts, as_landed, stamped
+from etl.outward import OutwardReplay, SinkAccounts, as_landed
 from etl.parts import composition
 from etl.reach import Chain
 from etl.route import COLUMN, Router, along

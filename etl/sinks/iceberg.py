@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
-from etl.accounts import Observed
+from etl.accounts import Observed, count, values_of
 from etl.envelope import IDENTITY, moment
 from etl.errors import AccountsError, java_error
 from etl.tables import Table
@@ -66,8 +66,8 @@ class Bound:
         outside = self.outside
         if outside is None:
             assert self.minimum is not None, f"{self.column}: neither a minimum nor what lies outside"
-            outside = value < moment(self.minimum, value.isNull())
-        failing = F.raise_error(F.lit(OUTSIDE)).cast(batch.schema[self.column].dataType)
+            outside = value < moment(self.minimum, f"`{self.column}` IS NULL")
+        failing = F.expr(f"raise_error('{OUTSIDE}')")
         return batch.withColumn(self.column, F.when(outside, failing).otherwise(value))
 
 
@@ -149,6 +149,7 @@ class IcebergSink:
         *figures: Column,
         of_offered: Sequence[Column] = (),
         held: Column | None = None,
+        beside: Sequence[Observed] = (),
         properties: Mapping[str, str] = MappingProxyType({}),
     ) -> Appended:
         """Write those records of a batch that the table does not hold yet, in one transaction.
@@ -172,6 +173,8 @@ class IcebergSink:
         held
             An aggregate over the rows of the table that are looked at, of which ``_source`` and ``_id``
             are known.
+        beside
+            What else the batch observes, for its figures to be among those of the answer.
         properties
             Of the commit, see :meth:`add`.
 
@@ -185,38 +188,35 @@ class IcebergSink:
         OutsideBoundError
             The bound does not hold; nothing was written.
         """
-        known = None if bound is None else self._known(batch.sparkSession, bound)
-        counted = F.count(F.lit(1))
-        offered = Observed(counted.alias("offered"), *of_offered) if known is not None else None
+        # Where something must be found there is something to look up.
+        known = None if bound is None else self._known(batch.sparkSession, bound, ask=held is None)
+        offered = Observed(count("offered"), *of_offered) if known is not None else None
         looked = Observed(held.alias("held")) if known is not None and held is not None else None
         new = batch
         if known is not None and offered is not None:
             known = looked.on(known) if looked else known
             new = offered.on(batch).join(known, list(IDENTITY), "left_anti")
         # Without a look-up, what is offered is what is written.
-        observed = Observed(counted.alias("written"), *figures, *(() if offered else of_offered))
+        observed = Observed(count("written"), *figures, *(() if offered else of_offered))
         with outside(str(self.table)):
             self._commit(observed.on(new if bound is None else bound.guard(new)), properties)
-        values = observed.values()
+        found = values_of(*(one for one in (observed, offered, looked, *beside) if one is not None))
+        values = {name: value for figures_of_one in found for name, value in figures_of_one.items()}
         written = values.pop("written")
-        values |= {} if offered is None else offered.values()
         return Appended(
-            values.pop("offered", written),
-            written,
-            values,
-            looked.values()["held"] if looked else None,
-            alone=offered is None,
+            values.pop("offered", written), written, values, values.pop("held", None), alone=offered is None
         )
 
-    def _known(self, spark: SparkSession, bound: Bound) -> DataFrame | None:
-        """Identities within a bound; None where no file can hold one.
+    def _known(self, spark: SparkSession, bound: Bound, *, ask: bool) -> DataFrame | None:
+        """Identities within a bound; None where that is asked and no file can hold one.
 
         Mostly there is none, which Iceberg knows from its metadata: then there is nothing to look up, and all
         that is offered is written.
         """
         table = spark.table(str(self.table))
         known = (table if bound.rows is None else table.where(bound.rows)).select(*IDENTITY)
-        return known if known.rdd.getNumPartitions() else None
+        plan: Any = known  # DataFrame.rdd would plan once more, to hand the rows over to Python
+        return known if not ask or plan._jdf.queryExecution().toRdd().getNumPartitions() else None
 
     def latest(self, spark: SparkSession, name: str) -> str | None:
         """A property of the table's newest commit; None where it has none, or nothing was committed yet."""

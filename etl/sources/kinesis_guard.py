@@ -202,7 +202,8 @@ class KinesisGuard:
             The stream does not say how many it has.
         """
         here = self._entry(spark, batch_id)
-        earlier = self._entry(spark, batch_id - 1)
+        follows = self._batch is not None and self._batch == batch_id - 1
+        earlier = self._entries[1] if follows else self._entry(spark, batch_id - 1)
         moved = here.moved_since(earlier)
         self._entries = (earlier, here)
         self._check_limits()

@@ -31,7 +31,7 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(budget, "PAGE", tmp_path / "page.md")
     (tmp_path / "page.md").write_text(f"before\n{budget.BEGIN}\nold\n{budget.END}\nafter\n")
     parts = tuple(
-        Part(name, f"promise {name}", ("program", "0", status), 0.1)
+        Part(name, f"promise {name}", ("program", "0", status, name), 0.1)
         for name, status in (("one", "0"), ("two", "1"), ("three", "0"))
     )
     monkeypatch.setattr(budget, "PARTS", parts)
