@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.types import (
     BinaryType,
@@ -252,26 +252,37 @@ class _Reading:
         self.observed = Observed(count("read"))
         counted = self.observed.on(batch)
         spread = counted.repartition(tasks, "_id") if tasks else counted.repartition("_id")
-        self.records = (_ALONE if splits_aggregates else _NUMBERED).of(_BESIDE.of(spread))
+        beside, identified = _UNLIKE if splits_aggregates else _NUMBERED
+        self.records = identified.of(beside.of(spread))
 
 
-def _beside() -> list[Column | str]:
-    # The records of an aggregate come with the aggregate's sequence number, and in one batch all of them.
-    # Numbered by what is in them, each has the same identity in every replay. The hash comes first for the sort: texts that
-    # begin alike are compared to their ends.
-    alike = Window.partitionBy(F.xxhash64("_id"), "_id").orderBy("_key", "payload")
-    return ["*", F.row_number().over(alike).alias("_place"), F.lead("_source").over(alike).alias("_next")]
+def _alike() -> WindowSpec:
+    # The hash comes first for the sort: texts that begin alike are compared to their ends.
+    return Window.partitionBy(F.xxhash64("_id"), "_id").orderBy("_key", "payload")
 
 
-def _identified(several: Callable[[], Column]) -> Projection:
-    def columns() -> list[Column | str]:
-        alone = (F.col("_place") == 1) & F.col("_next").isNull()
-        identity = F.when(alone, F.col("_id")).otherwise(several()).alias("_id")
-        return [identity, *envelope.COLUMNS[1:], "payload"]
-
-    return Projection(columns)
+def _identified(identity: Column) -> list[Column | str]:
+    return [identity.alias("_id"), *envelope.COLUMNS[1:], "payload"]
 
 
-_BESIDE = Projection(_beside)
-_NUMBERED = _identified(lambda: F.concat_ws("/", "_id", "_place"))
-_ALONE = _identified(lambda: F.raise_error(F.lit(SPLIT_AGGREGATE)).cast("string"))
+def _numbered() -> list[Column | str]:
+    alone = (F.col("_place") == 1) & F.col("_next").isNull()
+    return _identified(F.when(alone, F.col("_id")).otherwise(F.concat_ws("/", "_id", "_place")))
+
+
+def _unlike() -> list[Column | str]:
+    failing = F.raise_error(F.lit(SPLIT_AGGREGATE)).cast("string")
+    return _identified(F.when(F.col("_next").isNull(), F.col("_id")).otherwise(failing))
+
+
+def _next() -> Column:
+    return F.lead("_source").over(_alike()).alias("_next")
+
+
+# The records of an aggregate come with the aggregate's sequence number, and in one batch all of them.
+# Numbered by what is in them, each has the same identity in every replay.
+_NUMBERED = (
+    Projection(lambda: ["*", _next(), F.row_number().over(_alike()).alias("_place")]),
+    Projection(_numbered),
+)
+_UNLIKE = Projection(lambda: ["*", _next()]), Projection(_unlike)

@@ -17,7 +17,8 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 from pyspark.sql import SparkSession
@@ -101,11 +102,27 @@ def landing(spark: SparkSession, endpoint: str, name: str, per_shard: int, log: 
 CASES = {"append": append, "landing": landing}
 
 
+@dataclass(frozen=True)
+class Took:
+    """Seconds of all batches of a query that held records, as Spark reports them; how many; and of their stages."""
+
+    seconds: float
+    batches: int
+    stages: Mapping[str, float]
+
+    def told(self) -> str:
+        """Where the time of a batch went; what no stage took is planning, commits and logs."""
+        parts = dict(self.stages) | {"else": self.seconds - sum(self.stages.values())}
+        each = ", ".join(f"{part} {seconds / self.batches:.2f}" for part, seconds in parts.items())
+        return f"{self.batches} batches of {self.seconds / self.batches:.2f} s: {each}"
+
+
 def measure(
     spark: SparkSession, endpoint: str, case: str, number: int, given: argparse.Namespace, log: TextIO
-) -> float:
-    """Seconds of all batches of a query that has read the whole stream, as Spark reports them."""
+) -> Took:
+    """Let a query read the whole stream."""
     name, events = f"{case}_{number}", given.events
+    before = {stage.stageId() for stage in _stages(spark)}
     moved = time.monotonic()
     query = CASES[case](spark, endpoint, name, given.per_shard, log)
     took: dict[int, tuple[int, float]] = {}
@@ -125,11 +142,36 @@ def measure(
                 seen, moved = read, time.monotonic()
     finally:
         query.stop()
+    stages = [stage for stage in _stages(spark) if stage.stageId() not in before]
     if (rows := spark.table(f"lake.bench.{name}").count()) != events:
         raise SystemExit(f"{case}: {rows:,} rows of {events:,} records")
     for table in spark.catalog.listTables("lake.bench"):
         spark.sql(f"DROP TABLE lake.bench.{table.name} PURGE")
-    return sum(seconds for rows, seconds in took.values() if rows)
+    held = [seconds for rows, seconds in took.values() if rows]
+    return Took(sum(held), len(held), where(stages))
+
+
+def _stages(spark: SparkSession) -> list[Any]:
+    context = spark._jsc.sc()
+    gateway = spark.sparkContext._gateway
+    listed = context.statusStore().stageList(
+        None, False, False, gateway.new_array(gateway.jvm.double, 0), None
+    )
+    stages = [listed.apply(n) for n in range(listed.size())]
+    return [stage for stage in stages if stage.completionTime().isDefined()]
+
+
+def where(stages: Sequence[Any]) -> dict[str, float]:
+    """Seconds of stages, by what they do; Spark counts nothing of what a connector reads."""
+    took = {"look-up": 0.0, "reading": 0.0, "writing": 0.0}
+    for stage in stages:
+        if stage.outputRecords() or stage.shuffleReadRecords():
+            what = "writing"
+        else:
+            what = "look-up" if stage.inputRecords() else "reading"
+        seconds = stage.completionTime().get().getTime() - stage.submissionTime().get().getTime()
+        took[what] += seconds / 1000
+    return took
 
 
 def parser() -> argparse.ArgumentParser:
@@ -168,9 +210,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 turn = list(CASES) if number % 2 else list(CASES)[::-1]
                 took = {case: measure(spark, server.endpoint, case, number, given, log) for case in turn}
                 rounds.append(took)
-                told = ", ".join(f"{case} {given.events / took[case]:,.0f}/s" for case in CASES)
+                told = ", ".join(f"{case} {given.events / took[case].seconds:,.0f}/s" for case in CASES)
                 console.print(f"{'warm-up' if number == 0 else f'round {number}'}: {told}")
-    ratios = [took["append"] / took["landing"] for took in rounds[1:]]
+    for case in CASES:
+        console.print(f"{case}, the last round: {rounds[-1][case].told()}")
+    ratios = [took["append"].seconds / took["landing"].seconds for took in rounds[1:]]
     median, low, high = interval(ratios)
     console.print(f"landing / append, rates: {median:.2f} [{low:.2f}, {high:.2f}]")
     shutil.rmtree(HOME)
