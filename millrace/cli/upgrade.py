@@ -78,11 +78,8 @@ def upgrade(
             (change,),
             {name: lines for name, lines in found.numbers.items() if name == job},
         )
-        typer.echo(
-            json.dumps(as_document(own), indent=2, ensure_ascii=False)
-            if as_json
-            else "\n".join(describe(own))
-        )
+        if not as_json:
+            typer.echo("\n".join(describe(own)))
         if change.after == "start":
             raise steps.UpgradeError(
                 f"{job} is not deployed yet: `millrace deploy --env {environment.name}` deploys it"
@@ -95,8 +92,11 @@ def upgrade(
             )
         tables = tables_of(aws, assembly, own)
         told = [*refused(tables), *refusals(aws, assembly, [job])]
-        if tables.altered and not as_json:
-            typer.echo("\n".join(altered(tables)))
+        if as_json:
+            document = as_document(own) | {"tables": dict(tables.altered)}
+            typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        else:
+            typer.echo("\n".join(altered(tables)), nl=bool(tables.altered))
         if told:
             typer.echo("millrace upgrade: nothing was drained or deployed", err=True)
             typer.echo("\n".join(told), err=True)

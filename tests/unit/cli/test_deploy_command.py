@@ -41,6 +41,16 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     return found
 
 
+def test_an_upgrade_tells_a_script_of_the_tables_too(synthesised: list[Path]) -> None:
+    done = CliRunner().invoke(app, ["upgrade", "--env", "minimal", "clicks", "--diff", "--json"])
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert document["tables"] == {"db.t": ["+ c bigint"]}
+    assert document["jobs"]["clicks"]["after"] == "restart"
+    shown = CliRunner().invoke(app, ["upgrade", "--env", "minimal", "clicks", "--diff"])
+    assert shown.stdout.splitlines()[-1] == "table db.t: + c bigint"
+
+
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["deploy", "--env", "minimal", *arguments])
 
