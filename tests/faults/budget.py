@@ -115,7 +115,9 @@ def _history() -> list[Played]:
     """All runs that are known, the oldest first: those of the page's table, then those of this machine."""
     here = STATE.read_text().splitlines() if STATE.exists() else []
     # The sort is stable: of one day, what this machine did comes after what the page had.
-    return sorted([*on_page(PAGE.read_text()), *(Played(**json.loads(line)) for line in here)], key=lambda one: one.at)
+    return sorted(
+        [*on_page(PAGE.read_text()), *(Played(**json.loads(line)) for line in here)], key=lambda one: one.at
+    )
 
 
 def on_page(text: str) -> list[Played]:

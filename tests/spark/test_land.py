@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -42,17 +41,9 @@ class CountingSink(IcebergSink):
 
     attempts: list[Bound | None] = field(default_factory=list)
 
-    def append(
-        self,
-        batch: DataFrame,
-        bound: Bound | None,
-        *figures: Column,
-        of_offered: Sequence[Column] = (),
-        held: Column | None = None,
-        properties: Mapping[str, str] = MappingProxyType({}),
-    ) -> Appended:
+    def append(self, batch: DataFrame, bound: Bound | None, *figures: Column, **more: Any) -> Appended:
         self.attempts.append(bound)
-        return super().append(batch, bound, *figures, of_offered=of_offered, held=held, properties=properties)
+        return super().append(batch, bound, *figures, **more)
 
 
 def ids(spark: SparkSession, table: Table) -> list[str]:
