@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -28,6 +28,8 @@ class Checkpoint:
 
     location: str
     place: int = 0
+    _last: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
+    """The end of the batch that was asked for last: what is written in Spark's log does not change."""
 
     def start_of(self, spark: SparkSession, batch: int) -> Any:
         """Offset at which a batch begins.
@@ -48,14 +50,19 @@ class Checkpoint:
             The offset, decoded from JSON; None where nothing is known, which is so
             for the first batch of a checkpoint.
         """
+        if batch - 1 in self._last:
+            return self._last[batch - 1]
         return None if batch == 0 else self.end_of(spark, batch - 1)
 
     def end_of(self, spark: SparkSession, batch: int) -> Any:
         """Offset at which a batch ends, which Spark writes before it runs the batch; None where unknown."""
         try:
-            return parse_offset(read_text(spark, f"{self.location}/offsets/{batch}"), self.place)
+            end = parse_offset(read_text(spark, f"{self.location}/offsets/{batch}"), self.place)
         except FileNotFoundError:
             return None
+        self._last.clear()
+        self._last[batch] = end
+        return end
 
     def beginning(self, source: int) -> str:
         """URL of the file in which Iceberg's source keeps where it begins, by the source's number in the query."""

@@ -265,3 +265,20 @@ def test_ranges_follow_each_other() -> None:
     assert OffsetRange.parse(before.text()) == before
     assert OffsetRange.of(KAFKA, None, {KAFKA.topic: {"0": 5}}) == OffsetRange({}, {"0": 5})
     assert OffsetRange.of(KAFKA, None, None) is None
+
+
+def test_the_end_of_a_batch_is_read_once(spark: SparkSession, tmp_path: Path) -> None:
+    """The next batch begins there; what Spark has written in its log does not change."""
+    log = tmp_path / "offsets"
+    log.mkdir()
+    for batch in range(3):
+        (log / str(batch)).write_text(f'v1\n{{}}\n{{"t": {{"0": {batch}}}}}')
+    checkpoint = Checkpoint(str(tmp_path))
+    assert checkpoint.start_of(spark, 0) is None
+    assert checkpoint.end_of(spark, 1) == {"t": {"0": 1}}
+    (log / "1").unlink()
+    assert checkpoint.start_of(spark, 2) == {"t": {"0": 1}}
+    assert checkpoint.end_of(spark, 2) == {"t": {"0": 2}}
+    assert checkpoint.start_of(spark, 1) == {"t": {"0": 0}}
+    assert checkpoint.start_of(spark, 2) is None
+    assert checkpoint == Checkpoint(str(tmp_path))
