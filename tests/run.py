@@ -66,17 +66,41 @@ _EDGES = tuple(
 )
 """Payload formats, and sinks beside the lake: a session of its own costs less than the wait for one lane."""
 
+_LATE = tuple(
+    f"spark/test_{name}.py"
+    for name in (
+        *(
+            "kinesis_land",
+            "land",
+            "manifests",
+            "marks",
+            "metrics",
+            "opening",
+            "operations",
+            "read_once",
+            "redact",
+        ),
+        *("refill", "refused", "replay", "retention", "route", "routed_direct", "script", "state"),
+        *("supervise", "supervise_lease", "upkeep"),
+    )
+)
+"""The second half of the core, in a session of its own: the lanes end together, and a heap of one session holds it."""
+
 LANES = (
     (
         Part("unit", "unit-functions", ("unit",), without=_PROGRAMS),
+        Part("integration", "integration-own", _OWN_SERVERS),
+    ),
+    (
         Part("template", "template", ("template",)),
-        Part("spark", "spark-core", ("spark",), without=_EDGES),
+        Part("spark", "spark-core", ("spark",), without=(*_EDGES, *_LATE)),
+        Part("spark", "spark-late", _LATE),
     ),
     (
         Part("integration", "integration-shared", ("integration",), without=_OWN_SERVERS),
         Part("spark", "spark-edges", _EDGES),
+        Part("unit", "unit-programs", _PROGRAMS),
     ),
-    (Part("unit", "unit-programs", _PROGRAMS), Part("integration", "integration-own", _OWN_SERVERS)),
 )
 KINDS = tuple(dict.fromkeys(part.kind for lane in LANES for part in lane))
 

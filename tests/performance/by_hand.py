@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from etl import envelope, tables
@@ -34,22 +34,34 @@ def plain(bench: Bench, name: str) -> Any:
     )
 
 
+def _like_ours(bench: Bench, limit: int | None) -> tuple[DataFrame, list[Column]]:
+    """The topic in the envelope's shape, and the columns that a landing table has of it beside the payload's."""
+    records = envelope.from_kafka(bench.source(limit, headers=True), "flights")
+    beside = [F.xxhash64("payload").alias("_hash"), F.current_timestamp().alias("_landed_at")]
+    return records, [*(F.col(name) for name in envelope.COLUMNS), *beside]
+
+
 def same_columns(bench: Bench, name: str) -> Any:
     schema = parse_schema(bench.spark, read_schema(bench.spark, SCHEMA), SCHEMA)
     parsed = F.from_json(F.col("payload").cast("string"), schema)
-    records = envelope.from_kafka(bench.source(bench.per_batch, headers=True), "flights")
-    rows = records.select(
-        *envelope.COLUMNS,
-        F.xxhash64("payload").alias("_hash"),
-        F.current_timestamp().alias("_landed_at"),
-        parsed.alias("r"),
-    ).select(*envelope.COLUMNS, "_hash", "_landed_at", "r.*")
+    records, columns = _like_ours(bench, bench.per_batch)
+    rows = records.select(*columns, parsed.alias("r"))
+    rows = rows.select(*(c for c in rows.columns if c != "r"), "r.*")
     tables.ensure(bench.spark, Table("lake", "bench", name), rows.schema)
     query = rows.writeStream.format("iceberg").option("checkpointLocation", str(HOME / name))
     return query.toTable(f"lake.bench.{name}")
 
 
 def tutorial(bench: Bench, name: str) -> Any:
+    rows = bench.source().select(F.col("value").alias("payload"), F.col("timestamp").alias("_arrived_at"))
+    return _taught(bench, name, rows, [F.col("_arrived_at")])
+
+
+def tutorial_same_columns(bench: Bench, name: str) -> Any:
+    return _taught(bench, name, *_like_ours(bench, None))
+
+
+def _taught(bench: Bench, name: str, rows: DataFrame, columns: list[Column]) -> Any:
     schema = parse_schema(bench.spark, read_schema(bench.spark, SCHEMA), SCHEMA)
     wanted = {
         f.name: {"int": int, "double": (int, float)}.get(f.dataType.simpleString(), str) for f in schema
@@ -68,23 +80,22 @@ def tutorial(bench: Bench, name: str) -> Any:
             return None, str(error)
         return (None, f"missing: {missing}") if missing else (json.dumps(record), None)
 
-    rows = bench.source().select("value", F.col("timestamp").alias("_arrived_at"))
-    checked = rows.withColumn("checked", check("value"))
-    good = F.from_json("checked.good", schema).alias("r")
-    tables.ensure(
-        bench.spark,
-        Table("lake", "bench", name),
-        checked.select(good, "_arrived_at").select("r.*", "_arrived_at").schema,
-    )
-    tables.ensure(
-        bench.spark, Table("lake", "bench", name + "_bad"), rows.withColumn("error", F.lit("")).schema
-    )
+    checked = rows.withColumn("checked", check("payload"))
+
+    def fine(batch: DataFrame) -> DataFrame:
+        good = batch.where("checked.good is not null")
+        parsed = good.select(*columns, F.from_json("checked.good", schema).alias("r"))
+        return parsed.select(*(c for c in parsed.columns if c != "r"), "r.*")
+
+    def bad(batch: DataFrame) -> DataFrame:
+        told = F.col("checked.error").alias("error")
+        return batch.where("checked.good is null").select("payload", "_arrived_at", told)
+
+    for table, part in ((name, fine), (f"{name}_bad", bad)):
+        tables.ensure(bench.spark, Table("lake", "bench", table), part(checked).schema)
 
     def write(batch: DataFrame, _id: int) -> None:
-        fine, bad = batch.where("checked.good is not null"), batch.where("checked.good is null")
-        fine.select(good, "_arrived_at").select("r.*", "_arrived_at").writeTo(f"lake.bench.{name}").append()
-        bad.select("value", "_arrived_at", F.col("checked.error").alias("error")).writeTo(
-            f"lake.bench.{name}_bad"
-        ).append()
+        fine(batch).writeTo(f"lake.bench.{name}").append()
+        bad(batch).writeTo(f"lake.bench.{name}_bad").append()
 
     return checked.writeStream.foreachBatch(write).option("checkpointLocation", str(HOME / name)).start()
