@@ -11,7 +11,7 @@ tutorial
     A Python function per record, a sink for good and one for bad records, nothing held
     in memory, no limit on a batch.
 tutorial_same_columns
-    The same with the columns of ``same_columns``, so with the output that ours has.
+    The same with the columns of ``same_columns``.
 same_columns
     ``plain`` with identity, envelope and hash of the payload too, as a landing table and the sink of a direct query
     without a transform have them; no checks.
@@ -188,9 +188,8 @@ def measure(bench: Bench, case: str, number: int) -> Outcome:
     finally:
         query.stop()
     cpu, tasks = cpu_seconds(bench.spark) - before, task_seconds(bench.spark) - tasks
-    landed = bench.spark.table(f"lake.bench.{name}").count()
     records = bench.events
-    if landed != records:
+    if (landed := bench.spark.table(f"lake.bench.{name}").count()) != records:
         raise SystemExit(f"{case}: {landed:,} rows of {records:,} records")
     for table in bench.spark.catalog.listTables("lake.bench"):
         bench.spark.sql(f"DROP TABLE lake.bench.{table.name} PURGE")
@@ -386,7 +385,7 @@ def main(arguments: Sequence[str]) -> int:
             report(console, rounds[1:])
             broker.create_topic(SMALL, PARTITIONS)
             preload(broker.bootstrap, PARTITIONS * SMALL_BATCHES, SMALL)
-            # The tutorials' way sets no limit, and so takes all in one batch.
+            # Without a limit, as in tutorials, all of it is one batch.
             few = [case for case in given.cases if not case.startswith("tutorial")]
             spark.conf.set(
                 "spark.sql.streaming.noDataProgressEventInterval", f"{1000 * EMPTY_EVERY_SECONDS:.0f}"
