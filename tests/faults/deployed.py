@@ -365,7 +365,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Kill, compare, print a line for each table."""
     given = parser().parse_args()
-    status = 0
+    tried: list[Line] = []
     with opened(given.seed) as shop:
         for name in given.only:
             begun, before = time.monotonic(), len(shop.runs)
@@ -377,9 +377,14 @@ def main() -> int:
             for line in lines:
                 said = f"{line.lost} lost, {line.doubled} doubled, {line.strange} others"
                 sys.stdout.write(f"  {line.table}: {line.wanted} rows wanted, {said}\n")
-                status |= not line.exact
             sys.stdout.flush()
-    return status
+            tried += lines
+    wrong = [sum(getattr(line, what) for line in tried) for what in ("lost", "doubled", "strange")]
+    sys.stdout.write(
+        f"{len(given.only)} jobs, {given.kills} kills each, {sum(line.wanted for line in tried):,} rows and figures wanted in "
+        f"{len(tried)} tables and audits: {wrong[0]} lost, {wrong[1]} doubled, {wrong[2]} others\n"
+    )
+    return int(not all(line.exact for line in tried))
 
 
 if __name__ == "__main__":

@@ -231,7 +231,7 @@ def main() -> int:
         wait(second, whole)
         time.sleep(5.0)
         whole()
-        status = 0
+        wrong = Counter[str]()
         sys.stdout.write(f"{count} records, {document.url.rsplit('/', 1)[1][:12]}..., one kill -9\n")
         for query, each in found.items():
             repeated = each.total() - len(each)
@@ -241,8 +241,12 @@ def main() -> int:
                 f"when their batch came again; {len(batches(first, query))} batches before the kill, "
                 f"{len(batches(second, query))} after it\n"
             )
-            status |= int(len(each) != count or repeated > 0)
-    return status
+            wrong.update(lost=max(count - len(each), 0), others=max(len(each) - count, 0), repeated=repeated)
+        sys.stdout.write(
+            f"{len(found)} sinks, {count:,} records to each, one kill -9: {wrong['lost']} lost, "
+            f"{wrong['repeated']} repeated, {wrong['others']} others\n"
+        )
+    return int(wrong.total() > 0)
 
 
 if __name__ == "__main__":

@@ -288,8 +288,7 @@ class Round:
             yield from (int(item["n"]["N"]) for item in page["Items"])
 
     def _files(self) -> Iterator[Path]:
-        for manifest in (HOME / "files" / "_manifests").glob("*.json"):
-            held = json.loads(manifest.read_text())
+        for held in map(json.loads, (m.read_text() for m in (HOME / "files" / "_manifests").glob("*.json"))):
             yield from (HOME / "files" / held["folder"] / name for name in held["files"])
 
     def _messages(self) -> Iterator[int]:
@@ -361,20 +360,22 @@ def main() -> int:
         seen = sum(len(round_.batches(run)) for run in round_.runs)
         left_out = {name: round_.told(name, "duplicates") for name in found}
     wanted = {n for n in range(given.records) if n % DIRTY}
-    status = 0
-    sys.stdout.write(f"{given.records} records, {given.kills} kills, {seen} batches\n")
+    wrong = Counter[str]()
     for name, held in found.items():
-        lost, repeated = len(wanted - held.keys()), sum(held.values()) - len(held)
+        lost, repeated = len(wanted - held.keys()), held.total() - len(held)
         strange = len(held.keys() - wanted)
-        kept, doubled = len(letters[name]), sum(letters[name].values()) - len(letters[name])
+        kept, doubled = len(letters[name]), letters[name].total() - len(letters[name])
         sys.stdout.write(
             f"{name}: {broken[name]} kills in a batch; {len(held)} records, {lost} lost, {repeated} repeated, {strange} "
             f"others; {left_out[name]} were there when their batch came again; {kept} dead letters, {doubled} doubled\n"
         )
-        whole = not lost and not strange and not doubled and kept == given.records - len(wanted)
-        if not whole or repeated:
-            status = 1
-    return status
+        astray = abs(given.records - len(wanted) - kept) + doubled
+        wrong.update(lost=lost, repeated=repeated, others=strange, letters=astray)
+    sys.stdout.write(
+        f"{len(found)} sinks, {given.records:,} records to each, {seen} batches, {given.kills} kills that met {broken.total()}: "
+        f"{wrong['lost']} lost, {wrong['repeated']} repeated, {wrong['others']} others, {wrong['letters']} letters astray\n"
+    )
+    return int(wrong.total() > 0)
 
 
 @contextmanager

@@ -174,6 +174,13 @@ def main() -> int:
             sys.stdout.write(f"{event['chore']}: {event['error'][:500]}\n")
     if writer.error is not None:
         sys.stdout.write(f"the writer failed: {writer.error}\n")
+    lost = sent - len(landed) + len(wanted - derived.keys())
+    twice = landed.total() - len(landed) + derived.total() - len(derived)
+    sys.stdout.write(
+        f"{sent:,} rows landed beside {told['compacted']} compactions and {told['snapshots_expired']} expiries, "
+        f"{told['expiry_held']} of them held for a reader up to {max(lags, default=0)} states behind: {lost} lost, {twice} twice, "
+        f"{len(writer.laid) - len(stayed)} of {len(writer.laid)} laid files removed, {told['chore_failed']} chores failed\n"
+    )
     exact = landed.total() == len(landed) == sent and derived == Counter(wanted)
     busy = told["compacted"] and told["snapshots_expired"] and told["expiry_held"] and removed
     spark.stop()
