@@ -10,12 +10,18 @@ from pyspark.sql import SparkSession
 
 def cpu_seconds(spark: SparkSession) -> float:
     """CPU that the session's JVM and its Python workers have used so far."""
-    jvm = psutil.Process(int(spark._jvm.java.lang.ProcessHandle.current().pid()))
+    return tree_seconds(int(spark._jvm.java.lang.ProcessHandle.current().pid()))
+
+
+def tree_seconds(pid: int) -> float:
+    """CPU that a process and all that it ever started have used, also those that are at their end."""
+    first = psutil.Process(pid)
     total = 0.0
-    for process in (jvm, *jvm.children(recursive=True)):
+    for process in (first, *first.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
+            # A parent keeps what its children had used when they ended: workers come and go within a run.
             times = process.cpu_times()
-            total += times.user + times.system
+            total += times.user + times.system + times.children_user + times.children_system
     return total
 
 
