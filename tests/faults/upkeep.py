@@ -178,7 +178,7 @@ def main() -> int:
     twice = landed.total() - len(landed) + derived.total() - len(derived)
     sys.stdout.write(
         f"{sent:,} rows landed beside {told['compacted']} compactions and {told['snapshots_expired']} expiries, "
-        f"{told['expiry_held']} of them held for a reader up to {max(lags, default=0)} states behind: {lost} lost, {twice} twice, "
+        f"which were held {told['expiry_held']} times for a reader up to {max(lags, default=0)} states behind: {lost} lost, {twice} twice, "
         f"{len(writer.laid) - len(stayed)} of {len(writer.laid)} laid files removed, {told['chore_failed']} chores failed\n"
     )
     exact = landed.total() == len(landed) == sent and derived == Counter(wanted)
