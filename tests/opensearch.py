@@ -7,6 +7,7 @@ its own, which outlives whoever writes to it: ``python -m tests.opensearch PORT`
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import threading
 from collections import Counter
@@ -14,8 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+from millrace.sandbox.process import RUN, Process, free_port
+from millrace.sandbox.toolchain import ROOT, program_environment
 from tests.serving import Handler, served
 
 INDEX = "flights"
@@ -110,6 +114,24 @@ def running() -> Iterator[Domain]:
     domain = Domain("")
     with served(_handler(domain)) as domain.endpoint:
         yield domain
+
+
+@contextmanager
+def apart() -> Iterator[str]:
+    """Serve from a process of its own; gives the endpoint."""
+    port = free_port()
+    log = RUN / "opensearch.log"
+    log.unlink(missing_ok=True)
+    command: list[str | Path] = [sys.executable, "-m", "tests.opensearch", str(port)]
+    environment = {**program_environment(), "PYTHONPATH": str(ROOT)}
+    with Process.start("opensearch", command, environment=environment, log=log, cwd=ROOT) as process:
+        process.wait_until(lambda: _listens(port), seconds=30, what="answering")
+        yield f"http://127.0.0.1:{port}"
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def main(port: int) -> None:

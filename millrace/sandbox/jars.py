@@ -212,15 +212,20 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def main() -> int:
-    """Fetch what the lock names; with ``--lock`` resolve anew and write the lock."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--lock", action="store_true", help="resolve toolchain/jars/*.xml anew")
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    """Arguments of this program."""
+    reading = argparse.ArgumentParser(description=main.__doc__)
+    reading.add_argument("--lock", action="store_true", help="resolve toolchain/jars/*.xml anew")
+    reading.add_argument(
         "--also", nargs="+", choices=sorted(ON_REQUEST), default=[], help="fetch these sets, too"
     )
+    return reading
+
+
+def main() -> int:
+    """Fetch what the lock names; with ``--lock`` resolve anew and write the lock."""
+    given = parser().parse_args()
     try:
-        given = parser.parse_args()
         if given.lock:
             relock()
         fetched = fetch(given.also)

@@ -6,6 +6,7 @@ table of this machine.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import sys
@@ -58,8 +59,14 @@ def check(what: str, found: object, wanted: object) -> bool:
     return found == wanted
 
 
+def parser() -> argparse.ArgumentParser:
+    """Arguments of this program: none but ``--help``."""
+    return argparse.ArgumentParser(description=__doc__)
+
+
 def main() -> int:
     """Run the rounds; 1 where one is not as promised."""
+    parser().parse_args()
     shutil.rmtree(HOME, ignore_errors=True)
     spark = open_session()
 

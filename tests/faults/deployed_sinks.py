@@ -178,11 +178,16 @@ def batches(job: Job, query: str) -> list[dict[str, Any]]:
     return [e for e in job.events() if e["event"] == "batch" and e["query"] == query]
 
 
+def parser() -> argparse.ArgumentParser:
+    """Arguments of this program."""
+    reading = argparse.ArgumentParser(description=__doc__)
+    reading.add_argument("--records", type=int, default=2000)
+    return reading
+
+
 def main() -> int:
     """Deploy, run, kill, run, read back; 1 where a sink holds something else than was sent."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=2000)
-    count = parser.parse_args().records
+    count = parser().parse_args().records
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     HOME.mkdir(parents=True, exist_ok=True)
     with ExitStack() as ending:

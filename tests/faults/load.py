@@ -19,7 +19,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from millrace.sandbox import kafka
 from tests.performance.by_hand import HOME
-from tests.performance.core import PARTITIONS, TOPIC, Bench, landing, preload, spark_session
+from tests.performance.core import Bench, landing, spark_session
+from tests.performance.preloaded import PARTITIONS, TOPIC, preload
 
 NAME = "load"
 STALL_SECONDS = 180.0

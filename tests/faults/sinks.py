@@ -14,13 +14,12 @@ import json
 import logging
 import random
 import shutil
-import socket
 import sys
 import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,9 +33,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from millrace.sandbox import jars, kafka, kinesalite
 from millrace.sandbox.kafka import Kafka
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION, Kinesalite
-from millrace.sandbox.process import RUN, Process, free_port
+from millrace.sandbox.process import RUN, Process
 from millrace.sandbox.toolchain import ROOT, program_environment, spark_home
-from tests import postgres
+from tests import opensearch, postgres
 from tests.postgres import PASSWORD, USER, Postgres
 
 HOME = RUN / "faults-sinks"
@@ -325,13 +324,18 @@ class Round:
         return held
 
 
+def parser() -> argparse.ArgumentParser:
+    """Arguments of this program."""
+    reading = argparse.ArgumentParser(description=__doc__)
+    reading.add_argument("--kills", type=int, default=10)
+    reading.add_argument("--records", type=int, default=20_000)
+    reading.add_argument("--seed", type=int, default=1)
+    return reading
+
+
 def main() -> int:
     """Kill, compare, print a line for each sink."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--records", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
+    given = parser().parse_args()
     choose = random.Random(given.seed)  # noqa: S311 - repeatable on purpose
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request
     with ExitStack() as ending:
@@ -342,7 +346,7 @@ def main() -> int:
         database = ending.enter_context(postgres.running())
         broker = ending.enter_context(kafka.running())
         stream = ending.enter_context(kinesalite.running())
-        domain = ending.enter_context(_domain())
+        domain = ending.enter_context(opensearch.apart())
         round_ = Round(broker, database, stream, domain, f"http://127.0.0.1:{port}")
         round_.prepare(given.records)
         ending.callback(lambda: [run.kill() for run in round_.runs])
@@ -376,24 +380,6 @@ def main() -> int:
         f"{wrong['lost']} lost, {wrong['repeated']} repeated, {wrong['others']} others, {wrong['letters']} letters astray\n"
     )
     return int(wrong.total() > 0)
-
-
-@contextmanager
-def _domain() -> Iterator[str]:
-    """An OpenSearch in a process of its own."""
-    port = free_port()
-    log = RUN / "opensearch.log"
-    log.unlink(missing_ok=True)
-    command: list[str | Path] = [sys.executable, "-m", "tests.opensearch", str(port)]
-    environment = {**program_environment(), "PYTHONPATH": str(ROOT)}
-    with Process.start("opensearch", command, environment=environment, log=log, cwd=ROOT) as process:
-        process.wait_until(lambda: _listens(port), seconds=30, what="answering")
-        yield f"http://127.0.0.1:{port}"
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 if __name__ == "__main__":

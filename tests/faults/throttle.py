@@ -278,11 +278,16 @@ def stuck(spark: SparkSession, case: Case, results: dict[str, tuple[float, str]]
         results[case.name] = (time.monotonic() - begun, said[-1] if said else describe(error))
 
 
+def parser() -> argparse.ArgumentParser:
+    """Arguments of this program."""
+    reading = argparse.ArgumentParser(description=__doc__)
+    reading.add_argument("--only", choices=("kafka", "kinesis", "dynamodb", "opensearch"))
+    return reading
+
+
 def main() -> int:
     """Run both kinds of writes; 1 where one is not as promised."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=("kafka", "kinesis", "dynamodb", "opensearch"))
-    only = parser.parse_args().only
+    only = parser().parse_args().only
     status = 0
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request
     with ExitStack() as ending:

@@ -29,7 +29,6 @@ listener
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import shutil
 import sys
@@ -40,22 +39,19 @@ from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
 import numpy as np
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 from etl import run, session, settings
 from etl.accounts import Reporter
 from etl.supervise import Query
-from millrace.sandbox import flights, jars, kafka
+from millrace.sandbox import jars, kafka
 from millrace.sandbox.toolchain import program_environment
 from tests.performance.by_hand import HOME, SCHEMA, plain, same_columns, tutorial, tutorial_same_columns
 from tests.performance.cpu import cpu_seconds, task_seconds
 from tests.performance.intervals import interval
+from tests.performance.preloaded import PARTITIONS, TOPIC, preload
 from tests.performance.watching import listener, watched
-
-TOPIC = "flights"
-PARTITIONS = 4
 
 PARTS = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
 """Of a micro-batch, as Spark reports them (``StreamingQueryProgress.durationMs``)."""
@@ -272,23 +268,6 @@ def report_little(console: Console, rounds: Sequence[Mapping[str, Little]]) -> N
                 console.print(f"  {ours:7} / {case:12} {median:.2f} [{low:.2f}, {high:.2f}]")
 
 
-def preload(bootstrap: str, events: int, topic: str = TOPIC) -> None:
-    """Fill the topic with flights, from the year's beginning and again, dealt out evenly."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "lz4"})
-    table = flights.flights(month=None if events > 300_000 else 1)
-    payloads = [event.payload for event in flights.events(table, dirty_share=0, seed=1)]
-    for n, payload in enumerate(itertools.islice(itertools.cycle(payloads), events)):
-        while True:
-            try:
-                producer.produce(topic, payload, partition=n % PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        producer.poll(0)
-    if left := producer.flush(60):
-        raise SystemExit(f"{left} records were not delivered")
-
-
 @contextmanager
 def spark_session(cores: int, java_options: str = "") -> Iterator[SparkSession]:
     """A local session, set as the core sets its own."""
@@ -358,14 +337,18 @@ def report(console: Console, rounds: Sequence[Mapping[str, Outcome]]) -> None:
                 )
 
 
+def parser() -> argparse.ArgumentParser:
+    reading = argparse.ArgumentParser(prog="tests.performance.core", description=__doc__.splitlines()[0])
+    reading.add_argument("--events", type=int, default=2_000_000)
+    reading.add_argument("--pairs", type=pairs, default=5, help="measured rounds")
+    reading.add_argument("--per-batch", type=int, default=200_000)
+    reading.add_argument("--cores", type=int, default=2)
+    reading.add_argument("--cases", nargs="+", choices=CASES, default=DEFAULT)
+    return reading
+
+
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="tests.performance.core", description=__doc__.splitlines()[0])
-    parser.add_argument("--events", type=int, default=2_000_000)
-    parser.add_argument("--pairs", type=pairs, default=5, help="measured rounds")
-    parser.add_argument("--per-batch", type=int, default=200_000)
-    parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=DEFAULT)
-    given = parser.parse_args(arguments)
+    given = parser().parse_args(arguments)
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     console = Console(width=200, highlight=False)

@@ -6,6 +6,7 @@ explain, or an entry there that explains nothing.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import time
@@ -48,6 +49,13 @@ def table(assembly: Assembly, findings: list[Finding], known: tuple[Accepted, ..
     return shown
 
 
+def parser() -> argparse.ArgumentParser:
+    """Arguments of this program."""
+    reading = argparse.ArgumentParser(description=__doc__)
+    reading.add_argument("environments", nargs="*", help="names; all of them where none is given")
+    return reading
+
+
 def main(names: list[str], *, console: Console) -> int:
     """Scan the environments of some names; return the exit status."""
     existing = environments(ROOT)
@@ -83,4 +91,5 @@ def main(names: list[str], *, console: Console) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:], console=Console(width=140 if not sys.stdout.isatty() else None)))
+    given = parser().parse_args().environments
+    raise SystemExit(main(given, console=Console(width=140 if not sys.stdout.isatty() else None)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import re
 import shlex
@@ -22,26 +23,9 @@ UsageError = BadParameter.__mro__[1]  # typer carries its command-line library w
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"^```(?:console|sh|bash)\n(.*?)^```", re.M | re.S)
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
-MODULES = {
-    "tests.advisor": "tests.advisor.__main__",
-    "tests.advisor.loop": "tests.advisor.loop",
-    "tests.performance.advise": "tests.performance.advise",
-    "tests.faults": "tests.faults.__main__",
-    "tests.faults.brokers": "tests.faults.brokers",
-    "tests.faults.budget": "tests.faults.budget",
-    "tests.faults.cutover": "tests.faults.cutover",
-    "tests.faults.deployed": "tests.faults.deployed",
-    "tests.faults.load": "tests.faults.load",
-    "tests.faults.schedules": "tests.faults.schedules",
-    "tests.faults.soak": "tests.faults.soak",
-    "tests.faults.upkeep": "tests.faults.upkeep",
-    "tests.faults.verified": "tests.faults.verified",
-    "tests.pages": "tests.pages.__main__",
-    "tests.performance.dedup": "tests.performance.dedup",
-    "tests.supply": "tests.supply.__main__",
-    "tests.performance.twin": "tests.performance.twin",
-    "tests.performance.kinesis": "tests.performance.kinesis",
-}
+FENCED = re.compile(r"^```.*?^```", re.M | re.S)
+INDENTED = re.compile(r"^ {4}((?:make|millrace|cdk|python -m|pytest) (?:.*\\\n)*.*)$", re.M)
+SPAN = re.compile(r"`((?:make|millrace|cdk|python -m|pytest) [^`]+)`")
 CDK_VERBS = {"synth", "deploy", "diff", "destroy", "bootstrap", "list"}
 
 
@@ -76,8 +60,10 @@ def commands() -> list[Command]:
                 for line in (prompted or lines)
                 if line.strip() and not line.startswith("#")
             ]
+        for line in INDENTED.findall(FENCED.sub("", text)):
+            found.append(Command(path.name, line.replace("\\\n", " ")))
         # Commands in running text and tables.
-        found += [Command(path.name, span) for span in re.findall(r"`((?:make|millrace|cdk) [^`]+)`", text)]
+        found += [Command(path.name, span) for span in SPAN.findall(text)]
     return sorted(set(found), key=str)
 
 
@@ -102,6 +88,8 @@ def parse(command: Command) -> None:
         parse_millrace(arguments)
     elif program == "python":
         parse_module(arguments)
+    elif program == "pytest":
+        parse_pytest(arguments)
     elif program == "cdk":
         assert arguments[0] in CDK_VERBS
         names = re.findall(r"env=(\S+)", command.text)
@@ -124,13 +112,29 @@ def parse_millrace(arguments: list[str]) -> None:
 
 
 def parse_module(arguments: list[str]) -> None:
+    """A program of ours says what it takes by a ``parser``."""
     assert arguments[0] == "-m", "python with something else than a module of ours"
-    assert arguments[1] in MODULES, f"who knows {arguments[1]}?"
-    parser = importlib.import_module(MODULES[arguments[1]]).parser()
+    name, rest = arguments[1], arguments[2:]
+    assert name.split(".")[0] in {"tests", "millrace"}, f"who knows {name}?"
+    found = importlib.util.find_spec(name)
+    assert found is not None, f"there is no {name}"
+    module = importlib.import_module(f"{name}.__main__" if found.submodule_search_locations else name)
     try:
-        parser.parse_args(arguments[2:])
+        module.parser().parse_args(rest)
     except SystemExit as wrong:
-        raise AssertionError(f"{arguments[1]} does not take {arguments[2:]}") from wrong
+        raise AssertionError(f"{name} does not take {rest}") from wrong
+
+
+def parse_pytest(arguments: list[str]) -> None:
+    """What is to be tested is there, and ``-k`` names a part of it."""
+    words = list(arguments)
+    wanted = words.pop(words.index("-k") + 1) if "-k" in words else ""
+    paths = [word for word in words if not word.startswith("-")]
+    assert paths
+    files = [file for path in paths for file in (ROOT.glob(path) if "*" in path else [ROOT / path])]
+    assert files
+    assert all(file.exists() for file in files), f"not all are there: {files}"
+    assert any(wanted in file.read_text() for file in files if file.is_file()) or not wanted
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=str)
@@ -146,7 +150,11 @@ def test_a_wrong_one_is_not():
         "cdk serve",
         "cdk synth -c env=moon",
         "python -m tests.faults --only rain",
+        "python -m tests.faults.rain",
         "python -m antigravity",
+        "pytest tests/spark/test_rain.py",
+        "pytest tests/spark/test_rain_*.py",
+        "pytest tests/spark/test_damage.py -k rain",
     ):
         with pytest.raises(AssertionError):
             parse(Command("here", text))

@@ -1,0 +1,164 @@
+"""Where the time of a landed record's columns goes: ``python -m tests.performance.decoding --records 200000 --rounds 5``.
+
+The same flights, in the shape of Spark's Kafka source and out of the page cache, are made into the columns of a landing table and
+written nowhere (Spark's ``noop``). The plan grows by a step at a time, from what is written by hand to the core's own. Steps take
+turns; what is measured is the CPU of the tasks, which other programs on the machine touch less than they do the rate.
+
+read
+    The record's bytes, hashed.
+envelope
+    With identity, position, key, headers and times.
+by hand
+    With ``from_json``: the case ``same_columns`` of :mod:`tests.performance.core`.
+times as text
+    The same, and the moments of a record are not parsed.
+between brackets
+    Set between brackets, by which two values in one payload and a value too many are seen.
+record
+    With the moments parsed by the core's own way, and a record built of the fields.
+judged
+    With the questions to a record: whole, required fields there, UTF-8, inside its brackets.
+decoder
+    The core's decoder, with the ways for what is not fine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+from rich.console import Console
+
+from etl import decode, envelope
+from etl.decode import JsonDecoder, parse_schema
+from etl.formats.build import read_schema
+from millrace.sandbox import flights
+from millrace.sandbox.process import RUN
+from tests.performance.by_hand import SCHEMA
+from tests.performance.core import pairs, spark_session
+from tests.performance.cpu import task_seconds
+from tests.performance.intervals import interval
+
+HOME = RUN / "bench-decoding"
+PARTS = 4
+
+Step = Callable[[], DataFrame]
+
+
+def prepare(records: int) -> None:
+    """Write flights as Spark's Kafka source has them, in as many files as there are partitions."""
+    HOME.mkdir(parents=True)
+    made = flights.events(flights.flights(month=1), dirty_share=0, seed=1)
+    payloads = [event.payload for event in itertools.islice(itertools.cycle(list(made)), records)]
+    for part in range(PARTS):
+        values = payloads[part::PARTS]
+        columns = {
+            "key": pa.nulls(len(values), pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "topic": pa.repeat("flights", len(values)),
+            "partition": pa.repeat(pa.scalar(part, pa.int32()), len(values)),
+            "offset": pa.array(range(len(values)), pa.int64()),
+            "timestamp": pa.repeat(pa.scalar(datetime.now(UTC), pa.timestamp("us", "UTC")), len(values)),
+        }
+        pq.write_table(pa.table(columns), HOME / f"{part}.parquet", compression="none")
+
+
+def steps(spark: SparkSession) -> Mapping[str, Step]:
+    """The plans, each with what the one before it has."""
+    schema = parse_schema(spark, read_schema(spark, SCHEMA), SCHEMA)
+    plain, as_text = decode.nullable(schema), decode._times_as_text(decode.nullable(schema))
+    decoder = JsonDecoder(schema)
+
+    def records() -> DataFrame:
+        return envelope.stamped(envelope.from_kafka(spark.read.parquet(str(HOME)), "flights"))
+
+    def with_record(record: Column, *more: Column) -> DataFrame:
+        rows = records().select("*", record.alias("r"), *more)
+        return rows.select(*(name for name in rows.columns if name not in ("r", "payload")), "r.*")
+
+    def by_hand(kind: StructType) -> Column:
+        return F.from_json(F.col("payload").cast("string"), kind)
+
+    def judged(*, ask: bool) -> DataFrame:
+        quick = decode._parse(as_text)
+        raw = quick["w"].getItem(0)
+        values = {f.name: decode._quick_value(f, raw.getField(f.name)) for f in schema.fields}
+        fine = decode._all(
+            decode._whole(quick),
+            *(~absent for _, absent in decode._required_of(schema, values)),
+            *(raw.getField(name).isNull() | values[name].isNotNull() for name in decode._times(schema)),
+            decode._valid(),
+            decode._inside(),
+        )
+        record = F.struct(*(value.alias(name) for name, value in values.items()))
+        return with_record(record, *([fine.alias("_fine")] if ask else []))
+
+    return {
+        "read": lambda: records().select("_hash"),
+        "envelope": lambda: records().drop("payload"),
+        "by hand": lambda: with_record(by_hand(plain)),
+        "times as text": lambda: with_record(by_hand(as_text)),
+        "between brackets": lambda: with_record(decode._parse(as_text)["w"].getItem(0)),
+        "record": lambda: judged(ask=False),
+        "judged": lambda: judged(ask=True),
+        "decoder": lambda: decoder.decode(records()),
+    }
+
+
+def micros(spark: SparkSession, step: Step, records: int) -> float:
+    """CPU of a step's tasks, in microseconds a record."""
+    before = task_seconds(spark)
+    step().write.format("noop").mode("overwrite").save()
+    return (task_seconds(spark) - before) / records * 1e6
+
+
+def parser() -> argparse.ArgumentParser:
+    """Arguments of this program."""
+    reading = argparse.ArgumentParser(
+        prog="python -m tests.performance.decoding", description="Where the time of a landed record goes."
+    )
+    reading.add_argument("--records", type=int, default=200_000)
+    reading.add_argument("--rounds", type=pairs, default=5, help="measured rounds")
+    reading.add_argument("--cores", type=int, default=2)
+    return reading
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print."""
+    given = parser().parse_args(arguments)
+    shutil.rmtree(HOME, ignore_errors=True)
+    prepare(given.records)
+    console = Console(width=160, highlight=False)
+    with spark_session(given.cores) as spark:
+        cases = steps(spark)
+        names = list(cases)
+        taken: dict[str, list[float]] = {name: [] for name in names}
+        # The first two rounds warm the JVM up and are not counted.
+        for number in range(given.rounds + 2):
+            for name in names[number % len(names) :] + names[: number % len(names)]:
+                found = micros(spark, cases[name], given.records)
+                if number > 1:
+                    taken[name].append(found)
+    console.print(
+        f"{given.records:,} flights, {given.rounds} rounds on {given.cores} cores: µs of the tasks' CPU a record, "
+        "median [95 % interval]; and what the step adds to the one before, by rounds"
+    )
+    for before, name in zip([None, *names], names, strict=False):
+        added = np.subtract(taken[name], taken[before]) if before else np.asarray(taken[name])
+        console.print(f"  {name:17} {interval(taken[name])!s:20} {interval(added.tolist())!s:>20}")
+    shutil.rmtree(HOME)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
