@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 
 from millrace.sandbox.process import RUN
 from millrace.sandbox.toolchain import ROOT, program_environment
+from tests.faults.deployed import ROUNDS as DEPLOYED
 from tests.faults.rounds import ROUNDS
 
 STATE = RUN / "faults-budget.jsonl"
@@ -73,9 +74,9 @@ PARTS = (
     _part("sinks", "kill -9 in the middle of writes to every sink", "tests.faults.sinks --kills 3 --records 3000", 6),
     _part("throttle", "sinks that are slow or take nothing", "tests.faults.throttle", 6),
     _part("upkeep", "tables kept up while they are written and read", "tests.faults.upkeep --minutes 10", 12),
-    _part(
-        "deployed", "deployed jobs under kill -9: direct, stateful, routed, joined",
-        "tests.faults.deployed --kills 3 --records 6000", 20,
+    *(
+        _part(f"deployed {name}", "deployed jobs under kill -9", f"tests.faults.deployed --only {name} --kills 3 --records 6000", 8)
+        for name in DEPLOYED
     ),
     _part("deployed sinks", "one deployed job, five kinds of sink, kill -9", "tests.faults.deployed_sinks", 6),
     _part("load", "10^7 records", "tests.faults.load --events 10000000", 15),

@@ -381,7 +381,7 @@ def main() -> int:
             tried += lines
     wrong = [sum(getattr(line, what) for line in tried) for what in ("lost", "doubled", "strange")]
     sys.stdout.write(
-        f"{len(given.only)} jobs, {given.kills} kills each, {sum(line.wanted for line in tried):,} rows and figures wanted in "
+        f"{', '.join(given.only)}: {given.kills} kills each, {sum(line.wanted for line in tried):,} rows and figures wanted in "
         f"{len(tried)} tables and audits: {wrong[0]} lost, {wrong[1]} doubled, {wrong[2]} others\n"
     )
     return int(not all(line.exact for line in tried))
