@@ -17,9 +17,11 @@ nesting to about 990 levels (the limit of the JSON parser is 1,000).
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -44,9 +46,22 @@ NOT_ONE = "not exactly one JSON object"
 _UTC = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?Z\z"
 _DATE = r"^\d{4}-"
 
+_TEXT, _CORRUPT = "_text", "_corrupt"
+"""No names of a schema's fields: those that begin with _ are taken."""
+
+_END = f"_{secrets.token_hex(8)}"
+"""A name that no payload can know."""
+
+_MARK = f'"{_END}":1}}'
+
+_BLANKS = r"[ \t\r\n]*"
+
+_BRACES = "}", "}\n", "}\r\n"
+"""How the bytes of an object mostly end."""
+
 _OPTIONS = {
     "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": "corrupt",
+    "columnNameOfCorruptRecord": _CORRUPT,
     "allowNonNumericNumbers": "false",
     "allowSingleQuotes": "false",
 }
@@ -135,12 +150,14 @@ class Decoder(Protocol):
 class JsonDecoder:
     """Decodes JSON objects by Spark's own parser, in one pass and without Python.
 
-    Spark's parser reads the first JSON value of a text and is content. So the payload is
-    set between ``{"w":[`` and ``],"end":1}``: whatever follows the first object (a second
-    one, a brace too many, a cut line glued to the next) then breaks the syntax, makes a second
-    element, or hides ``end``. Only text with a closing bracket of its own can get out
-    of that (``{…}],"k":[{…}``); such a payload is read once more between ``{"w":`` and
-    ``,"end":1}``, which only a brace could leave. No text leaves both.
+    Spark's parser reads the first JSON value of a text and is content, whatever follows. So the
+    last brace gives way to one member more, under a name that is drawn anew in each process, and a
+    brace. The object has that member exactly if the brace was its own: of whatever else the
+    payload is, the member is in an object within, in a text, after the end or breaks the
+    syntax, and no payload knows its name.
+
+    What is not fine by that is read once more, by the schema and with a text for each field: for the
+    reason, or because it is fine after all (``{}``, blanks after the brace).
 
     Parameters
     ----------
@@ -149,7 +166,7 @@ class JsonDecoder:
     """
 
     schema: StructType
-    _projections: dict[tuple[str, ...], tuple[Projection, Projection]] = field(
+    _projections: dict[tuple[str, ...], list[Projection]] = field(
         default_factory=dict, repr=False, compare=False
     )
     """By the columns that are kept. To build them takes the driver longer than to plan the batch with them."""
@@ -170,26 +187,24 @@ class JsonDecoder:
         """
         kept = tuple(c for c in rows.columns if c != "payload")
         if kept not in self._projections:
-            judge, take_apart = self._project(kept)
-            self._projections[kept] = Projection(lambda: judge), Projection(lambda: take_apart)
-        judged, taken_apart = self._projections[kept]
-        return taken_apart.of(judged.of(rows))
+            steps = self._project(kept)
+            self._projections[kept] = [Projection(partial(tuple, step)) for step in steps]
+        return reduce(lambda frame, step: step.of(frame), self._projections[kept], rows)
 
-    def _project(self, kept: tuple[str, ...]) -> tuple[list[Column], list[Column]]:
-        """Two projections: one that parses and judges, one that takes the fields apart.
+    def _project(self, kept: tuple[str, ...]) -> tuple[list[Column], ...]:
+        """Three projections: one that makes the text to parse, one that parses and judges, one that takes the fields apart.
 
-        What is written in the first many times runs once, as Spark shares what is evaluated in any case; with the
-        second the plan stays linear in the number of fields.
+        What is written in the second many times runs once, as Spark shares what is evaluated in any case; with the
+        first it is short, and with the third the plan stays linear in the number of fields.
         """
-        quick = _parse(_times_as_text(nullable(self.schema)))
-        raw = quick["w"].getItem(0)
+        raw = _parse(F.col(_TEXT), _times_as_text(nullable(self.schema)))
         # Asked of each value by itself: out of the record, each question would hold the whole of it, and the
         # driver would take apart thousands of expressions for every batch.
         values = {f.name: _quick_value(f, raw.getField(f.name)) for f in self.schema.fields}
         record = F.struct(*(value.alias(name) for name, value in values.items()))
         read = [raw.getField(n).isNull() | values[n].isNotNull() for n in _times(self.schema)]
         present = [~absent for _, absent in _required_of(self.schema, values)]
-        fine = _all(_whole(quick), *present, *read, _valid(), _inside())
+        fine = _all(*_whole(raw), *present, *read, _valid())
         others = [F.col(name) for name in kept]
         judged = [
             *others,
@@ -202,7 +217,7 @@ class JsonDecoder:
         ]
         exact = F.col("exact")
         bad = F.col("exact.verdict").isNotNull()
-        return judged, [
+        taken_apart = [
             *others,
             *(
                 F.when(exact.isNull(), F.col("quick").getField(f.name))
@@ -214,20 +229,21 @@ class JsonDecoder:
             F.col("exact.verdict.stage").alias("_stage"),
             F.col("exact.verdict.error").alias("_error"),
         ]
+        return [*others, F.col("payload"), _with_end().alias(_TEXT)], judged, taken_apart
 
     def _tombstone(self) -> Column:
         """What :meth:`_exact` would say of a null payload; with routes most are, for each of their decoders."""
         return F.struct(
-            F.lit(None).cast(nullable(self.schema)).alias("record"),
+            F.lit(None).cast(_with_marks(nullable(self.schema))).alias("record"),
             _reason("decode", F.lit("null payload (a tombstone)")).alias("verdict"),
         )
 
     def _exact(self) -> Column:
         """``record`` and ``verdict`` of what the quick way could not take; each parse runs once."""
+        texts = StructType([StructField(f.name, StringType()) for f in self.schema])
         parses = F.struct(
-            _parse(nullable(self.schema)).alias("strict"),
-            _parse(MapType(StringType(), StringType())).alias("loose"),
-            _inside().alias("inside"),
+            _parse(_with_end_after_all(), nullable(self.schema)).alias("strict"),
+            _parse(_with_end_after_all(), texts).alias("loose"),
         )
         # A lambda is the one way to name a value inside an expression; as a column of its own it would be
         # carried through by every good record too.
@@ -235,14 +251,13 @@ class JsonDecoder:
 
     def _judge(self, parses: Column) -> Column:
         payload = F.col("payload")
-        record = parses["strict"]["w"].getItem(0)
+        record = parses["strict"]
         required = list(_required(self.schema, record))
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in required))
         verdict = (
             F.when(F.length(payload) == 0, _reason("decode", F.lit("empty record")))
             .when(~_valid(), _reason("decode", F.lit("not UTF-8")))
-            .when(~_whole(parses["strict"]), self._diagnosis(record, parses["loose"]))
-            .when(~parses["inside"], _reason("decode", F.lit(NOT_ONE)))
+            .when(~_all(*_whole(record)), self._diagnosis(record, parses["loose"]))
             .when(
                 missing != "", _reason("schema", F.concat(F.lit("no value for a required field: "), missing))
             )
@@ -251,19 +266,18 @@ class JsonDecoder:
 
     def _diagnosis(self, record: Column, loose: Column) -> Column:
         """Tell "not an object" from "wrong type", by a parse that allows any type."""
-        members = loose["w"].getItem(0)
         refused = F.concat_ws(
             ", ",
             *(
-                F.when(members.getItem(f.name).isNotNull() & record.getField(f.name).isNull(), F.lit(f.name))
+                F.when(loose.getField(f.name).isNotNull() & record.getField(f.name).isNull(), F.lit(f.name))
                 for f in self.schema.fields
             ),
         )
         # Not a `when`, which would hold the list of all fields twice.
         where = F.regexp_replace(refused, "^$", "inside a nested field")
-        return F.when(_whole(loose), _reason("schema", F.concat(F.lit("wrong type: "), where))).otherwise(
-            _reason("decode", F.lit(NOT_ONE))
-        )
+        return F.when(
+            _all(*_whole(loose)), _reason("schema", F.concat(F.lit("wrong type: "), where))
+        ).otherwise(_reason("decode", F.lit(NOT_ONE)))
 
 
 def _times(schema: StructType) -> list[str]:
@@ -284,37 +298,48 @@ def _quick_value(field: StructField, value: Column) -> Column:
     """
     if not isinstance(field.dataType, TimestampType):
         return value
-    without_zone = value.substr(F.lit(1), F.length(value) - 1)
+    without_zone = _cut(value.cast("binary"), 1)
     return F.when(value.rlike(_UTC), without_zone.cast("timestamp")).when(
         value.rlike(_DATE), value.cast("timestamp")
     )
 
 
-def _parse(element: DataType) -> Column:
-    return F.from_json(_between('{"w":[', '],"end":1}'), _wrap(element), _OPTIONS)
-
-
-def _whole(parsed: Column) -> Column:
-    """Whether it was one element, and nothing of it was refused."""
-    return _all(
-        parsed["corrupt"].isNull(),
-        F.size(parsed["w"]) == 1,
-        parsed["w"].getItem(0).isNotNull(),
-        parsed["end"].isNotNull(),
+def _with_end() -> Column:
+    """The payload with a member more in the place of its last brace; null where it ends with none."""
+    ways = (
+        F.when(_text().endswith(brace), F.concat(_cut(F.col("payload"), len(brace)), F.lit(f",{_MARK}")))
+        for brace in _BRACES
     )
+    return F.coalesce(*ways)
+
+
+def _with_end_after_all() -> Column:
+    """The same, slower, for any blanks after the brace, and for an object without members, where no comma may be."""
+    ended = F.regexp_replace(_text(), rf"\}}{_BLANKS}\z", f",{_MARK}")
+    return F.regexp_replace(ended, rf"^({_BLANKS}\{{){_BLANKS},({re.escape(_MARK)})\z", "$1$2")
+
+
+def _cut(value: Column, last: int) -> Column:
+    """Bytes but for the last ones, as text; of a text itself Spark would count the characters."""
+    return value.substr(F.lit(1), F.length(value) - last).cast("string")
+
+
+def _with_marks(schema: StructType) -> StructType:
+    return StructType([*schema, StructField(_END, IntegerType()), StructField(_CORRUPT, StringType())])
+
+
+def _parse(text: Column, schema: StructType) -> Column:
+    return F.from_json(text, _with_marks(schema), _OPTIONS)
+
+
+def _whole(record: Column) -> tuple[Column, Column]:
+    """What holds of a record of which nothing was refused, and that ends where its text does."""
+    return record[_CORRUPT].isNull(), record[_END].isNotNull()
 
 
 def _valid() -> Column:
     """Whether it is UTF-8. Spark replaces invalid bytes in silence; they do not survive the way there and back."""
     return F.encode(_text(), "UTF-8") == F.col("payload")
-
-
-def _inside() -> Column:
-    """Whether it stays inside a member too, where no bracket could leave; its own content is skipped."""
-    braced = F.from_json(
-        _between('{"w":', ',"end":1}'), StructType([StructField("end", IntegerType())]), _OPTIONS
-    )
-    return ~_text().contains("]") | braced["end"].isNotNull()
 
 
 def _all(*conditions: Column) -> Column:
@@ -325,20 +350,6 @@ def _all(*conditions: Column) -> Column:
 def _text() -> Column:
     """The payload as text; costs nothing, as Spark keeps texts as bytes."""
     return F.col("payload").cast("string")
-
-
-def _between(before: str, after: str) -> Column:
-    return F.concat(F.lit(before), _text(), F.lit(after))
-
-
-def _wrap(element: DataType) -> StructType:
-    return StructType(
-        [
-            StructField("w", ArrayType(element)),
-            StructField("end", IntegerType()),
-            StructField("corrupt", StringType()),
-        ]
-    )
 
 
 def _reason(stage: str, error: Column) -> Column:

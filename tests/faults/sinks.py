@@ -287,7 +287,8 @@ class Round:
             yield from (int(item["n"]["N"]) for item in page["Items"])
 
     def _files(self) -> Iterator[Path]:
-        for held in map(json.loads, (m.read_text() for m in (HOME / "files" / "_manifests").glob("*.json"))):
+        for manifest in (HOME / "files" / "_manifests").glob("*.json"):
+            held = json.loads(manifest.read_text())
             yield from (HOME / "files" / held["folder"] / name for name in held["files"])
 
     def _messages(self) -> Iterator[int]:

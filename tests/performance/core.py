@@ -51,6 +51,7 @@ from tests.performance.by_hand import HOME, SCHEMA, plain, same_columns, tutoria
 from tests.performance.cpu import cpu_seconds, task_seconds
 from tests.performance.intervals import interval
 from tests.performance.preloaded import PARTITIONS, TOPIC, preload
+from tests.performance.rounds import in_turn
 from tests.performance.watching import listener, watched
 
 PARTS = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
@@ -360,7 +361,7 @@ def main(arguments: Sequence[str]) -> int:
             rounds: list[dict[str, Outcome]] = []
             # The first round warms the JVM up and is not counted.
             for number in range(given.pairs + 1):
-                turn = given.cases[number % len(given.cases) :] + given.cases[: number % len(given.cases)]
+                turn = in_turn(given.cases, number)
                 outcomes = {case: measure(bench, case, number) for case in turn}
                 rounds.append({case: outcomes[case] for case in given.cases})
                 rates = ", ".join(f"{case} {outcomes[case].rate:,.0f}/s" for case in turn)

@@ -12,8 +12,8 @@ by hand
     With ``from_json``: the case ``same_columns`` of :mod:`tests.performance.core`.
 times as text
     The same, and the moments of a record are not parsed.
-between brackets
-    Set between brackets, by which two values in one payload and a value too many are seen.
+with an end
+    With a member more in the place of the last brace, by which a second value and a value too many are seen.
 record
     With the moments parsed by the core's own way, and a record built of the fields.
 judged
@@ -25,7 +25,6 @@ decoder
 from __future__ import annotations
 
 import argparse
-import itertools
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -42,12 +41,13 @@ from rich.console import Console
 from etl import decode, envelope
 from etl.decode import JsonDecoder, parse_schema
 from etl.formats.build import read_schema
-from millrace.sandbox import flights
 from millrace.sandbox.process import RUN
 from tests.performance.by_hand import SCHEMA
 from tests.performance.core import pairs, spark_session
 from tests.performance.cpu import task_seconds
 from tests.performance.intervals import interval
+from tests.performance.preloaded import clean
+from tests.performance.rounds import in_turn
 
 HOME = RUN / "bench-decoding"
 PARTS = 4
@@ -58,8 +58,7 @@ Step = Callable[[], DataFrame]
 def prepare(records: int) -> None:
     """Write flights as Spark's Kafka source has them, in as many files as there are partitions."""
     HOME.mkdir(parents=True)
-    made = flights.events(flights.flights(month=1), dirty_share=0, seed=1)
-    payloads = [event.payload for event in itertools.islice(itertools.cycle(list(made)), records)]
+    payloads = [event.payload for event in clean(records)]
     for part in range(PARTS):
         values = payloads[part::PARTS]
         columns = {
@@ -82,35 +81,28 @@ def steps(spark: SparkSession) -> Mapping[str, Step]:
     def records() -> DataFrame:
         return envelope.stamped(envelope.from_kafka(spark.read.parquet(str(HOME)), "flights"))
 
-    def with_record(record: Column, *more: Column) -> DataFrame:
-        rows = records().select("*", record.alias("r"), *more)
-        return rows.select(*(name for name in rows.columns if name not in ("r", "payload")), "r.*")
+    kept = tuple(name for name in records().columns if name != "payload")
+    texts, judging, _ = decoder._project(kept)
+    record, exact = judging[-2:]
 
-    def by_hand(kind: StructType) -> Column:
-        return F.from_json(F.col("payload").cast("string"), kind)
+    def with_record(rows: DataFrame, record: Column, *more: Column) -> DataFrame:
+        found = rows.select(*kept, record.alias("r"), *more)
+        return found.select(*(name for name in found.columns if name != "r"), "r.*")
 
-    def judged(*, ask: bool) -> DataFrame:
-        quick = decode._parse(as_text)
-        raw = quick["w"].getItem(0)
-        values = {f.name: decode._quick_value(f, raw.getField(f.name)) for f in schema.fields}
-        fine = decode._all(
-            decode._whole(quick),
-            *(~absent for _, absent in decode._required_of(schema, values)),
-            *(raw.getField(name).isNull() | values[name].isNotNull() for name in decode._times(schema)),
-            decode._valid(),
-            decode._inside(),
-        )
-        record = F.struct(*(value.alias(name) for name, value in values.items()))
-        return with_record(record, *([fine.alias("_fine")] if ask else []))
+    def by_hand(kind: StructType) -> DataFrame:
+        return with_record(records(), F.from_json(F.col("payload").cast("string"), kind))
+
+    def ended() -> DataFrame:
+        return records().select(*texts)
 
     return {
         "read": lambda: records().select("_hash"),
         "envelope": lambda: records().drop("payload"),
-        "by hand": lambda: with_record(by_hand(plain)),
-        "times as text": lambda: with_record(by_hand(as_text)),
-        "between brackets": lambda: with_record(decode._parse(as_text)["w"].getItem(0)),
-        "record": lambda: judged(ask=False),
-        "judged": lambda: judged(ask=True),
+        "by hand": lambda: by_hand(plain),
+        "times as text": lambda: by_hand(as_text),
+        "with an end": lambda: with_record(ended(), decode._parse(F.col(decode._TEXT), as_text)),
+        "record": lambda: with_record(ended(), record),
+        "judged": lambda: with_record(ended(), record, exact.isNull().alias("_fine")),
         "decoder": lambda: decoder.decode(records()),
     }
 
@@ -145,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         taken: dict[str, list[float]] = {name: [] for name in names}
         # The first two rounds warm the JVM up and are not counted.
         for number in range(given.rounds + 2):
-            for name in names[number % len(names) :] + names[: number % len(names)]:
+            for name in in_turn(names, number):
                 found = micros(spark, cases[name], given.records)
                 if number > 1:
                     taken[name].append(found)

@@ -49,6 +49,7 @@ from etl.tables import Table
 from millrace.sandbox.process import RUN
 from tests.performance import core
 from tests.performance.intervals import interval
+from tests.performance.rounds import in_turn
 
 HOME = RUN / "bench-dedup"
 PER_SECOND = 1_000
@@ -176,8 +177,7 @@ def table_of(rows: int) -> Table:
 
 def round_of(bench: Bench, sizes: Sequence[int], cases: Sequence[str], number: int) -> dict[str, float]:
     """Every case on every table, once; from another one on in each round."""
-    turns = [("append", 0), *itertools.product(cases, sizes)]
-    turns = turns[number % len(turns) :] + turns[: number % len(turns)]
+    turns = in_turn([("append", 0), *itertools.product(cases, sizes)], number)
     seconds: dict[str, float] = {}
     for case, rows in turns:
         table = table_of(rows) if rows else Table("lake", "bench", "empty")

@@ -47,6 +47,7 @@ from millrace.sandbox.toolchain import ROOT, program_environment
 from millrace.sandbox.traffic_payloads import payloads
 from tests import protobuf as pb
 from tests.performance.intervals import interval
+from tests.performance.rounds import in_turn
 
 HOME = RUN / "bench-formats"
 DDL = ROOT / "pipelines/flights/schemas/flight.ddl"
@@ -184,8 +185,7 @@ def main(arguments: Sequence[str]) -> int:
         names = list(cases)
         # The first round warms the JVM up and is not counted.
         for number in range(given.rounds + 1):
-            turn = names[number % len(names) :] + names[: number % len(names)]
-            for name in turn:
+            for name in in_turn(names, number):
                 found = seconds(spark, *cases[name])
                 if number:
                     taken[name].append(found)

@@ -12,7 +12,6 @@ landing
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import shutil
 import sys
@@ -31,12 +30,13 @@ from etl.decode import parse_schema
 from etl.formats.build import read_schema
 from etl.settings import KinesisSource
 from etl.tables import Table
-from millrace.sandbox import flights, kinesalite
+from millrace.sandbox import kinesalite
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION
 from millrace.sandbox.producer import KinesisProducer
 from tests.performance.by_hand import HOME, SCHEMA
 from tests.performance.core import pairs, spark_session
 from tests.performance.intervals import interval
+from tests.performance.preloaded import clean
 
 STREAM = "flights"
 SHARDS = 2
@@ -199,9 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         client = server.client()
         client.create_stream(StreamName=STREAM, ShardCount=SHARDS)
         client.get_waiter("stream_exists").wait(StreamName=STREAM, WaiterConfig={"Delay": 1})
-        events = flights.events(flights.flights(month=1), dirty_share=0, seed=1)
-        repeated = itertools.islice(itertools.cycle(list(events)), given.events)
-        KinesisProducer(client, STREAM).send(repeated, sent=lambda _: None)
+        KinesisProducer(client, STREAM).send(clean(given.events), sent=lambda _: None)
         java = "-Dcom.amazonaws.sdk.disableCbor=true"
         with spark_session(given.cores, java) as spark, (HOME / "events.jsonl").open("w") as log:
             rounds = []

@@ -1,26 +1,32 @@
-"""The topic that benchmarks read, filled before they begin."""
+"""What benchmarks read, made before they begin."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 from confluent_kafka import Producer
 
 from millrace.sandbox import flights
+from millrace.sandbox.flights import Event
 
 TOPIC = "flights"
 PARTITIONS = 4
 
 
+def clean(events: int, month: int | None = 1) -> Iterator[Event]:
+    """So many flights, all good, of a month or of the whole year, from its beginning and again."""
+    made = list(flights.events(flights.flights(month=month), dirty_share=0, seed=1))
+    return itertools.islice(itertools.cycle(made), events)
+
+
 def preload(bootstrap: str, events: int, topic: str = TOPIC) -> None:
     """Fill the topic with flights, from the year's beginning and again, dealt out evenly."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "lz4"})
-    table = flights.flights(month=None if events > 300_000 else 1)
-    payloads = [event.payload for event in flights.events(table, dirty_share=0, seed=1)]
-    for n, payload in enumerate(itertools.islice(itertools.cycle(payloads), events)):
+    for n, event in enumerate(clean(events, month=None if events > 300_000 else 1)):
         while True:
             try:
-                producer.produce(topic, payload, partition=n % PARTITIONS)
+                producer.produce(topic, event.payload, partition=n % PARTITIONS)
                 break
             except BufferError:
                 producer.poll(0.1)

@@ -8,7 +8,6 @@ them. The cases take turns; the figures to trust are ratios of a round to the un
 from __future__ import annotations
 
 import argparse
-import itertools
 import shutil
 import sys
 import time
@@ -20,9 +19,10 @@ from rich.console import Console
 
 from etl.decode import Decoder, JsonDecoder, parse_schema
 from etl.route import Route, Router
-from millrace.sandbox import flights
 from tests.performance.formats import DDL, HOME, spark_session, write
 from tests.performance.intervals import interval
+from tests.performance.preloaded import clean
+from tests.performance.rounds import in_turn
 
 
 def decoders(spark: SparkSession) -> dict[str, Decoder]:
@@ -51,8 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     console = Console(width=160, highlight=False)
     shutil.rmtree(HOME, ignore_errors=True)
-    made = (event.payload for event in flights.events(flights.flights(month=1), dirty_share=0.0, seed=1))
-    write("json", itertools.islice(itertools.cycle(list(made)), given.records))
+    write("json", (event.payload for event in clean(given.records)))
     with spark_session(given.cores) as spark:
         cases = decoders(spark)
         counts = {name: getattr(decoder, "routes", (None,)) for name, decoder in cases.items()}
@@ -65,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
         names = list(cases)
         # The first round warms the JVM up and is not counted.
         for number in range(given.rounds + 1):
-            for name in names[number % len(names) :] + names[: number % len(names)]:
+            for name in in_turn(names, number):
                 begun = time.monotonic()
                 frames[name].write.format("noop").mode("overwrite").save()
                 if number:
