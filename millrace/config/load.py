@@ -121,6 +121,7 @@ def load(name_or_path: str | FilePath, root: FilePath | None = None) -> Environm
     plain["name"] = file.stem
     environment, wrong = _validate(plain, tree)
     found += wrong
+    found += _shared(file, plain, root)
     found += _new(checks.findings(_draft(environment, plain, tree, root)), found)
     problems += [places.problem(finding) for finding in one_per_path(found)]
     if problems or environment is None:
@@ -175,6 +176,39 @@ def _read(file: FilePath, root: FilePath, problems: list[Problem], above: tuple[
         problems.append(Problem(name, extends.line, EXTENDS, explain.show(extends.plain()), allowed, hint))
         return tree
     return merge(_read(parent, root, problems, (*above, file)), tree)
+
+
+def _shared(file: FilePath, plain: dict[str, Any], root: FilePath) -> Iterator[Finding]:
+    """What this environment and another one of the project name alike, and that only one may have.
+
+    A job's prefix in them is its name alone, as the owner of an existing bucket would want it.
+    """
+    alone = _alone(plain)
+    if not alone or file.parent != root / "environments":
+        return
+    for name in environments(root):
+        other = file.parent / f"{name}.yaml"
+        if other == file:
+            continue
+        try:
+            theirs = _read(other, root, [], ()).plain()
+        except ConfigurationError:
+            continue  # told where that environment is loaded
+        accounts = {each for each in (plain.get("account"), theirs.get("account")) if each is not None}
+        if len(accounts) > 1:
+            continue
+        for path, value in alone.items():
+            if _alone(theirs).get(path) == value:
+                allowed = f"what no other environment has: jobs of {name} write there under their names alone"
+                yield Finding(path, value, allowed)
+
+
+def _alone(plain: dict[str, Any]) -> dict[Path, str]:
+    """The existing buckets and the database that only one environment may have, out of a file that may be wrong."""
+    kinds = ("checkpoints", "event-logs")
+    paths: list[Path] = [("storage", "database"), *(("storage", "buckets", kind) for kind in kinds)]
+    found = {path: _step(plain, *path) for path in paths}
+    return {path: value for path, value in found.items() if isinstance(value, str)}
 
 
 def _validate(plain: dict[str, Any], tree: Tree) -> tuple[Environment | None, list[Finding]]:

@@ -220,3 +220,32 @@ def test_what_exists_keeps_its_own_name(project: Path) -> None:
     assert names.table("pages") == "reference.web_pages"
     assert names.table("clicks_landed") == "company.clicks_landed"
     assert names.stack("storage") == "acme-shop-shop-storage"
+
+
+OWNED = "storage: {buckets: {lake: their-lake, checkpoints: their-checkpoints, event-logs: their-logs}, database: theirs}\n"
+
+
+def test_two_environments_cannot_have_one_bucket_for_checkpoints(project: Path) -> None:
+    """Jobs of one name would read, write and delete each other's."""
+    folder = project / "environments"
+    (folder / "shop.yaml").write_text(GOOD.replace(TOP, TOP + OWNED))
+    load("shop", root=project)
+    (folder / "base.yaml").write_text(OWNED)
+    (folder / "east.yaml").write_text("extends: base\n" + GOOD)
+    (folder / "broken.yaml").write_text("storage: [\n")
+    (folder / "odd.yaml").write_text("storage: {buckets: 5}\n")
+    with pytest.raises(ConfigurationError) as caught:
+        load("east", root=project)
+    assert {(p.file, p.key, p.value) for p in caught.value.problems} == {
+        ("environments/base.yaml", "storage.database", "theirs"),
+        ("environments/base.yaml", "storage.buckets.checkpoints", "their-checkpoints"),
+        ("environments/base.yaml", "storage.buckets.event-logs", "their-logs"),
+    }
+    assert all("jobs of shop write there" in p.allowed for p in caught.value.problems)
+
+
+def test_environments_of_two_accounts_are_apart(project: Path) -> None:
+    folder = project / "environments"
+    (folder / "shop.yaml").write_text(GOOD.replace(TOP, TOP + OWNED))
+    (folder / "far.yaml").write_text(GOOD.replace(TOP, TOP + OWNED).replace("111122223333", "444455556666"))
+    assert load("far", root=project).storage.database == "theirs"
