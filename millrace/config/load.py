@@ -179,10 +179,7 @@ def _read(file: FilePath, root: FilePath, problems: list[Problem], above: tuple[
 
 
 def _shared(file: FilePath, plain: dict[str, Any], root: FilePath) -> Iterator[Finding]:
-    """What this environment and another one of the project name alike, and that only one may have.
-
-    A job's prefix in them is its name alone, as the owner of an existing bucket would want it.
-    """
+    """What this environment and another one of the project name alike, and only one may have: jobs of both would meet there."""
     alone = _alone(plain)
     if not alone or file.parent != root / "environments":
         return
@@ -194,11 +191,13 @@ def _shared(file: FilePath, plain: dict[str, Any], root: FilePath) -> Iterator[F
             theirs = _read(other, root, [], ()).plain()
         except ConfigurationError:
             continue  # told where that environment is loaded
-        accounts = {each for each in (plain.get("account"), theirs.get("account")) if each is not None}
-        if len(accounts) > 1:
+        # Neither file has been checked: an account may be anything.
+        accounts = _step(plain, "account"), _step(theirs, "account")
+        if None not in accounts and accounts[0] != accounts[1]:
             continue
+        taken = _alone(theirs)
         for path, value in alone.items():
-            if _alone(theirs).get(path) == value:
+            if taken.get(path) == value:
                 allowed = f"what no other environment has: jobs of {name} write there under their names alone"
                 yield Finding(path, value, allowed)
 
