@@ -34,9 +34,9 @@ class Observed:
         self._figures = figures
         self._observation = Observation()
 
-    def on(self, rows: DataFrame) -> DataFrame:
-        """Observe the rows that pass here; once per instance."""
-        return rows.observe(self._observation, *self._figures)
+    def on(self, rows: DataFrame, *more: Column) -> DataFrame:
+        """Observe the rows that pass here, with ``more`` figures that rest on their columns; once per instance."""
+        return rows.observe(self._observation, *self._figures, *more)
 
     def values(self, timeout: float = OBSERVATION_SECONDS) -> dict[str, Any]:
         """Figures of the action, after it succeeded; see :func:`values_of`."""

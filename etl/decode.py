@@ -22,7 +22,6 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
@@ -38,6 +37,7 @@ from pyspark.sql.types import (
 )
 from pyspark.sql.utils import ParseException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
+from etl.decoder import Observe
 from etl.errors import StartError
 from etl.projection import Projection
 
@@ -131,21 +131,6 @@ def nullable(kind: StructType) -> StructType:
     )
 
 
-class Decoder(Protocol):
-    """Payload to columns, whatever the format."""
-
-    @property
-    def schema(self) -> StructType:
-        """Columns that a good record has."""
-
-    def decode(self, rows: DataFrame) -> DataFrame:
-        """Replace ``payload`` by the schema's columns, ``_bytes``, ``_stage`` and ``_error``.
-
-        Every row comes out: a good one with the last three null, a bad one with the schema's
-        columns null, its payload as ``_bytes`` and the reason. Other columns are kept.
-        """
-
-
 @dataclass(frozen=True)
 class JsonDecoder:
     """Decodes JSON objects by Spark's own parser, in one pass and without Python.
@@ -185,11 +170,16 @@ class JsonDecoder:
             The other columns; the schema's columns (all null for a dead letter); ``_bytes``
             (the payload of a dead letter), ``_stage`` and ``_error`` (null for a good record).
         """
+        return self.decode_observed(rows, lambda judged, _: judged)
+
+    def decode_observed(self, rows: DataFrame, observe: Observe) -> DataFrame:
+        """Decode rows that are observed once they are judged; see :func:`etl.decoder.decode_observed`."""
         kept = tuple(c for c in rows.columns if c != "payload")
         if kept not in self._projections:
             steps = self._project(kept)
             self._projections[kept] = [Projection(partial(tuple, step)) for step in steps]
-        return reduce(lambda frame, step: step.of(frame), self._projections[kept], rows)
+        to_parse, judged, taken_apart = self._projections[kept]
+        return taken_apart.of(observe(judged.of(to_parse.of(rows)), "exact.verdict.error"))
 
     def _project(self, kept: tuple[str, ...]) -> tuple[list[Column], ...]:
         """Three projections: one that makes the text to parse, one that parses and judges, one that takes the fields apart.

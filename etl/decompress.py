@@ -33,7 +33,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from etl.decode import Decoder
+from etl.decoder import Decoder
 
 STAGE = "decompress"
 

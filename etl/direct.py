@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 from etl import accounts, envelope
 from etl.accounts import DirectAccounts, Observed, Reporter, count
 from etl.checkpoint import Checkpoint
-from etl.decode import Decoder
+from etl.decoder import Decoder, decode_observed
 from etl.derive import DEAD_LETTER, Composition
 from etl.reach import Chain
 from etl.settings import DirectSettings, KafkaSource
@@ -78,24 +78,22 @@ class Director:
         balance, figures = self._write(batch, offsets)
         if figures["bad"]:
             # A second read of the same offsets, by batches that have dead letters only.
-            bad = self._decoded(batch).where(F.col("_error").isNotNull())
+            bad = self.decoder.decode(envelope.stamped(batch)).where(F.col("_error").isNotNull())
             self.letters.append(bad, kafka_bound(source, start, end))
         fields = {**balance.fields(), **accounts.times(begun, accounts.now(), figures["oldest"])}
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
     def _write(self, batch: DataFrame, offsets: OffsetRange | None) -> tuple[DirectAccounts, dict[str, Any]]:
-        read = Observed(
-            count("read"),
-            F.expr("count(_error) AS bad"),
-            F.expr("min(unix_micros(_arrived_at)) AS oldest"),
+        read = Observed(count("read"), F.expr("min(unix_micros(_arrived_at)) AS oldest"))
+        decoded = decode_observed(
+            self.decoder,
+            envelope.stamped(batch),
+            lambda rows, error: read.on(rows, F.expr(f"count({error}) AS bad")),
         )
-        good = read.on(self._decoded(batch)).where("_error IS NULL").drop(*DEAD_LETTER)
+        good = decoded.where("_error IS NULL").drop(*DEAD_LETTER)
         transformed, written = self._chain.append(self.compose(good), offsets)
         figures = read.values()
         return DirectAccounts(figures["read"], figures["bad"], transformed, written), figures
-
-    def _decoded(self, batch: DataFrame) -> DataFrame:
-        return self.decoder.decode(envelope.stamped(batch))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from pyspark.sql.types import (
 from etl import accounts, envelope
 from etl.accounts import LandAccounts, Observed, Reporter, count
 from etl.checkpoint import Checkpoint
-from etl.decode import Decoder, nullable
+from etl.decode import nullable
+from etl.decoder import Decoder
 from etl.errors import LossError
 from etl.projection import Projection
 from etl.settings import KafkaSource, KinesisSource, LandSettings, RoutedSettings

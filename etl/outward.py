@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 from etl import accounts, envelope, redact
 from etl.accounts import Observed, Reporter
 from etl.checkpoint import Checkpoint
-from etl.decode import Decoder
+from etl.decoder import Decoder
 from etl.derive import DEAD_LETTER, Composition
 from etl.envelope import stamped
 from etl.errors import AccountsError

@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.types import StructType
 
-from etl.decode import Decoder
+from etl.decoder import Decoder, Observe, decode_observed
 from etl.errors import StartError
 
 WITHHELD = " (bytes withheld, as the query redacts fields)"
@@ -79,8 +79,14 @@ class Redacting:
         return self.decoder.schema
 
     def decode(self, rows: DataFrame) -> DataFrame:
-        """Decode, then take the fields out; columns as :meth:`etl.decode.Decoder.decode` has them."""
-        decoded = self.decoder.decode(rows)
+        """Decode, then take the fields out; columns as :meth:`etl.decoder.Decoder.decode` has them."""
+        return self._taken_out(self.decoder.decode(rows))
+
+    def decode_observed(self, rows: DataFrame, observe: Observe) -> DataFrame:
+        """The same of rows that are observed; none is better or worse for what is taken out."""
+        return self._taken_out(decode_observed(self.decoder, rows, observe))
+
+    def _taken_out(self, decoded: DataFrame) -> DataFrame:
         bare = self.bare(F.col("_bytes"))
         kinds = {field.name: field.dataType for field in self.schema.fields}
         return decoded.select(

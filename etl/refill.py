@@ -23,7 +23,7 @@ from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  #
 from etl import accounts, envelope, land, session, tables
 from etl.accounts import Reporter
 from etl.clock import UTC
-from etl.decode import Decoder
+from etl.decoder import Decoder
 from etl.envelope import stamped
 from etl.errors import StartError, describe
 from etl.formats import build as formats

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 
 from etl import accounts, envelope, hadoop
 from etl.accounts import ReplayAccounts, Reporter
-from etl.decode import Decoder
+from etl.decoder import Decoder
 from etl.errors import AccountsError, StartError
 from etl.launch import ReplayRequest
 from etl.sinks.iceberg import Bound, IcebergSink

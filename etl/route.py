@@ -15,7 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 from pyspark.sql.types import StringType, StructField, StructType
 
 from etl import redact
-from etl.decode import Decoder, nullable
+from etl.decode import nullable
+from etl.decoder import Decoder
 from etl.errors import StartError
 
 COLUMN = "_route"

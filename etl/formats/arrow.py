@@ -30,7 +30,7 @@ def available() -> bool:
 
 
 def decode(rows: DataFrame, schema: StructType, make: Callable[[], Decode], *, by_arrow: bool) -> DataFrame:
-    """Decode as :meth:`etl.decode.Decoder.decode` says.
+    """Decode as :meth:`etl.decoder.Decoder.decode` says.
 
     Parameters
     ----------

@@ -93,7 +93,7 @@ class AvroDecoder:
     mark: bytes = field(default_factory=lambda: secrets.token_bytes(_MARK_BYTES), repr=False)
 
     def decode(self, rows: DataFrame) -> DataFrame:
-        """Decode as :meth:`etl.decode.Decoder.decode` says."""
+        """Decode as :meth:`etl.decoder.Decoder.decode` says."""
         limited = rows.withColumn("_limits", F.concat_ws("", *map(F.expr, map(_set, _LIMITS.items()))))
         if self._opens:
             packed = F.when(self._packed(), F.expr("substring(payload, 19)"))

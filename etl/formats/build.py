@@ -10,7 +10,8 @@ from pathlib import PurePosixPath
 from pyspark.sql import SparkSession
 
 from etl import hadoop
-from etl.decode import Decoder, JsonDecoder, parse_schema
+from etl.decode import JsonDecoder, parse_schema
+from etl.decoder import Decoder
 from etl.decompress import Opening
 from etl.errors import StartError
 from etl.formats import avro, protobuf

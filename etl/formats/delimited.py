@@ -71,7 +71,7 @@ class CsvDecoder:
             raise StartError(f"format csv: a column holds one number, text, time or flag: {', '.join(other)}")
 
     def decode(self, rows: DataFrame) -> DataFrame:
-        """Decode as :meth:`etl.decode.Decoder.decode` says."""
+        """Decode as :meth:`etl.decoder.Decoder.decode` says."""
         payload = F.col("payload")
         typed = rows.withColumn("_record", self._parse(self.schema))
         record = F.col("_record")

@@ -267,7 +267,7 @@ class ProtobufDecoder:
         return self.message.struct
 
     def decode(self, rows: DataFrame) -> DataFrame:
-        """Decode as :meth:`etl.decode.Decoder.decode` says."""
+        """Decode as :meth:`etl.decoder.Decoder.decode` says."""
         return arrow.decode(rows, self.schema, _Each(self.message), by_arrow=self.arrow)
 
 

@@ -91,7 +91,7 @@ def judged(rows: DataFrame, schema: StructType, record: str, verdict: str) -> Da
     Returns
     -------
     DataFrame
-        As :meth:`etl.decode.Decoder.decode` says.
+        As :meth:`etl.decoder.Decoder.decode` says.
     """
     good = F.col(verdict).isNull()
     return rows.select(

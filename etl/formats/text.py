@@ -38,7 +38,7 @@ class TextDecoder:
             raise StartError(f"format text: one STRING field, not {self.schema.simpleString()}")
 
     def decode(self, rows: DataFrame) -> DataFrame:
-        """Decode as :meth:`etl.decode.Decoder.decode` says."""
+        """Decode as :meth:`etl.decoder.Decoder.decode` says."""
         payload = F.col("payload")
         [field] = self.schema.fields
         verdict = F.when(payload.isNull(), shared.reason("decode", shared.TOMBSTONE)).when(

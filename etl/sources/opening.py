@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from etl import engines, land, tables
 from etl.accounts import Reporter
 from etl.checkpoint import Checkpoint
-from etl.decode import Decoder
+from etl.decoder import Decoder
 from etl.errors import StartError
 from etl.settings import Connection, JobSettings, KafkaSource, KinesisSource
 from etl.sources import kafka, kafka_partitions, kinesis

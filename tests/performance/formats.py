@@ -35,7 +35,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from etl import session
-from etl.decode import Decoder, JsonDecoder, parse_schema
+from etl.decode import JsonDecoder, parse_schema
+from etl.decoder import Decoder
 from etl.formats import avro, protobuf
 from etl.formats.delimited import CsvDecoder
 from etl.formats.text import TextDecoder

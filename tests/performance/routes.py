@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console
 
-from etl.decode import Decoder, JsonDecoder, parse_schema
+from etl.decode import JsonDecoder, parse_schema
+from etl.decoder import Decoder
 from etl.route import Route, Router
 from tests.performance.formats import DDL, HOME, spark_session, write
 from tests.performance.intervals import interval

@@ -18,7 +18,8 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import to_avro
 
-from etl.decode import Decoder, parse_schema
+from etl.decode import parse_schema
+from etl.decoder import Decoder
 from etl.errors import StartError
 from etl.formats import avro, protobuf
 from etl.formats.delimited import MOST_DELIMITERS, CsvDecoder

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.decode import Decoder, parse_schema
+from etl.decode import parse_schema
+from etl.decoder import Decoder
 from etl.decompress import Opening
 from etl.errors import StartError
 from etl.formats import avro, build

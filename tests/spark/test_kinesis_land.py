@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from etl import accounts
-from etl.decode import Decoder
+from etl.decoder import Decoder
 from etl.errors import LossError, ReopenError
 from etl.supervise import Query, Supervisor
 from etl.tables import Table

@@ -17,7 +17,8 @@ from pyspark.sql.types import StructType
 
 from etl import land, run, tables
 from etl.checkpoint import Checkpoint
-from etl.decode import Decoder, JsonDecoder, parse_schema
+from etl.decode import JsonDecoder, parse_schema
+from etl.decoder import Decoder
 from etl.decompress import Opening
 from etl.derive import Composition, Transform
 from etl.envelope import CARRIED
