@@ -24,7 +24,7 @@ from etl import accounts, envelope
 from etl.accounts import LandAccounts, Observed, Reporter, count
 from etl.checkpoint import Checkpoint
 from etl.decode import nullable
-from etl.decoder import Decoder
+from etl.decoder import Decoder, decode_observed
 from etl.errors import LossError
 from etl.projection import Projection
 from etl.settings import KafkaSource, KinesisSource, LandSettings, RoutedSettings
@@ -43,6 +43,9 @@ SPLIT_AGGREGATE = (
     "and does not number its records, so that they cannot be told apart; switch aggregation off in the producer, "
     "or read the stream on Glue"
 )
+
+_CONTENT = "_content"
+"""The payload beside what was decoded of it, until its record has an identity of its own."""
 
 _ENVELOPE = StructType(
     [
@@ -121,6 +124,7 @@ class Lander:
     _blind: bool = False
     _before: tuple[OffsetRange, str] | None = field(default=None, repr=False)
     """Offsets and token of the batch before, where nothing at or after them was in the table."""
+    _identified: Projection | None = field(default=None, repr=False)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Land a batch and report its accounts.
@@ -224,66 +228,58 @@ class Lander:
     ) -> Landing:
         # Topics alone are fixed ranges of offsets: what is read of them twice is the same.
         streams = self.guard.streams if self.guard else ()
-        read = _Reading(batch, self.settings.repartition, self.splits_aggregates) if streams else None
+        read = Observed(count("read")) if streams else None
+        rows = self._apart(batch, read) if read else self.decoder.decode(envelope.stamped(batch))
         appended: Appended = self.sink.append(
-            self.decoder.decode(envelope.stamped(read.records if read else batch)),
+            rows,
             bound,
             F.expr("count(_error) AS bad"),
             F.expr("min(unix_micros(_arrived_at)) AS oldest"),
             of_offered=self.guard.figures() if self.guard else (),
             held=self.guard.held(positions) if self.guard else None,
-            beside=[read.observed] if read else (),
+            beside=[read] if read else (),
             properties=properties,
         )
         whole = read is None or appended.figures["read"] == appended.offered
         balance = LandAccounts(appended.offered, appended.written, appended.figures["bad"])
         return Landing(appended.figures, balance, appended.held, whole, appended.alone)
 
+    def _apart(self, batch: DataFrame, read: Observed) -> DataFrame:
+        """Read and decode a Kinesis batch, each record with an identity of its own.
 
-class _Reading:
-    """One read of a Kinesis batch: its records, each with an identity of its own, and how many were read.
-
-    The shuffle by identity spreads the work of few shards. It also parts what reads from what writes: when
-    an executor is lost in between, its shards are read again and to another end, while
-    some of the writing is done already. So records are counted on both sides; as many are offered to the
-    table as were read exactly if no shard that held some was read twice.
-    """
-
-    def __init__(self, batch: DataFrame, tasks: int | None, splits_aggregates: bool) -> None:
-        self.observed = Observed(count("read"))
-        counted = self.observed.on(batch)
-        spread = counted.repartition(tasks, "_id") if tasks else counted.repartition("_id")
-        beside, identified = _UNLIKE if splits_aggregates else _NUMBERED
-        self.records = identified.of(beside.of(spread))
+        They are decoded where they are read, as a shard takes longer to hand its records over than they take
+        to be decoded. The shuffle by identity then spreads the writing of few shards. It also parts what reads
+        from what writes: when an executor is lost in between, its shards are read again and to another end,
+        while some of the writing is done already. So records are counted on both sides; as many are offered
+        to the table as were read exactly if no shard that held some was read twice.
+        """
+        kept = envelope.stamped(batch).withColumn(_CONTENT, F.col("payload"))
+        decoded = decode_observed(self.decoder, kept, lambda rows, _: read.on(rows))
+        tasks = self.settings.repartition
+        spread = decoded.repartition(tasks, "_id") if tasks else decoded.repartition("_id")
+        if self._identified is None:
+            others = [F.col(f"`{name}`") for name in decoded.columns if name not in ("_id", _CONTENT)]
+            identity = _unlike if self.splits_aggregates else _numbered
+            self._identified = Projection(lambda: [identity().alias("_id"), *others])
+        return self._identified.of(spread)
 
 
 def _alike() -> WindowSpec:
     # The hash comes first for the sort: texts that begin alike are compared to their ends.
-    return Window.partitionBy(F.xxhash64("_id"), "_id").orderBy("_key", "payload")
+    return Window.partitionBy(F.xxhash64("_id"), "_id").orderBy("_key", _CONTENT)
 
 
-def _identified(identity: Column) -> list[Column | str]:
-    return [identity.alias("_id"), *envelope.COLUMNS[1:], "payload"]
+def _numbered() -> Column:
+    # The records of an aggregate come with the aggregate's sequence number, and in one batch all of them.
+    # Numbered by what is in them, each has the same identity in every replay.
+    place = F.row_number().over(_alike())
+    return F.when((place == 1) & _alone(), F.col("_id")).otherwise(F.concat_ws("/", "_id", place))
 
 
-def _numbered() -> list[Column | str]:
-    alone = (F.col("_place") == 1) & F.col("_next").isNull()
-    return _identified(F.when(alone, F.col("_id")).otherwise(F.concat_ws("/", "_id", "_place")))
-
-
-def _unlike() -> list[Column | str]:
+def _unlike() -> Column:
     failing = F.raise_error(F.lit(SPLIT_AGGREGATE)).cast("string")
-    return _identified(F.when(F.col("_next").isNull(), F.col("_id")).otherwise(failing))
+    return F.when(_alone(), F.col("_id")).otherwise(failing)
 
 
-def _next() -> Column:
-    return F.lead("_source").over(_alike()).alias("_next")
-
-
-# The records of an aggregate come with the aggregate's sequence number, and in one batch all of them.
-# Numbered by what is in them, each has the same identity in every replay.
-_NUMBERED = (
-    Projection(lambda: ["*", _next(), F.row_number().over(_alike()).alias("_place")]),
-    Projection(_numbered),
-)
-_UNLIKE = Projection(lambda: ["*", _next()]), Projection(_unlike)
+def _alone() -> Column:
+    return F.lead("_source").over(_alike()).isNull()

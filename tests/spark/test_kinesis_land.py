@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from etl import accounts
 from etl.decoder import Decoder
 from etl.errors import LossError, ReopenError
+from etl.sinks.iceberg import Appended, Bound, IcebergSink
 from etl.supervise import Query, Supervisor
 from etl.tables import Table
 from tests.spark.batches import ENVELOPE, KINESIS, Events, frame, good, kinesis_rows, lander, log_offsets
@@ -72,22 +73,56 @@ def test_aggregates_are_refused_where_a_batch_may_end_inside_one(spark: SparkSes
     assert len(ids(spark, landing)) == 5
 
 
-# ---- an executor lost between reading and writing ----
+# ---- where records are decoded ----
 
 
 @dataclass(frozen=True)
-class LosesShuffleFiles:
-    """Decodes, and deletes the files of the shuffle when the first task has written, as a lost executor does."""
+class NotesTasks:
+    """Decodes, and leaves a file for each task that does."""
 
     decoder: Decoder
-    marker: Path
+    folder: Path
 
     @property
     def schema(self) -> StructType:
         return self.decoder.schema
 
     def decode(self, rows: DataFrame) -> DataFrame:
-        marker, jvm = self.marker, rows.sparkSession._jvm
+        folder = self.folder
+
+        @F.udf("binary")
+        def noted(key: bytearray) -> bytearray:
+            context = TaskContext.get()
+            assert context is not None
+            (folder / f"{context.stageId()}-{context.partitionId()}").touch()
+            return key
+
+        return self.decoder.decode(rows).withColumn("_key", noted("_key"))
+
+
+def test_records_are_decoded_by_the_tasks_that_read_them(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    landing = table("landing")
+    write = lander(spark, landing, Events(), source=KINESIS)
+    write.settings = replace(write.settings, repartition=4)
+    write.decoder = NotesTasks(write.decoder, tmp_path)
+    write(frame(spark, kinesis_rows(range(40), accounts.now())).coalesce(1), 0)
+    assert len(ids(spark, landing)) == 40
+    assert len(list(tmp_path.iterdir())) == 1  # one shard, though four tasks write
+
+
+# ---- an executor lost between reading and writing ----
+
+
+@dataclass(frozen=True)
+class LosesShuffleFiles(IcebergSink):
+    """Deletes the files of the shuffle when the first task has written, as a lost executor does."""
+
+    marker: Path
+
+    def append(self, batch: DataFrame, bound: Bound | None, *figures: Column, **more: Any) -> Appended:
+        marker, jvm = self.marker, batch.sparkSession._jvm
         assert jvm is not None
         blocks = jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
         folders = [str(folder.getPath()) for folder in blocks.localDirs()]
@@ -106,7 +141,7 @@ class LosesShuffleFiles:
                 time.sleep(0.01)
             return key
 
-        return self.decoder.decode(rows).withColumn("_key", lose("_key"))
+        return super().append(batch.withColumn("_key", lose("_key")), bound, *figures, **more)
 
 
 @pytest.mark.faults
@@ -117,7 +152,7 @@ def test_a_batch_of_which_a_part_was_read_twice_is_read_once_more(
     landing, events, now = table("landing"), Events(), accounts.now()
     write = lander(spark, landing, events, source=KINESIS)
     write.settings = replace(write.settings, repartition=4)
-    write.decoder = LosesShuffleFiles(write.decoder, tmp_path / "lost")
+    write.sink = LosesShuffleFiles(landing, tmp_path / "lost")
     reads = tmp_path / "reads"
     reads.mkdir()
 
