@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from etl.decode import JsonDecoder, parse_schema
+from etl.decoder import Decoder
 from etl.errors import StartError
 
 DDL = """
@@ -28,7 +29,7 @@ def decoder(spark: SparkSession) -> JsonDecoder:
     return JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
 
 
-def decode(spark: SparkSession, decoder: JsonDecoder, payloads: list[bytes | None]) -> list[Row]:
+def decode(spark: SparkSession, decoder: Decoder, payloads: Sequence[bytes | None]) -> list[Row]:
     numbered = [(i, None if p is None else bytearray(p)) for i, p in enumerate(payloads)]
     rows = spark.createDataFrame(numbered, "n INT, payload BINARY")
     return sorted(decoder.decode(rows).collect(), key=lambda r: r["n"])

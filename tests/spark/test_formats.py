@@ -26,6 +26,7 @@ from etl.formats.delimited import MOST_DELIMITERS, CsvDecoder
 from etl.formats.text import TextDecoder
 from etl.settings import AvroFormat, CsvFormat
 from tests import orders
+from tests.spark import test_decode
 
 CSV_DDL = "carrier STRING NOT NULL, flight INT NOT NULL, delay DOUBLE, at TIMESTAMP, fare DECIMAL(9,2), flag BOOLEAN"
 COMMA = CsvFormat("csv", ",", '"', "")
@@ -46,9 +47,7 @@ UUID = "0b5c6d2e-9c1a-4b6e-8d53-0a4a3c2b1d00"
 
 
 def decode(spark: SparkSession, decoder: Decoder, payloads: Sequence[bytes | None]) -> list[Row]:
-    numbered = [(i, None if p is None else bytearray(p)) for i, p in enumerate(payloads)]
-    rows = spark.createDataFrame(numbered, "n INT, payload BINARY")
-    decoded = sorted(decoder.decode(rows).collect(), key=lambda r: r["n"])
+    decoded = test_decode.decode(spark, decoder, payloads)
     assert [r["n"] for r in decoded] == list(range(len(payloads))), "every row once"
     return decoded
 
