@@ -278,13 +278,9 @@ def positions_cut_short(stage: Stage, records: int) -> None:
         path.write_bytes(whole[: int(len(whole) * share)])
         before = _failures(stage)
         job = stage.start()
-        begun = time.monotonic()
+        deadline = time.monotonic() + 60
         wanted = len(stage.feed.producer.ledger)
-        while job.alive and stage.landed() < wanted:
-            # One that has refused is tried again, and may still read on. Where much else runs, a start alone takes half a minute.
-            patience = 60 if _failures(stage) > before else 300
-            if time.monotonic() > begun + patience:
-                break
+        while job.alive and stage.landed() < wanted and time.monotonic() < deadline:
             time.sleep(0.2)
         if stage.landed() >= wanted:
             continue
