@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from etl import hadoop
+from etl.commits import BatchId
 from etl.hadoop import read_text
 
 
@@ -30,6 +31,26 @@ class Checkpoint:
     place: int = 0
     _last: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
     """The end of the batch that was asked for last: what is written in Spark's log does not change."""
+    _runs: list[str] = field(default_factory=list, repr=False, compare=False)
+
+    def batch(self, spark: SparkSession, number: int, route: str = "") -> BatchId | None:
+        """The batch by which commits name it; None where the checkpoint has no id.
+
+        Parameters
+        ----------
+        spark
+            Whose file systems are used.
+        number
+            Spark's.
+        route
+            Of a query that writes several tables.
+        """
+        if not self._runs:
+            try:
+                self._runs.append(str(json.loads(read_text(spark, f"{self.location}/metadata"))["id"]))
+            except FileNotFoundError:
+                return None
+        return BatchId(f"{self._runs[0]}/{route}" if route else self._runs[0], number)
 
     def start_of(self, spark: SparkSession, batch: int) -> Any:
         """Offset at which a batch begins.

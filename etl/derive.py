@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,6 +16,7 @@ from etl import accounts
 from etl.accounts import DeriveAccounts, Observed, Reporter, count
 from etl.checkpoint import Checkpoint
 from etl.clock import UTC
+from etl.commits import Added, BatchId, Commits, Fence, History
 from etl.enrich import ReferenceTable
 from etl.envelope import CARRIED, moment
 from etl.errors import StartError
@@ -166,9 +167,14 @@ def snapshot_bound(landing: Any, start: Any) -> datetime | None:
     return datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=UTC)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Deriver:
-    """Writes each batch of a derive query; called by ``foreachBatch``."""
+    """Writes each batch of a derive query; called by ``foreachBatch``.
+
+    A batch is a fixed range of the landing table's snapshots, so the run's last commit tells whether it was written
+    before. What else the table can hold of it was written by another checkpoint or by a backfill, out of records that
+    had landed by then: a batch of later ones needs no look-up.
+    """
 
     settings: DeriveSettings
     landing: Table
@@ -176,6 +182,13 @@ class Deriver:
     sink: IcebergSink
     checkpoint: Checkpoint
     report: Reporter
+    _commits: Commits = field(init=False, repr=False)
+    _known: bool = field(default=False, init=False, repr=False)
+    _others_until: datetime | None = field(default=None, init=False, repr=False)
+    """When others have written to the table last."""
+
+    def __post_init__(self) -> None:
+        self._commits = Commits(self.sink.table)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch and report its accounts.
@@ -188,8 +201,10 @@ class Deriver:
             Spark's.
         """
         begun = accounts.now()
-        balance = with_first_that_holds(
-            self._bounds(batch, batch_id), lambda bound: self._write(batch, bound)
+        spark = batch.sparkSession
+        which = self.checkpoint.batch(spark, batch_id)
+        balance = self._commits.write(
+            spark, which, lambda history: self._attempt(batch, batch_id, which, history)
         )
         self.report.emit(
             "batch",
@@ -199,10 +214,49 @@ class Deriver:
             **accounts.times(begun, accounts.now()),
         )
 
-    def _bounds(self, batch: DataFrame, batch_id: int) -> Iterator[Bound]:
-        spark = batch.sparkSession
-        start = self.checkpoint.start_of(spark, batch_id)
-        since = snapshot_bound(self.landing.metadata(spark), start)
+    def _attempt(
+        self, batch: DataFrame, batch_id: int, which: BatchId | None, history: History
+    ) -> DeriveAccounts:
+        others = self._others(history)
+
+        def write(tried: tuple[Bound | None, bool]) -> DeriveAccounts:
+            bound, alone = tried
+            return self._write(batch, bound, history.again, self._commits.fence(history, which, alone=alone))
+
+        if others is None:
+            return write((None, True))
+        since = self._since(batch.sparkSession, batch_id)
+        tries: list[tuple[Bound | None, bool]] = [(bound, False) for bound in self._bounds(since)]
+        if self._later(since, others):
+            # Nothing is looked up; a record that landed before fails the write.
+            tries.insert(0, (Bound(F.lit(False), "_landed_at", others), True))
+        return with_first_that_holds(tries, write)
+
+    def _others(self, history: History) -> datetime | None:
+        """When others have written rows that a batch of the run may hold; None for never."""
+        if history.empty:
+            self._known, self._others_until = True, None
+        elif not self._known or history.behind:
+            self._known = True
+            self._others_until = None if history.alone else history.at
+        times = [other.at for other in history.others]
+        if self._others_until is not None:
+            times.append(self._others_until)
+        self._others_until = max(times, default=None)
+        return self._others_until
+
+    def _later(self, since: datetime | None, others: datetime) -> bool:
+        """Whether all of a batch landed after others have written last."""
+        state = self.settings.state
+        if state is not None and state.join is not None:
+            return False  # the second stream has a position of its own
+        return since is not None and since - SLACKS[-1] > others
+
+    def _since(self, spark: SparkSession, batch_id: int) -> datetime | None:
+        """A moment that no record of the batch was landed before; None where nobody knows."""
+        return snapshot_bound(self.landing.metadata(spark), self.checkpoint.start_of(spark, batch_id))
+
+    def _bounds(self, since: datetime | None) -> Iterator[Bound]:
         state = self.settings.state
         # A joined row was landed when its first record was, which may have waited in the state for the second.
         slacks = SLACKS if state is None or state.join is None else SLACKS[1:]
@@ -211,7 +265,9 @@ class Deriver:
                 yield Bound.since("_landed_at", since - slack)
         yield EVERYTHING
 
-    def _write(self, batch: DataFrame, bound: Bound) -> DeriveAccounts:
+    def _write(
+        self, batch: DataFrame, bound: Bound | None, again: Sequence[Added], fence: Fence
+    ) -> DeriveAccounts:
         read = Observed(count("read"))
-        appended = self.sink.append(self.compose(read.on(batch)), bound)
+        appended = self.sink.append(self.compose(read.on(batch)), bound, added=again, fence=fence)
         return DeriveAccounts(read.values()["read"], appended.offered, appended.written)

@@ -1,15 +1,15 @@
 """Direct: a Kafka topic through decoding and transform into a sink, without a landing table between.
 
 A second of latency and one write less, for what keeps no state. What makes it exact is that a
-Kafka batch is a fixed range of offsets: a replay holds the same records, so how far the table reaches
-is written into each commit, and the next batch is compared with that (:mod:`etl.reach`). The dead
+Kafka batch is a fixed range of offsets: a replay holds the same records, so each commit names its batch, and
+what the table may hold besides is known by its offsets (:mod:`etl.overlap`). The dead
 letters go to a table of their own, and only a batch that has some pays for them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
@@ -19,11 +19,55 @@ from etl.accounts import DirectAccounts, Observed, Reporter, count
 from etl.checkpoint import Checkpoint
 from etl.decoder import Decoder, decode_observed
 from etl.derive import DEAD_LETTER, Composition
-from etl.reach import Chain
-from etl.settings import DirectSettings, KafkaSource
+from etl.overlap import Appender, derived_ends, landed_bound, landed_ends
+from etl.settings import DirectSettings
 from etl.sinks.iceberg import Bound, IcebergSink
-from etl.sources.bounds import kafka_bound
+from etl.sources.legs import Topics, offsets_of
 from etl.sources.offsets import OffsetRange
+
+QUERY, RANGE = "millrace.query", "millrace.offsets"
+"""Properties of a commit: who wrote it, and which offsets it holds; the audit reads them."""
+
+
+def appender(sink: IcebergSink, source: str) -> Appender:
+    """What appends records of a stream to a table that has their identities, but not their offsets.
+
+    Parameters
+    ----------
+    sink
+        The table.
+    source
+        Logical name of the stream.
+    """
+    return Appender(sink, derived_ends(source, f"{source}/"), lambda _: Bound(F.col("_source") == source))
+
+
+def letter_appender(sink: IcebergSink, topics: tuple[Topics, ...]) -> Appender:
+    """What appends dead letters to a table in the shape of a landing table.
+
+    Parameters
+    ----------
+    sink
+        The table.
+    topics
+        That the query reads.
+    """
+    names = {source: prefix for leg in topics for source, prefix in leg.names().items()}
+    return Appender(sink, landed_ends(names), landed_bound(names))
+
+
+def commit_properties(query: str, offsets: OffsetRange | None) -> Mapping[str, str]:
+    """What the audit looks for in a commit.
+
+    Parameters
+    ----------
+    query
+        Its name, or those of the query and its route.
+    offsets
+        Of the batch; None where unknown.
+    """
+    text = None if offsets is None else offsets.text()
+    return {QUERY: query} | ({} if text is None else {RANGE: text})
 
 
 @dataclass
@@ -55,10 +99,14 @@ class Director:
     letters: IcebergSink
     checkpoint: Checkpoint
     report: Reporter
-    _chain: Chain = field(init=False, repr=False)
+    _rows: Appender = field(init=False, repr=False)
+    _letters: Appender = field(init=False, repr=False)
+    _topics: tuple[Topics, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._chain = Chain(self.settings.name, self.settings.source.name, self.sink)
+        self._topics = (Topics((self.settings.source,), self.checkpoint),)
+        self._rows = appender(self.sink, self.settings.source.name)
+        self._letters = letter_appender(self.letters, self._topics)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch and report its accounts.
@@ -71,29 +119,32 @@ class Director:
             Spark's; only the offsets that its checkpoint has for it count.
         """
         begun = accounts.now()
-        source: KafkaSource = self.settings.source
-        start = self.checkpoint.start_of(batch.sparkSession, batch_id)
-        end = self.checkpoint.end_of(batch.sparkSession, batch_id)
-        offsets = OffsetRange.of(source, start, end)
-        balance, figures = self._write(batch, offsets)
+        spark = batch.sparkSession
+        which = self.checkpoint.batch(spark, batch_id)
+        offsets = offsets_of(spark, self._topics, batch_id)
+        read: list[Observed] = []
+
+        def rows() -> DataFrame:
+            read[:] = [Observed(count("read"), F.expr("min(unix_micros(_arrived_at)) AS oldest"))]
+            decoded = decode_observed(
+                self.decoder,
+                envelope.stamped(batch),
+                lambda rows, error: read[0].on(rows, F.expr(f"count({error}) AS bad")),
+            )
+            return self.compose(decoded.where("_error IS NULL").drop(*DEAD_LETTER))
+
+        plain = None if offsets is None else offsets.without(f"{self.settings.source.name}/")
+        done = self._rows.append(spark, rows, which, offsets, commit_properties(self.settings.name, plain))
+        figures = read[0].values()
         if figures["bad"]:
             # A second read of the same offsets, by batches that have dead letters only.
-            bad = self.decoder.decode(envelope.stamped(batch)).where(F.col("_error").isNotNull())
-            self.letters.append(bad, kafka_bound(source, start, end))
+            self._letters.append(spark, lambda: self._bad(batch), which, offsets)
+        balance = DirectAccounts(figures["read"], figures["bad"], done.offered, done.written)
         fields = {**balance.fields(), **accounts.times(begun, accounts.now(), figures["oldest"])}
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
-    def _write(self, batch: DataFrame, offsets: OffsetRange | None) -> tuple[DirectAccounts, dict[str, Any]]:
-        read = Observed(count("read"), F.expr("min(unix_micros(_arrived_at)) AS oldest"))
-        decoded = decode_observed(
-            self.decoder,
-            envelope.stamped(batch),
-            lambda rows, error: read.on(rows, F.expr(f"count({error}) AS bad")),
-        )
-        good = decoded.where("_error IS NULL").drop(*DEAD_LETTER)
-        transformed, written = self._chain.append(self.compose(good), offsets)
-        figures = read.values()
-        return DirectAccounts(figures["read"], figures["bad"], transformed, written), figures
+    def _bad(self, batch: DataFrame) -> DataFrame:
+        return self.decoder.decode(envelope.stamped(batch)).where(F.col("_error").isNotNull())
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,10 @@ class LeaseLostError(Exception):
     """Another run may write the job's checkpoints now, so this one writes them no more."""
 
 
+class ConflictError(Exception):
+    """Somebody else has added rows to a table since it was looked up; nothing was committed."""
+
+
 class DamageError(Exception):
     """A file of a checkpoint is not what was written: names it."""
 

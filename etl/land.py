@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
@@ -23,17 +21,17 @@ from pyspark.sql.types import (
 from etl import accounts, envelope
 from etl.accounts import LandAccounts, Observed, Reporter, count
 from etl.checkpoint import Checkpoint
+from etl.commits import Added, Commits, Fence, History
 from etl.decode import nullable
 from etl.decoder import Decoder, decode_observed
 from etl.errors import LossError
+from etl.overlap import Held, Overlap, landed_bound, landed_ends
 from etl.projection import Projection
 from etl.settings import KafkaSource, KinesisSource, LandSettings, RoutedSettings
-from etl.sinks.iceberg import TOKEN, Appended, Bound, IcebergSink, with_first_that_holds
-from etl.sources.bounds import kafka_bound
+from etl.sinks.iceberg import Appended, Bound, IcebergSink, with_first_that_holds
 from etl.sources.kinesis_guard import KinesisGuard, Records
 from etl.sources.kinesis_tails import AGGREGATE
-from etl.sources.legs import Legs
-from etl.sources.offsets import OffsetRange
+from etl.sources.legs import Legs, Topics, offsets_of
 
 MOST_READS = 3
 """How often a Kinesis batch is read in a row, when each time a part of it had to be read again."""
@@ -91,15 +89,12 @@ class Landing:
     ----------
     whole
         Whether what was written is what was read: no part of the batch was read twice.
-    alone
-        Whether the table had nothing where the batch's records could be.
     """
 
     figures: Mapping[str, Any]
     balance: LandAccounts
     held: int | None
     whole: bool
-    alone: bool
 
 
 @dataclass
@@ -122,9 +117,22 @@ class Lander:
     guard: KinesisGuard | Legs | None = None
     splits_aggregates: bool = False
     _blind: bool = False
-    _before: tuple[OffsetRange, str] | None = field(default=None, repr=False)
-    """Offsets and token of the batch before, where nothing at or after them was in the table."""
+    _commits: Commits = field(init=False, repr=False)
+    _overlap: Overlap = field(init=False, repr=False)
+    _topics: tuple[Topics, ...] = field(init=False, repr=False)
     _identified: Projection | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self._commits = Commits(self.sink.table)
+        self._topics = self._legs()
+        self._names = {s: name for leg in self._topics for s, name in leg.names().items()}
+        self._overlap = Overlap(self.sink.table, landed_ends(self._names))
+
+    def _legs(self) -> tuple[Topics, ...]:
+        if isinstance(self.guard, Legs):
+            return self.guard.topics
+        source = None if isinstance(self.settings, RoutedSettings) else self.settings.source
+        return (Topics((source,), self.checkpoint),) if isinstance(source, KafkaSource) else ()
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Land a batch and report its accounts.
@@ -164,14 +172,22 @@ class Lander:
         return envelope.from_kinesis(read.withColumn("streamName", F.lit(source.stream)), source.name)
 
     def _land(self, batch: DataFrame, batch_id: int, positions: Mapping[str, str]) -> None:
-        for _ in range(MOST_READS):
+        spark = batch.sparkSession
+        which = self.checkpoint.batch(spark, batch_id)
+        # An identity that the table holds more than once looks like a second read, unless it is counted once.
+        for distinct in (False, *[True] * (MOST_READS - 1)):
             begun = accounts.now()
-            if self.guard:
-                done = with_first_that_holds(
-                    self.guard.bounds(begun), lambda bound: self._write(batch, bound, positions)
-                )
-            else:
-                done = self._write_topic(batch, batch_id)
+
+            def attempt(history: History, begun: datetime = begun, distinct: bool = distinct) -> Landing:
+                held = self._held(spark, history, batch_id)
+                fence = self._commits.fence(history, which, alone=held.alone)
+
+                def write(bound: Bound | None) -> Landing:
+                    return self._write(batch, bound, positions, held.again, fence, distinct)
+
+                return with_first_that_holds(self._bounds(held, begun), write)
+
+            done = self._commits.write(spark, which, attempt)
             self._report(done, batch_id, begun)
             if self.guard:
                 self.guard.after(positions, done.held)
@@ -192,39 +208,29 @@ class Lander:
             self.guard.landed(done.figures)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
-    def _write_topic(self, batch: DataFrame, batch_id: int) -> Landing:
-        """Write a Kafka batch; looked up only where the table may hold some of its offsets.
+    def _held(self, spark: SparkSession, history: History, batch_id: int) -> Held:
+        """What of the batch's topics the table may hold; of streams nobody knows before they are read."""
+        if not self._topics:
+            return Held({}, (), alone=False)
+        return self._overlap.of(spark, history, offsets_of(spark, self._topics, batch_id))
 
-        Where it held none at or after the offsets of the batch before, it holds none after those: nobody has
-        written since, as its newest commit is that batch's.
-        """
-        assert isinstance(self.settings, LandSettings), f"{self.settings.name}: routes without a guard"
-        source = self.settings.source
-        assert isinstance(source, KafkaSource), f"{self.settings.name}: Kinesis without a guard"
-        spark = batch.sparkSession
-        start = self.checkpoint.start_of(spark, batch_id)
-        end = self.checkpoint.end_of(spark, batch_id)
-        offsets = OffsetRange.of(source, start, end)
-        last, self._before = self._before, None
-        goes_on = (
-            last is not None
-            and offsets is not None
-            and offsets.end.keys() == last[0].end.keys()
-            and offsets.follows(last[0])
-            and self.sink.latest(spark, TOKEN) == last[1]
-        )
-        token = uuid.uuid4().hex
-        done = self._write(batch, None if goes_on else kafka_bound(source, start, end), {}, {TOKEN: token})
-        if done.alone and offsets is not None:
-            self._before = offsets, token
-        return done
+    def _bounds(self, held: Held, begun: datetime) -> Iterator[Bound | None]:
+        topics = None if held.ranges == {} else landed_bound(self._names)(held.ranges)
+        if self.guard is None or not self.guard.streams:
+            yield topics
+            return
+        if isinstance(self.guard, Legs):
+            self.guard.rows = None if topics is None else topics.rows
+        yield from self.guard.bounds(begun)
 
     def _write(
         self,
         batch: DataFrame,
         bound: Bound | None,
         positions: Mapping[str, str],
-        properties: Mapping[str, str] = MappingProxyType({}),
+        again: Sequence[Added],
+        fence: Fence,
+        distinct: bool,
     ) -> Landing:
         # Topics alone are fixed ranges of offsets: what is read of them twice is the same.
         streams = self.guard.streams if self.guard else ()
@@ -238,11 +244,14 @@ class Lander:
             of_offered=self.guard.figures() if self.guard else (),
             held=self.guard.held(positions) if self.guard else None,
             beside=[read] if read else (),
-            properties=properties,
+            added=again,
+            fence=fence,
+            distinct=distinct,
+            tasks=self.settings.repartition,
         )
         whole = read is None or appended.figures["read"] == appended.offered
         balance = LandAccounts(appended.offered, appended.written, appended.figures["bad"])
-        return Landing(appended.figures, balance, appended.held, whole, appended.alone)
+        return Landing(appended.figures, balance, appended.held, whole)
 
     def _apart(self, batch: DataFrame, read: Observed) -> DataFrame:
         """Read and decode a Kinesis batch, each record with an identity of its own.
@@ -255,8 +264,9 @@ class Lander:
         """
         kept = envelope.stamped(batch).withColumn(_CONTENT, F.col("payload"))
         decoded = decode_observed(self.decoder, kept, lambda rows, _: read.on(rows))
-        tasks = self.settings.repartition
-        spread = decoded.repartition(tasks, "_id") if tasks else decoded.repartition("_id")
+        # The session's number of parts is not ours: 200 by default, and each would be a file.
+        tasks = self.settings.repartition or batch.sparkSession.sparkContext.defaultParallelism
+        spread = decoded.repartition(tasks, "_id")
         if self._identified is None:
             others = [F.col(f"`{name}`") for name in decoded.columns if name not in ("_id", _CONTENT)]
             identity = _unlike if self.splits_aggregates else _numbered

@@ -7,8 +7,8 @@ that nothing is looked up here, and that it may refuse a row, which then becomes
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -19,14 +19,16 @@ from etl.accounts import Observed, Reporter
 from etl.checkpoint import Checkpoint
 from etl.decoder import Decoder
 from etl.derive import DEAD_LETTER, Composition
+from etl.direct import letter_appender
 from etl.envelope import stamped
 from etl.errors import AccountsError
 from etl.hadoop import read_text
+from etl.overlap import Appender
 from etl.settings import DeriveSettings, DirectSettings
 from etl.sinks.base import STAGE, Place, Refuse, Sink, Written
 from etl.sinks.iceberg import IcebergSink
 from etl.sinks.sending import PlanCounted
-from etl.sources.bounds import kafka_bound
+from etl.sources.legs import Topics, offsets_of
 
 _PARTS = 3
 """Of a Kafka record's identity: topic (which holds no ``/``), partition, offset."""
@@ -157,7 +159,7 @@ class Outward:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class OutwardDirect:
     """Writes each batch of a direct query; called by ``foreachBatch``.
 
@@ -176,6 +178,12 @@ class OutwardDirect:
     letters: IcebergSink
     checkpoint: Checkpoint
     report: Reporter
+    _kept: Appender = field(init=False, repr=False)
+    _topics: tuple[Topics, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._topics = (Topics((self.settings.source,), self.checkpoint),)
+        self._kept = letter_appender(self.letters, self._topics)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch and report its accounts.
@@ -189,8 +197,8 @@ class OutwardDirect:
         """
         begun = accounts.now()
         place = place_of(batch.sparkSession, self.checkpoint, batch_id)
-        start, end = (json.loads(text) if text else None for text in (place.start, place.end))
-        bound = kafka_bound(self.settings.source, start, end)
+        which = self.checkpoint.batch(batch.sparkSession, batch_id)
+        offsets = offsets_of(batch.sparkSession, self._topics, batch_id)
         read = _Read(
             self.sink,
             F.count(F.lit(1)).alias("read"),
@@ -202,14 +210,17 @@ class OutwardDirect:
             good = read.on(self._decoded(batch)).where("_error IS NULL").drop(*DEAD_LETTER)
             return self.compose(good)
 
+        def keep(letters: Callable[[], DataFrame]) -> None:
+            self._kept.append(batch.sparkSession, letters, which, offsets)
+
         def refuse(letters: DataFrame) -> None:
-            self.letters.append(as_landed(batch, letters, self.decoder), bound)
+            keep(lambda: as_landed(batch, letters, self.decoder))
 
         done = self.sink.write(offered(), place, refuse, offered)
         figures = read.values(done)
         if figures["bad"]:
             # A second read of the same offsets, by batches that have dead letters only.
-            self.letters.append(self._decoded(batch).where(F.col("_error").isNotNull()), bound)
+            keep(lambda: self._decoded(batch).where(F.col("_error").isNotNull()))
         fields = SinkAccounts(figures["read"], figures["bad"], done).fields()
         times = accounts.times(begun, accounts.now(), figures["oldest"])
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields, **times)

@@ -12,8 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from typing import Any, Protocol
+from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
@@ -21,22 +20,21 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 from etl import accounts, tables
 from etl.accounts import Reporter
 from etl.checkpoint import Checkpoint
+from etl.commits import BatchId
 from etl.derive import DEAD_LETTER, Composition
-from etl.direct import Onward
+from etl.direct import Onward, appender, commit_properties, letter_appender
 from etl.envelope import stamped
-from etl.hadoop import read_text
 from etl.outward import OutwardReplay, SinkAccounts, as_landed
+from etl.overlap import Appender
 from etl.parts import composition
-from etl.reach import Chain
 from etl.route import COLUMN, Router, along
 from etl.routed import router
 from etl.settings import DirectRouteSettings, JobSettings, RoutedDirectSettings
 from etl.settings_sinks import IcebergSinkSettings
 from etl.sinks.base import Place, Refuse, Sink, Written
 from etl.sinks.build import sink_of
-from etl.sinks.iceberg import Bound, IcebergSink
-from etl.sources.kafka import by_shard
-from etl.sources.legs import Topics
+from etl.sinks.iceberg import IcebergSink
+from etl.sources.legs import Topics, offsets_of
 from etl.sources.offsets import OffsetRange
 from etl.sources.opening import landing_table, opened
 from etl.supervise import Query
@@ -68,9 +66,6 @@ class End(Protocol):
     def write(self, rows: DataFrame, batch: Batch, refuse: Refuse) -> Written:
         """Write the route's rows of a batch, each once however often the batch comes."""
 
-    def without(self, batch: Batch) -> None:
-        """Hear that a batch has no record of the route."""
-
 
 @dataclass
 class TableEnd:
@@ -89,18 +84,18 @@ class TableEnd:
     name: str
     source: str
     sink: IcebergSink
-    _chain: Chain = field(init=False, repr=False)
+    _rows: Appender = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._chain = Chain(self.name, self.source, self.sink, f"{self.source}/")
+        self._rows = appender(self.sink, self.source)
 
     def write(self, rows: DataFrame, batch: Batch, refuse: Refuse) -> Written:  # noqa: ARG002 - a table takes every row
-        """Append without a look-up where the batch begins where the table's records end."""
-        return Written(*self._chain.append(rows, batch.offsets))
-
-    def without(self, batch: Batch) -> None:
-        """Nothing to write: the table's records end where the batch does."""
-        self._chain.passed(batch.offsets)
+        """Append; looked up is only what the table may hold."""
+        which = BatchId(f"{batch.run}/{self.name}", batch.number)
+        mine = batch.offsets.of(f"{self.source}/")
+        properties = commit_properties(self.name, batch.offsets)
+        done = self._rows.append(rows.sparkSession, lambda: rows, which, mine, properties)
+        return Written(done.offered, done.written)
 
 
 @dataclass(frozen=True)
@@ -125,9 +120,6 @@ class SinkEnd:
             rows, Place(batch.run, batch.number, start, end, self.notes), refuse, lambda: rows
         )
 
-    def without(self, batch: Batch) -> None:
-        """Nothing to write, and nothing to remember."""
-
 
 @dataclass(frozen=True)
 class Lane:
@@ -143,7 +135,7 @@ class Lane:
         return self.compose(along(good, self.name, "of the batch"))
 
 
-@dataclass(frozen=True)
+@dataclass
 class RoutedDirector:
     """Writes each batch of a direct query with routes; called by ``foreachBatch``.
 
@@ -172,6 +164,10 @@ class RoutedDirector:
     topics: tuple[Topics, ...]
     checkpoint: Checkpoint
     report: Reporter
+    _kept: Appender = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._kept = letter_appender(self.letters, self.topics)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch and report its accounts.
@@ -185,14 +181,17 @@ class RoutedDirector:
         """
         begun = accounts.now()
         spark = batch.sparkSession
-        run = str(json.loads(read_text(spark, f"{self.checkpoint.location}/metadata"))["id"])
-        which = Batch(offsets_of(spark, self.topics, batch_id), run, batch_id)
-        letters = _Letters(batch, self.decoder, self.letters, self._bound(spark, batch_id))
+        which = self.checkpoint.batch(spark, batch_id)
+        offsets = offsets_of(spark, self.topics, batch_id)
+        assert which is not None, "Spark writes its id before the first batch"
+        assert offsets is not None, "Spark writes the end of a batch before it begins"
+        place = Batch(offsets, which.run, batch_id)
+        letters = _Letters(batch, self.decoder, self._kept, which, offsets)
         held = self.decoder.decode(stamped(batch)).persist()
         try:
             counts = _Counts.of(held)
             good = held.where("_error IS NULL").drop(*DEAD_LETTER)
-            done = [self._along(lane, good, which, counts, letters) for lane in self.lanes]
+            done = [self._along(lane, good, place, counts, letters) for lane in self.lanes]
             if counts.bad:
                 letters.append(held.where("_error IS NOT NULL"))
         finally:
@@ -205,12 +204,8 @@ class RoutedDirector:
         self, lane: Lane, good: DataFrame, batch: Batch, counts: _Counts, letters: _Letters
     ) -> Written:
         if not counts.good.get(lane.name):
-            lane.end.without(batch)
             return Written(0, 0)
         return lane.end.write(lane.rows(good), batch, letters.refuse)
-
-    def _bound(self, spark: SparkSession, batch_id: int) -> Bound:
-        return Bound(reduce(lambda a, b: a | b, (leg.rows(spark, batch_id) for leg in self.topics)))
 
 
 @dataclass(frozen=True)
@@ -219,11 +214,12 @@ class _Letters:
 
     batch: DataFrame
     decoder: Router
-    sink: IcebergSink
-    bound: Bound
+    sink: Appender
+    which: BatchId
+    offsets: OffsetRange
 
     def append(self, letters: DataFrame) -> None:
-        self.sink.append(letters, self.bound)
+        self.sink.append(self.batch.sparkSession, lambda: letters, self.which, self.offsets)
 
     def refuse(self, letters: DataFrame) -> None:
         self.append(as_landed(self.batch, letters, self.decoder))
@@ -253,31 +249,6 @@ class _Counts:
 
 def _together(done: Sequence[Written]) -> Written:
     return Written(*(sum(getattr(each, name) for each in done) for name in ("offered", "written", "refused")))
-
-
-def offsets_of(spark: SparkSession, topics: Sequence[Topics], batch_id: int) -> OffsetRange:
-    """The offsets of a batch over all legs, by stream and partition.
-
-    Parameters
-    ----------
-    spark
-        Whose file systems are used.
-    topics
-        The legs.
-    batch_id
-        Spark's.
-    """
-    start: dict[str, int] = {}
-    end: dict[str, int] = {}
-    for leg in topics:
-        ends: tuple[tuple[dict[str, int], Any], ...] = (
-            (start, leg.checkpoint.start_of(spark, batch_id)),
-            (end, leg.checkpoint.end_of(spark, batch_id)),
-        )
-        for source in leg.sources:
-            for found, offset in ends:
-                found |= {f"{source.name}/{p}": at for p, at in (by_shard(source, offset) or {}).items()}
-    return OffsetRange(start, end)
 
 
 def query(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -16,17 +16,19 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.accounts import Observed, count, values_of
+from etl.commits import Added, Fence, fences
 from etl.envelope import IDENTITY, moment
-from etl.errors import AccountsError, java_error
+from etl.errors import ConflictError, LossError, java_error, whole_text
 from etl.tables import Table
+
+OTHER_PAYLOAD = "millrace: another payload has the identity of "
+"""What a task fails with when the table holds a record of the batch with other bytes."""
 
 OUTSIDE = "millrace: a record lies outside the bound of its batch"
 """What a task fails with when a bound does not hold; found again in the driver's error."""
 
-TOKEN = "millrace.batch"  # noqa: S105 - names a property of a commit
-"""Property of a commit: which append it was, for the batch that made it to find it again."""
-
 Result = TypeVar("Result")
+Limit = TypeVar("Limit")
 
 
 class OutsideBoundError(Exception):
@@ -79,19 +81,20 @@ class Appended:
     ----------
     held
         The figure of the rows that were looked at; None where none was asked for or there were none.
-    alone
-        Whether the table has no row within the bound, nor had any.
     """
 
     offered: int
     written: int
     figures: dict[str, Any]
     held: Any = None
-    alone: bool = False
 
 
 EVERYTHING = Bound()
 """No bound: the whole table is looked at."""
+
+_KNOWN, _KNOWN_HASH = "_known", "_known_hash"
+HASH = "_hash"
+"""Column with a hash of the payload, in tables that have one."""
 
 
 @dataclass(frozen=True)
@@ -106,41 +109,23 @@ class IcebergSink:
 
     table: Table
 
-    def add(self, batch: DataFrame, properties: Mapping[str, str]) -> int:
-        """Write all records of a batch, in one transaction that bears some properties.
-
-        Guarantee: all or nothing. Nothing is looked up: the caller knows that the table holds none
-        of the records.
-
-        Parameters
-        ----------
-        batch
-            In the table's shape.
-        properties
-            Of the commit; found again in the table's history (``snapshot.summary()``).
-
-        Returns
-        -------
-        int
-            Rows that were written.
-        """
-        # By the commit itself, and not by counting rows on their way: that would copy each of them once more.
-        token = uuid.uuid4().hex
-        self._commit(batch, {**properties, TOKEN: token})
-        return self._added(batch.sparkSession, token)
-
-    def _added(self, spark: SparkSession, token: str) -> int:
-        """Rows that a commit of ours has added; others may have committed since."""
-        for summary in self.table.commits(spark):
-            if summary.get(TOKEN) == token:
-                return int(summary.get("added-records") or 0)  # none is not written down
-        raise AccountsError(f"table {self.table}: what the batch wrote is not in its history")
-
-    def _commit(self, rows: DataFrame, properties: Mapping[str, str]) -> None:
+    def _commit(self, rows: DataFrame, properties: Mapping[str, str], fence: Fence | None) -> None:
         writer = rows.writeTo(str(self.table))
-        for name, value in properties.items():
+        for name, value in {**properties, **(fence.properties if fence else {})}.items():
             writer = writer.option(f"snapshot-property.{name}", value)
-        writer.append()
+        if fence is None or not fences(rows.sparkSession):
+            writer.append()
+            return
+        # Replaces nothing, and is an append for whoever reads the table; but Iceberg validates it.
+        writer = writer.option("isolation-level", "serializable")
+        if fence.base is not None:
+            writer = writer.option("validate-from-snapshot-id", str(fence.base))
+        try:
+            writer.overwrite(F.lit(False))
+        except (Py4JJavaError, CapturedException) as error:
+            if _named(error, "ValidationException"):
+                raise ConflictError(f"table {self.table}: rows were added since it was looked up") from error
+            raise
 
     def append(
         self,
@@ -151,19 +136,23 @@ class IcebergSink:
         held: Column | None = None,
         beside: Sequence[Observed] = (),
         properties: Mapping[str, str] = MappingProxyType({}),
+        added: Sequence[Added] = (),
+        fence: Fence | None = None,
+        distinct: bool = False,
+        tasks: int | None = None,
     ) -> Appended:
         """Write those records of a batch that the table does not hold yet, in one transaction.
 
-        Guarantee: exactly once per identity (``_source``, ``_id``) with one writer at a
-        time, whatever was killed, retried or replayed before, also when a replay holds
-        other records. The look-up and the append are one action; the append is
-        atomic; a write that fails leaves the table as it was. Two writers at once are not
-        told apart: each sees the table as it was when its own write began.
+        Guarantee: exactly once per identity (``_source``, ``_id``), whatever was killed, retried or
+        replayed before, also when a replay holds other records. The look-up and the append are one
+        action; the append is atomic; a write that fails leaves the table as it was. With a ``fence``
+        two writers at once are told apart: the second one fails. Without it each sees the table
+        as it was when its own write began.
 
         Parameters
         ----------
         batch
-            With ``_source`` and ``_id``, each pair once.
+            With ``_source`` and ``_id``, each pair once, and ``_hash`` where the table has it.
         bound
             Where in the table a record of this batch can be; None where the caller knows that there is none.
         *figures
@@ -172,11 +161,19 @@ class IcebergSink:
             Aggregates over all that is offered, with what the table holds already.
         held
             An aggregate over the rows of the table that are looked at, of which ``_source`` and ``_id``
-            are known.
+            are known. A row may be given to it more than once.
         beside
             What else the batch observes, for its figures to be among those of the answer.
         properties
-            Of the commit, see :meth:`add`.
+            Of the commit; found again in the table's history (``snapshot.summary()``).
+        added
+            Commits whose rows are looked at as well.
+        fence
+            Of the commit.
+        distinct
+            Whether an identity that the table holds more than once is counted once all the same, which costs a shuffle.
+        tasks
+            That write after a look-up; None for as many as there are cores.
 
         Returns
         -------
@@ -187,47 +184,91 @@ class IcebergSink:
         ------
         OutsideBoundError
             The bound does not hold; nothing was written.
+        LossError
+            The table holds a record of the batch with another payload; nothing was written.
+        ConflictError
+            The fence does not hold; nothing was written.
         """
         # Where something must be found there is something to look up.
-        known = None if bound is None else self._known(batch.sparkSession, bound, ask=held is None)
-        offered = Observed(count("offered"), *of_offered) if known is not None else None
+        known = self._known(batch.sparkSession, bound, added, ask=held is None)
         looked = Observed(held.alias("held")) if known is not None and held is not None else None
-        new = batch
-        if known is not None and offered is not None:
-            known = looked.on(known) if looked else known
-            new = offered.on(batch).join(known, list(IDENTITY), "left_anti")
-        # Without a look-up, what is offered is what is written.
-        observed = Observed(count("written"), *figures, *(() if offered else of_offered))
+        if known is None:
+            observed = [Observed(count("written"), *figures, *of_offered)]
+            new = observed[0].on(batch)
+        else:
+            new, observed = _without(
+                batch, looked.on(known) if looked else known, figures, of_offered, distinct, tasks
+            )
         with outside(str(self.table)):
-            self._commit(observed.on(new if bound is None else bound.guard(new)), properties)
-        found = values_of(*(one for one in (observed, offered, looked, *beside) if one is not None))
+            self._commit(new if bound is None else bound.guard(new), properties, fence)
+        found = values_of(*(one for one in (*observed, looked, *beside) if one is not None))
         values = {name: value for figures_of_one in found for name, value in figures_of_one.items()}
         written = values.pop("written")
-        return Appended(
-            values.pop("offered", written), written, values, values.pop("held", None), alone=offered is None
-        )
+        return Appended(values.pop("offered", written), written, values, values.pop("held", None))
 
-    def _known(self, spark: SparkSession, bound: Bound, *, ask: bool) -> DataFrame | None:
-        """Identities within a bound; None where that is asked and no file can hold one.
+    def _known(
+        self, spark: SparkSession, bound: Bound | None, added: Sequence[Added], *, ask: bool
+    ) -> DataFrame | None:
+        """Identities that are looked at; None where that is asked and no file can hold one.
 
         Mostly there is none, which Iceberg knows from its metadata: then there is nothing to look up, and all
         that is offered is written.
         """
-        table = spark.table(str(self.table))
-        known = (table if bound.rows is None else table.where(bound.rows)).select(*IDENTITY)
-        plan: Any = known  # DataFrame.rdd would plan once more, to hand the rows over to Python
-        return known if not ask or plan._jdf.queryExecution().toRdd().getNumPartitions() else None
+        frames = [commit.rows(spark, self.table) for commit in added]
+        if bound is not None:
+            table = spark.table(str(self.table))
+            frames.append(table if bound.rows is None else table.where(bound.rows))
+        found = [
+            frame.select(*(c for c in (*IDENTITY, HASH) if c in frame.columns))
+            for frame in frames
+            if not ask or may_hold(frame)
+        ]
+        if len(found) < 2:
+            return found[0] if found else None
+        # A commit that is looked at may lie within the bound.
+        return reduce(DataFrame.unionByName, found).dropDuplicates([*IDENTITY])
 
-    def latest(self, spark: SparkSession, name: str) -> str | None:
-        """A property of the table's newest commit; None where it has none, or nothing was committed yet."""
-        newest = next(self.table.commits(spark), None)
-        found = None if newest is None else newest.get(name)
-        return None if found is None else str(found)
+
+def may_hold(rows: DataFrame) -> bool:
+    """Whether any file can hold a row of a table that is filtered, by Iceberg's metadata."""
+    plan: Any = rows  # DataFrame.rdd would plan once more, to hand the rows over to Python
+    return bool(plan._jdf.queryExecution().toRdd().getNumPartitions())
+
+
+def _without(
+    batch: DataFrame,
+    known: DataFrame,
+    figures: Sequence[Column],
+    of_offered: Sequence[Column],
+    distinct: bool,
+    tasks: int | None,
+) -> tuple[DataFrame, list[Observed]]:
+    """Rows of a batch that are not known, counted behind the join.
+
+    Spark may shuffle the batch for the join. What is counted before a shuffle is counted again where executors are lost,
+    and what is written is then another set of rows. So both counts stand where the writing does: behind every shuffle.
+    """
+    hashed = HASH in known.columns and HASH in batch.columns
+    columns = [*map(F.col, IDENTITY), *([F.col(HASH).alias(_KNOWN_HASH)] if hashed else [])]
+    marked = known.select(*columns, F.lit(True).alias(_KNOWN))
+    if distinct:
+        marked = marked.dropDuplicates([*IDENTITY])
+    offered, written = Observed(count("offered"), *of_offered), Observed(count("written"), *figures)
+    joined = offered.on(batch.join(marked, list(IDENTITY), "left"))
+    new = F.col(_KNOWN).isNull()
+    if hashed:
+        other = F.col(_KNOWN_HASH) != F.col(HASH)
+        failing = F.raise_error(F.concat(F.lit(OTHER_PAYLOAD), F.concat_ws(": ", *IDENTITY)))
+        new = F.when(other, failing.cast("boolean")).otherwise(new)
+    # A join makes as many parts as the session says, whatever the batch holds; each would be a file.
+    files = tasks or batch.sparkSession.sparkContext.defaultParallelism
+    rows = joined.where(new).select(*(F.col(f"`{name}`") for name in batch.columns)).coalesce(files)
+    return written.on(rows), [offered, written]
 
 
 @contextmanager
 def outside(what: str) -> Iterator[None]:
-    """Tell the error of a write with a bound that does not hold from any other.
+    """Tell the errors of a write that our own checks raise from any other.
 
     Parameters
     ----------
@@ -237,27 +278,37 @@ def outside(what: str) -> Iterator[None]:
     Raises
     ------
     OutsideBoundError
-        A record lies outside.
+        A record lies outside the bound.
+    LossError
+        A record has the identity of another one that is there.
     """
     try:
         yield
     except (Py4JJavaError, CapturedException) as error:
-        if OUTSIDE in _whole_text(error):
+        text = whole_text(error)
+        if OUTSIDE in text:
             raise OutsideBoundError(what) from error
+        if OTHER_PAYLOAD in text:
+            identity = text.split(OTHER_PAYLOAD, 1)[1].splitlines()[0]
+            raise LossError(
+                f"{what} holds {identity} with another payload: a topic or stream of this name was made again, or it is "
+                "another cluster's, and its records repeat the identities of the old ones. Nothing was written. Give "
+                "the stream another name in the environment file, with a new checkpoint: identities begin with that name"
+            ) from error
         raise
 
 
-def _whole_text(error: Py4JJavaError | CapturedException) -> str:
-    """Messages of an error and of all its causes in the JVM."""
+def _named(error: Py4JJavaError | CapturedException, name: str) -> bool:
+    """Whether an error of the JVM or one of its causes is of a class."""
     origin = java_error(error)
-    texts = [str(error)]
     while origin is not None:
-        texts.append(str(origin.toString()))
+        if origin.getClass().getSimpleName() == name:
+            return True
         origin = origin.getCause()
-    return "\n".join(texts)
+    return False
 
 
-def with_first_that_holds(bounds: Iterable[Bound], write: Callable[[Bound], Result]) -> Result:
+def with_first_that_holds(bounds: Iterable[Limit], write: Callable[[Limit], Result]) -> Result:
     """Write with the first bound that holds; each attempt is a whole new action.
 
     Parameters

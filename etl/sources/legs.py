@@ -24,8 +24,10 @@ from etl.errors import LossError
 from etl.settings import Connection, KafkaSource, KinesisSource
 from etl.sinks.iceberg import Bound
 from etl.sources import kafka
-from etl.sources.bounds import kafka_bound
+from etl.sources.bounds import any_of
+from etl.sources.kafka import by_shard
 from etl.sources.kinesis_guard import KinesisGuard
+from etl.sources.offsets import OffsetRange
 
 
 def in_order(
@@ -100,12 +102,41 @@ class Topics:
     sources: tuple[KafkaSource, ...]
     checkpoint: Checkpoint
 
-    def rows(self, spark: SparkSession, batch_id: int) -> Column:
-        """Rows of the table that can hold a record of the batch."""
-        start = self.checkpoint.start_of(spark, batch_id)
-        end = self.checkpoint.end_of(spark, batch_id)
-        bounds = (kafka_bound(source, start, end).rows for source in self.sources)
-        return _any([rows for rows in bounds if rows is not None])
+    def offsets(self, spark: SparkSession, batch_id: int) -> tuple[Any, Any]:
+        """Where a batch begins and ends, as Spark's log has it; None where unknown."""
+        return self.checkpoint.start_of(spark, batch_id), self.checkpoint.end_of(spark, batch_id)
+
+    def names(self) -> dict[str, str]:
+        """Logical name of each stream, to what :func:`offsets_of` begins the names of its partitions with."""
+        return {source.name: f"{source.name}/" for source in self.sources}
+
+
+def offsets_of(spark: SparkSession, topics: Sequence[Topics], batch_id: int) -> OffsetRange | None:
+    """The offsets of a batch over all legs of Kafka, by stream and partition.
+
+    Parameters
+    ----------
+    spark
+        Whose file systems are used.
+    topics
+        The legs.
+    batch_id
+        Spark's.
+
+    Returns
+    -------
+    OffsetRange or None
+        With partitions as ``stream/partition``; None where the checkpoint knows no end.
+    """
+    legs = [(leg, *leg.offsets(spark, batch_id)) for leg in topics]
+    if all(end is None for _, _, end in legs):
+        return None
+    found: tuple[dict[str, int], dict[str, int]] = {}, {}
+    for leg, *ends in legs:
+        for source in leg.sources:
+            for into, offset in zip(found, ends, strict=True):
+                into |= {f"{source.name}/{p}": at for p, at in (by_shard(source, offset) or {}).items()}
+    return OffsetRange(*found)
 
 
 @dataclass
@@ -122,7 +153,8 @@ class Legs:
 
     topics: tuple[Topics, ...]
     streams: tuple[KinesisGuard, ...]
-    _rows: Column | None = field(default=None, repr=False)
+    rows: Column | None = field(default=None, repr=False)
+    """Rows of the table that can hold a record of the batch's topics; None for none."""
 
     def before(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
         """Check every stream, as :meth:`etl.sources.kinesis_guard.KinesisGuard.before` does.
@@ -132,8 +164,6 @@ class Legs:
         Mapping
             ``stream/shard`` to the position that the look-up of this batch must find.
         """
-        rows = [leg.rows(spark, batch_id) for leg in self.topics]
-        self._rows = _any(rows) if rows else None
         return {
             f"{guard.source.name}/{shard}": position
             for guard in self.streams
@@ -170,10 +200,10 @@ class Legs:
         ]
         younger = [mine & (arrived >= F.lit(floor)) for mine, floor in each]
         older = [mine & (arrived < envelope.moment(floor)) for mine, floor in each]
-        return Bound(self._or_topics(younger), "_arrived_at", outside=_any(older))
+        return Bound(self._or_topics(younger), "_arrived_at", outside=any_of(older))
 
     def _or_topics(self, conditions: Sequence[Column]) -> Column:
-        return _any([*conditions, *([] if self._rows is None else [self._rows])])
+        return any_of([*conditions, *([] if self.rows is None else [self.rows])])
 
     def held(self, positions: Mapping[str, str]) -> Column | None:
         """Count, over the rows that the look-up reads, how many of these positions are there."""
@@ -216,10 +246,6 @@ def _of(guard: KinesisGuard, positions: Mapping[str, str]) -> dict[str, str]:
     """Those of one stream; a name has no slash."""
     mine = f"{guard.source.name}/"
     return {shard.removeprefix(mine): p for shard, p in positions.items() if shard.startswith(mine)}
-
-
-def _any(conditions: Sequence[Column]) -> Column:
-    return reduce(lambda a, b: a | b, conditions)
 
 
 def union(frames: Sequence[DataFrame]) -> DataFrame:

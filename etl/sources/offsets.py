@@ -1,47 +1,39 @@
-"""Which offsets of a topic a batch holds."""
+"""Which offsets of Kafka topics a batch holds."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from etl.settings import KafkaSource
-from etl.sources.kafka import by_shard
+MOST_PARTITIONS = 200
+"""Of a range that is written into a commit: the table's metadata keeps it for each of thousands of commits."""
 
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """The offsets of a batch, by partition: from ``start`` up to, not including, ``end``."""
+    """The offsets of a batch, by partition: from ``start`` up to, not including, ``end``.
+
+    A partition that only ``end`` names is new, and begins by itself.
+    """
 
     start: Mapping[str, int]
     end: Mapping[str, int]
 
-    @classmethod
-    def of(cls, source: KafkaSource, start: Any, end: Any) -> OffsetRange | None:
-        """From Spark's offsets; None where the checkpoint no longer knows them.
+    def of(self, prefix: str) -> OffsetRange:
+        """Of those partitions only whose names begin like this."""
+        return OffsetRange(
+            *({p: at for p, at in ends.items() if p.startswith(prefix)} for ends in (self.start, self.end))
+        )
 
-        Parameters
-        ----------
-        source
-            What is read.
-        start, end
-            ``{topic: {partition: offset}}``; ``start`` is None for the first batch of a checkpoint.
-        """
-        last = by_shard(source, end)
-        return None if last is None else cls(by_shard(source, start) or {}, last)
+    def without(self, prefix: str) -> OffsetRange:
+        """The same with shorter names of partitions."""
+        return OffsetRange(
+            *({p.removeprefix(prefix): at for p, at in ends.items()} for ends in (self.start, self.end))
+        )
 
-    @classmethod
-    def parse(cls, text: str) -> OffsetRange:
-        """Read what :meth:`text` wrote."""
-        found = json.loads(text)
-        return cls(found["start"], found["end"])
-
-    def text(self) -> str:
-        """For a commit's property."""
+    def text(self) -> str | None:
+        """For a commit's property; None where there are too many partitions for that."""
+        if len(self.end) > MOST_PARTITIONS:
+            return None
         return json.dumps({"start": self.start, "end": self.end}, sort_keys=True, separators=(",", ":"))
-
-    def follows(self, before: OffsetRange) -> bool:
-        """Whether it begins where the other ended; a partition that is new begins by itself."""
-        return bool(self.start) and all(self.start.get(p) == offset for p, offset in before.end.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -117,7 +118,10 @@ def lander(
 
 
 def log_offsets(checkpoint: Path, batch: int, offset: Any) -> None:
-    """Write an entry of Spark's offset log, with the same lines as Spark 3.5 does."""
+    """Write an entry of Spark's offset log, with the same lines as Spark 3.5 does, and the checkpoint's id before it."""
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    if not (checkpoint / "metadata").exists():
+        (checkpoint / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
     folder = checkpoint / "offsets"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / str(batch)).write_text('v1\n{"batchWatermarkMs":0}\n' + json.dumps(offset))

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from etl import land, reach, tables
+from etl import commits, land, tables
 from etl.checkpoint import Checkpoint
 from etl.decode import JsonDecoder, parse_schema
 from etl.derive import Composition
@@ -19,8 +19,7 @@ from etl.envelope import CARRIED
 from etl.launch import ReplayRequest
 from etl.replay import Replayer
 from etl.settings import DirectSettings, IcebergSinkSettings
-from etl.sinks.iceberg import IcebergSink
-from etl.sources.offsets import OffsetRange
+from etl.sinks.iceberg import Appended, Bound, IcebergSink
 from etl.tables import Table
 from etl.upkeep import call
 from tests.spark.batches import DDL, ENVELOPE, KAFKA, Events, frame, good, kafka_rows, log_offsets
@@ -112,8 +111,10 @@ def forget(pipe: Pipeline) -> None:
 
 
 class NoLookUp(IcebergSink):
-    def append(self, *_: Any, **__: Any) -> Any:
-        raise AssertionError("looked up")
+    def append(self, batch: DataFrame, bound: Bound | None, *figures: Column, **more: Any) -> Appended:
+        assert bound is None
+        assert not more["added"]
+        return super().append(batch, bound, *figures, **more)
 
 
 @pytest.fixture
@@ -182,14 +183,17 @@ def test_a_checkpoint_that_was_reset_neither_skips_nor_doubles(pipe: Pipeline, t
 def test_a_past_that_is_read_again_in_many_batches_is_doubled_nowhere(
     pipe: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    """Each follows the one before, also after a restart in the middle, and the table has them all from before."""
+    """Each follows the one before, also after a restart in the middle, and the table has them all from before.
+
+    The commits of an earlier version name no batch.
+    """
 
     def two(number: int) -> list[bytes | None]:
         return [good(3 * n + 1) for n in (2 * number, 2 * number + 1)]
 
     with monkeypatch.context() as earlier:
         if version == "earlier":
-            earlier.setattr(reach, "REACH", "nobody.knows")
+            earlier.setattr(commits, "RUN", "nobody.knows")
         for number in range(2):
             pipe.batch(number, 2 * number, two(number))
         pipe.checkpoint = tmp_path / "reset"
@@ -216,11 +220,9 @@ def test_a_table_that_does_not_tell_how_far_it_reaches_is_looked_up(pipe: Pipeli
     pipe.director = pipe.restarted()
     pipe.batch(0, 0, [good(1)])
     pipe.batch(1, 1, [good(2)])
-    assert reach.known(pipe.spark, pipe.sink, "direct-flights", "flights") == {"0": 2}
     compacted = pipe.spark.table(str(pipe.sink))
     compacted.writeTo(str(pipe.sink)).overwrite(F.lit(True))
     forget(pipe)
-    assert reach.known(pipe.spark, pipe.sink, "direct-flights", "flights") is None
     pipe.director = pipe.restarted()
     pipe.batch(1, 1, [good(2)])
     pipe.batch(2, 2, [good(2), good(4)])
@@ -252,19 +254,6 @@ def test_a_corrected_letter_goes_on_to_the_sink_once(pipe: Pipeline, tmp_path: P
     for _ in range(2):
         assert replayer(pipe.spark, ReplayRequest("direct-flights", (), str(corrected))) == 0
     assert pipe.flights() == [1, 2]
-
-
-def test_ranges_follow_each_other() -> None:
-    before = OffsetRange({"0": 3}, {"0": 5})
-    assert OffsetRange({"0": 5}, {"0": 9}).follows(before)
-    assert OffsetRange({"0": 5, "1": 0}, {"0": 9, "1": 2}).follows(before)  # a partition was added
-    assert not OffsetRange({"0": 4}, {"0": 9}).follows(before)
-    assert not OffsetRange({"0": 6}, {"0": 9}).follows(before)
-    assert not OffsetRange({}, {"0": 9}).follows(before)  # the first batch of a checkpoint
-    assert not OffsetRange({"1": 5}, {"1": 9}).follows(before)
-    assert OffsetRange.parse(before.text()) == before
-    assert OffsetRange.of(KAFKA, None, {KAFKA.topic: {"0": 5}}) == OffsetRange({}, {"0": 5})
-    assert OffsetRange.of(KAFKA, None, None) is None
 
 
 def test_the_end_of_a_batch_is_read_once(spark: SparkSession, tmp_path: Path) -> None:

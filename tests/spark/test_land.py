@@ -40,9 +40,11 @@ class CountingSink(IcebergSink):
     """Notes the bound of every attempt."""
 
     attempts: list[Bound | None] = field(default_factory=list)
+    added: list[Any] = field(default_factory=list)
 
     def append(self, batch: DataFrame, bound: Bound | None, *figures: Column, **more: Any) -> Appended:
         self.attempts.append(bound)
+        self.added.append(more["added"])
         return super().append(batch, bound, *figures, **more)
 
 
@@ -99,79 +101,88 @@ def test_an_empty_batch_a_bad_one_and_a_replay_balance_and_end(spark: SparkSessi
     assert sum(added_records(spark, landing)) == 4
 
 
-def test_a_kafka_batch_looks_only_at_offsets_from_its_start(
+def test_a_new_checkpoint_looks_only_at_the_offsets_that_its_batch_can_hold(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
     landing, events = table("landing"), Events()
+    before = lander(spark, landing, Events(), checkpoint=tmp_path / "before")
+    for number, (partition, count) in enumerate(((0, 10), (1, 5))):
+        before(frame(spark, kafka_rows(partition, 0, [good(n) for n in range(count)])), number)
+    before(frame(spark, kafka_rows(2, 0, [good(3)]) + kafka_rows(0, 10, [good(1)])), 2)
+
     sink = CountingSink(landing)
-    write = lander(spark, landing, events, checkpoint=tmp_path, sink=sink)
-    for partition, count in ((0, 10), (1, 5)):
-        write(frame(spark, kafka_rows(partition, 0, [good(n) for n in range(count)])), 0)
-    log_offsets(tmp_path, 0, {"flights-topic": {"0": 10, "1": 5}})
-    log_offsets(tmp_path, 1, {"flights-topic": {"0": 11, "1": 6, "2": 1}})
-    second = kafka_rows(0, 10, [good(1)]) + kafka_rows(1, 5, [good(2)]) + kafka_rows(2, 0, [good(3)])
-    write(frame(spark, second), 1)
-    assert events.accounts() == (3, 0, 3, 3, 0)
+    write = lander(spark, landing, events, checkpoint=tmp_path / "now", sink=sink)
+    log_offsets(tmp_path / "now", 0, {"flights-topic": {"0": 10, "1": 4}})
+    log_offsets(tmp_path / "now", 1, {"flights-topic": {"0": 11, "1": 6, "2": 1}})
+    batch = kafka_rows(0, 10, [good(1)]) + kafka_rows(1, 4, [good(4), good(2)]) + kafka_rows(2, 0, [good(3)])
+    write(frame(spark, batch), 1)
+    assert events.accounts() == (4, 3, 1, 1, 0)
 
     last = sink.attempts[-1]
     assert last is not None
-    rows = last.rows
-    assert rows is not None
-    seen = spark.table(str(landing)).where(rows)
+    assert last.rows is not None
+    seen = spark.table(str(landing)).where(last.rows)
     assert sorted(r["_id"] for r in seen.select("_id").collect()) == [
         "flights-topic/0/10",
-        "flights-topic/1/5",
+        "flights-topic/1/4",
         "flights-topic/2/0",
     ]
-    # The 15 records of the first two batches are left out by their files' metadata, not row by row.
-    assert planned_bytes(seen.select("_id")) * 4 < planned_bytes(spark.table(str(landing)).select("_id"))
-
-    # Killed after the commit: the batch comes again, with one record more than before.
-    write(frame(spark, [*second, *kafka_rows(2, 1, [good(4)])]), 1)
-    assert events.accounts() == (4, 3, 1, 1, 0)
+    # The first ten records are left out by their file's metadata, not row by row.
+    whole = spark.table(str(landing)).select("_id")
+    assert planned_bytes(seen.select("_id")) < planned_bytes(whole)
 
 
-def test_a_batch_after_one_that_was_alone_is_not_looked_up_while_nobody_else_writes(
+def test_a_batch_is_looked_up_only_where_somebody_else_has_landed_its_offsets(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
     landing, events = table("landing"), Events()
     sink = CountingSink(landing)
-    write = lander(spark, landing, events, checkpoint=tmp_path, sink=sink)
+    here = tmp_path / "here"
+    write = lander(spark, landing, events, checkpoint=here, sink=sink)
 
     def batch(number: int, partition: int = 0) -> None:
         ends = {"0": 2 * number + 2} | ({"1": 2} if partition else {})
-        log_offsets(tmp_path, number, {"flights-topic": ends})
+        log_offsets(here, number, {"flights-topic": ends})
         write(frame(spark, kafka_rows(0, 2 * number, [good(n) for n in range(2)])), number)
 
     def looked_up() -> bool:
-        return sink.attempts[-1] is not None
+        return sink.attempts[-1] is not None or bool(sink.added[-1])
 
     batch(0)
-    assert looked_up()
     batch(1)
-    assert not looked_up()
-    # Somebody lands offsets that are still to come: another commit is the newest.
+    # Somebody lands offsets that are still to come.
     ahead = lander(spark, landing, Events(), checkpoint=tmp_path / "elsewhere")
-    ahead(frame(spark, kafka_rows(0, 4, [good(0), good(1), good(2)])), 0)
+    ahead(frame(spark, kafka_rows(0, 4, [good(0), good(1), good(0)])), 0)
+    assert not looked_up()
     batch(2)
     assert looked_up()
     assert events.accounts() == (2, 2, 0, 0, 0)
+    # Another process knows it from the table.
+    write = lander(spark, landing, events, checkpoint=here, sink=sink)
     batch(3)
-    assert looked_up()  # as the one before was not alone
+    assert looked_up()
     assert events.accounts() == (2, 1, 1, 1, 0)
     batch(4)
-    assert looked_up()
+    assert not looked_up()
+    write = lander(spark, landing, events, checkpoint=here, sink=sink)
     batch(5)
     assert not looked_up()
-    # The same batch again, and one with a partition that is new.
+    # The same batch again: only what it has added is looked at.
     batch(5)
-    assert looked_up()
+    assert (sink.attempts[-1], len(sink.added[-1])) == (None, 1)
+    assert events.accounts() == (2, 2, 0, 0, 0)
+    # A partition that is new to the checkpoint is one that others may have landed.
+    ahead(frame(spark, kafka_rows(1, 0, [good(0)])), 1)
+    write = lander(spark, landing, events, checkpoint=here, sink=sink)
     batch(6)
-    batch(7)
-    assert not looked_up()
-    batch(8, partition=1)
-    assert looked_up()
-    assert ids(spark, landing) == sorted(f"flights-topic/0/{n}" for n in range(18))
+    log_offsets(here, 7, {"flights-topic": {"0": 14, "1": 1}})
+    write(frame(spark, kafka_rows(1, 0, [good(0)])), 7)
+    assert events.accounts() == (1, 1, 0, 0, 0)
+    # A checkpoint that was put back to an earlier batch.
+    write = lander(spark, landing, events, checkpoint=here, sink=sink)
+    batch(3)
+    assert events.accounts() == (2, 2, 0, 0, 0)
+    assert ids(spark, landing) == sorted([*(f"flights-topic/0/{n}" for n in range(14)), "flights-topic/1/0"])
 
 
 def test_a_batch_that_no_file_can_hold_is_landed_in_one_job(
