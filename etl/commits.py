@@ -66,12 +66,15 @@ class Added:
         When it was committed, by the clock of who did.
     whole
         Whether the commit only added rows: of one that also replaced some, Iceberg does not tell the added ones.
+    run
+        Id of the checkpoint whose batch it is; None for a replay, a backfill and the like.
     """
 
     snapshot: int
     parent: int | None
     at: datetime
     whole: bool = True
+    run: str | None = None
 
     def rows(self, spark: SparkSession, table: Table) -> DataFrame:
         """All columns of the rows, whatever compaction has made of their files since."""
@@ -94,10 +97,13 @@ class Fence:
         The snapshot; None for a table without one.
     properties
         That the commit is to have.
+    shut
+        Whether it refuses anything: a table that several queries land into takes their commits side by side.
     """
 
     base: int | None
     properties: Mapping[str, str] = field(default_factory=dict)
+    shut: bool = True
 
 
 @dataclass(frozen=True)
@@ -145,11 +151,15 @@ class Commits:
     writer: str = field(default_factory=lambda: uuid.uuid4().hex)
     _first: int | None = field(default=None, repr=False)
     _looked: bool = field(default=False, repr=False)
+    _shared: bool = field(default=False, repr=False)
 
     def write(
         self, spark: SparkSession, batch: BatchId | None, attempt: Callable[[History], Result]
     ) -> Result:
         """Write a batch; again, with a new look at the table, where others have added rows meanwhile.
+
+        Where those were batches of another query, as of jobs that share a topic out, such commits never meet ours, and would
+        refuse them again and again: from then on the history is looked at behind each commit in place of that.
 
         Parameters
         ----------
@@ -169,12 +179,34 @@ class Commits:
         """
         refused: ConflictError | None = None
         for _ in range(MOST_ATTEMPTS):
+            history = self.look(spark, batch)
+            self._shared = self._shared or (refused is not None and any(o.run for o in history.others))
             try:
-                return attempt(self.look(spark, batch))
+                done = attempt(history)
             except ConflictError as error:
                 refused = error
+                continue
+            if self._shared and batch is not None:
+                self._check_since(spark, batch, history.base)
+            return done
         assert refused is not None
         raise refused
+
+    def _check_since(self, spark: SparkSession, batch: BatchId, base: int | None) -> None:
+        """Find a rival's commit between a look-up and ours, which nothing has refused."""
+        metadata = self.table.metadata(spark)
+        snapshot = metadata.currentSnapshot()
+        while snapshot is not None and int(snapshot.snapshotId()) != base:
+            summary, parent = snapshot.summary(), snapshot.parentId()
+            if summary.get(RUN) == batch.run and summary.get(WRITER) != self.writer:
+                raise self._rival(summary)
+            snapshot = None if parent is None else metadata.snapshot(parent)
+
+    def _rival(self, summary: Any) -> LeaseLostError:
+        return LeaseLostError(
+            f"table {self.table}: another process has committed batch {summary.get(BATCH)} of the same checkpoint since "
+            "this one began"
+        )
 
     def fence(self, history: History, batch: BatchId | None, *, alone: bool) -> Fence:
         """What a batch is committed with.
@@ -189,9 +221,9 @@ class Commits:
             Whether no row of a later batch can be in the table.
         """
         if batch is None:
-            return Fence(history.base)
+            return Fence(history.base, shut=not self._shared)
         told = {RUN: batch.run, BATCH: str(batch.number), WRITER: self.writer}
-        return Fence(history.base, told | ({ALONE: "true"} if alone else {}))
+        return Fence(history.base, told | ({ALONE: "true"} if alone else {}), shut=not self._shared)
 
     def look(self, spark: SparkSession, batch: BatchId | None) -> History:
         """Read the table's history back to the run's last commit before a batch.
@@ -217,10 +249,7 @@ class Commits:
             count += 1
             if summary.get(RUN) == batch.run:
                 if not begun:
-                    raise LeaseLostError(
-                        f"table {self.table}: another process has committed batch {summary.get(BATCH)} of the "
-                        "same checkpoint since this one began"
-                    )
+                    raise self._rival(summary)
                 number = int(summary.get(BATCH))
                 if number != batch.number:
                     behind = number > batch.number
@@ -250,6 +279,7 @@ def _added(snapshot: Any) -> Added:
         None if parent is None else int(parent),
         _moment(snapshot),
         snapshot.operation() == "append",
+        snapshot.summary().get(RUN),
     )
 
 

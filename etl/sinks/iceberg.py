@@ -113,7 +113,7 @@ class IcebergSink:
         writer = rows.writeTo(str(self.table))
         for name, value in {**properties, **(fence.properties if fence else {})}.items():
             writer = writer.option(f"snapshot-property.{name}", value)
-        if fence is None or not fences(rows.sparkSession):
+        if fence is None or not fence.shut or not fences(rows.sparkSession):
             writer.append()
             return
         # Replaces nothing, and is an append for whoever reads the table; but Iceberg validates it.
