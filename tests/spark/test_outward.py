@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +77,14 @@ def unfit(rows: DataFrame) -> DataFrame:
     return made.select(F.concat("_id", "copy").alias("_id"), *CARRIED[1:], "flight", note.alias("note"))
 
 
-def settings(landing: Table, checkpoints: Path, sink: Mapping[str, Any], letters: str | None) -> JobSettings:
+def totals(flights: DataFrame) -> DataFrame:
+    """Count flights of each parity."""
+    return flights.groupBy((F.col("flight") % 2).alias("parity")).agg(F.count(F.lit(1)).alias("flights"))
+
+
+def settings(
+    landing: Table, checkpoints: Path, sink: Mapping[str, Any], letters: str | None, **others: Any
+) -> JobSettings:
     derive = {
         "kind": "derive",
         "name": "derive-flights",
@@ -87,6 +96,7 @@ def settings(landing: Table, checkpoints: Path, sink: Mapping[str, Any], letters
         "state": None,
         "dead_letters": letters,
         "route": None,
+        **others,
     }
     return parse(
         {
@@ -102,6 +112,7 @@ def derive(spark: SparkSession, job: JobSettings, binds: Mapping[str, str], even
     (query,) = run.build(spark, job, binds, events.reporter)
     running = (
         query.rows.writeStream.option("checkpointLocation", query.checkpoint)
+        .outputMode(query.output_mode)
         .foreachBatch(query.handle)
         .start()
     )
@@ -137,6 +148,61 @@ def test_a_derive_query_into_a_service_keeps_what_it_refuses(
     assert (letter["_id"], letter["_source"], letter["_stage"]) == ("flights-topic/0/4", "flights", "sink")
     assert letter["_error"].startswith("an item of 410")
     assert len(letter["_bytes"]) > 410_000
+
+
+@pytest.mark.faults
+def test_results_of_a_later_batch_and_of_a_later_checkpoint_win(
+    spark: SparkSession, table: Names, tmp_path: Path, dynamodb: str
+) -> None:
+    resource = boto3.resource("dynamodb", endpoint_url=dynamodb, region_name=REGION)
+    made = resource.create_table(
+        TableName="totals",
+        AttributeDefinitions=[{"AttributeName": "_id", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "_id", "KeyType": "HASH"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    landing, events, binds = table("landing"), Events(), {"dynamodb.endpoint": dynamodb}
+    state = {
+        "watermark": {"time": "_arrived_at", "delay_seconds": 60}, "distinct": [], "key": ["parity"], "join": None,
+    }  # fmt: skip
+
+    def job(checkpoints: str) -> JobSettings:
+        sink = {"kind": "dynamodb", "table": "totals", "region": REGION}
+        return settings(
+            landing, tmp_path / checkpoints, sink, None, state=state, transform=f"{__name__}:totals"
+        )
+
+    def held() -> dict[int, tuple[int, int]]:
+        return {int(i["parity"]): (int(i["flights"]), int(i["_version"])) for i in made.scan()["Items"]}
+
+    land_ = lander(spark, landing, Events())
+    land_(frame(spark, kafka_rows(0, 0, [good(n) for n in range(3)])), 0)
+    # A checkpoint that was made an hour ago.
+    first = tmp_path / "one" / "derive-flights" / "metadata"
+    first.parent.mkdir(parents=True)
+    first.write_text('{"id":"0b4b1d1c-4d0e-4c0f-9d3c-000000000001"}')
+    begun = int(time.time()) - 3600
+    os.utime(first, (begun, begun))
+    derive(spark, job("one"), binds, events)
+    assert held() == {0: (2, begun * 2**30), 1: (1, begun * 2**30)}
+    land_(frame(spark, kafka_rows(0, 3, [good(4)])), 1)
+    derive(spark, job("one"), binds, events)
+    later = begun * 2**30 + max(e["batch"] for e in events.all() if e["event"] == "batch" and e["written"])
+    assert later > begun * 2**30
+    assert held() == {0: (3, later), 1: (1, begun * 2**30)}
+    # A driver that was cut off writes its batch after all.
+    (cut_off,) = run.build(spark, job("one"), binds, events.reporter)
+    late = spark.createDataFrame([('{"parity":0}', 0, 2)], "_id STRING, parity INT, flights BIGINT")
+    cut_off.handle(late, 0)
+    assert accounts(events)[-1][1] == 1  # a duplicate
+    assert held()[0] == (3, later)
+    # A checkpoint that begins anew: its first batch counts as 0 again, and takes the place of all before.
+    derive(spark, job("two"), binds, events)
+    anew = held()
+    assert min(version for _, version in anew.values()) > later
+    cut_off.handle(late, 1)
+    assert held() == anew
+    made.delete()
 
 
 def test_a_derive_query_into_files(spark: SparkSession, table: Names, tmp_path: Path) -> None:
