@@ -130,7 +130,7 @@ class Sink(Protocol):
 
     @property
     def sends(self) -> bool:
-        """Whether it writes from Python, for whose actions Spark tells no listener of observed figures."""
+        """Whether its action is on an RDD, of which Spark tells no listener what was observed below it."""
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
         """Make what is written to, or check what is there, before the first batch.

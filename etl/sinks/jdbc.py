@@ -13,12 +13,12 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 from pyspark.sql.types import StringType, StructType
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
-from etl.accounts import Observed
 from etl.errors import StartError, java_error
 from etl.settings_sinks import JdbcSinkSettings
 from etl.sinks.backoff import START_SECONDS, Backoff
 from etl.sinks.base import Again, Place, Refuse, SinkError, Written, letters_of
 from etl.sinks.postgres import Session, Shape, connect, sql_state
+from etl.sinks.sending import PlanCounted, behind_rdd
 
 ROWS_PER_STATEMENT = 1000
 SOCKET_SECONDS = 600
@@ -52,7 +52,7 @@ class JdbcSink:
 
     settings: JdbcSinkSettings
     login: Login = field(repr=False)
-    sends: bool = False
+    sends: bool = True
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
         """Make the table with the identity as its primary key, or check the one that is there; make staging.
@@ -130,10 +130,11 @@ class JdbcSink:
         login, attempt = self.login(), uuid.uuid4().hex
         with self._session(rows.sparkSession, login) as session:
             session.run(f"TRUNCATE {shape.staging}")
-        counted = Observed(F.count(F.lit(1)).alias("offered"), F.count("_refused").alias("refused"))
+        counted = PlanCounted((F.count(F.lit(1)).alias("offered"), F.count("_refused").alias("refused")))
         marked = counted.on(rows.withColumn("_refused", _unfit(rows)))
-        self._stage(marked.where(F.col("_refused").isNull()).drop("_refused"), shape, login, attempt)
-        figures = counted.values()
+        fit = marked.where(F.col("_refused").isNull()).drop("_refused")
+        self._stage(behind_rdd(fit), shape, login, attempt)
+        figures = counted.values(fit)
         offered, refused = figures["offered"], figures["refused"]
         with self._session(rows.sparkSession, login) as session:
             written, spoilt = shape.merge(session, attempt, least=offered - refused)
@@ -141,7 +142,7 @@ class JdbcSink:
             refuse(letters_of(rows, _unfit(rows)).where(F.col("_error").isNotNull()))
         if spoilt:
             refuse(self._spoilt(rows, shape, login))
-        return Written(offered, written, refused + spoilt)
+        return Written(offered, written, refused + spoilt, ran=fit)
 
     def _stage(self, rows: DataFrame, shape: Shape, login: tuple[str, str], attempt: str) -> None:
         # Spark commits each partition in a transaction of its own; a task that comes again may stage its

@@ -30,12 +30,14 @@ from etl.outward import OutwardDirect, OutwardReplay, SinkAccounts
 from etl.redact import WITHHELD, Redacting
 from etl.replay import Replayer
 from etl.settings import DirectSettings, JobSettings, parse
-from etl.settings_sinks import DynamoDbSinkSettings, ParquetSinkSettings
+from etl.settings_sinks import DynamoDbSinkSettings, JdbcSinkSettings, ParquetSinkSettings
 from etl.sinks.base import Again, Place, Refuse, Sink, Written, letters_of
 from etl.sinks.dynamodb import DynamoDbSink
 from etl.sinks.iceberg import IcebergSink
+from etl.sinks.jdbc import JdbcSink
 from etl.sinks.parquet import ParquetSink, committed_files
 from etl.tables import Table
+from tests import postgres
 from tests.spark.batches import DDL, ENVELOPE, KAFKA, Events, frame, good, kafka_rows, lander, log_offsets
 
 Names = Callable[[str], Table]
@@ -289,6 +291,22 @@ def test_a_direct_query_keeps_the_bytes_of_what_the_sink_refuses_and_replays_the
     )
     assert replayer(spark, ReplayRequest("direct", (), str(fixed))) == 0
     assert sorted(int(i["flight"]) for i in items.scan()["Items"]) == [1, 2, 14]
+
+
+def test_a_direct_query_into_a_database_keeps_its_dead_letters(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    with postgres.running() as server:
+        to = JdbcSinkSettings("jdbc", server.url, "public.flights", "arn", REGION, 2)
+        sink = JdbcSink(to, lambda: (postgres.USER, postgres.PASSWORD))
+        direct = Direct(spark, table, tmp_path / "one", sink, lambda rows: rows.select(*CARRIED, "flight"))
+        batch = [good(1), b"bad", good(2), None]
+        for written in (2, 0):
+            direct.batch(0, 0, batch)
+            assert direct.accounts() == (4, 2, 2, 2 - written, 0, written, 0)
+        letters = spark.table(str(direct.letters)).select("_id", "_bytes").orderBy("_id").collect()
+        assert [tuple(r) for r in letters] == [("flights-topic/0/1", b"bad"), ("flights-topic/0/3", None)]
+        assert server.run("SELECT flight FROM flights ORDER BY 1") == [["1"], ["2"]]
 
 
 def test_a_direct_query_into_files_that_comes_again_on_a_new_checkpoint(

@@ -13,13 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from etl.accounts import Observed
 from etl.errors import StartError
 from etl.settings_sinks import JdbcSinkSettings
 from etl.sinks import jdbc
 from etl.sinks.backoff import Backoff
 from etl.sinks.base import SinkError, Written
 from etl.sinks.jdbc import JdbcSink
+from etl.sinks.sending import PlanCounted
 from tests import postgres
 from tests.postgres import Postgres
 from tests.spark.sinks import Refused, breaking, none_refused, place, results, row, rows
@@ -166,9 +166,11 @@ def test_a_later_result_takes_the_place_of_an_earlier_one(spark: SparkSession, s
     one = sink(server, "totals")
     one.prepare(spark, batch.schema)
     assert one.write(batch, place(0), none_refused) == Written(2, 2)
-    counted = Observed(F.count(F.lit(1)).alias("read"))
-    assert one.write(counted.on(results(spark, {"AA": 5})), place(1), none_refused) == Written(1, 1)
-    assert counted.values(timeout=30) == {"read": 1}  # although the batch is held
+    counted = PlanCounted((F.count(F.lit(1)).alias("read"),))
+    done = one.write(counted.on(results(spark, {"AA": 5})), place(1), none_refused)
+    assert done == Written(1, 1)
+    assert done.ran is not None
+    assert counted.values(done.ran) == {"read": 1}  # although the batch is held
     assert server.run("SELECT carrier, flights FROM shop.totals ORDER BY 1") == [["AA", "5"], ["UA", "2"]]
 
 
