@@ -39,6 +39,7 @@ from pyspark.sql.utils import ParseException  # type: ignore[attr-defined]  # it
 
 from etl.decoder import Observe
 from etl.errors import StartError
+from etl.formats.rows import valid_text
 from etl.projection import Projection
 
 NOT_ONE = "not exactly one JSON object"
@@ -194,7 +195,7 @@ class JsonDecoder:
         record = F.struct(*(value.alias(name) for name, value in values.items()))
         read = [raw.getField(n).isNull() | values[n].isNotNull() for n in _times(self.schema)]
         present = [~absent for _, absent in _required_of(self.schema, values)]
-        fine = _all(*_whole(raw), *present, *read, _valid())
+        fine = _all(*_whole(raw), *present, *read, valid_text(F.col("payload")))
         others = [F.col(name) for name in kept]
         judged = [
             *others,
@@ -246,7 +247,7 @@ class JsonDecoder:
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in required))
         verdict = (
             F.when(F.length(payload) == 0, _reason("decode", F.lit("empty record")))
-            .when(~_valid(), _reason("decode", F.lit("not UTF-8")))
+            .when(~valid_text(F.col("payload")), _reason("decode", F.lit("not UTF-8")))
             .when(~_all(*_whole(record)), self._diagnosis(record, parses["loose"]))
             .when(
                 missing != "", _reason("schema", F.concat(F.lit("no value for a required field: "), missing))
@@ -325,11 +326,6 @@ def _parse(text: Column, schema: StructType) -> Column:
 def _whole(record: Column) -> tuple[Column, Column]:
     """What holds of a record of which nothing was refused, and that ends where its text does."""
     return record[_CORRUPT].isNull(), record[_END].isNotNull()
-
-
-def _valid() -> Column:
-    """Whether it is UTF-8. Spark replaces invalid bytes in silence; they do not survive the way there and back."""
-    return F.encode(_text(), "UTF-8") == F.col("payload")
 
 
 def _all(*conditions: Column) -> Column:

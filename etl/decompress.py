@@ -221,6 +221,8 @@ def opener(limit: int, *, arrow: bool, most: int = MOST_BYTES) -> Callable[[Colu
     """
     each = _each(limit)
     if not arrow:
+        # PySpark 4.1 looks for Arrow's types in annotations, and warns that these are none.
+        each.__annotations__.clear()
         return F.udf(each, _OPENED)
     pd: Any = importlib.import_module("pandas")
 

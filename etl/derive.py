@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from etl import accounts
 from etl.accounts import DeriveAccounts, Observed, Reporter, count
+from etl.batch_limit import batch_limit
 from etl.checkpoint import Checkpoint
 from etl.clock import UTC
 from etl.commits import Added, BatchId, Commits, Fence, History
@@ -88,7 +89,7 @@ def read(spark: SparkSession, table: Table, most: int | None = ROWS_PER_BATCH) -
         .option("streaming-skip-delete-snapshots", "true")
     )
     if most is not None:
-        reader = reader.option("streaming-max-rows-per-micro-batch", str(most))
+        reader = reader.option(*batch_limit(spark, most))
     return good_records(reader.table(str(table)))
 
 

@@ -22,7 +22,7 @@ from etl.derive import DEAD_LETTER, Composition
 from etl.direct import letter_appender
 from etl.envelope import stamped
 from etl.errors import AccountsError
-from etl.hadoop import read_text
+from etl.hadoop import modified, read_text
 from etl.overlap import Appender
 from etl.settings import DeriveSettings, DirectSettings
 from etl.sinks.base import STAGE, Place, Refuse, Sink, Written
@@ -74,13 +74,14 @@ def place_of(spark: SparkSession, checkpoint: Checkpoint, batch_id: int) -> Plac
     spark
         Whose file systems are used.
     checkpoint
-        The query's; Spark keeps an id in it that a reset checkpoint does not have again.
+        The query's; Spark writes a file with an id into it, once, which a reset checkpoint does not have again.
     batch_id
         Spark's.
     """
-    run = str(json.loads(read_text(spark, f"{checkpoint.location}/metadata"))["id"])
+    of_spark = f"{checkpoint.location}/metadata"
+    run, created = json.loads(read_text(spark, of_spark))["id"], modified(spark, of_spark)
     start, end = checkpoint.start_of(spark, batch_id), checkpoint.end_of(spark, batch_id)
-    return Place(run, batch_id, _text(start), _text(end), checkpoint.location)
+    return Place(str(run), batch_id, _text(start), _text(end), checkpoint.location, int(created.timestamp()))
 
 
 def _text(offset: Any) -> str:

@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from etl.decoder import Decoder, Observe, decode_observed
 from etl.errors import StartError
+from etl.formats.rows import valid_text
 
 WITHHELD = " (bytes withheld, as the query redacts fields)"
 """Ends the error of a dead letter without bytes."""
@@ -136,7 +137,5 @@ def _readable(payload: Column) -> Column:
     """Whether every name in the bytes can be seen: none, or UTF-8 that begins as an object, no name escaped."""
     text = payload.cast("string")
     return (F.length(payload) == 0) | (
-        (F.encode(F.decode(payload, "UTF-8"), "UTF-8") == payload)
-        & text.rlike(r"\A\s*+\{")
-        & ~text.rlike(_ESCAPED_NAME)
+        valid_text(payload) & text.rlike(r"\A\s*+\{") & ~text.rlike(_ESCAPED_NAME)
     )

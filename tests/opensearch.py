@@ -1,6 +1,7 @@
 """A small server that answers as OpenSearch's documentation says; no OpenSearch is to be had in package registries.
 
-Statuses and items are those of the pages "Bulk" and "Index document" and of their error responses. As a process of
+Statuses and items are those of the pages "Bulk" and "Index document" and of their error responses; versions are those of
+"Index document" (``version``, ``version_type``) and of OpenSearch's own ``org.opensearch.index.VersionType``. As a process of
 its own, which outlives whoever writes to it: ``python -m tests.opensearch PORT``.
 """
 
@@ -31,6 +32,8 @@ class Domain:
 
     Attributes
     ----------
+    versions
+        Of the documents: counted here, or the writer's own (``external_gte``).
     refuse
         Requests that are answered with 429 from now on.
     busy
@@ -39,6 +42,7 @@ class Domain:
 
     endpoint: str
     documents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
     asked: Counter[str] = field(default_factory=Counter)
     refuse: int = 0
     busy: set[str] = field(default_factory=set)
@@ -70,7 +74,21 @@ class Domain:
             error = {"type": "version_conflict_engine_exception", "reason": "document already exists"}
             return {verb: {**result, "status": 409, "error": error}}
         known = identity in self.documents
-        self.documents[identity] = document
+        version = self.versions.get(identity, 0) + 1
+        if "version" in names:
+            assert (verb, names["version_type"]) == ("index", "external_gte"), "no other is taken here"
+            assert 0 <= names["version"] < 2**63, "a long that is not negative"
+            if version - 1 > names["version"]:
+                reason = (
+                    f"current version [{version - 1}] is higher than the one provided [{names['version']}]"
+                )
+                error = {
+                    "type": "version_conflict_engine_exception",
+                    "reason": f"[{identity}]: version conflict, {reason}",
+                }
+                return {verb: {**result, "status": 409, "error": error}}
+            version = names["version"]
+        self.documents[identity], self.versions[identity] = document, version
         return {
             verb: {**result, "status": 200 if known else 201, "result": "updated" if known else "created"}
         }

@@ -53,6 +53,8 @@ def decode(rows: DataFrame, schema: StructType, make: Callable[[], Decode], *, b
     with warnings.catch_warnings():
         # PySpark 3.5 compares versions in a way that Python calls old.
         warnings.simplefilter("ignore", DeprecationWarning)
+        # PySpark 4.1 looks for Arrow's types in annotations, and says that these are none.
+        warnings.simplefilter("ignore", UserWarning)
         if by_arrow and _takes(answer):
             shape = StructType([*rows.schema.fields, StructField("_answer", answer)])
             answered = rows.mapInArrow(_columns(make, answer), shape)

@@ -21,6 +21,7 @@ BUSY = frozenset(
         "KMSThrottlingException",
         "LimitExceededException",
         "ProvisionedThroughputExceededException",
+        "ReplicatedWriteConflictException",
         "RequestLimitExceeded",
         "ServiceUnavailable",
         "ServiceUnavailableException",
@@ -28,6 +29,7 @@ BUSY = frozenset(
         "Throttling",
         "ThrottlingException",
         "TooManyRequestsException",
+        "TransactionConflictException",
     }
 )
 """Error codes after which the same request may succeed (error pages of DynamoDB's and Kinesis' API references)."""
@@ -84,22 +86,24 @@ def at_start() -> Backoff:
     return Backoff("at the start", patience=START_SECONDS)
 
 
-def patiently(call: Callable[[], Answer], backoff: Backoff, *, once: bool = False) -> Answer:
-    """Call a service until it answers, within the limits of a back-off.
+class BusyError(Exception):
+    """A request that may succeed if it comes again: the service is busy or away."""
+
+
+def tried(call: Callable[[], Answer], *, once: bool = False) -> Answer:
+    """Call a service, and tell apart what may succeed later.
 
     Parameters
     ----------
     call
         One request.
-    backoff
-        What waits.
     once
-        Whether the request must not be carried out twice: it is then repeated only where it surely was not.
+        Whether the request must not be carried out twice.
 
     Raises
     ------
-    SinkError
-        It stays busy, or away, for longer than the patience.
+    BusyError
+        It may succeed later; with ``once``, it surely was not carried out.
     UnsureError
         With ``once``: nobody knows whether it was carried out.
     botocore.exceptions.ClientError
@@ -108,22 +112,41 @@ def patiently(call: Callable[[], Answer], backoff: Backoff, *, once: bool = Fals
     from botocore.exceptions import ClientError, HTTPClientError
     from botocore.exceptions import ConnectionError as Unreachable
 
+    try:
+        return call()
+    except ClientError as error:
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if code_of(error) not in BUSY and status < 500:
+            raise
+        raise (UnsureError if once and status >= 500 else BusyError)(str(error)) from error
+    except Unreachable as error:
+        # Not even connected.
+        raise BusyError(str(error)) from error
+    except HTTPClientError as error:
+        raise (UnsureError if once else BusyError)(str(error)) from error
+
+
+def patiently(call: Callable[[], Answer], backoff: Backoff, *, once: bool = False) -> Answer:
+    """Call a service until it answers, within the limits of a back-off.
+
+    Parameters
+    ----------
+    call, once
+        As for :func:`tried`.
+    backoff
+        What waits.
+
+    Raises
+    ------
+    SinkError
+        It stays busy, or away, for longer than the patience.
+    UnsureError, botocore.exceptions.ClientError
+        As :func:`tried`.
+    """
     while True:
         try:
-            return call()
-        except ClientError as error:
-            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            if code_of(error) not in BUSY and status < 500:
-                raise
-            if once and status >= 500:
-                raise UnsureError(str(error)) from error
-            backoff.wait(str(error))
-        except Unreachable as error:
-            # Not even connected.
-            backoff.wait(str(error))
-        except HTTPClientError as error:
-            if once:
-                raise UnsureError(str(error)) from error
+            return tried(call, once=once)
+        except BusyError as error:
             backoff.wait(str(error))
 
 

@@ -58,6 +58,11 @@ class SinkError(Exception):
     """A sink's server refuses to work, or did for longer than the core waits; the batch is not committed."""
 
 
+BATCHES = 2**30
+"""Of a checkpoint, as versions count them. With it a version is below 2**63 for checkpoints made until the year 2242
+(2**33 seconds): OpenSearch takes a signed 64-bit integer (``org.opensearch.index.VersionType``)."""
+
+
 @dataclass(frozen=True)
 class Place:
     """Which batch it is: the same for every replay of it, and for no other batch.
@@ -73,6 +78,8 @@ class Place:
     notes
         The query's checkpoint, beside which a sink may keep what it has to know of the batch; empty where there
         is none.
+    created
+        When the checkpoint was made, in whole seconds since 1970.
     """
 
     run: str
@@ -80,11 +87,20 @@ class Place:
     start: str = ""
     end: str = ""
     notes: str = ""
+    created: int = 0
 
     @property
     def name(self) -> str:
         """Of the batch, unlike that of any other; empty where it has no checkpoint."""
         return f"{self.run}/{self.batch}" if self.notes else ""
+
+    @property
+    def version(self) -> int:
+        """Of the batch's results: the same in every replay, larger in later batches, and in all of a later checkpoint.
+
+        A checkpoint that was reset counts its batches from 0 again, and its results take the place of those before.
+        """
+        return self.created * BATCHES + self.batch
 
 
 @dataclass(frozen=True)
@@ -114,7 +130,7 @@ class Sink(Protocol):
 
     @property
     def sends(self) -> bool:
-        """Whether it writes from Python, for whose actions Spark tells no listener of observed figures."""
+        """Whether its action is on an RDD, of which Spark tells no listener what was observed below it."""
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
         """Make what is written to, or check what is there, before the first batch.
@@ -141,6 +157,21 @@ class Sink(Protocol):
         again
             Gives the rows once more, for a second attempt in the same call; None where they are counted nowhere.
         """
+
+
+def version_of(rows: DataFrame, place: Place | None) -> int | None:
+    """Version of a batch of results, known by ``_id`` alone; None where rows are records, which never change.
+
+    Raises
+    ------
+    SinkError
+        Results of no batch: nobody knows which of two is the later one.
+    """
+    if "_source" in rows.columns:
+        return None
+    if place is None:
+        raise SinkError("results come in batches: without one nobody knows which of two is the later one")
+    return place.version
 
 
 def text_of(rows: DataFrame) -> Column:

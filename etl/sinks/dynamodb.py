@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -17,7 +18,7 @@ from etl.errors import StartError
 from etl.settings_sinks import DynamoDbSinkSettings
 from etl.sinks import aws, sending
 from etl.sinks.backoff import Backoff
-from etl.sinks.base import Again, Place, Refuse, SinkError, Written
+from etl.sinks.base import Again, Place, Refuse, SinkError, Written, version_of
 from etl.sinks.sending import Buffer, Record, Refused
 
 MOST_ITEMS = 25
@@ -34,6 +35,18 @@ DIGITS = 38
 LARGEST, SMALLEST = Decimal("9.9999999999999999999999999999999999999E+125"), Decimal("1E-130")
 """What a number may be (DynamoDB developer guide, "Supported data types")."""
 
+
+VERSION = "_version"
+"""Attribute of an item that is a result: which batch it is of, as :attr:`etl.sinks.base.Place.version` counts them."""
+
+NOT_LATER = "attribute_not_exists(#version) OR #version <= :version"
+"""Condition of a result's write. An item of an earlier release, or of another program, has no version."""
+
+AT_ONCE = 10
+"""Requests of a task that put one result each: as many as botocore keeps connections (``max_pool_connections``)."""
+
+MOST_RESULTS = 200
+"""That are put together, ``AT_ONCE`` at a time: what was throttled of them comes again after one wait."""
 
 _OF_AN_ITEM = frozenset({"ItemCollectionSizeLimitExceededException", "ValidationException"})
 """Error codes that one item of a request can be the reason of."""
@@ -127,15 +140,22 @@ class Form:
         """Attributes of the table's key: partition key, sort key."""
         return ("_id",) if self.keyed else ("_id", "_source")
 
-    def item(self, text: str) -> tuple[dict[str, Any], int]:
+    def item(self, text: str, more: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], int]:
         """An item out of a row's JSON, and its size in bytes.
+
+        Parameters
+        ----------
+        text
+            The row.
+        more
+            Attributes that it has beside.
 
         Raises
         ------
         UnfitError
             It cannot be one.
         """
-        item: dict[str, Any] = {}
+        item: dict[str, Any] = dict(more or {})
         for name, value in json.loads(text, parse_float=Decimal, parse_int=Decimal).items():
             if name in self.binary:
                 item[name] = {"B": base64.b64decode(value)}
@@ -168,7 +188,7 @@ class ItemWriter:
     def add(self, record: Record) -> Iterable[Refused]:
         """Take a row; writes the rows before it where a request is full."""
         try:
-            item, size = self.form.item(record.text)
+            item, size = self.formed(record.text)
         except UnfitError as error:
             yield record, str(error)
             return
@@ -179,12 +199,20 @@ class ItemWriter:
         self._keys.add(key)
         self._buffer.put(record, item, size)
 
+    def formed(self, text: str) -> tuple[dict[str, Any], int]:
+        """As :meth:`Form.item`."""
+        return self.form.item(text)
+
+    def taken(self) -> list[tuple[Record, Any, int]]:
+        """Rows and items that wait, which then wait no more."""
+        self._keys.clear()
+        return self._buffer.take()
+
     def finish(self) -> Iterator[Refused]:
         """Write what waits."""
         from botocore.exceptions import ClientError
 
-        taken = self._buffer.take()
-        self._keys.clear()
+        taken = self.taken()
         waiting = [item for _, item, _ in taken]
         try:
             while waiting:
@@ -227,18 +255,88 @@ class ItemWriter:
         self.client.close()
 
 
+@dataclass
+class ResultWriter(ItemWriter):
+    """Writes the results of one partition, none over one of a later batch.
+
+    Each has a request of its own: BatchWriteItem takes no condition (DynamoDB API reference), and a transaction costs twice.
+
+    Parameters
+    ----------
+    version
+        Of the batch.
+    """
+
+    version: int = 0
+    _buffer: Buffer = field(default_factory=lambda: Buffer(MOST_RESULTS, MOST_BYTES))
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE), repr=False)
+
+    def formed(self, text: str) -> tuple[dict[str, Any], int]:
+        """A result with its version."""
+        return self.form.item(text, {VERSION: {"N": str(self.version)}})
+
+    def finish(self) -> Iterator[Refused]:
+        """Write what waits, and again what the table had no room for."""
+        waiting = self.taken()
+        while waiting:
+            answers = self._pool.map(self._put_result, [item for _, item, _ in waiting])
+            left, why = [], ""
+            for entry, answer in zip(waiting, answers, strict=True):
+                if isinstance(answer, aws.BusyError):
+                    left.append(entry)
+                    why = str(answer)
+                elif isinstance(answer, Exception):
+                    yield entry[0], str(answer)
+                else:
+                    self.written += answer
+            if len(left) < len(waiting):
+                self.backoff.progress()
+            if left:
+                self.backoff.wait(f"{len(left)} of {len(waiting)} items: {why}")
+            waiting = left
+
+    def _put_result(self, item: dict[str, Any]) -> bool | Exception:
+        """Put one, once: True, False where a later one is there, or why it was not put."""
+        from botocore.exceptions import ClientError
+
+        asked = {
+            "ConditionExpression": NOT_LATER,
+            "ExpressionAttributeNames": {"#version": VERSION},
+            "ExpressionAttributeValues": {":version": item[VERSION]},
+        }
+        try:
+            aws.tried(lambda: self.client.put_item(TableName=self.table, Item=item, **asked))
+        except aws.BusyError as busy:
+            return busy
+        except ClientError as error:
+            if aws.code_of(error) == "ConditionalCheckFailedException":
+                return False
+            if aws.code_of(error) not in _OF_AN_ITEM:
+                raise aws.refuses(f"DynamoDB table {self.table}", error) from error
+            return error
+        return True
+
+    def close(self) -> None:
+        """End the threads, and close the client's connections."""
+        self._pool.shutdown(cancel_futures=True)
+        super().close()
+
+
 @dataclass(frozen=True)
 class _Opening:
     """Makes a writer where a partition is."""
 
     settings: DynamoDbSinkSettings
     form: Form
+    version: int | None
     endpoint: str | None
 
     def __call__(self) -> ItemWriter:
         client = aws.client("dynamodb", self.settings.region, self.endpoint)
         what = f"DynamoDB table {self.settings.table}"
-        return ItemWriter(self.settings.table, self.form, client, Backoff(what))
+        if self.version is None:
+            return ItemWriter(self.settings.table, self.form, client, Backoff(what))
+        return ResultWriter(self.settings.table, self.form, client, Backoff(what), version=self.version)
 
 
 @dataclass(frozen=True)
@@ -290,7 +388,7 @@ class DynamoDbSink:
     def write(
         self,
         rows: DataFrame,
-        place: Place | None,  # noqa: ARG002 - identity tells batches apart
+        place: Place | None,
         refuse: Refuse,
         again: Again | None = None,  # noqa: ARG002 - one attempt
     ) -> Written:
@@ -299,8 +397,9 @@ class DynamoDbSink:
         Guarantee: each identity is one item, whatever is killed, retried or replayed and in whichever batches it
         comes: putting it again puts the same item in its place. A batch that fails half-way has put a part
         of its items, and puts them again when it comes again. Readers may see a batch grow. The table
-        does not tell new items from known ones, so all that it took count as written. Of two writers of a
-        table the later one counts.
+        does not tell new items from known ones, so all that it took count as written. A result takes the place of
+        the one with its key, unless that is of a later batch, and then counts as a duplicate. Of two programs
+        that write a record's item the later one counts.
         """
-        form = Form.of(rows.schema)
-        return sending.send(rows, F.lit(None), _Opening(self.settings, form, self.endpoint), refuse)
+        form, version = Form.of(rows.schema), version_of(rows, place)
+        return sending.send(rows, F.lit(None), _Opening(self.settings, form, version, self.endpoint), refuse)

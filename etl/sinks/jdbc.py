@@ -13,12 +13,12 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 from pyspark.sql.types import StringType, StructType
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
-from etl.accounts import Observed
 from etl.errors import StartError, java_error
 from etl.settings_sinks import JdbcSinkSettings
 from etl.sinks.backoff import START_SECONDS, Backoff
-from etl.sinks.base import Again, Place, Refuse, SinkError, Written, letters_of
+from etl.sinks.base import Again, Place, Refuse, SinkError, Written, letters_of, version_of
 from etl.sinks.postgres import Session, Shape, connect, sql_state
+from etl.sinks.sending import PlanCounted, behind_rdd
 
 ROWS_PER_STATEMENT = 1000
 SOCKET_SECONDS = 600
@@ -52,7 +52,7 @@ class JdbcSink:
 
     settings: JdbcSinkSettings
     login: Login = field(repr=False)
-    sends: bool = False
+    sends: bool = True
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
         """Make the table with the identity as its primary key, or check the one that is there; make staging.
@@ -93,7 +93,7 @@ class JdbcSink:
     def write(
         self,
         rows: DataFrame,
-        place: Place | None,  # noqa: ARG002 - identity tells batches apart
+        place: Place | None,
         refuse: Refuse,
         again: Again | None = None,
     ) -> Written:
@@ -101,12 +101,12 @@ class JdbcSink:
 
         Guarantee: exactly once per identity, whatever is killed, retried or replayed, also beside other programs
         that write the table: its own key decides. A second run of this query, which should not be, makes
-        one of the two fail. All of a batch becomes visible in one
+        one of the two fail; results of a batch before the last that was merged count as duplicates. All of a batch becomes visible in one
         transaction, or none of it. Rows that the table refuses (a constraint, a value outside a column's
         type) become dead letters, and the others of their batch are written. A server that is away, full or
         restarting is waited for within limits.
         """
-        shape = Shape.of(self.settings.table, rows.schema)
+        shape, version = Shape.of(self.settings.table, rows.schema), version_of(rows, place)
         if shape.replaces:
             # The source of a batch with state is the state's own commit: it is read once.
             rows = rows.persist()
@@ -114,7 +114,7 @@ class JdbcSink:
         try:
             while True:
                 try:
-                    return self._attempt(rows, shape, refuse)
+                    return self._attempt(rows, shape, version, refuse)
                 except (Py4JJavaError, CapturedException) as error:
                     state = sql_state(error)
                     if state is None or not state.startswith(_BUSY):
@@ -126,22 +126,23 @@ class JdbcSink:
             if shape.replaces:
                 rows.unpersist()
 
-    def _attempt(self, rows: DataFrame, shape: Shape, refuse: Refuse) -> Written:
+    def _attempt(self, rows: DataFrame, shape: Shape, version: int | None, refuse: Refuse) -> Written:
         login, attempt = self.login(), uuid.uuid4().hex
         with self._session(rows.sparkSession, login) as session:
             session.run(f"TRUNCATE {shape.staging}")
-        counted = Observed(F.count(F.lit(1)).alias("offered"), F.count("_refused").alias("refused"))
+        counted = PlanCounted((F.count(F.lit(1)).alias("offered"), F.count("_refused").alias("refused")))
         marked = counted.on(rows.withColumn("_refused", _unfit(rows)))
-        self._stage(marked.where(F.col("_refused").isNull()).drop("_refused"), shape, login, attempt)
-        figures = counted.values()
+        fit = marked.where(F.col("_refused").isNull()).drop("_refused")
+        self._stage(behind_rdd(fit), shape, login, attempt)
+        figures = counted.values(fit)
         offered, refused = figures["offered"], figures["refused"]
         with self._session(rows.sparkSession, login) as session:
-            written, spoilt = shape.merge(session, attempt, least=offered - refused)
+            written, spoilt = shape.merge(session, attempt, least=offered - refused, version=version)
         if refused:
             refuse(letters_of(rows, _unfit(rows)).where(F.col("_error").isNotNull()))
         if spoilt:
             refuse(self._spoilt(rows, shape, login))
-        return Written(offered, written, refused + spoilt)
+        return Written(offered, written, refused + spoilt, ran=fit)
 
     def _stage(self, rows: DataFrame, shape: Shape, login: tuple[str, str], attempt: str) -> None:
         # Spark commits each partition in a transaction of its own; a task that comes again may stage its

@@ -19,7 +19,7 @@ from etl.errors import StartError
 from etl.settings_sinks import OpenSearchSinkSettings
 from etl.sinks import sending
 from etl.sinks.backoff import START_SECONDS, Backoff
-from etl.sinks.base import Again, Place, Refuse, SinkError, Written
+from etl.sinks.base import Again, Place, Refuse, SinkError, Written, version_of
 from etl.sinks.sending import Buffer, Record, Refused
 
 MOST_DOCUMENTS = 1000
@@ -103,9 +103,17 @@ class Http:
         return dict(request.headers.items())
 
 
-def action(identity: str, *, replaces: bool) -> bytes:
-    """The line before a document: ``create``, which leaves a known one as it is, or ``index``."""
-    return json.dumps({"index" if replaces else "create": {"_id": identity}}).encode()
+def action(identity: str, version: int | None) -> bytes:
+    """The line before a document.
+
+    ``create`` leaves a known one as it is; ``index`` with a version replaces one of the same or an earlier version, and
+    is a conflict where a later one is there ("Index document", ``version_type``).
+    """
+    if version is None:
+        return json.dumps({"create": {"_id": identity}}).encode()
+    return json.dumps(
+        {"index": {"_id": identity, "version": version, "version_type": "external_gte"}}
+    ).encode()
 
 
 @dataclass
@@ -114,12 +122,12 @@ class DocumentWriter:
 
     Parameters
     ----------
-    replaces
-        Whether rows are results, of which a later one takes the place of an earlier one.
+    version
+        Of rows that are results, of which a later one takes the place of an earlier one.
     """
 
     index: str
-    replaces: bool
+    version: int | None
     http: Http
     backoff: Backoff
     written: int = 0
@@ -133,7 +141,7 @@ class DocumentWriter:
         if not 0 < length <= ID_BYTES:
             yield record, f"an id of {length} bytes; a document's has 1 to {ID_BYTES}"
             return
-        entry = action(identity, replaces=self.replaces) + b"\n" + document(record.text) + b"\n"
+        entry = action(identity, self.version) + b"\n" + document(record.text) + b"\n"
         if self._buffer.full(len(entry)):
             yield from self.finish()
         self._buffer.put(record, entry, len(entry))
@@ -163,8 +171,8 @@ class DocumentWriter:
                 code = result["status"]
                 if code in _BUSY:
                     left.append((record, entry))
-                elif code == _CONFLICT and not self.replaces:
-                    continue  # it is there: a replay
+                elif code == _CONFLICT:
+                    continue  # it is there: a replay; or a later result is
                 elif code >= 300:
                     yield record, f"{code}: {json.dumps(result.get('error'))[:1000]}"
                 else:
@@ -253,12 +261,12 @@ class _Opening:
     """Makes a writer where a partition is."""
 
     settings: OpenSearchSinkSettings
-    replaces: bool
+    version: int | None
 
     def __call__(self) -> DocumentWriter:
         reached = Http(self.settings.endpoint, self.settings.region)
         what = f"OpenSearch index {self.settings.index}"
-        return DocumentWriter(self.settings.index, self.replaces, reached, Backoff(what))
+        return DocumentWriter(self.settings.index, self.version, reached, Backoff(what))
 
 
 @dataclass(frozen=True)
@@ -308,7 +316,7 @@ class OpenSearchSink:
     def write(
         self,
         rows: DataFrame,
-        place: Place | None,  # noqa: ARG002 - identity tells batches apart
+        place: Place | None,
         refuse: Refuse,
         again: Again | None = None,  # noqa: ARG002 - one attempt
     ) -> Written:
@@ -316,8 +324,7 @@ class OpenSearchSink:
 
         Guarantee: each identity is one document, whatever is killed, retried or replayed. A record that
         is there is left as it is and counts as a duplicate; a result takes the place of the one with
-        its key. A batch that fails half-way has written a part of its documents, and finds them when it
+        its key, unless that is of a later batch, and then counts as a duplicate. A batch that fails half-way has written a part of its documents, and finds them when it
         comes again. Documents that the mapping does not fit become dead letters.
         """
-        replaces = "_source" not in rows.columns
-        return sending.send(rows, F.lit(None), _Opening(self.settings, replaces), refuse)
+        return sending.send(rows, F.lit(None), _Opening(self.settings, version_of(rows, place)), refuse)

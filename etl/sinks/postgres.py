@@ -219,6 +219,11 @@ class Shape:
         """The table in which the identities of refused rows of the last batch stand."""
         return self._name("_refused")
 
+    @property
+    def merged(self) -> str:
+        """The table with one row, of results only: the version of the latest batch that was merged."""
+        return self._name("_merged")
+
     def staged(self, rows: DataFrame, attempt: str) -> list[Column]:
         """Columns as the staging table has them: what is nested as JSON text, bytes of a number as a short."""
         found = []
@@ -254,6 +259,10 @@ class Shape:
             self._check(session, types)
         staged = [f"{quoted(n)} {'text' if k == 'jsonb' else k}" for n, k in self.columns.items()]
         staged.append(f"{quoted(ATTEMPT)} text")
+        if self.replaces:
+            session.run(
+                f"CREATE TABLE IF NOT EXISTS {self.merged} (one boolean PRIMARY KEY, version bigint NOT NULL)"
+            )
         told = [f"{quoted(n)} text" for n in self.identity]
         for name, columns in ((self.staging, staged), (self.refused, [*told, '"_refused" text'])):
             session.run(f"DROP TABLE IF EXISTS {name}")
@@ -312,7 +321,9 @@ class Shape:
             return False
         return True
 
-    def merge(self, session: Session, attempt: str, *, least: int) -> tuple[int, int]:
+    def merge(
+        self, session: Session, attempt: str, *, least: int, version: int | None = None
+    ) -> tuple[int, int]:
         """Bring staged rows into the table, in the session's transaction.
 
         Parameters
@@ -323,6 +334,8 @@ class Shape:
             Whose rows are merged; hexadecimal digits.
         least
             Rows that must be staged.
+        version
+            Of a batch of results. Where a later batch was merged, all of this one was before, and is left out.
 
         Returns
         -------
@@ -338,6 +351,13 @@ class Shape:
         ((staged,),) = session.ask(f"SELECT count(*) FROM {self._mine(attempt)}")  # noqa: S608 - quoted
         if int(staged) < least:
             raise SinkError(f"PostgreSQL table {self.table}: {least} rows were staged, {staged} are there")
+        # The row stays locked until the transaction ends: two runs merge one after the other.
+        if version is not None and not session.run(
+            f"INSERT INTO {self.merged} AS m VALUES (true, {version}) ON CONFLICT (one) "  # noqa: S608 - quoted
+            "DO UPDATE SET version = EXCLUDED.version WHERE m.version <= EXCLUDED.version"
+        ):
+            session.run(f"TRUNCATE {self.staging}")
+            return 0, 0
         before = session.connection.setSavepoint()
         try:
             written, spoilt = session.run(self._merge_all(session, attempt)), 0

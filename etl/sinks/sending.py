@@ -104,6 +104,19 @@ class PlanCounted:
         return {name: row.get(position) for position, name in enumerate(row.schema().fieldNames())}
 
 
+def behind_rdd(rows: DataFrame) -> DataFrame:
+    """The same rows as those of an RDD: whatever becomes of them, it is the plan of ``rows`` that runs.
+
+    Spark's writers plan what they are handed anew, and Spark 4 tells nobody what was observed in that plan: figures are
+    0. Rows stay in Spark's own form, as in its own ``foreachBatch``; nothing is copied.
+    """
+    frame: Any = rows  # what PySpark keeps of the JVM is not in its types
+    session: Any = rows.sparkSession
+    ran = frame._jdf.queryExecution().toRdd()
+    made = session._jsparkSession.internalCreateDataFrame(ran, frame._jdf.schema(), False)
+    return DataFrame(made, rows.sparkSession)
+
+
 def send(rows: DataFrame, key: Column, open_writer: Callable[[], Writer], refuse: Refuse) -> Written:
     """Send a batch, each partition by a writer of its own, then keep what was refused.
 

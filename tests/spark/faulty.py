@@ -68,6 +68,8 @@ def entries(asked: dict[str, Any]) -> list[Any]:
     """Records or items of a write."""
     if "Records" in asked:
         return list(asked["Records"])
+    if "Item" in asked:
+        return [asked["Item"]]
     ((_, puts),) = asked["RequestItems"].items()
     return list(puts)
 
@@ -80,7 +82,7 @@ def before(target: str) -> Iterator[Faults]:
         def do_POST(self) -> None:
             body = self.body()
             action = self.headers["X-Amz-Target"].rpartition(".")[2]
-            writes = action in ("BatchWriteItem", "PutRecords")
+            writes = action in ("BatchWriteItem", "PutItem", "PutRecords")
             if writes and faults.rate is not None:
                 count = len(entries(json.loads(body)))
                 taken = faults.takes(count)
@@ -91,6 +93,8 @@ def before(target: str) -> Iterator[Faults]:
                     self.answer(400, json.dumps({"__type": BUSY, "message": "slow down"}).encode())
                 return
             kind = faults.fault() if writes else "passed"
+            if action == "PutItem" and kind == "part":
+                kind = "refused"
             faults.done[kind] += 1
             if kind in ("cut", "lost"):
                 if kind == "lost":

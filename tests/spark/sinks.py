@@ -68,8 +68,9 @@ def results(spark: SparkSession, totals: dict[str, int]) -> DataFrame:
     )
 
 
-def place(batch: int, run: str = "run-1", notes: Path | None = None) -> Place:
-    return Place(run, batch, f'{{"0":{batch}}}', f'{{"0":{batch + 1}}}', "" if notes is None else str(notes))
+def place(batch: int, run: str = "run-1", notes: Path | None = None, created: int = 1) -> Place:
+    start, end = f'{{"0":{batch}}}', f'{{"0":{batch + 1}}}'
+    return Place(run, batch, start, end, "" if notes is None else str(notes), created)
 
 
 class Refused:

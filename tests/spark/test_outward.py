@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +30,14 @@ from etl.outward import OutwardDirect, OutwardReplay, SinkAccounts
 from etl.redact import WITHHELD, Redacting
 from etl.replay import Replayer
 from etl.settings import DirectSettings, JobSettings, parse
-from etl.settings_sinks import DynamoDbSinkSettings, ParquetSinkSettings
+from etl.settings_sinks import DynamoDbSinkSettings, JdbcSinkSettings, ParquetSinkSettings
 from etl.sinks.base import Again, Place, Refuse, Sink, Written, letters_of
 from etl.sinks.dynamodb import DynamoDbSink
 from etl.sinks.iceberg import IcebergSink
+from etl.sinks.jdbc import JdbcSink
 from etl.sinks.parquet import ParquetSink, committed_files
 from etl.tables import Table
+from tests import postgres
 from tests.spark.batches import DDL, ENVELOPE, KAFKA, Events, frame, good, kafka_rows, lander, log_offsets
 
 Names = Callable[[str], Table]
@@ -75,7 +79,14 @@ def unfit(rows: DataFrame) -> DataFrame:
     return made.select(F.concat("_id", "copy").alias("_id"), *CARRIED[1:], "flight", note.alias("note"))
 
 
-def settings(landing: Table, checkpoints: Path, sink: Mapping[str, Any], letters: str | None) -> JobSettings:
+def totals(flights: DataFrame) -> DataFrame:
+    """Count flights of each parity."""
+    return flights.groupBy((F.col("flight") % 2).alias("parity")).agg(F.count(F.lit(1)).alias("flights"))
+
+
+def settings(
+    landing: Table, checkpoints: Path, sink: Mapping[str, Any], letters: str | None, **others: Any
+) -> JobSettings:
     derive = {
         "kind": "derive",
         "name": "derive-flights",
@@ -87,6 +98,7 @@ def settings(landing: Table, checkpoints: Path, sink: Mapping[str, Any], letters
         "state": None,
         "dead_letters": letters,
         "route": None,
+        **others,
     }
     return parse(
         {
@@ -102,6 +114,7 @@ def derive(spark: SparkSession, job: JobSettings, binds: Mapping[str, str], even
     (query,) = run.build(spark, job, binds, events.reporter)
     running = (
         query.rows.writeStream.option("checkpointLocation", query.checkpoint)
+        .outputMode(query.output_mode)
         .foreachBatch(query.handle)
         .start()
     )
@@ -137,6 +150,61 @@ def test_a_derive_query_into_a_service_keeps_what_it_refuses(
     assert (letter["_id"], letter["_source"], letter["_stage"]) == ("flights-topic/0/4", "flights", "sink")
     assert letter["_error"].startswith("an item of 410")
     assert len(letter["_bytes"]) > 410_000
+
+
+@pytest.mark.faults
+def test_results_of_a_later_batch_and_of_a_later_checkpoint_win(
+    spark: SparkSession, table: Names, tmp_path: Path, dynamodb: str
+) -> None:
+    resource = boto3.resource("dynamodb", endpoint_url=dynamodb, region_name=REGION)
+    made = resource.create_table(
+        TableName="totals",
+        AttributeDefinitions=[{"AttributeName": "_id", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "_id", "KeyType": "HASH"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    landing, events, binds = table("landing"), Events(), {"dynamodb.endpoint": dynamodb}
+    state = {
+        "watermark": {"time": "_arrived_at", "delay_seconds": 60}, "distinct": [], "key": ["parity"], "join": None,
+    }  # fmt: skip
+
+    def job(checkpoints: str) -> JobSettings:
+        sink = {"kind": "dynamodb", "table": "totals", "region": REGION}
+        return settings(
+            landing, tmp_path / checkpoints, sink, None, state=state, transform=f"{__name__}:totals"
+        )
+
+    def held() -> dict[int, tuple[int, int]]:
+        return {int(i["parity"]): (int(i["flights"]), int(i["_version"])) for i in made.scan()["Items"]}
+
+    land_ = lander(spark, landing, Events())
+    land_(frame(spark, kafka_rows(0, 0, [good(n) for n in range(3)])), 0)
+    # A checkpoint that was made an hour ago.
+    first = tmp_path / "one" / "derive-flights" / "metadata"
+    first.parent.mkdir(parents=True)
+    first.write_text('{"id":"0b4b1d1c-4d0e-4c0f-9d3c-000000000001"}')
+    begun = int(time.time()) - 3600
+    os.utime(first, (begun, begun))
+    derive(spark, job("one"), binds, events)
+    assert held() == {0: (2, begun * 2**30), 1: (1, begun * 2**30)}
+    land_(frame(spark, kafka_rows(0, 3, [good(4)])), 1)
+    derive(spark, job("one"), binds, events)
+    later = begun * 2**30 + max(e["batch"] for e in events.all() if e["event"] == "batch" and e["written"])
+    assert later > begun * 2**30
+    assert held() == {0: (3, later), 1: (1, begun * 2**30)}
+    # A driver that was cut off writes its batch after all.
+    (cut_off,) = run.build(spark, job("one"), binds, events.reporter)
+    late = spark.createDataFrame([('{"parity":0}', 0, 2)], "_id STRING, parity INT, flights BIGINT")
+    cut_off.handle(late, 0)
+    assert accounts(events)[-1][1] == 1  # a duplicate
+    assert held()[0] == (3, later)
+    # A checkpoint that begins anew: its first batch counts as 0 again, and takes the place of all before.
+    derive(spark, job("two"), binds, events)
+    anew = held()
+    assert min(version for _, version in anew.values()) > later
+    cut_off.handle(late, 1)
+    assert held() == anew
+    made.delete()
 
 
 def test_a_derive_query_into_files(spark: SparkSession, table: Names, tmp_path: Path) -> None:
@@ -223,6 +291,22 @@ def test_a_direct_query_keeps_the_bytes_of_what_the_sink_refuses_and_replays_the
     )
     assert replayer(spark, ReplayRequest("direct", (), str(fixed))) == 0
     assert sorted(int(i["flight"]) for i in items.scan()["Items"]) == [1, 2, 14]
+
+
+def test_a_direct_query_into_a_database_keeps_its_dead_letters(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    with postgres.running() as server:
+        to = JdbcSinkSettings("jdbc", server.url, "public.flights", "arn", REGION, 2)
+        sink = JdbcSink(to, lambda: (postgres.USER, postgres.PASSWORD))
+        direct = Direct(spark, table, tmp_path / "one", sink, lambda rows: rows.select(*CARRIED, "flight"))
+        batch = [good(1), b"bad", good(2), None]
+        for written in (2, 0):
+            direct.batch(0, 0, batch)
+            assert direct.accounts() == (4, 2, 2, 2 - written, 0, written, 0)
+        letters = spark.table(str(direct.letters)).select("_id", "_bytes").orderBy("_id").collect()
+        assert [tuple(r) for r in letters] == [("flights-topic/0/1", b"bad"), ("flights-topic/0/3", None)]
+        assert server.run("SELECT flight FROM flights ORDER BY 1") == [["1"], ["2"]]
 
 
 def test_a_direct_query_into_files_that_comes_again_on_a_new_checkpoint(

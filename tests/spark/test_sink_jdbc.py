@@ -13,13 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from etl.accounts import Observed
 from etl.errors import StartError
 from etl.settings_sinks import JdbcSinkSettings
 from etl.sinks import jdbc
 from etl.sinks.backoff import Backoff
 from etl.sinks.base import SinkError, Written
 from etl.sinks.jdbc import JdbcSink
+from etl.sinks.sending import PlanCounted
 from tests import postgres
 from tests.postgres import Postgres
 from tests.spark.sinks import Refused, breaking, none_refused, place, results, row, rows
@@ -166,10 +166,35 @@ def test_a_later_result_takes_the_place_of_an_earlier_one(spark: SparkSession, s
     one = sink(server, "totals")
     one.prepare(spark, batch.schema)
     assert one.write(batch, place(0), none_refused) == Written(2, 2)
-    counted = Observed(F.count(F.lit(1)).alias("read"))
-    assert one.write(counted.on(results(spark, {"AA": 5})), place(1), none_refused) == Written(1, 1)
-    assert counted.values(timeout=30) == {"read": 1}  # although the batch is held
+    counted = PlanCounted((F.count(F.lit(1)).alias("read"),))
+    done = one.write(counted.on(results(spark, {"AA": 5})), place(1), none_refused)
+    assert done == Written(1, 1)
+    assert done.ran is not None
+    assert counted.values(done.ran) == {"read": 1}  # although the batch is held
     assert server.run("SELECT carrier, flights FROM shop.totals ORDER BY 1") == [["AA", "5"], ["UA", "2"]]
+
+
+@pytest.mark.faults
+def test_results_of_an_older_batch_do_not_win_in_a_database(spark: SparkSession, server: Postgres) -> None:
+    one = sink(server, "versions")
+    one.prepare(spark, results(spark, {}).schema)
+
+    def counts() -> list[list[str]]:
+        return server.run("SELECT carrier, flights FROM shop.versions ORDER BY 1")
+
+    assert one.write(results(spark, {"AA": 6, "UA": 6}), place(6), none_refused) == Written(2, 2)
+    assert one.write(results(spark, {"AA": 7}), place(7), none_refused) == Written(1, 1)
+    # What a driver that was cut off still writes; all of it was written before batch 7 was planned.
+    cut_off = sink(server, "versions")
+    assert cut_off.write(results(spark, {"AA": 6, "UA": 6}), place(6), none_refused) == Written(2, 0)
+    assert counts() == [["AA", "7"], ["UA", "6"]]
+    assert one.write(results(spark, {"AA": 7}), place(7), none_refused) == Written(1, 1)
+    # A reset checkpoint counts its batches anew, and what it reads again comes to other results.
+    again = sink(server, "versions")
+    again.prepare(spark, results(spark, {}).schema)
+    assert again.write(results(spark, {"AA": 5}), place(0, "run-2", created=2), none_refused) == Written(1, 1)
+    assert cut_off.write(results(spark, {"AA": 8}), place(8), none_refused) == Written(1, 0)
+    assert counts() == [["AA", "5"], ["UA", "6"]]
 
 
 def test_a_table_that_does_not_fit_is_refused_at_the_start(spark: SparkSession, server: Postgres) -> None:

@@ -20,7 +20,7 @@ from etl.settings_sinks import DynamoDbSinkSettings, KinesisSinkSettings
 from etl.sinks import aws
 from etl.sinks.backoff import Backoff
 from etl.sinks.base import SinkError, Written
-from etl.sinks.dynamodb import DynamoDbSink, Form, ItemWriter
+from etl.sinks.dynamodb import DynamoDbSink, Form, ItemWriter, ResultWriter
 from etl.sinks.kinesis import KinesisSink, RecordWriter
 from etl.sinks.kinesis_tail import Tail
 from etl.sinks.sending import Record
@@ -55,11 +55,20 @@ def kinesis() -> Iterator[Kinesalite]:
         yield running
 
 
-def make_table(endpoint: str, name: str, *keys: str) -> Any:
+def make_table(endpoint: str, name: str, *keys: str, index: str | None = None) -> Any:
     client = boto3.client("dynamodb", endpoint_url=endpoint, region_name=REGION)
+    named = [*keys, *([] if index is None else [index])]
+    indexes = [
+        {
+            "IndexName": index,
+            "KeySchema": [{"AttributeName": index, "KeyType": "HASH"}],
+            "Projection": {"ProjectionType": "ALL"},
+        }
+    ]
     client.create_table(
         TableName=name,
-        AttributeDefinitions=[{"AttributeName": k, "AttributeType": "S"} for k in keys],
+        AttributeDefinitions=[{"AttributeName": k, "AttributeType": "S"} for k in named],
+        **({} if index is None else {"GlobalSecondaryIndexes": indexes}),
         KeySchema=[
             {"AttributeName": k, "KeyType": kind} for k, kind in zip(keys, ("HASH", "RANGE"), strict=False)
         ],
@@ -115,6 +124,17 @@ def test_items_that_cannot_be_are_letters(spark: SparkSession, dynamodb: str) ->
     assert "a number outside" in reasons["flights-topic/0/6"]
 
 
+def test_results_that_cannot_be_are_letters(spark: SparkSession, dynamodb: str) -> None:
+    table, refused = make_table(dynamodb, "strict-totals", "_id", index="carrier"), Refused()
+    batch = results(spark, {"AA": 1, "": 2, "x" * 2048: 3})
+    # moto refuses an empty key of an index, as DynamoDB does: the request of that item alone.
+    assert table_sink(dynamodb, "strict-totals").write(batch, place(0), refused) == Written(3, 1, 2)
+    assert [i["carrier"] for i in table.scan()["Items"]] == ["AA"]
+    reasons = refused.reasons()
+    assert "ValidationException" in reasons['{"carrier": ""}']
+    assert "a key has 1 to 2048" in reasons[json.dumps({"carrier": "x" * 2048})]
+
+
 def test_results_are_known_by_their_key(spark: SparkSession, dynamodb: str) -> None:
     table = make_table(dynamodb, "totals", "_id")
     one = table_sink(dynamodb, "totals")
@@ -128,6 +148,29 @@ def test_results_are_known_by_their_key(spark: SparkSession, dynamodb: str) -> N
         one.prepare(spark, rows(spark, []).schema)
     with pytest.raises(StartError, match=r"DynamoDB table nowhere: .*ResourceNotFound"):
         table_sink(dynamodb, "nowhere").prepare(spark, results(spark, {}).schema)
+
+
+@pytest.mark.faults
+def test_results_of_an_older_batch_do_not_win_in_a_table(spark: SparkSession, dynamodb: str) -> None:
+    table = make_table(dynamodb, "versions", "_id")
+    one = table_sink(dynamodb, "versions")
+
+    def counts() -> dict[str, int]:
+        return {i["carrier"]: int(i["flights"]) for i in table.scan()["Items"]}
+
+    # As an earlier release wrote it, or another program: without a version.
+    table.put_item(Item={"_id": '{"carrier": "AA"}', "carrier": "AA", "flights": 1})
+    assert one.write(results(spark, {"AA": 7}), place(7), none_refused) == Written(1, 1)
+    # What a driver or an executor that was cut off still writes: new keys are in, known ones stay as they are.
+    assert one.write(results(spark, {"AA": 6, "UA": 6}), place(6), none_refused) == Written(2, 1)
+    assert counts() == {"AA": 7, "UA": 6}
+    assert one.write(results(spark, {"AA": 7}), place(7), none_refused) == Written(1, 1)
+    # A reset checkpoint counts its batches anew, and what it reads again comes to other results.
+    assert one.write(results(spark, {"AA": 5}), place(0, "run-2", created=2), none_refused) == Written(1, 1)
+    assert one.write(results(spark, {"AA": 8}), place(8), none_refused) == Written(1, 0)
+    assert counts() == {"AA": 5, "UA": 6}
+    with pytest.raises(SinkError, match="results come in batches"):
+        one.write(results(spark, {"AA": 1}), None, none_refused)
 
 
 @pytest.mark.faults
@@ -278,6 +321,15 @@ def test_throttled_items_and_records_are_put_until_they_are_in(
         assert table_sink(faults.endpoint, "busy").write(batch, place(0), none_refused) == Written(500, 500)
         assert {"part", "refused", "failed", "cut", "passed"} <= faults.done.keys()
     assert sorted(i["flight"] for i in table.scan()["Items"]) == list(range(500))
+    totals = make_table(dynamodb, "busy-totals", "_id")
+    with faulty.before(dynamodb) as faults:
+        faults.kinds = ("refused", "failed", "cut", "lost")
+        many = {f"{n:03}": n for n in range(300)}
+        one = table_sink(faults.endpoint, "busy-totals")
+        assert one.write(results(spark, many), place(1), none_refused) == Written(300, 300)
+        assert one.write(results(spark, many), place(0), none_refused) == Written(300, 0)
+        assert {"refused", "failed", "cut", "lost", "passed"} <= faults.done.keys()
+    assert {i["carrier"]: int(i["flights"]) for i in totals.scan()["Items"]} == many
     make_stream(kinesis, "busy", 1)
     with faulty.before(kinesis.endpoint) as faults:
         settings = KinesisSinkSettings("kinesis", "busy", REGION, None, 100_000)
@@ -290,7 +342,8 @@ def test_throttled_items_and_records_are_put_until_they_are_in(
 
 
 @pytest.mark.faults
-def test_a_server_that_stays_busy_fails_the_batch_loudly(dynamodb: str) -> None:
+@pytest.mark.parametrize("kind", [ItemWriter, ResultWriter])
+def test_a_server_that_stays_busy_fails_the_batch_loudly(dynamodb: str, kind: type[ItemWriter]) -> None:
     """In one partition's writer, as tasks have it, by a clock that only its waits move: how often it tries is its own."""
     waits: list[float] = []
     backoff = Backoff(
@@ -302,11 +355,11 @@ def test_a_server_that_stays_busy_fails_the_batch_loudly(dynamodb: str) -> None:
     with faulty.before(dynamodb) as faults:
         faults.share = 1.0
         client = aws.client("dynamodb", REGION, faults.endpoint)
-        writer = ItemWriter("busy", form, client, backoff)
+        writer = kind("busy", form, client, backoff)
         assert list(writer.add(record)) == []
         with pytest.raises(SinkError, match=r"DynamoDB table busy: nothing could be written for .*slow down"):
             list(writer.finish())
-        client.close()
+        writer.close()
         # Waits of up to 1, 2, 4 and then 8 s, half of that at least, fill 60 s; a try comes before each, and after the last.
         assert 10 <= len(waits) <= 18
         assert faults.done["refused"] == len(waits) + 1

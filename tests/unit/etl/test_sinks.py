@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from etl.errors import StartError
 from etl.sinks.backoff import Backoff
-from etl.sinks.base import SinkError
+from etl.sinks.base import BATCHES, Place, SinkError
 from etl.sinks.dynamodb import Form, UnfitError, attribute, size_of
 from etl.sinks.opensearch import action, document
 from etl.sinks.postgres import LONGEST_NAME, Shape
@@ -133,8 +133,8 @@ def test_a_document_has_numbers_as_the_row_has_them() -> None:
 
 
 def test_actions_leave_records_and_replace_results() -> None:
-    assert json.loads(action("a", replaces=False)) == {"create": {"_id": "a"}}
-    assert json.loads(action('"', replaces=True)) == {"index": {"_id": '"'}}
+    assert json.loads(action("a", None)) == {"create": {"_id": "a"}}
+    assert json.loads(action('"', 0)) == {"index": {"_id": '"', "version": 0, "version_type": "external_gte"}}
 
 
 def test_numbers_keep_their_digits() -> None:
@@ -190,3 +190,17 @@ def test_an_empty_partition_connects_to_nobody() -> None:
         raise AssertionError("connected")
 
     assert list(_deliver(never, [])) == []
+
+
+def test_a_version_grows_from_batch_to_batch_and_from_checkpoint_to_checkpoint() -> None:
+    in_2126 = 4_922_899_200
+    places = [
+        Place("a", 0, created=in_2126),
+        Place("a", 7, created=in_2126),
+        # Reset a second later; the first one had a batch in each second of 34 years.
+        Place("a", BATCHES - 1, created=in_2126),
+        Place("b", 0, created=in_2126 + 1),
+    ]
+    versions = [place.version for place in places]
+    assert versions == sorted(set(versions))
+    assert Place("a", BATCHES - 1, created=2**33 - 1).version == 2**63 - 1  # in 2242
