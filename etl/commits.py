@@ -10,7 +10,6 @@ Iceberg refuses it, and the batch is looked up again. A rival, another process o
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
+from etl.batch_limit import build, version_of
 from etl.clock import UTC
 from etl.errors import ConflictError, LeaseLostError
 from etl.tables import Table
@@ -135,6 +135,33 @@ class History:
     others: tuple[Added, ...]
     alone: bool
     behind: bool
+
+
+@dataclass
+class Others:
+    """When others than a run have written to a table last, as far as a batch of the run may be among it."""
+
+    _known: bool = field(default=False, repr=False)
+    _until: datetime | None = field(default=None, repr=False)
+
+    def until(self, history: History) -> datetime | None:
+        """The moment; None for never.
+
+        Parameters
+        ----------
+        history
+            Of the table, before a batch.
+        """
+        if history.empty:
+            self._known, self._until = True, None
+        elif not self._known or history.behind:
+            self._known = True
+            self._until = None if history.alone else history.at
+        times = [other.at for other in history.others]
+        if self._until is not None:
+            times.append(self._until)
+        self._until = max(times, default=None)
+        return self._until
 
 
 @dataclass
@@ -289,6 +316,4 @@ def _moment(snapshot: Any) -> datetime:
 
 def fences(spark: SparkSession) -> bool:
     """Whether this engine's Iceberg can refuse a second writer and leave the commit an append."""
-    jvm: Any = spark._jvm
-    found = re.findall(r"\d+", str(jvm.org.apache.iceberg.IcebergBuild.version()))
-    return tuple(map(int, found[:2])) >= _APPENDS_SINCE
+    return version_of(build(spark)) >= _APPENDS_SINCE

@@ -17,7 +17,7 @@ from etl.accounts import DeriveAccounts, Observed, Reporter, count
 from etl.batch_limit import batch_limit
 from etl.checkpoint import Checkpoint
 from etl.clock import UTC
-from etl.commits import Added, BatchId, Commits, Fence, History
+from etl.commits import Added, BatchId, Commits, Fence, History, Others
 from etl.enrich import ReferenceTable
 from etl.envelope import CARRIED, moment
 from etl.errors import StartError
@@ -184,9 +184,7 @@ class Deriver:
     checkpoint: Checkpoint
     report: Reporter
     _commits: Commits = field(init=False, repr=False)
-    _known: bool = field(default=False, init=False, repr=False)
-    _others_until: datetime | None = field(default=None, init=False, repr=False)
-    """When others have written to the table last."""
+    _others: Others = field(default_factory=Others, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._commits = Commits(self.sink.table)
@@ -218,7 +216,7 @@ class Deriver:
     def _attempt(
         self, batch: DataFrame, batch_id: int, which: BatchId | None, history: History
     ) -> DeriveAccounts:
-        others = self._others(history)
+        others = self._others.until(history)
 
         def write(tried: tuple[Bound | None, bool]) -> DeriveAccounts:
             bound, alone = tried
@@ -232,19 +230,6 @@ class Deriver:
             # Nothing is looked up; a record that landed before fails the write.
             tries.insert(0, (Bound(F.lit(False), "_landed_at", others), True))
         return with_first_that_holds(tries, write)
-
-    def _others(self, history: History) -> datetime | None:
-        """When others have written rows that a batch of the run may hold; None for never."""
-        if history.empty:
-            self._known, self._others_until = True, None
-        elif not self._known or history.behind:
-            self._known = True
-            self._others_until = None if history.alone else history.at
-        times = [other.at for other in history.others]
-        if self._others_until is not None:
-            times.append(self._others_until)
-        self._others_until = max(times, default=None)
-        return self._others_until
 
     def _later(self, since: datetime | None, others: datetime) -> bool:
         """Whether all of a batch landed after others have written last."""

@@ -25,8 +25,9 @@ from etl.errors import AccountsError
 from etl.hadoop import modified, read_text
 from etl.overlap import Appender
 from etl.settings import DeriveSettings, DirectSettings
-from etl.sinks.base import STAGE, Place, Refuse, Sink, Written
+from etl.sinks.base import STAGE, Place, Sink, Written, refuses_none
 from etl.sinks.iceberg import IcebergSink
+from etl.sinks.letters import Letters
 from etl.sinks.sending import PlanCounted
 from etl.sources.legs import Topics, offsets_of
 
@@ -121,14 +122,14 @@ class Outward:
         As of :class:`etl.derive.Deriver`.
     sink
         Where rows go.
-    refuse
-        Keeps what the sink refuses.
+    letters
+        Keep what the sink refuses; None where it takes every row.
     """
 
     settings: DeriveSettings
     compose: Composition
     sink: Sink
-    refuse: Refuse
+    letters: Letters | None
     checkpoint: Checkpoint
     report: Reporter
 
@@ -149,7 +150,9 @@ class Outward:
         def offered() -> DataFrame:
             return self.compose(read.on(batch))
 
-        done = self.sink.write(offered(), place, self.refuse, offered)
+        which = self.checkpoint.batch(batch.sparkSession, batch_id)
+        refuse = refuses_none if self.letters is None else self.letters.of(which)
+        done = self.sink.write(offered(), place, refuse, offered)
         balance = SinkAccounts(read.values(done)["read"], None, done)
         self.report.emit(
             "batch",

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from etl import accounts, derive, direct, land, routed, routed_direct, session, tables
+from etl import accounts, commits, derive, direct, land, routed, routed_direct, session, tables
 from etl.accounts import Reporter
+from etl.batch_limit import build as build_of
 from etl.beginning import begin_with_everything, kept_whole
 from etl.checkpoint import Checkpoint
 from etl.derive import Composition, Deriver
@@ -26,7 +27,6 @@ from etl.settings import (
     RoutedSettings,
 )
 from etl.settings_sinks import IcebergSinkSettings
-from etl.sinks.base import Refuse, refuses_none
 from etl.sinks.build import sink_of
 from etl.sinks.iceberg import IcebergSink
 from etl.sinks.iceberg_keyed import KeyedIcebergSink
@@ -59,6 +59,8 @@ def build(
         Whatever does not fit.
     """
     session.prepare(spark, job)
+    if not commits.fences(spark):
+        report.emit("unfenced", iceberg=build_of(spark), at=accounts.text(accounts.now()))
     kept = Manifests(spark, job, report)
     job = kept.checked()
     # Landing tables first: a derive query of the same job reads one.
@@ -199,8 +201,8 @@ def _outward(
     """What writes a derive query's batches to a sink beside the lake's tables."""
     sink = sink_of(job, query.sink, binds)
     sink.prepare(spark, schema)
-    refuse: Refuse = refuses_none
+    letters = None
     if query.dead_letters is not None:
-        refuse = letters = Letters(Table.of(job.catalog, query.dead_letters), query.name)
+        letters = Letters(Table.of(job.catalog, query.dead_letters), query.name)
         letters.prepare(spark)
-    return Outward(query, compose, sink, refuse, checkpoint, report)
+    return Outward(query, compose, sink, letters, checkpoint, report)

@@ -27,7 +27,7 @@ MOST_SNAPSHOTS = 5_000
 """However young: each is an entry of about a kilobyte in the metadata that every commit writes anew."""
 
 FEWEST_SNAPSHOTS = 20
-"""However old: a direct query finds its last commit among them (:class:`etl.direct.Director`)."""
+"""However old: a query finds its last commit among them (:mod:`etl.commits`)."""
 
 _GROUP_FILES = 2
 """Files of the wanted size that are written at once: so many cores the stream lacks meanwhile."""

@@ -13,13 +13,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from etl import accounts, tables
-from etl.commits import Fence
+from etl.commits import BatchId, Fence
 from etl.errors import LeaseLostError, LossError
-from etl.sinks.iceberg import IcebergSink
+from etl.sinks import letters
+from etl.sinks.base import LETTER
+from etl.sinks.iceberg import Appended, Bound, IcebergSink
 from etl.sinks.iceberg_keyed import KeyedIcebergSink
 from etl.sources.bounds import MOST_CONDITIONS, offset_bound
 from etl.tables import Table
@@ -392,3 +394,56 @@ def test_the_first_derive_of_an_old_table_looks_nothing_up(
     pipe.deriver.sink = test_direct.NoLookUp(pipe.sink)
     pipe.derive()
     assert sorted(r["flight"] for r in pipe.written().collect()) == [1, 2, 4, 5, 7, 8, 10]
+
+
+def test_refused_rows_are_looked_up_only_where_others_may_have_kept_them(
+    spark: SparkSession, table: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a new batch nor one that comes again compares its letters with all that were ever refused."""
+    kept = table("letters")
+    looked: list[tuple[bool, int]] = []
+
+    class Noting(IcebergSink):
+        def append(self, batch: DataFrame, bound: Bound | None, *figures: Column, **more: Any) -> Appended:
+            looked.append((bound is not None and bound.rows is None, len(more["added"])))
+            return super().append(batch, bound, *figures, **more)
+
+    monkeypatch.setattr(letters, "IcebergSink", Noting)
+
+    def refused(number: int) -> DataFrame:
+        landed = accounts.now() if number >= 0 else None
+        rows = [
+            (
+                f"t/0/{abs(number)}",
+                "flights" if landed else None,
+                landed,
+                landed,
+                bytearray(b"{}"),
+                "sink",
+                "no",
+            )
+        ]
+        return spark.createDataFrame(rows, LETTER)
+
+    def process() -> letters.Letters:
+        made = letters.Letters(kept, "derive-flights")
+        made.prepare(spark)
+        return made
+
+    keep = process()
+    for number in (0, 1, 1):
+        keep.of(BatchId("run", number))(refused(number))
+    assert looked == [(False, 0), (False, 0), (False, 1)]
+    looked.clear()
+    # Another process of the same run, then a run after a reset: of what was landed since nothing is there.
+    process().of(BatchId("run", 2))(refused(2))
+    keep = process()
+    keep.of(BatchId("reset", 0))(refused(3))
+    assert looked == [(False, 0), (False, 0)]
+    looked.clear()
+    # A result does not say when it landed.
+    keep = process()
+    for run in ("again", "again"):
+        keep.of(BatchId(run, 0))(refused(-4))
+    assert looked[:2] == [(False, 0), (True, 0)]
+    assert spark.table(str(kept)).count() == 5
