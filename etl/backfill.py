@@ -86,7 +86,7 @@ class Backfiller:
         assert request.since is not None, "a landing table is read by time"
         assert request.until is not None, "a landing table is read by time"
         if snapshot is not None:
-            landed = spark.read.option("snapshot-id", str(snapshot.snapshotId())).table(str(self.landing))
+            landed = spark.sql(f"SELECT * FROM {self.landing} VERSION AS OF {snapshot.snapshotId()}")  # noqa: S608 - a name of ours
             for since, until in steps(request.since, request.until):
                 for name, count in self._step(landed, since, until, replace=request.replace).items():
                     totals[name] += count

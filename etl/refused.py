@@ -122,7 +122,7 @@ class RefusedReplayer:
         if snapshot is None or (selection is not None and not selection.payloads):
             return RefusedAccounts(0, 0, 0, 0, 0, 0), [*(selection.payloads if selection else ())]
         # The query refuses on meanwhile: every action here reads the table as it is now.
-        held = spark.read.option("snapshot-id", str(snapshot.snapshotId())).table(str(self.letters))
+        held = spark.sql(f"SELECT * FROM {self.letters} VERSION AS OF {snapshot.snapshotId()}")  # noqa: S608 - a name of ours
         # Results of many records have no source, and what is null is equal to nothing.
         held = held.fillna("", ["_source"])
         letters = of_families(held.where(F.col("_error").isNotNull()), MARK)

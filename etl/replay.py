@@ -248,7 +248,7 @@ class Replayer:
         snapshot = self.table.metadata(spark).currentSnapshot()
         if snapshot is None or (selection is not None and not selection.payloads):
             return nothing, [*(selection.payloads if selection else ())]
-        held = spark.read.option("snapshot-id", str(snapshot.snapshotId())).table(str(self.table))
+        held = spark.sql(f"SELECT * FROM {self.table} VERSION AS OF {snapshot.snapshotId()}")  # noqa: S608 - a name of ours
         held = held.where(self._mine())
         letters = of_families(held.where(F.col("_error").isNotNull()))
         asked, missing = None, []
