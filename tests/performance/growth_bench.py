@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +18,12 @@ from etl.accounts import Reporter
 from etl.settings import JobSettings
 from etl.supervise import Query
 from etl.tables import Table
-from tests.performance.growth_tables import opaque
+from tests.performance.growth_tables import borrowed, opaque, write
 
 DDL = "n BIGINT"
+
+PER_FILE = 100_000
+"""Rows of a file: a day of batches, compacted to ten megabytes or so."""
 
 
 @dataclass(frozen=True)
@@ -117,10 +120,37 @@ class Bench:
     def beside(self, table: Table) -> Table:
         """A table of the same shape, for plain appends."""
         plain = Table(table.catalog, table.database, f"{table.name}_plain")
+        self.like(plain, table)
+        return plain
+
+    def fill(self, table: Table, donor: str, rows: int, most: int, make: Callable[[int], DataFrame]) -> None:
+        """Fill a table with real rows that tables of other sizes have too.
+
+        Parameters
+        ----------
+        table
+            Empty.
+        donor
+            Name of the table that all sizes but small ones take files of; made where it is not there.
+        rows, most
+            How many of the newest; of the largest size.
+        make
+            So many of the newest rows, in as many tasks as there shall be files.
+        """
+        if rows < PER_FILE:
+            write(self.spark, table, make(rows))
+            return
+        lender = Table(table.catalog, table.database, donor)
+        if not lender.exists(self.spark):
+            self.like(lender, table)
+            write(self.spark, lender, make(most))
+        borrowed(self.spark, table, lender, rows)
+
+    def like(self, made: Table, table: Table) -> None:
+        """Make a table of the shape of another."""
         schema = self.spark.table(str(table)).schema
         times = [c for c in ("_arrived_at", "minute") if c in schema.fieldNames()]
-        tables.ensure(self.spark, plain, schema, time=times[0] if times else None)
-        return plain
+        tables.ensure(self.spark, made, schema, time=times[0] if times else None)
 
     def step(
         self, built: Built, rows: DataFrame, batch: int, plain: Callable[[DataFrame], DataFrame]
@@ -188,8 +218,3 @@ def kinesis(rows: int) -> dict[str, Any]:
 def now() -> datetime:
     """The time, in UTC."""
     return datetime.now(UTC)
-
-
-def names(sizes: Sequence[int]) -> str:
-    """Sizes as text."""
-    return ", ".join(f"{size:,}" for size in sizes)
