@@ -62,9 +62,7 @@ def first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {(lines[-1:] or meaning[:1] or [''])[0][:110]}"
 
 
-def run(
-    bench: Bench, kind: type[Case], rounds: int, largest: int | None
-) -> tuple[dict[int, list[Outcome]], dict[int, str]]:
+def run(bench: Bench, kind: type[Case], rounds: int) -> tuple[dict[int, list[Outcome]], dict[int, str]]:
     """Measure a case in all its sizes; a size that fails is left out from there on.
 
     Returns
@@ -72,9 +70,7 @@ def run(
     tuple
         Outcomes of the rounds, and the error of each size that failed.
     """
-    sizes = [
-        size for place, size in enumerate(kind.sizes) if place == 0 or largest is None or size <= largest
-    ]
+    sizes = kind.measured(bench.largest)
     found: dict[int, list[Outcome]] = {}
     failed: dict[int, str] = {}
     ready: dict[int, Case] = {}
@@ -171,7 +167,7 @@ def main(arguments: Sequence[str]) -> int:
                 continue
             home = HOME / kind.name.replace(" ", "-").replace(",", "")
             home.mkdir()
-            found, failed = run(Bench(spark, home, given.rows), kind, given.rounds, given.largest)
+            found, failed = run(Bench(spark, home, given.rows, given.largest), kind, given.rounds)
             report(console, kind, found, failed)
             shutil.rmtree(HOME / "lake", ignore_errors=True)
     console.print(f"\n{(time.monotonic() - begun) / 60:.0f} minutes")

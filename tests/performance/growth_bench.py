@@ -55,11 +55,14 @@ class Bench:
         An empty folder for checkpoints.
     rows
         Of a batch.
+    largest
+        Sizes above it are left out; None for all.
     """
 
     spark: SparkSession
     home: Path
     rows: int
+    largest: int | None = None
 
     def build(self, *queries: Mapping[str, Any]) -> Built:
         """Build queries, their tables with them; the last one is given back.

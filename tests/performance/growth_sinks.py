@@ -66,7 +66,7 @@ class DirectReplayed(_Direct):
 
     def prepare(self) -> None:
         self.prepared(self.direct())
-        self.bench.fill(self.query.table, "direct", self.size, max(self.sizes), self.old)
+        self.bench.fill(self.query.table, "direct", self.size, self.most, self.old)
 
     def batch(self) -> Step:
         step = super().batch()
@@ -142,7 +142,7 @@ class FirstDerive(_Derive):
         self.prepared()
         files = arrived(10**7, PER_FILE, now() - SETTLED, PER_SECOND, "events")
         listed(self.bench.spark, self.landing, files, "_arrived_at")
-        self.bench.fill(self.query.table, "derived", self.size, max(self.sizes), self.old)
+        self.bench.fill(self.query.table, "derived", self.size, self.most, self.old)
         self.bench.log(self.label, self.count[0], self.at(whole=True, position=self.count[0]))
 
     def batch(self) -> Step:
@@ -166,7 +166,7 @@ class KeyedByTime(_Derive):
         mark = {"time": "_arrived_at", "delay_seconds": 60}
         state = {"watermark": mark, "distinct": [], "key": list(self.key), "join": None}
         self.prepared(transform=self.transform, state=state)
-        self.bench.fill(self.query.table, "results", self.size, max(self.sizes), self.written)
+        self.bench.fill(self.query.table, "results", self.size, self.most, self.written)
         self.bench.log(self.label, self.count[0], self.at(whole=False, position=1))
 
     def written(self, count: int) -> DataFrame:

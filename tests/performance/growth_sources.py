@@ -56,6 +56,16 @@ class Case(ABC):
     bench: Bench
     size: int
 
+    @classmethod
+    def measured(cls, largest: int | None) -> list[int]:
+        """Sizes up to a largest one, and the smallest in any case."""
+        return [size for size in cls.sizes if largest is None or size <= max(largest, cls.sizes[0])]
+
+    @property
+    def most(self) -> int:
+        """The largest size that is measured."""
+        return self.measured(self.bench.largest)[-1]
+
     @property
     def label(self) -> str:
         """A name for tables and queries of this size."""
@@ -302,8 +312,7 @@ class Compacted(Topic):
 
     def prepare(self) -> None:
         self.prepared(self.land(kafka(rows=self.bench.rows)))
-        most = max(self.sizes)
-        self.bench.fill(self.query.table, "compacted", self.size, most, lambda n: self.old(n, AHEAD))
+        self.bench.fill(self.query.table, "compacted", self.size, self.most, lambda n: self.old(n, AHEAD))
 
     def batch(self) -> Step:
         self.start(self.land(kafka(rows=self.bench.rows)))
@@ -328,8 +337,9 @@ class Routed(Topic):
         ]
         query = {"kind": "route", "name": self.label, "routes": routes, "table": f"bench.{self.label}"}
         self.prepared({**query, "repartition": None})
-        most = max(self.sizes)
-        self.bench.fill(self.query.table, "routed", self.size, most, lambda n: self.old(n, AHEAD).drop("n"))
+        self.bench.fill(
+            self.query.table, "routed", self.size, self.most, lambda n: self.old(n, AHEAD).drop("n")
+        )
 
     def entry(self, batch: int) -> None:
         ends = self.records(batch).ends()

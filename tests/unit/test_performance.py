@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
@@ -92,7 +93,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> type[Tiny]:
 
 
 def test_a_size_that_fails_is_told_and_the_others_go_on(tiny: type[Tiny]) -> None:
-    found, failed = run(_NoBench(), tiny, rounds=3, largest=None)
+    found, failed = run(_NoBench(), tiny, rounds=3)
     assert failed == {100: "ValueError: too large"}
     assert {size: len(outcomes) for size, outcomes in found.items()} == {1: 3, 10: 3}
     ours = [size for what, size in tiny.done if what == "ours"]
@@ -100,8 +101,8 @@ def test_a_size_that_fails_is_told_and_the_others_go_on(tiny: type[Tiny]) -> Non
 
 
 def test_sizes_above_the_largest_are_left_out_but_for_the_smallest(tiny: type[Tiny]) -> None:
-    assert set(run(_NoBench(), tiny, 1, largest=10)[0]) == {1, 10}
-    assert set(run(_NoBench(), tiny, 1, largest=0)[0]) == {1}
+    assert set(run(_NoBench(10), tiny, 1)[0]) == {1, 10}
+    assert set(run(_NoBench(0), tiny, 1)[0]) == {1}
 
 
 def test_growth_is_that_of_rounds_and_a_failure_misses() -> None:
@@ -130,7 +131,9 @@ def test_every_case_can_be_asked_for_by_its_name() -> None:
         growth.parser().parse_args(["--only", "no such case"])
 
 
+@dataclass(frozen=True)
 class _NoBench:
-    """In the place of a session: these cases have none."""
+    """In the place of a bench: these cases need no session."""
 
-    spark = None
+    largest: int | None = None
+    spark: Any = None
