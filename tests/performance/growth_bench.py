@@ -176,15 +176,25 @@ class Bench:
         def by_hand() -> None:
             plain(handed).writeTo(str(beside)).append()
 
-        return Step(lambda: built.query.handle(handed, batch), by_hand)
+        def added() -> int:
+            return int(next(built.table.commits(self.spark)).get("added-records") or 0)
+
+        return Step(lambda: built.query.handle(handed, batch), by_hand, added)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One batch, written by the core, and by a plain append of the same rows."""
+    """One batch, written by the core, and by a plain append of the same rows.
+
+    Attributes
+    ----------
+    added
+        Rows that the newest commit of the core's table has added.
+    """
 
     ours: Callable[[], object]
     plain: Callable[[], object]
+    added: Callable[[], int]
 
 
 def kafka(name: str = "events", *, rows: int) -> dict[str, Any]:

@@ -62,6 +62,7 @@ class DirectRestarted(DirectRows):
 class DirectReplayed(_Direct):
     name = "direct, replayed"
     unit = "rows of the sink, a batch that was written and not committed in the checkpoint"
+    replayed = True
     sizes = (10**4, 10**5, 10**6, 3 * 10**6)
 
     def prepare(self) -> None:

@@ -52,6 +52,8 @@ class Case(ABC):
     name: ClassVar[str]
     unit: ClassVar[str]
     sizes: ClassVar[tuple[int, ...]]
+    replayed: ClassVar[bool] = False
+    """Whether the table has every row of a batch already."""
 
     bench: Bench
     size: int

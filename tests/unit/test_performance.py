@@ -65,6 +65,7 @@ class Tiny(Case):
     sizes: ClassVar[tuple[int, ...]] = (1, 10, 100)
 
     done: ClassVar[list[tuple[str, int]]] = []
+    added: ClassVar[int] = 7
 
     def prepare(self) -> None:
         self.done.append(("prepare", self.size))
@@ -78,7 +79,7 @@ class Tiny(Case):
 
             return written
 
-        return Step(write("ours"), write("plain"))
+        return Step(write("ours"), write("plain"), lambda: self.added)
 
 
 @pytest.fixture
@@ -98,6 +99,15 @@ def test_a_size_that_fails_is_told_and_the_others_go_on(tiny: type[Tiny]) -> Non
     assert {size: len(outcomes) for size, outcomes in found.items()} == {1: 3, 10: 3}
     ours = [size for what, size in tiny.done if what == "ours"]
     assert ours.count(1) == ours.count(10) == 3 + growth.WARM_UP
+
+
+def test_a_batch_that_adds_nothing_is_no_measurement(
+    tiny: type[Tiny], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tiny, "added", 0)
+    found, failed = run(_NoBench(10), tiny, 1)
+    assert not found
+    assert set(failed.values()) == {"RuntimeError: 0 rows were added"}
 
 
 def test_sizes_above_the_largest_are_left_out_but_for_the_smallest(tiny: type[Tiny]) -> None:
