@@ -34,6 +34,15 @@ def counted(spark: SparkSession, table: Table) -> Counter[str]:
     return Counter(row["_id"] for row in spark.table(str(table)).select("_id").collect())
 
 
+def newest_plan(spark: SparkSession) -> str:
+    """What Spark made of the last action that it noted."""
+    spark._jsc.sc().listenerBus().waitUntilEmpty()
+    store = spark._jsparkSession.sharedState().statusStore()
+    noted = store.executionsList()
+    found = max((noted.apply(n) for n in range(noted.size())), key=lambda each: each.executionId())
+    return str(found.physicalPlanDescription())
+
+
 def test_a_session_has_the_settings_of_its_engine(engine: SparkSession, profile: Profile) -> None:
     """A profile that set nothing would prove nothing."""
     wanted = profile.settings()
@@ -41,12 +50,17 @@ def test_a_session_has_the_settings_of_its_engine(engine: SparkSession, profile:
         assert engine.conf.get(name) == wanted[name]
 
 
-def test_a_stream_is_landed_once_when_it_is_read_again(engine: SparkSession, table: Names) -> None:
+def test_a_stream_is_landed_once_when_it_is_read_again(
+    engine: SparkSession, profile: Profile, table: Names
+) -> None:
     landing, events = table("landing"), Events()
     land = lander(engine, landing, events, source=KINESIS)
     arrived = datetime.now(UTC) - timedelta(seconds=30)
     land(frame(engine, kinesis_rows(range(200), arrived)), 0)
     land(frame(engine, kinesis_rows(range(100, 300), arrived)), 1)
+    # The profile decides it, or these tests would all be one.
+    join = "SortMergeJoin" if profile.settings()[BROADCAST] == "-1" else "BroadcastHashJoin"
+    assert join in newest_plan(engine)
     assert events.accounts() == (200, 100, 100, 100, 0)
     assert counted(engine, landing) == Counter({f"flights-stream/{n}": 1 for n in range(300)})
 
