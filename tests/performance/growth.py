@@ -1,4 +1,4 @@
-"""How a batch's time grows: beyond that of a plain Spark append of the same rows, as one thing grows and all else stays.
+"""Growth of a batch's time beyond that of a plain Spark append of the same rows, as one thing grows and all else stays.
 
 ``python -m tests.performance.growth``. The core's handlers are built from job settings as on any engine, and called with
 batches as ``foreachBatch`` hands them over; what Spark's offset log says of them is written beforehand. Tables of many rows or

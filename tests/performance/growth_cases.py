@@ -1,4 +1,4 @@
-"""All that is known to grow."""
+"""All cases of growth, in the order in which they run."""
 
 from __future__ import annotations
 

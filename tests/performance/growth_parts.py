@@ -1,4 +1,4 @@
-"""Where the time of one batch goes: taken from the stages that Spark has run, as seen from outside of the core."""
+"""Parts of a batch's time: taken from the stages that Spark has run, as seen from outside of the core."""
 
 from __future__ import annotations
 

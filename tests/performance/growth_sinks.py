@@ -1,4 +1,4 @@
-"""What grows at the end of a query: sinks of derive and direct queries, appended to and keyed."""
+"""Cases that grow at the end of a query: sinks of derive and direct queries, appended to and keyed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What grows before and in a landing table: each case makes a table or a source of a size, and then batches that are the same for all sizes."""
+"""Cases that grow before and in a landing table: each makes a table or a source of a size, and then batches that are the same for all sizes."""
 
 from __future__ import annotations
 

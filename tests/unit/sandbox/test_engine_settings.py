@@ -1,4 +1,4 @@
-"""What a job finds on its engine, and in which settings a run in the sandbox differs from that."""
+"""Spark settings of a job on its engine, and the differences of a run in the sandbox."""
 
 from __future__ import annotations
 
