@@ -17,7 +17,7 @@ PYTHON311 := $(firstword $(wildcard $(BIN)/python3.11) python3.11)
 WITH_NODE := PATH="$$($(BIN)/python -c 'from millrace.sandbox.toolchain import node_bin; print(node_bin())'):$$PWD/$(BIN):$$PWD/node_modules/.bin:$$PATH"
 NPM = $$($(BIN)/python -c 'from millrace.sandbox.toolchain import npm; print(*npm())')
 
-.PHONY: help setup setup-dev jars demo plan synth test test-unit test-template test-spark test-integration test-pages check lint secrets bill audit policy soak faults bench-core bench-formats bench-dedup bench-synth bench-plan advisor restart golden validate format lock clean
+.PHONY: help setup setup-dev jars demo plan synth test test-unit test-template test-spark test-integration test-pages check lint secrets bill audit policy soak faults bench-core bench-formats bench-growth bench-synth bench-plan advisor restart golden validate format lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -141,8 +141,8 @@ soak: setup-dev ## An hour of a job on LocalStack: the slopes of memory, files a
 bench-formats: setup-dev ## Rows per second of each payload format against JSON
 	@$(BIN)/python -m tests.performance.formats
 
-bench-dedup: setup-dev ## The look-up of identities against landing tables of 10^6 to 10^8 rows
-	@$(BIN)/python -m tests.performance.dedup
+bench-growth: setup-dev ## A batch's time as rows, files, partitions, shards, sinks and lag grow
+	@$(BIN)/python -m tests.performance.growth
 
 bench-core: setup-dev ## Landing against the least code by hand and the tutorials' way
 	@$(BIN)/python -m tests.performance.core

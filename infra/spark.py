@@ -53,13 +53,13 @@ def spark_settings(environment: Environment, job: Job, plan: JobPlan, names: Nam
     InfrastructureError
         A setting that cannot be passed on, such as one with a blank in Glue's ``--conf``.
     """
-    settings = _session() | _catalog(names)
+    settings = _session(plan) | _catalog(names)
     if isinstance(job, EmrJob):
         settings |= _emr(plan, reads_kinesis=_reads_kinesis(environment, job))
     else:
         settings |= _glue()
     if any(isinstance(query, DeriveQuery) and query.state is not None for query in job.queries.values()):
-        settings |= _state(plan)
+        settings |= _state()
     if any(isinstance(sink, DeltaSink) for sink in sinks(job)):
         settings |= _delta(settings["spark.sql.extensions"])
     settings |= job.spark
@@ -96,8 +96,12 @@ def heap_mib(memory_bytes: int) -> int:
     return min(heap, total - _OVERHEAD_LEAST_MIB)
 
 
-def _session() -> dict[str, str]:
+def _session(plan: JobPlan) -> dict[str, str]:
     return {
+        # Without it each batch with a shuffle has as many tasks and files as the engine's default, 200 on EMR Serverless.
+        # A checkpoint with state keeps the number of its first start (Spark structured streaming guide, "Recovery
+        # semantics after changes in a streaming query").
+        "spark.sql.shuffle.partitions": str(plan.cores.value),
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
         # A second copy of a task would read a Kinesis shard twice at once.
         "spark.speculation": "false",
@@ -149,7 +153,7 @@ def _glue() -> dict[str, str]:
     }
 
 
-def _state(plan: JobPlan) -> dict[str, str]:
+def _state() -> dict[str, str]:
     prefix = "spark.sql.streaming.stateStore"
     return {
         # On the worker's disk instead of the heap, and of each batch only the changes on S3 (Spark
@@ -157,8 +161,6 @@ def _state(plan: JobPlan) -> dict[str, str]:
         # and uploads what differs.
         f"{prefix}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
         f"{prefix}.rocksdb.changelogCheckpointing.enabled": "true",
-        # State is divided by this number for ever: a checkpoint keeps that of its first start.
-        "spark.sql.shuffle.partitions": str(plan.cores.value),
     }
 
 

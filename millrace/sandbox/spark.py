@@ -19,6 +19,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.lifecycle.deployed import LaunchDocument, split_url
 from millrace.sandbox import jars
+from millrace.sandbox.engine_settings import engine_settings
 from millrace.sandbox.live import METRICS_FILE
 from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.process import RUN, Process
@@ -33,17 +34,25 @@ A run writes to disk and is shipped afterwards: S3 shows an object only when it 
 closed, which a killed driver never does.
 """
 
-_ENGINE_OWNED = (
-    "spark.sql.catalog.",
-    "spark.eventLog.",
-    "spark.jars",
-    "spark.executor.",
-    "spark.driver.",
-    "spark.dynamicAllocation.",
-    "spark.hadoop.",
-    "spark.emr-serverless.",
-)
-"""Settings that speak of the engine's machines, files and catalog; the sandbox has its own."""
+REPLACED: Mapping[str, str] = {
+    "spark.sql.catalog.": "tables are in a catalog of the sandbox and on its own S3",
+    "spark.hadoop.": "S3 is LocalStack's",
+    "spark.jars": "what an engine ships is a file here",
+    "spark.eventLog.": "a driver that is killed leaves its log on disk (see EVENT_LOGS)",
+    "spark.master": "one process is driver and executor",
+    "spark.driver.": "one process is driver and executor",
+    "spark.executor.": "one process is driver and executor",
+    "spark.default.parallelism": "one process has its own number of cores",
+    "spark.dynamicAllocation.": "one process neither grows nor shrinks",
+    "spark.emr-serverless.": "no workers are asked for",
+    "spark.ui.": "the history server shows it",
+    "spark.log.level": "the core's lines are read, not Spark's",
+    "spark.app.name": "says which job it is",
+}
+"""Settings in which a run here differs from its engine's, by their beginning, each with the reason.
+
+All others are the engine's (:mod:`millrace.sandbox.engine_settings`) and the launch document's.
+"""
 
 
 def iceberg_catalog(name: str, database: Path, warehouse: str) -> dict[str, str]:
@@ -87,15 +96,21 @@ class SandboxSpark:
     driver_memory: str = "2g"
 
     def settings(self, document: Mapping[str, Any]) -> dict[str, str]:
-        """Work out a job's Spark settings here: the document's, with the engine's own replaced."""
-        kept = self.carried(document)
+        """Work out a job's Spark settings here: its engine's and the document's, but for those of :data:`REPLACED`."""
+        found = {**self.on_any_machine(engine_settings(document)), **self.carried(document)}
         name = {"spark.app.name": f"{document['environment']}/{document['job']}"}
-        return {**kept, **name, **self.file_system(), **self._catalog(document), **self._machine()}
+        machine = self._machine(attempts=found["spark.task.maxFailures"])
+        return {**found, **name, **self.file_system(), **self._catalog(document), **machine}
 
     @staticmethod
     def carried(document: Mapping[str, Any]) -> dict[str, str]:
         """Pick those of a document's Spark settings that hold on any machine."""
-        return {k: v for k, v in document["spark"].items() if not k.startswith(_ENGINE_OWNED)}
+        return SandboxSpark.on_any_machine(document["spark"])
+
+    @staticmethod
+    def on_any_machine(settings: Mapping[str, str]) -> dict[str, str]:
+        """Leave out what :data:`REPLACED` names."""
+        return {k: v for k, v in settings.items() if not k.startswith(tuple(REPLACED))}
 
     def file_system(self) -> dict[str, str]:
         """Work out the Spark settings by which ``s3://`` and ``s3a://`` are the stack's S3."""
@@ -118,10 +133,11 @@ class SandboxSpark:
         warehouse = document["spark"][f"spark.sql.catalog.{name}.warehouse"]
         return iceberg_catalog(name, _CATALOG_DATABASE, warehouse)
 
-    def _machine(self) -> dict[str, str]:
+    def _machine(self, *, attempts: str) -> dict[str, str]:
         java_options = "-Dcom.amazonaws.sdk.disableCbor=true -XX:+UseParallelGC"
         return {
-            "spark.master": f"local[{self.cores}]",
+            # A local master asks nobody for spark.task.maxFailures.
+            "spark.master": f"local[{self.cores},{attempts}]",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": self.driver_memory,
@@ -129,7 +145,6 @@ class SandboxSpark:
             "spark.log.level": "WARN",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
-            "spark.sql.shuffle.partitions": str(self.cores),
             "spark.eventLog.enabled": "true",
         }
 

@@ -13,11 +13,18 @@ from pyspark.sql import SparkSession
 
 from etl import session, upkeep
 from etl.tables import Table
+from tests.spark.profiles import profile_named
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # PySpark leaves the socket of every collected result to the garbage collector.
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket.socket:ResourceWarning")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--profile", help="Spark settings of an engine, by their name in tests/spark/profiles.py"
+    )
 
 
 JARS = Path(__file__).parents[2] / ".millrace" / "jars"
@@ -29,7 +36,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark(warehouse: Path) -> Iterator[SparkSession]:
+def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     jars = [
         *(JARS / "sandbox").glob("iceberg-spark-runtime-*.jar"),
         *(JARS / "kafka-client").glob("*.jar"),
@@ -72,7 +79,8 @@ def spark(warehouse: Path) -> Iterator[SparkSession]:
         .config("spark.sql.catalog.lake.cache-enabled", "false")
         .config("spark.sql.streaming.checkpoint.fileManagerClass", FILES)
     )
-    for key, value in session.RUNTIME.items():
+    named = request.config.getoption("--profile", default=None)
+    for key, value in (profile_named(named).settings() if named else session.RUNTIME).items():
         builder = builder.config(key, value)
     running = builder.getOrCreate()
     running.sparkContext.setLogLevel("OFF")

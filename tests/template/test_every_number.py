@@ -53,11 +53,9 @@ WHY_NOT = {
     r"jobs/[^/]+/queries/[^/]+/cores": "a share of the job's cores, which Spark gives out itself",
     r"jobs/[^/]+/queries/[^/]+/batch_seconds": "a prediction; the alarm is on the trigger",
     r"jobs/[^/]+/queries/[^/]+/catch_up_seconds": "a prediction",
-    r"jobs/glue:[^/]+/cores": "the cores of the workers, which are deployed, without state",
     r"jobs/glue:[^/]+/(vcpu|memory_gib|disk_gib)": "of the worker type, which is deployed",
     r"jobs/glue:[^/]+/scaling/(min|initial)_executors": "Glue has a largest number only",
     r"jobs/glue:[^/]+/executors": "the workers without the driver; the workers are deployed",
-    r"jobs/emr:[^/]+/cores": "the cores of the executors, which are deployed, without state",
     r"streams/[^/]+/expected_partitions": "what readers find; what is made is `partitions`",
     r"streams/existing:[^/]+/partitions": "somebody else's stream is never changed",
     r"network/zones": "as many subnets as the file says, each with its endpoints",
@@ -118,6 +116,7 @@ def limit(key: str, found: Synthesis, job: str, name: str, planned: int) -> Any:
 
 DEPLOYED: dict[str, Callable[..., Any]] = {
     r"jobs/(glue|emr):([^/]+)/max_workers": lambda f, _e, j: f.documents[j]["workers"]["max"],
+    r"jobs/(?:glue|emr):([^/]+)/cores": lambda f, j: int(spark("sql.shuffle.partitions", j, f)),
     r"jobs/emr:([^/]+)/executors": lambda f, j: int(spark("dynamicAllocation.maxExecutors", j, f)),
     r"jobs/emr:([^/]+)/vcpu": lambda f, j: int(spark("executor.cores", j, f)),
     r"jobs/emr:([^/]+)/memory_gib": lambda f, j: int(f.documents[j]["workers"]["memory"].split()[0]),

@@ -117,6 +117,12 @@ def test_every_session_shares_the_safeguards(each: Synthesis) -> None:
         assert spark["spark.sql.adaptive.optimizer.excludedRules"].endswith("AQEPropagateEmptyRelation")
 
 
+def test_every_job_shuffles_into_as_many_tasks_as_it_has_cores(each: Synthesis) -> None:
+    """With state or without: by the engine's default a batch of a few records becomes 200 files."""
+    for job, document in each.documents.items():
+        assert document["spark"]["spark.sql.shuffle.partitions"] == str(each.plan.jobs[job].cores.value), job
+
+
 def test_the_files_own_settings_come_last(prod: Synthesis) -> None:
     job = prod.environment.jobs["departures"].model_copy(
         update={"spark": {"spark.sql.shuffle.partitions": "7"}}

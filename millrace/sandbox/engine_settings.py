@@ -1,0 +1,90 @@
+"""Spark settings that each engine starts a job with, before the launch document's own.
+
+The table is ``engine_settings.yaml``: dated, with sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from functools import cache
+from importlib import resources
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+from ruamel.yaml import YAML
+
+from millrace.config.engines import SPARK, glue_tasks_per_worker
+
+
+class EngineValue(BaseModel):
+    """What an engine sets in place of Spark's default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    value: str
+    source: str
+    confirmed: bool = True
+
+
+class Setting(BaseModel):
+    """One Spark setting.
+
+    Attributes
+    ----------
+    effect
+        On a streaming job.
+    default
+        Spark's own, by line: ``4`` stands for all of 4, ``4.1`` for that one alone; none where the line lacks the setting.
+    engines
+        By engine, for all its versions.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    effect: str
+    default: dict[str, str]
+    engines: dict[Literal["glue", "emr"], EngineValue] = {}
+
+    def of(self, engine: str, spark: str) -> str | None:
+        """Its value on an engine with a version of Spark; None where it is not set."""
+        found = next((value for name, value in self.engines.items() if name == engine), None)
+        lines = [line for line in self.default if f"{spark}.".startswith(f"{line}.")]
+        return found.value if found else self.default[max(lines, key=len)] if lines else None
+
+
+class SettingsTable(BaseModel):
+    """All of them, as they were on one day."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    read: date
+    source: str
+    settings: dict[str, Setting]
+
+
+@cache
+def table() -> SettingsTable:
+    """Read the table."""
+    text = (resources.files("millrace.sandbox") / "engine_settings.yaml").read_text(encoding="utf-8")
+    return SettingsTable.model_validate(YAML(typ="safe", pure=True).load(text))
+
+
+def engine_settings(document: Mapping[str, Any]) -> dict[str, str]:
+    """Work out the Spark settings that a job finds on its engine.
+
+    Parameters
+    ----------
+    document
+        The job's launch document: its ``engine``, ``engine_version`` and ``workers`` are read.
+
+    Returns
+    -------
+    dict
+        Setting to value, without the document's own.
+    """
+    engine, version, workers = document["engine"], document["engine_version"], document["workers"]
+    tasks = workers["vcpu"] if engine == "emr" else glue_tasks_per_worker(version, workers["type"])
+    slots = (workers["max"] - 1) * int(tasks)  # one worker is the driver
+    values = {name: row.of(engine, SPARK[version]) for name, row in table().settings.items()}
+    return {name: value.format(slots=slots) for name, value in values.items() if value is not None}

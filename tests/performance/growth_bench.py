@@ -1,0 +1,233 @@
+"""A session with the core's queries, built from job settings as on any engine, and a checkpoint written for them."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from etl import run, settings, tables
+from etl.accounts import Reporter
+from etl.settings import JobSettings
+from etl.supervise import Query
+from etl.tables import Table
+from tests.performance.growth_tables import borrowed, opaque, write
+
+DDL = "n BIGINT"
+
+PER_FILE = 100_000
+"""Rows of a file: a day of batches, compacted to ten megabytes or so."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A query with the settings that it was built from."""
+
+    query: Query
+    job: JobSettings
+
+    @property
+    def settings(self) -> Any:
+        """Its own section."""
+        return self.job.queries[-1]
+
+    @property
+    def table(self) -> Table:
+        """Where its good records go."""
+        named = self.settings.table if hasattr(self.settings, "table") else self.settings.sink.table
+        return Table.of(self.job.catalog, named)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What every case has.
+
+    Attributes
+    ----------
+    home
+        An empty folder for checkpoints.
+    rows
+        Of a batch.
+    largest
+        Sizes above it are left out; None for all.
+    """
+
+    spark: SparkSession
+    home: Path
+    rows: int
+    largest: int | None = None
+
+    def build(self, *queries: Mapping[str, Any]) -> Built:
+        """Build queries, their tables with them; the last one is given back.
+
+        Parameters
+        ----------
+        *queries
+            Their settings, without those that are the same for all.
+        """
+        ddl = self.home / "events.ddl"
+        ddl.write_text(DDL)
+        job = settings.parse(
+            {
+                "version": 1,
+                "environment": "bench",
+                "job": "growth",
+                "engine": "sandbox",
+                "catalog": "lake",
+                "checkpoints": str(self.home),
+                "batch_retries": 0,
+                "dead_letters_kept_seconds": None,
+                "upkeep": None,
+                "queries": [{"trigger_seconds": 0, **query} for query in queries],
+                "connections": {
+                    "main": {
+                        "kind": "external",
+                        "cluster": None,
+                        "authentication": "none",
+                        "bootstrap_servers": "127.0.0.1:9",  # a stream that is not started asks nobody
+                    }
+                },
+            }
+        )
+        return Built(run.build(self.spark, job, {}, Reporter("growth", io.StringIO()))[-1], job)
+
+    @property
+    def read_as(self) -> dict[str, Any]:
+        """Settings of a query that reads a source."""
+        return {
+            "format": "json",
+            "schema": str(self.home / "events.ddl"),
+            "decompress_up_to": None,
+            "redact": [],
+        }
+
+    def log(self, name: str, batch: int, *offsets: Any) -> None:
+        """Write an entry of Spark's offset log, and that the batch before was committed."""
+        home = self.home / name
+        for folder in ("offsets", "commits"):
+            (home / folder).mkdir(parents=True, exist_ok=True)
+        if not (home / "metadata").exists():
+            (home / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+        lines = ["v1", '{"batchWatermarkMs":0}', *(json.dumps(offset) for offset in offsets)]
+        (home / "offsets" / str(batch)).write_text("\n".join(lines))
+        if batch:
+            (home / "commits" / str(batch - 1)).write_text("v1\n{}")
+
+    def beside(self, table: Table) -> Table:
+        """A table of the same shape, for plain appends."""
+        plain = Table(table.catalog, table.database, f"{table.name}_plain")
+        self.like(plain, table)
+        return plain
+
+    def fill(self, table: Table, donor: str, rows: int, most: int, make: Callable[[int], DataFrame]) -> None:
+        """Fill a table with real rows that tables of other sizes have too.
+
+        Parameters
+        ----------
+        table
+            Empty.
+        donor
+            Name of the table that all sizes but small ones take files of; made where it is not there.
+        rows, most
+            How many of the newest; of the largest size.
+        make
+            So many of the newest rows, in as many tasks as there shall be files.
+        """
+        if rows < PER_FILE:
+            write(self.spark, table, make(rows))
+            return
+        lender = Table(table.catalog, table.database, donor)
+        if not lender.exists(self.spark):
+            self.like(lender, table)
+            write(self.spark, lender, make(most))
+        borrowed(self.spark, table, lender, rows)
+
+    def like(self, made: Table, table: Table) -> None:
+        """Make a table of the shape of another."""
+        schema = self.spark.table(str(table)).schema
+        times = [c for c in ("_arrived_at", "minute") if c in schema.fieldNames()]
+        tables.ensure(self.spark, made, schema, time=times[0] if times else None)
+
+    def step(
+        self, built: Built, rows: DataFrame, batch: int, plain: Callable[[DataFrame], DataFrame]
+    ) -> Step:
+        """One batch, to be written by the core and by hand.
+
+        Parameters
+        ----------
+        built
+            The query.
+        rows
+            Of the batch.
+        batch
+            Its number in the offset log.
+        plain
+            What the core makes of a batch before its look-up.
+        """
+        handed, beside = opaque(self.spark, rows), self.beside(built.table)
+
+        def by_hand() -> None:
+            plain(handed).writeTo(str(beside)).append()
+
+        def added() -> int:
+            return int(next(built.table.commits(self.spark)).get("added-records") or 0)
+
+        return Step(lambda: built.query.handle(handed, batch), by_hand, added)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One batch, written by the core, and by a plain append of the same rows.
+
+    Attributes
+    ----------
+    added
+        Rows that the newest commit of the core's table has added.
+    """
+
+    ours: Callable[[], object]
+    plain: Callable[[], object]
+    added: Callable[[], int]
+
+
+def kafka(name: str = "events", *, rows: int) -> dict[str, Any]:
+    """A topic of that name, as a query's settings have it."""
+    return {
+        "kind": "kafka",
+        "name": name,
+        "topic": name,
+        "connection": "main",
+        "start": "earliest",
+        "records_per_batch": rows,
+        "retention_seconds": 86_400,
+        "reading": None,
+    }
+
+
+def kinesis(rows: int) -> dict[str, Any]:
+    """A stream, as a query's settings have it."""
+    return {
+        "kind": "kinesis",
+        "name": "events",
+        "stream": "events",
+        "region": "us-east-1",
+        "start": "earliest",
+        "records_per_shard": rows,
+        "fetch_seconds": 1.0,
+        "retention_seconds": 86_400,
+        "consumer": None,
+        "role": None,
+        "records_per_batch": None,
+    }
+
+
+def now() -> datetime:
+    """The time, in UTC."""
+    return datetime.now(UTC)

@@ -1,0 +1,215 @@
+"""Cases that grow at the end of a query: sinks of derive and direct queries, appended to and keyed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from etl.derive import DEAD_LETTER
+from etl.state import identity
+from etl.tables import Table
+from tests.performance import growth_transforms
+from tests.performance.growth_bench import PER_FILE, Step, kafka, now
+from tests.performance.growth_sources import PARTITIONS, PER_SECOND, SETTLED, Numbering, Topic
+from tests.performance.growth_tables import Numbered, arrived, listed, write
+
+
+@dataclass(frozen=True)
+class _Direct(Topic):
+    def direct(self) -> Mapping[str, Any]:
+        query = {"kind": "direct", "name": self.label, "source": kafka(rows=self.bench.rows), "enrich": []}
+        query |= {"transform": None, "dead_letters": f"bench.{self.label}_letters", "repartition": None}
+        return {**query, **self.bench.read_as, "sink": {"kind": "iceberg", "table": f"bench.{self.label}"}}
+
+    def good(self, rows: DataFrame) -> DataFrame:
+        return self.composed(self.decoded(rows).where("_error IS NULL").drop(*DEAD_LETTER))
+
+    def batch(self) -> Step:
+        number = self.turn()
+        self.entry(number)
+        return self.bench.step(self.query, self.records(number).envelope(self.bench.spark), number, self.good)
+
+
+@dataclass(frozen=True)
+class DirectRows(_Direct):
+    name = "direct sink rows"
+    unit = "rows of the sink of a running direct query"
+    sizes = (10**4, 10**5, 10**6, 10**7)
+
+    def prepare(self) -> None:
+        self.prepared(self.direct())
+        super().batch().ours()
+        files = arrived(self.size, PER_FILE, now() - SETTLED, PER_SECOND, "events")
+        listed(self.bench.spark, self.query.table, files, "_arrived_at")
+
+
+@dataclass(frozen=True)
+class DirectRestarted(DirectRows):
+    name = "direct, first batch"
+    unit = "rows of the sink, the first batch of a run of a direct query"
+
+    def batch(self) -> Step:
+        self.start(self.direct())
+        return super().batch()
+
+
+@dataclass(frozen=True)
+class DirectReplayed(_Direct):
+    name = "direct, replayed"
+    unit = "rows of the sink, a batch that was written and not committed in the checkpoint"
+    replayed = True
+    sizes = (10**4, 10**5, 10**6, 3 * 10**6)
+
+    def prepare(self) -> None:
+        self.prepared(self.direct())
+        self.bench.fill(self.query.table, "direct", self.size, self.most, self.old)
+
+    def batch(self) -> Step:
+        step = super().batch()
+        step.ours()
+        self.start(self.direct())
+        return self.bench.step(
+            self.query, self.records(self.count[0]).envelope(self.bench.spark), self.count[0], self.good
+        )
+
+
+@dataclass(frozen=True)
+class _Derive(Numbering):
+    def derive(self, **more: Any) -> Mapping[str, Any]:
+        query = {
+            "kind": "derive",
+            "name": self.label,
+            "source_table": f"bench.{self.label}_landed",
+            "enrich": [],
+        }
+        query |= {"transform": None, "state": None, "dead_letters": None, "route": None}
+        return {**query, "sink": {"kind": "iceberg", "table": f"bench.{self.label}"}, **more}
+
+    def prepared(self, **more: Any) -> None:
+        """Make a landing table with some states, and the query on it."""
+        landing = {**self.land(kafka(rows=self.bench.rows)), "name": f"{self.label}_landing"}
+        landing |= {"table": f"bench.{self.label}_landed"}
+        self.bench.build(landing)
+        self.lands()
+        self.built.append(self.bench.build(self.derive(**more)))
+
+    @property
+    def landing(self) -> Table:
+        return Table("lake", "bench", f"{self.label}_landed")
+
+    def lands(self) -> None:
+        """A small commit, between whose like batches begin and end."""
+        write(
+            self.bench.spark, self.landing, Numbered(0, 1, now(), 1.0, partitions=1).good(self.bench.spark, 1)
+        )
+
+    def at(self, *, whole: bool, position: int) -> Mapping[str, Any]:
+        newest = self.landing.metadata(self.bench.spark).currentSnapshot().snapshotId()
+        return {"version": 1, "snapshot_id": newest, "position": position, "scan_all_files": whole}
+
+
+@dataclass(frozen=True)
+class DeriveRows(_Derive):
+    name = "derive sink rows"
+    unit = "rows of the sink of a running derive query"
+    sizes = (10**4, 10**5, 10**6, 10**7)
+
+    def prepare(self) -> None:
+        self.prepared()
+        files = arrived(self.size, PER_FILE, now() - SETTLED, PER_SECOND, "events")
+        listed(self.bench.spark, self.query.table, files, "_arrived_at")
+        self.bench.log(self.label, self.count[0], self.at(whole=False, position=1))
+
+    def batch(self) -> Step:
+        self.lands()
+        number = self.turn()
+        records = Numbered(number * self.bench.rows, self.bench.rows, now(), 1e6, partitions=PARTITIONS)
+        self.bench.log(self.label, number, self.at(whole=False, position=1))
+        return self.bench.step(self.query, records.good(self.bench.spark), number, self.composed)
+
+
+@dataclass(frozen=True)
+class FirstDerive(_Derive):
+    name = "first derive of an old table"
+    unit = "rows that a new derive query has written, while it reads the table's first state"
+    sizes = (250_000, 10**6, 3 * 10**6)
+
+    def prepare(self) -> None:
+        self.prepared()
+        files = arrived(10**7, PER_FILE, now() - SETTLED, PER_SECOND, "events")
+        listed(self.bench.spark, self.landing, files, "_arrived_at")
+        self.bench.fill(self.query.table, "derived", self.size, self.most, self.old)
+        self.bench.log(self.label, self.count[0], self.at(whole=True, position=self.count[0]))
+
+    def batch(self) -> Step:
+        number = self.turn()
+        since = now() - timedelta(hours=1)
+        records = Numbered(number * self.bench.rows, self.bench.rows, since, 1e6, partitions=PARTITIONS)
+        self.bench.log(self.label, number, self.at(whole=True, position=number))
+        return self.bench.step(self.query, records.good(self.bench.spark), number, self.composed)
+
+
+@dataclass(frozen=True)
+class KeyedByTime(_Derive):
+    name = "keyed by time"
+    unit = "results in a keyed sink whose key has a time, which divides it by day"
+    sizes = (10**4, 10**5, 10**6, 10**7)
+
+    key: ClassVar[tuple[str, ...]] = ("minute", "key")
+    transform: ClassVar[str] = f"{growth_transforms.__name__}:by_minute"
+
+    def prepare(self) -> None:
+        mark = {"time": "_arrived_at", "delay_seconds": 60}
+        state = {"watermark": mark, "distinct": [], "key": list(self.key), "join": None}
+        self.prepared(transform=self.transform, state=state)
+        self.bench.fill(self.query.table, "results", self.size, self.most, self.written)
+        self.bench.log(self.label, self.count[0], self.at(whole=False, position=1))
+
+    def written(self, count: int) -> DataFrame:
+        """The newest results."""
+        rows = self.results(max(self.sizes) - count, count, max(1, count // PER_FILE))
+        return rows.withColumn("_written_at", F.current_timestamp())
+
+    def results(self, first: int, count: int, tasks: int = 2) -> DataFrame:
+        """Of consecutive minutes up to midnight, a thousand keys in each."""
+        midnight = int(now().timestamp()) // 86_400 * 86_400
+        number, per = F.col("id") + first, growth_transforms.KEYS_PER_MINUTE
+        minute = F.timestamp_seconds(midnight - 60 * F.floor((max(self.sizes) - number) / per))
+        return self.identified(tasks, count, minute.alias("minute"), (number % per).alias("key"))
+
+    def identified(self, tasks: int, count: int, *key: Any) -> DataFrame:
+        rows = self.bench.spark.range(0, count, 1, tasks).select(
+            *key, F.lit(1).cast("bigint").alias("records")
+        )
+        return rows.select(identity(rows.schema, self.key).alias("_id"), "*")
+
+    def batch(self) -> Step:
+        number = self.turn()
+        self.lands()
+        self.bench.log(self.label, number, self.at(whole=False, position=1))
+        # Half of the results are there, half are new.
+        half = self.bench.rows // 2
+        first = max(self.sizes) - half + (number - 3) * half
+        return self.bench.step(self.query, self.results(first, 2 * half), number, self.composed_result)
+
+    def composed_result(self, rows: DataFrame) -> DataFrame:
+        """Enrichment alone: the transform stands before the batch."""
+        return rows.withColumn("_written_at", F.current_timestamp())
+
+
+@dataclass(frozen=True)
+class KeyedWithoutTime(KeyedByTime):
+    name = "keyed without time"
+    unit = "results in a keyed sink whose key has no time: all of it is looked at"
+    sizes = (10**4, 10**5, 10**6, 10**7)
+
+    key: ClassVar[tuple[str, ...]] = ("key",)
+    transform: ClassVar[str] = f"{growth_transforms.__name__}:by_key"
+
+    def results(self, first: int, count: int, tasks: int = 2) -> DataFrame:
+        return self.identified(tasks, count, (F.col("id") + first).alias("key"))

@@ -1,0 +1,22 @@
+"""Transforms of the queries that the growth of keyed sinks is measured with; named in their settings."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+KEYS_PER_MINUTE = 1_000
+
+
+def by_minute(records: DataFrame) -> DataFrame:
+    """Count records of each key in each minute: results whose identity has a time."""
+    key = (F.col("n") % KEYS_PER_MINUTE).alias("key")
+    counted = records.groupBy(F.window("_arrived_at", "1 minute"), key).agg(
+        F.count(F.lit(1)).alias("records")
+    )
+    return counted.select(F.col("window.start").alias("minute"), "key", "records")
+
+
+def by_key(records: DataFrame) -> DataFrame:
+    """Count records of each key: results whose identity has no time."""
+    return records.groupBy(F.col("n").alias("key")).agg(F.count(F.lit(1)).alias("records"))
