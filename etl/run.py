@@ -59,7 +59,7 @@ def build(
         Whatever does not fit.
     """
     session.prepare(spark, job)
-    kept = Manifests(spark, job, report)
+    kept = Manifests(spark, job, report, binds)
     job = kept.checked()
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(job.queries, key=lambda q: isinstance(q, DeriveSettings))
