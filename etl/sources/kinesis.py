@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
+from threading import Lock
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -121,13 +122,15 @@ def horizon(source: KinesisSource, endpoint: str | None, *, client: Any = None) 
     """
     made: Any = client
     made_at = time.monotonic()
+    making = Lock()  # shards are asked side by side
 
     def asked() -> Any:
         nonlocal made, made_at
         expires = client is None and source.role is not None
-        if made is None or (expires and time.monotonic() - made_at > KEYS_SECONDS):
-            made, made_at = api_client(source, endpoint), time.monotonic()
-        return made
+        with making:
+            if made is None or (expires and time.monotonic() - made_at > KEYS_SECONDS):
+                made, made_at = api_client(source, endpoint), time.monotonic()
+            return made
 
     def oldest(shard: str) -> str | None:
         kinesis = asked()
