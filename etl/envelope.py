@@ -10,13 +10,15 @@ _shard         string                            Kafka partition, ``topic/partit
 _position      string                            Kafka offset, 20 digits; Kinesis sequence number
 _key           binary                            Kafka key, Kinesis partition key
 _headers       array<struct<key,value>>          Kafka headers
-_arrived_at    timestamp                         the source's own time of the record
+_arrived_at    timestamp                         the source's own time of the record; of Kafka within bounds,
+                                                 see :func:`bounded`
 payload        binary                            the record's bytes
 =============  ================================  ==================================================
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from pyspark.sql import Column, DataFrame
@@ -39,6 +41,12 @@ POSITION_DIGITS = 20
 """Digits of the largest offset (2**63 - 1 has 19), so that text sorts as numbers do."""
 
 HEADERS = "array<struct<key:string,value:binary>>"
+
+TIME_HEADER = "millrace-timestamp"
+"""Header that a Kafka record is given where ``_arrived_at`` is not its own time: that, in milliseconds, as text."""
+
+DAYS_KEPT = timedelta(days=31)
+"""Times of so many days before a batch are kept as they are, whatever its topic's retention is."""
 
 
 def from_kafka(records: DataFrame, source: str | Column, *, several: bool = False) -> DataFrame:
@@ -93,6 +101,62 @@ def from_kinesis(records: DataFrame, source: str) -> DataFrame:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+
+def bounded(
+    records: DataFrame, planned: datetime, retention: timedelta, topics: Sequence[str] | None = None
+) -> DataFrame:
+    """Bound the arrival of Kafka records, which their producers choose, so that a task writes into few days.
+
+    ================================================  ==================================================
+    the record's time                                 ``_arrived_at``
+    ================================================  ==================================================
+    from a retention before the batch was planned     the same
+    (31 days at least) to a day after it
+    before that, from 1970 on                         the beginning of its year
+    any other, or none                                when the batch was planned
+    ================================================  ==================================================
+
+    The record's time is then its last header. It is the same in every replay of the batch.
+
+    Parameters
+    ----------
+    records
+        In the envelope's shape.
+    planned
+        When Spark planned the batch.
+    retention
+        Of the topics.
+    topics
+        Logical names of the streams of Kafka; None where all are.
+    """
+    latest = planned + timedelta(days=1)
+    earliest = planned - max(retention, DAYS_KEPT)
+    first, last, now = (_micros(at) for at in (earliest, latest, planned))
+    # Beside the generated code, as in :func:`moment`.
+    place = "CASE WHEN _id IS NULL THEN 3 ELSE {} END"
+    low, high, at = (f"array({first}, {last}, {now}, {now})[{place.format(n)}]" for n in range(3))
+    own = f"(unix_micros(_arrived_at) BETWEEN {low} AND {high})"
+    if topics is not None:
+        names = ", ".join(f"'{name}'" for name in topics)
+        own = f"({own} OR _source NOT IN ({names}))"
+    old = f"unix_micros(_arrived_at) BETWEEN 0L AND {low}"
+    text = "CAST(CAST(unix_millis(_arrived_at) AS STRING) AS BINARY)"
+    header = f"named_struct('key', '{TIME_HEADER}', 'value', {text})"
+    with_header = f"concat(coalesce(_headers, array()), array({header}))"
+    changed = {
+        "_headers": f"CASE WHEN _arrived_at IS NULL OR {own} THEN _headers ELSE CAST({with_header} AS {HEADERS}) END",
+        "_arrived_at": f"CASE WHEN {own} THEN _arrived_at WHEN {old} THEN date_trunc('YEAR', _arrived_at) "
+        f"ELSE timestamp_micros({at}) END",
+    }
+    return records.selectExpr(
+        *(f"{changed[name]} AS {name}" if name in changed else f"`{name}`" for name in records.columns)
+    )
+
+
+def _micros(at: datetime) -> str:
+    return f"{(at.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)}L"
+
+
 _STAMPED = Projection(lambda: (*COLUMNS, F.xxhash64("payload").alias("_hash"), "payload"))
 
 
@@ -122,5 +186,5 @@ def moment(at: datetime, never: str = "_arrived_at IS NULL") -> Column:
         What holds for no row, and the optimizer cannot know, as SQL; by default that there is no ``_arrived_at``.
     """
     # As text it is one call into the JVM, and twenty by functions.
-    time = f"timestamp_micros({(at.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)}L)"
+    time = f"timestamp_micros({_micros(at)})"
     return F.expr(f"array({time}, {time})[CASE WHEN {never} THEN 1 ELSE 0 END]")

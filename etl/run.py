@@ -32,6 +32,7 @@ from etl.sinks.iceberg import IcebergSink
 from etl.sinks.iceberg_keyed import KeyedIcebergSink
 from etl.sinks.letters import Letters
 from etl.sources import opening as sources
+from etl.sources.kafka_times import timed
 from etl.state import Upserter, time_of
 from etl.supervise import Query
 from etl.tables import Table
@@ -63,7 +64,8 @@ def build(
     job = kept.checked()
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(job.queries, key=lambda q: isinstance(q, DeriveSettings))
-    return tuple(kept.kept(_query(spark, job, q, binds, report)) for q in order)
+    built = ((q, _query(spark, job, q, binds, report)) for q in order)
+    return tuple(kept.kept(timed(query, job, q, binds, report)) for q, query in built)
 
 
 def opened(
