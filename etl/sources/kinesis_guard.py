@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 
 from etl import accounts
@@ -301,6 +301,10 @@ class KinesisGuard:
             self._check_horizon(moved if recent else here.read)
             self._check_landed(spark, batch_id, moved)
             return {}
+        if self.oldest is not None:
+            # They stand at records of the last batch.
+            before = self._not_before
+            self._not_before = before | {s: max(self.oldest, before.get(s, self.oldest)) for s in moved}
         if self.oldest is not None and accounts.now() - self.oldest > kept:
             self._check_horizon(self._near_the_end(spark, here.read, accounts.now() - kept))
         return moved
@@ -405,17 +409,15 @@ class KinesisGuard:
         if self.horizon is None or not unsure:
             return {}
         young = threshold + TRIM_MARGIN
-        rows = spark.table(str(self.table)).where(
-            (F.col("_source") == self.source.name) & (F.col("_arrived_at") < F.lit(young))
-        )
-        wanted = ", ".join(_quoted(p) for p in sorted(unsure.values()))
-        found = rows.where(F.expr(f"_position IN ({wanted})")).groupBy("_position")
-        arrivals = {
-            row["_position"]: datetime.fromtimestamp(row["at"] / 1e6, tz=UTC)
-            for row in found.agg(F.expr("min(unix_micros(_arrived_at)) AS at")).collect()
-        }
-        self._not_before |= {s: arrivals.get(p, young) for s, p in unsure.items()}
-        return {s: p for s, p in unsure.items() if self._not_before[s] <= threshold}
+        rows = spark.table(str(self.table)).where(F.col("_source") == self.source.name)
+        found = _arrivals(rows.where(F.col("_arrived_at") < F.lit(young)), unsure.values())
+        # Shards that did not move in this run: nobody knows of them yet, and their records may be deleted dead letters.
+        strange = {s: p for s, p in unsure.items() if p not in found and s not in self._not_before}
+        anywhere = _arrivals(rows, strange.values()) if strange else {}
+        missing = {s: p for s, p in strange.items() if p not in anywhere}
+        found |= anywhere
+        self._not_before |= {s: found.get(p, young) for s, p in unsure.items() if s not in missing}
+        return {s: p for s, p in unsure.items() if s in missing or self._not_before[s] <= threshold}
 
     def _check_horizon(self, positions: Mapping[str, str]) -> None:
         if self.horizon is None or not positions:
@@ -433,6 +435,14 @@ class KinesisGuard:
                 f"not have been read: {listed}. A new checkpoint reads what the stream still has, and "
                 "lands nothing twice"
             )
+
+
+def _arrivals(rows: DataFrame, positions: Collection[str]) -> dict[str, datetime]:
+    """When the records at some positions have arrived, of those that are there."""
+    wanted = ", ".join(_quoted(position) for position in sorted(positions))
+    arrived = F.expr("min(unix_micros(_arrived_at)) AS at")
+    found = rows.where(F.expr(f"_position IN ({wanted})")).groupBy("_position").agg(arrived).collect()
+    return {row["_position"]: datetime.fromtimestamp(row["at"] / 1e6, tz=UTC) for row in found}
 
 
 def _quoted(text: str) -> str:

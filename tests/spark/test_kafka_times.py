@@ -66,6 +66,31 @@ class Timed(Job):
         return bad.withColumn("_arrived_at", F.expr("unix_millis(_arrived_at)")).collect()
 
 
+class Routed(Timed):
+    """Two topics of one query, each with a route; of the second one a field is redacted."""
+
+    def __init__(self, spark: SparkSession, broker: Kafka, home: Path, kind: str) -> None:
+        super().__init__(spark, broker, home, "land")
+        self.routed = kind
+        broker.create_topic(f"{self._topic}-b", 1)
+
+    def _queries(self) -> list[dict[str, Any]]:
+        (land,) = super()._queries()
+        shared = ("format", "schema", "decompress_up_to")
+        routes = []
+        for name, topic, redact in (("a", self._topic, []), ("b", f"{self._topic}-b", ["text"])):
+            source = {**land["source"], "name": name, "topic": topic}
+            route: dict[str, Any] = {"name": name, "origin": topic, "source": source, "redact": redact}
+            route |= {key: land[key] for key in shared}
+            if self.routed == "direct-route":
+                sink = {"kind": "iceberg", "table": self._table(f"out_{name}")}
+                route |= {"enrich": [], "transform": None, "sink": sink}
+            routes.append(route)
+        query = {"kind": self.routed, "name": "all", "routes": routes, "trigger_seconds": 0, "repartition": 3}
+        table = "dead_letters" if self.routed == "direct-route" else "table"
+        return [{**query, table: self._table("landed")}]
+
+
 @pytest.fixture(params=["land", "direct"])
 def job(
     request: pytest.FixtureRequest, spark: SparkSession, broker: Kafka, tmp_path: Path
@@ -161,4 +186,37 @@ def test_times_before_1970_and_none_are_those_of_the_batch_and_one_that_overflow
     assert [json.loads(bytes(row["_bytes"]))["n"] for row in job.letters()] == [6, 4]
     times = spark.table(job._full("landed")).select(F.expr("unix_millis(_arrived_at)").alias("at")).collect()
     assert all(begun <= row["at"] <= now() for row in times)
+    job.drop()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("kind", ["route", "direct-route"])
+def test_routes_are_read_around_times_that_overflow(
+    spark: SparkSession, broker: Kafka, tmp_path: Path, kind: str
+) -> None:
+    job = Routed(spark, broker, tmp_path, kind)
+    begun = now()
+    job.send_at(begun, NANOS, begun)
+    job.client.produce(f"{job._topic}-b", b'{"n": 3, "text": "secret"}', timestamp=LARGEST)
+    job.client.produce(f"{job._topic}-b", b'{"n": 4, "text": "secret"}', timestamp=begun)
+    assert job.client.flush(30) == 0
+    told = job.run()
+    assert (told.status, told.message) == (0, "")
+    landed = spark.table(job._full("landed"))
+    letters = landed.where("_error IS NOT NULL").orderBy("_route").collect()
+    assert [(row["_route"], row["_stage"], row["a"], row["b"]) for row in letters] == [
+        ("a", "timestamp", None, None),
+        ("b", "timestamp", None, None),
+    ]
+    assert [json.loads(bytes(row["_bytes"])) for row in letters] == [
+        {"n": 1, "text": "x"},
+        {"n": 3, "text": None},
+    ]
+    if kind == "route":
+        good = landed.where("_error IS NULL").selectExpr("coalesce(a.n, b.n) AS n")
+    else:
+        good = spark.table(job._full("out_a")).select("n").union(spark.table(job._full("out_b")).select("n"))
+    assert sorted(row["n"] for row in good.collect()) == [0, 2, 4]
+    for name in ("out_a", "out_b"):
+        spark.sql(f"DROP TABLE IF EXISTS {job._full(name)} PURGE")
     job.drop()

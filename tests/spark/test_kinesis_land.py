@@ -327,9 +327,9 @@ def test_what_may_have_been_trimmed_unread_stops_the_job(
 
 
 def test_a_run_that_falls_behind_asks_before_each_batch(
-    spark: SparkSession, table: Names, tmp_path: Path
+    spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    landing, events, asked = table("landing"), Events(), []
+    landing, events, asked, begun = table("landing"), Events(), list[str](), accounts.now()
 
     def horizon(shard: str) -> str:
         asked.append(shard)
@@ -338,12 +338,13 @@ def test_a_run_that_falls_behind_asks_before_each_batch(
     source = replace(KINESIS, retention_seconds=7200)
     write = lander(spark, landing, events, source=source, checkpoint=tmp_path, horizon=horizon)
     log_positions(tmp_path, 0, {"shardId-0": None})
-    write(frame(spark, kinesis_rows([10], accounts.now())), 0)
+    write(frame(spark, kinesis_rows([10], begun)), 0)
     log_positions(tmp_path, 1, {"shardId-0": 10})
-    write(frame(spark, kinesis_rows([11], accounts.now() - timedelta(minutes=115))), 1)
+    write(frame(spark, kinesis_rows([11], begun)), 1)
     assert asked == []
+    monkeypatch.setattr(accounts, "now", lambda: begun + timedelta(minutes=115))
     log_positions(tmp_path, 2, {"shardId-0": 11})
-    write(frame(spark, kinesis_rows([12], accounts.now() - timedelta(minutes=115))), 2)
+    write(frame(spark, kinesis_rows([12], begun)), 2)
     assert asked == ["shardId-0"]
     log_positions(tmp_path, 3, {"shardId-0": 12})
     with pytest.raises(LossError, match="shardId-0 goes on after 12, its oldest record is 13") as refused:
@@ -355,23 +356,28 @@ def test_only_shards_that_are_as_far_behind_are_asked_and_all_of_them_at_once(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
     landing, events, asked, now = table("landing"), Events(), list[str](), accounts.now()
-    together = threading.Barrier(3, timeout=60)
+    together = threading.Barrier(4, timeout=60)
 
     def horizon(shard: str) -> str:
-        together.wait()  # breaks where they are asked one after the other
+        if asked:  # the start is over
+            together.wait()  # breaks where they are asked one after the other
         asked.append(shard)
         return "1"
 
     source = replace(KINESIS, retention_seconds=7200)
     write = lander(spark, landing, events, source=source, checkpoint=tmp_path, horizon=horizon)
     shards = 40
-    log_positions(tmp_path, 0, dict.fromkeys((f"shardId-{n}" for n in range(shards)), None))
+    # One has not moved for long, and its last record is in no table any more.
+    still = {"shardId-still": 7}
+    for batch in range(2):
+        log_positions(tmp_path, batch, {f"shardId-{n}": None for n in range(shards)} | still)
     # The first three lag.
     arrivals = [now - timedelta(minutes=115) if n < 3 else now for n in range(shards)]
-    write(frame(spark, [row for n, at in enumerate(arrivals) for row in kinesis_rows([1000 + n], at)]), 0)
-    log_positions(tmp_path, 1, {f"shardId-{n}": 1000 + n for n in range(shards)})
-    write(frame(spark, kinesis_rows([2000], arrivals[0])), 1)
-    assert sorted(asked) == ["shardId-0", "shardId-1", "shardId-2"]
+    write(frame(spark, [row for n, at in enumerate(arrivals) for row in kinesis_rows([1000 + n], at)]), 1)
+    assert asked == ["shardId-still"]
+    log_positions(tmp_path, 2, {f"shardId-{n}": 1000 + n for n in range(shards)} | still)
+    write(frame(spark, kinesis_rows([2000], arrivals[0])), 2)
+    assert sorted(asked[1:]) == ["shardId-0", "shardId-1", "shardId-2", "shardId-still"]
 
 
 # ---- what the look-up reads ----
