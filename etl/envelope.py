@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import cache
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
@@ -129,28 +130,33 @@ def bounded(
     topics
         Logical names of the streams of Kafka; None where all are.
     """
-    latest = planned + timedelta(days=1)
-    earliest = planned - max(retention, DAYS_KEPT)
-    first, last, now = (_micros(at) for at in (earliest, latest, planned))
-    # Beside the generated code, as in :func:`moment`.
-    place = "CASE WHEN _id IS NULL THEN 3 ELSE {} END"
-    low, high, at = (f"array({first}, {last}, {now}, {now})[{place.format(n)}]" for n in range(3))
+    ends = (planned - max(retention, DAYS_KEPT), planned + timedelta(days=1), planned)
+    times = ", ".join(map(_micros, (*ends, planned)))
+    # All that differs from batch to batch, in one call into the JVM.
+    return _within(tuple(topics or ())).of(records.withColumn(_ENDS, F.expr(f"array({times})")))
+
+
+_ENDS = "_ends"
+"""From when, up to when, and otherwise: beside the generated code, as in :func:`moment`."""
+
+
+@cache
+def _within(topics: tuple[str, ...]) -> Projection:
+    low, high, at = (f"{_ENDS}[CASE WHEN _id IS NULL THEN 3 ELSE {n} END]" for n in range(3))
     own = f"(unix_micros(_arrived_at) BETWEEN {low} AND {high})"
-    if topics is not None:
+    if topics:
         names = ", ".join(f"'{name}'" for name in topics)
         own = f"({own} OR _source NOT IN ({names}))"
-    old = f"unix_micros(_arrived_at) BETWEEN 0L AND {low}"
     text = "CAST(CAST(unix_millis(_arrived_at) AS STRING) AS BINARY)"
-    header = f"named_struct('key', '{TIME_HEADER}', 'value', {text})"
-    with_header = f"concat(coalesce(_headers, array()), array({header}))"
+    header = f"array(named_struct('key', '{TIME_HEADER}', 'value', {text}))"
     changed = {
-        "_headers": f"CASE WHEN _arrived_at IS NULL OR {own} THEN _headers ELSE CAST({with_header} AS {HEADERS}) END",
-        "_arrived_at": f"CASE WHEN {own} THEN _arrived_at WHEN {old} THEN date_trunc('YEAR', _arrived_at) "
-        f"ELSE timestamp_micros({at}) END",
+        "_headers": f"CASE WHEN _arrived_at IS NULL OR {own} THEN _headers "
+        f"ELSE CAST(concat(coalesce(_headers, array()), {header}) AS {HEADERS}) END AS _headers",
+        "_arrived_at": f"CASE WHEN {own} THEN _arrived_at "
+        f"WHEN unix_micros(_arrived_at) BETWEEN 0L AND {low} THEN date_trunc('YEAR', _arrived_at) "
+        f"ELSE timestamp_micros({at}) END AS _arrived_at",
     }
-    return records.selectExpr(
-        *(f"{changed[name]} AS {name}" if name in changed else f"`{name}`" for name in records.columns)
-    )
+    return Projection(lambda: [F.expr(changed.get(name, name)) for name in (*COLUMNS, "payload")])
 
 
 def _micros(at: datetime) -> str:
