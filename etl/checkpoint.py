@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from etl import hadoop
+from etl.clock import UTC
 from etl.commits import BatchId
 from etl.hadoop import read_text
 
@@ -29,8 +30,8 @@ class Checkpoint:
 
     location: str
     place: int = 0
-    _last: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
-    """The end of the batch that was asked for last: what is written in Spark's log does not change."""
+    _last: dict[int, str] = field(default_factory=dict, repr=False, compare=False)
+    """The entry of the batch that was asked for last: what is written in Spark's log does not change."""
     _runs: list[str] = field(default_factory=list, repr=False, compare=False)
 
     def batch(self, spark: SparkSession, number: int, route: str = "") -> BatchId | None:
@@ -72,18 +73,33 @@ class Checkpoint:
             for the first batch of a checkpoint.
         """
         if batch - 1 in self._last:
-            return self._last[batch - 1]
+            return parse_offset(self._last[batch - 1], self.place)
         return None if batch == 0 else self.end_of(spark, batch - 1)
 
     def end_of(self, spark: SparkSession, batch: int) -> Any:
         """Offset at which a batch ends, which Spark writes before it runs the batch; None where unknown."""
-        try:
-            end = parse_offset(read_text(spark, f"{self.location}/offsets/{batch}"), self.place)
-        except FileNotFoundError:
+        entry = self._entry(spark, batch)
+        return None if entry is None else parse_offset(entry, self.place)
+
+    def planned_at(self, spark: SparkSession, batch: int) -> datetime | None:
+        """When Spark planned a batch, the same in each replay of it; None where unknown."""
+        entry = self._entry(spark, batch)
+        if entry is None:
             return None
-        self._last.clear()
-        self._last[batch] = end
-        return end
+        at = json.loads(entry.splitlines()[1]).get("batchTimestampMs")
+        return None if at is None else datetime.fromtimestamp(at / 1000, tz=UTC)
+
+    def _entry(self, spark: SparkSession, batch: int) -> str | None:
+        if batch not in self._last:
+            try:
+                entry = read_text(spark, f"{self.location}/offsets/{batch}")
+            except FileNotFoundError:
+                return None
+            # The batch before it stays: this one begins where that one ends.
+            for old in [each for each in self._last if each != batch - 1]:
+                del self._last[old]
+            self._last[batch] = entry
+        return self._last[batch]
 
     def beginning(self, source: int) -> str:
         """URL of the file in which Iceberg's source keeps where it begins, by the source's number in the query."""
@@ -142,6 +158,7 @@ class Checkpoint:
         for number, end in ends.items():
             lines[number] = json.dumps(end, separators=(",", ":"))
         hadoop.write_text(spark, url, "\n".join([*head, *lines]))
+        self._last.pop(batch, None)
 
     def begun(self, spark: SparkSession) -> bool:
         """Whether a batch was ever planned from it: then a start position counts for new shards only."""

@@ -10,14 +10,17 @@ _shard         string                            Kafka partition, ``topic/partit
 _position      string                            Kafka offset, 20 digits; Kinesis sequence number
 _key           binary                            Kafka key, Kinesis partition key
 _headers       array<struct<key,value>>          Kafka headers
-_arrived_at    timestamp                         the source's own time of the record
+_arrived_at    timestamp                         the source's own time of the record; of Kafka within bounds,
+                                                 see :func:`bounded`
 payload        binary                            the record's bytes
 =============  ================================  ==================================================
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import cache
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
@@ -39,6 +42,12 @@ POSITION_DIGITS = 20
 """Digits of the largest offset (2**63 - 1 has 19), so that text sorts as numbers do."""
 
 HEADERS = "array<struct<key:string,value:binary>>"
+
+TIME_HEADER = "millrace-timestamp"
+"""Header that a Kafka record is given where ``_arrived_at`` is not its own time: that, in milliseconds, as text."""
+
+DAYS_KEPT = timedelta(days=31)
+"""Times of so many days before a batch are kept as they are, whatever its topic's retention is."""
 
 
 def from_kafka(records: DataFrame, source: str | Column, *, several: bool = False) -> DataFrame:
@@ -93,6 +102,67 @@ def from_kinesis(records: DataFrame, source: str) -> DataFrame:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+
+def bounded(
+    records: DataFrame, planned: datetime, retention: timedelta, topics: Sequence[str] | None = None
+) -> DataFrame:
+    """Bound the arrival of Kafka records, which their producers choose, so that a task writes into few days.
+
+    ================================================  ==================================================
+    the record's time                                 ``_arrived_at``
+    ================================================  ==================================================
+    from a retention before the batch was planned     the same
+    (31 days at least) to a day after it
+    before that, from 1970 on                         the beginning of its year
+    any other, or none                                when the batch was planned
+    ================================================  ==================================================
+
+    The record's time is then its last header. It is the same in every replay of the batch.
+
+    Parameters
+    ----------
+    records
+        In the envelope's shape.
+    planned
+        When Spark planned the batch.
+    retention
+        Of the topics.
+    topics
+        Logical names of the streams of Kafka; None where all are.
+    """
+    ends = (planned - max(retention, DAYS_KEPT), planned + timedelta(days=1), planned)
+    times = ", ".join(map(_micros, (*ends, planned)))
+    # All that differs from batch to batch, in one call into the JVM.
+    return _within(tuple(topics or ())).of(records.withColumn(_ENDS, F.expr(f"array({times})")))
+
+
+_ENDS = "_ends"
+"""From when, up to when, and otherwise: beside the generated code, as in :func:`moment`."""
+
+
+@cache
+def _within(topics: tuple[str, ...]) -> Projection:
+    low, high, at = (f"{_ENDS}[CASE WHEN _id IS NULL THEN 3 ELSE {n} END]" for n in range(3))
+    own = f"(unix_micros(_arrived_at) BETWEEN {low} AND {high})"
+    if topics:
+        names = ", ".join(f"'{name}'" for name in topics)
+        own = f"({own} OR _source NOT IN ({names}))"
+    text = "CAST(CAST(unix_millis(_arrived_at) AS STRING) AS BINARY)"
+    header = f"array(named_struct('key', '{TIME_HEADER}', 'value', {text}))"
+    changed = {
+        "_headers": f"CASE WHEN _arrived_at IS NULL OR {own} THEN _headers "
+        f"ELSE CAST(concat(coalesce(_headers, array()), {header}) AS {HEADERS}) END AS _headers",
+        "_arrived_at": f"CASE WHEN {own} THEN _arrived_at "
+        f"WHEN unix_micros(_arrived_at) BETWEEN 0L AND {low} THEN date_trunc('YEAR', _arrived_at) "
+        f"ELSE timestamp_micros({at}) END AS _arrived_at",
+    }
+    return Projection(lambda: [F.expr(changed.get(name, name)) for name in (*COLUMNS, "payload")])
+
+
+def _micros(at: datetime) -> str:
+    return f"{(at.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)}L"
+
+
 _STAMPED = Projection(lambda: (*COLUMNS, F.xxhash64("payload").alias("_hash"), "payload"))
 
 
@@ -122,5 +192,5 @@ def moment(at: datetime, never: str = "_arrived_at IS NULL") -> Column:
         What holds for no row, and the optimizer cannot know, as SQL; by default that there is no ``_arrived_at``.
     """
     # As text it is one call into the JVM, and twenty by functions.
-    time = f"timestamp_micros({(at.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)}L)"
+    time = f"timestamp_micros({_micros(at)})"
     return F.expr(f"array({time}, {time})[CASE WHEN {never} THEN 1 ELSE 0 END]")

@@ -1,4 +1,4 @@
-"""Looks, beside the other queries, for the file of a checkpoint that a query may have failed on."""
+"""Looks beside the queries: for the file of a checkpoint that one may have failed on, and at what one reads."""
 
 from __future__ import annotations
 
@@ -56,6 +56,36 @@ class Examination:
 
     def _look(self) -> None:
         self.error = examined(self.examine, self.error)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it is not known yet."""
+        return self._thread.is_alive()
+
+
+@dataclass
+class Look:
+    """One look at what a query reads, in a thread of its own: brokers that do not answer hold nobody up.
+
+    Parameters
+    ----------
+    check
+        Looks, and raises what it finds.
+    """
+
+    check: Callable[[], None]
+    error: Exception | None = field(default=None, init=False)
+    _thread: threading.Thread = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._thread = threading.Thread(target=self._look, name="look", daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        try:
+            self.check()
+        except Exception as error:
+            self.error = error
 
     @property
     def goes_on(self) -> bool:

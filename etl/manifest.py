@@ -34,6 +34,14 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 _KINESIS = {"kinesis": "Glue's connector or one of its family", "aws-kinesis": "EMR's connector"}
 
 
+ANOTHER_NAME = (
+    "a record is known by its stream's name, topic, partition and offset, so that under the same name the new topic's "
+    "records would count as the old one's and be left out: give the stream another name in the environment file (a table "
+    "then keeps the records of both), or the query another table"
+)
+"""What leads out where a topic was made again, or is one of another cluster: a new checkpoint alone does not."""
+
+
 class ManifestError(ValueError):
     """Not a manifest that this version reads."""
 
@@ -128,6 +136,8 @@ class Change:
     ----------
     why
         Why the checkpoint cannot be continued; empty where it can, with a word about what follows.
+    repeats
+        Whether what is read now counts its records as what was read before did: from 0, under the same names.
     """
 
     what: str
@@ -135,6 +145,7 @@ class Change:
     after: str
     why: str = ""
     follows: str = ""
+    repeats: bool = False
 
     def __str__(self) -> str:
         return f"{self.what} was {self.before} and is {self.after}: {self.why or self.follows}"
@@ -246,13 +257,22 @@ def refused(found: tuple[Change, ...]) -> tuple[Change, ...]:
     return tuple(change for change in found if change.why)
 
 
-def way_out(environment: str, job: str, query: str) -> str:
-    """What a person can do about a checkpoint that cannot be continued."""
-    return (
+def way_out(environment: str, job: str, query: str, found: tuple[Change, ...] = ()) -> str:
+    """What a person can do about a checkpoint that cannot be continued, for these reasons."""
+    first = f"{ANOTHER_NAME}; then " if any(change.repeats for change in found) else ""
+    return first + (
         f"`millrace checkpoint reset {job} {query} --env {environment}` lets it begin anew (for a stream or topic with "
         "`--at TIME --overlap 10m`, a time before the oldest record that was not read), a query of another name has a "
         "checkpoint of its own, and the version that wrote this one goes on from it"
     )
+
+
+def into(query: QuerySettings, stream: str) -> str:
+    """Where the records of a stream go, by its logical name: kind and name of each sink."""
+    ends = _ends(query).values()
+    mine = [end for end in ends if getattr(end, "source", None) is not None and end.source.name == stream]
+    # A routed query has one table for all.
+    return "; ".join(sorted({_sink(end if hasattr(end, "sink") else query) for end in mine})) or _sink(query)
 
 
 def _leg_changes(old: Manifest, new: Manifest) -> list[Change]:
@@ -266,7 +286,10 @@ def _leg_changes(old: Manifest, new: Manifest) -> list[Change]:
             why = f"positions are of {_KINESIS[was.connector]}, which the other one does not read"
             found.append(Change(f"{what}'s connector", was.connector, now.connector, why))
         elif was.connector != now.connector or was.of != now.of:
-            found.append(Change(what, str(was), str(now), "its positions are of the other one"))
+            repeats = bool(set(was.topics) & set(now.topics))
+            found.append(
+                Change(what, str(was), str(now), "its positions are of the other one", repeats=repeats)
+            )
         elif gone := sorted(set(was.topics) - set(now.topics)):
             why = f"what is unread of {', '.join(gone)} would be passed over"
             found.append(Change(f"{what}'s topics", ", ".join(was.topics), ", ".join(now.topics), why))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import damage, hadoop, manifest
+from etl import damage, hadoop, manifest, origins
 from etl.accounts import Reporter
 from etl.checkpoint import Checkpoint
 from etl.errors import DamageError, StartError, whole_text
@@ -18,6 +20,7 @@ from etl.formats.build import read_file
 from etl.lease import FOLDER
 from etl.manifest import Change, Manifest, ManifestError
 from etl.operators import stateful
+from etl.origins import Origins
 from etl.settings import (
     DeriveSettings,
     DirectRouteSettings,
@@ -44,10 +47,19 @@ class Manifests:
         Its settings.
     report
         Where is told what was adopted, and what follows from a change.
+    binds
+        Names and values of ``--bind``, by which the sources are asked for their ids.
     """
 
-    def __init__(self, spark: SparkSession, job: JobSettings, report: Reporter) -> None:
-        self._spark, self._job, self._report = spark, job, report
+    def __init__(
+        self,
+        spark: SparkSession,
+        job: JobSettings,
+        report: Reporter,
+        binds: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._spark, self._job, self._report, self._binds = spark, job, report, binds
+        self._origins: dict[str, Origins] = {}
         self._folder = f"{job.checkpoints}/{FOLDER}"
         self._old: dict[str, Manifest | None] = {}
         self._new: dict[str, Manifest] = {}
@@ -64,8 +76,8 @@ class Manifests:
         Raises
         ------
         StartError
-            A checkpoint that another query, connector or layout of state has written, or that lost its identity;
-            names every one of them, what changed, and the way out.
+            A checkpoint that another query, connector or layout of state has written, or that lost its identity, or a
+            topic or stream that was made again; names every one of them, what changed, and the way out.
         """
         there = set(hadoop.names(self._spark, self._folder))
         wrong: list[str] = []
@@ -91,6 +103,11 @@ class Manifests:
             Its state is laid out in another way.
         """
         query = dataclasses.replace(query, examine=partial(self._examine, query.name))
+        origin = self._origins.get(query.name)
+        if origin is not None:
+            check = origin if query.check is None else origins.both(query.check, origin)
+            handle = _First(query.handle, before=origin.before_first)
+            query = dataclasses.replace(query, check=check, handle=handle)
         new = self._new[query.name]
         if new.state is not None:
             new = self._new[query.name] = dataclasses.replace(new, operators=stateful(query.rows))
@@ -107,7 +124,7 @@ class Manifests:
             new = dataclasses.replace(new, state=kept)
         if old == new:
             return query
-        return dataclasses.replace(query, handle=_Noting(query.handle, partial(self._write, new)))
+        return dataclasses.replace(query, handle=_First(query.handle, after=partial(self._write, new)))
 
     def _check(self, query: QuerySettings, there: set[str]) -> QuerySettings:
         location = f"{self._job.checkpoints}/{query.name}"
@@ -127,16 +144,23 @@ class Manifests:
             )
         self._whole(query.name, location, begun)
         self._old[query.name] = old = self._read(query.name) if begun and _file(query.name) in there else None
+        found = () if old is None else manifest.changes(old, new)
+        self._refuse(query.name, found)
+        self._check_origins(query, begun)
         if not begun:
             return self._started(query) if _start_file(query.name) in there else query
         if old is None:
             self._report.emit("adopted", query=query.name, checkpoint=location)
-            return query
-        found = manifest.changes(old, new)
-        self._refuse(query.name, found)
         for change in found:
             self._report.emit("changed", query=query.name, change=str(change))
         return query
+
+    def _check_origins(self, query: QuerySettings, begun: bool) -> None:
+        url = f"{self._folder}/{query.name}.sources.json"
+        found = origins.of(self._spark, self._job, query, self._binds, url, self._report, begun=begun)
+        if found is not None:
+            found.at_start()
+            self._origins[query.name] = found
 
     def _refuse(self, query: str, found: tuple[Change, ...]) -> None:
         wrong = manifest.refused(found)
@@ -145,7 +169,7 @@ class Manifests:
                 f"query {query}: it cannot go on from the checkpoint {self._job.checkpoints}/{query}: "
                 + "; ".join(map(str, wrong))
                 + "; "
-                + manifest.way_out(self._job.environment, self._job.job, query)
+                + manifest.way_out(self._job.environment, self._job.job, query, wrong)
             )
 
     def _whole(self, query: str, location: str, begun: bool) -> None:
@@ -208,18 +232,26 @@ class Manifests:
         hadoop.write_text(self._spark, f"{self._folder}/{_file(new.query)}", new.text())
 
 
-class _Noting:
-    """A handler that does something after its first batch."""
+class _First:
+    """A handler that does something before its first batch, or after it."""
 
-    def __init__(self, handle: Any, then: Any) -> None:
-        self._handle, self._then = handle, then
-        self._done = False
+    def __init__(
+        self,
+        handle: Any,
+        *,
+        before: Callable[[], None] | None = None,
+        after: Callable[[], None] | None = None,
+    ) -> None:
+        self.handle, self._before, self._after = handle, before, after
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        self._handle(batch, batch_id)
-        if not self._done:
-            self._then()
-            self._done = True
+        if self._before is not None:
+            self._before()
+            self._before = None
+        self.handle(batch, batch_id)
+        if self._after is not None:
+            self._after()
+            self._after = None
 
 
 def _file(query: str) -> str:

@@ -32,6 +32,7 @@ from etl.sinks.iceberg import IcebergSink
 from etl.sinks.iceberg_keyed import KeyedIcebergSink
 from etl.sinks.letters import Letters
 from etl.sources import opening as sources
+from etl.sources.kafka_times import timed
 from etl.state import Upserter, time_of
 from etl.supervise import Query
 from etl.tables import Table
@@ -61,11 +62,12 @@ def build(
     session.prepare(spark, job)
     if not commits.fences(spark):
         report.emit("unfenced", iceberg=build_of(spark), at=accounts.text(accounts.now()))
-    kept = Manifests(spark, job, report)
+    kept = Manifests(spark, job, report, binds)
     job = kept.checked()
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(job.queries, key=lambda q: isinstance(q, DeriveSettings))
-    return tuple(kept.kept(_query(spark, job, q, binds, report)) for q in order)
+    built = ((q, _query(spark, job, q, binds, report)) for q in order)
+    return tuple(kept.kept(timed(query, job, q, binds, report)) for q, query in built)
 
 
 def opened(

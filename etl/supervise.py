@@ -26,7 +26,7 @@ from etl.errors import (
     is_interruption,
     java_error,
 )
-from etl.examination import Examination, Examine, examined
+from etl.examination import Examination, Examine, Look, examined
 from etl.fence import Fence
 from etl.lease import Lease
 from etl.metrics import ages
@@ -111,6 +111,7 @@ class _Running:
     again_at: float | None = None
     interrupted: bool = False
     examination: Examination | None = None
+    look: Look | None = None
     checked_at: float = field(default_factory=time.monotonic)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -294,15 +295,17 @@ class Supervisor:
     def _check(self, one: _Running) -> None:
         """Look at the source of a query that runs; what it would leave unread ends the query."""
         assert one.spec is not None
-        assert one.query is not None
-        if one.spec.check is None or time.monotonic() < one.checked_at + self.check_seconds:
+        if one.look is None:
+            if one.spec.check is not None and time.monotonic() >= one.checked_at + self.check_seconds:
+                one.checked_at = time.monotonic()
+                one.look = Look(one.spec.check)
             return
-        one.checked_at = time.monotonic()
-        try:
-            one.spec.check()
-        except UnansweredError as error:
+        if one.look.goes_on:
+            return
+        error, one.look = one.look.error, None
+        if isinstance(error, UnansweredError):
             self.report.emit("unchecked", query=one.name, error=str(error))
-        except LossError as error:
+        elif error is not None:
             _end(one)
             # Behind it: the batch at hand was cut short, and has said so.
             one.error = error

@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
+from threading import Lock
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -83,7 +84,7 @@ def open_shards(source: KinesisSource, endpoint: str | None, *, client: Any = No
 
 def _listed(source: KinesisSource, endpoint: str | None, client: Any) -> list[Shard]:
     with asking(f"stream {source.stream}"):
-        return kinesis_tails.list_shards(client or _client(source, endpoint), source.stream)
+        return kinesis_tails.list_shards(client or api_client(source, endpoint), source.stream)
 
 
 def shared_out(source: KinesisSource, shards: int) -> KinesisSource:
@@ -121,13 +122,15 @@ def horizon(source: KinesisSource, endpoint: str | None, *, client: Any = None) 
     """
     made: Any = client
     made_at = time.monotonic()
+    making = Lock()  # shards are asked side by side
 
     def asked() -> Any:
         nonlocal made, made_at
         expires = client is None and source.role is not None
-        if made is None or (expires and time.monotonic() - made_at > KEYS_SECONDS):
-            made, made_at = _client(source, endpoint), time.monotonic()
-        return made
+        with making:
+            if made is None or (expires and time.monotonic() - made_at > KEYS_SECONDS):
+                made, made_at = api_client(source, endpoint), time.monotonic()
+            return made
 
     def oldest(shard: str) -> str | None:
         kinesis = asked()
@@ -169,7 +172,7 @@ def tails(
         since = moment_of(source.start)
         if not before.shards and source.start == "latest":
             return
-        kinesis = client or _client(source, endpoint)
+        kinesis = client or api_client(source, endpoint)
         shards = kinesis_tails.list_shards(kinesis, source.stream)
         for tail in kinesis_tails.unread_tails(shards, before, here):
             yield from kinesis_tails.pages(kinesis, source.stream, tail, None if before.shards else since)
@@ -196,7 +199,7 @@ def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSourc
     """
     assert source.consumer is not None, f"{source.name}: no consumer"
     with asking(f"stream {source.stream}"):
-        kinesis = client or _client(source)
+        kinesis = client or api_client(source)
         summary = kinesis.describe_stream_summary(StreamName=source.stream)["StreamDescriptionSummary"]
         try:
             found = kinesis.describe_stream_consumer(
@@ -209,7 +212,8 @@ def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSourc
     return dataclasses.replace(source, consumer=found["ConsumerDescription"]["ConsumerARN"])
 
 
-def _client(source: KinesisSource, endpoint: str | None = None) -> Any:
+def api_client(source: KinesisSource, endpoint: str | None = None) -> Any:
+    """Make a boto3 ``kinesis`` client, with the keys of the source's role where it has one."""
     # Both engines ship boto3; the core itself needs it for what only AWS knows.
     try:
         import boto3

@@ -7,12 +7,13 @@ tells where this and other habits of theirs can lose records, and what is done a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 
 from etl import accounts
@@ -21,6 +22,8 @@ from etl.clock import UTC
 from etl.errors import LossError, ReopenError, StartError, UnansweredError
 from etl.settings import KinesisSource
 from etl.sinks.iceberg import EVERYTHING, Bound
+from etl.sources import kinesis_ranges
+from etl.sources.kinesis_ranges import Range
 from etl.tables import Table
 
 SLACK = timedelta(seconds=10)
@@ -34,6 +37,18 @@ TRIM_MARGIN = timedelta(minutes=10)
 
 CLOCKS = timedelta(minutes=10)
 """Most that the clocks of a driver and of the checkpoint's file system are taken to differ."""
+
+FURTHER = 5
+"""Steps that a shard is first taken to go on in a batch; twice as many after each record that went further."""
+
+RIGHT = 10
+"""After so many batches within their bound, shards are taken to go on half as far again."""
+
+CALLS = 10
+"""Shards that are asked at once; a shard takes five calls a second (Kinesis service limits)."""
+
+FEWEST_IN_SET = 11
+"""From so many values on Spark looks into a set, by code that is the same for each (``spark.sql.optimizer.inSetConversionThreshold``)."""
 
 Horizon = Callable[[str], str | None]
 """Shard id to the sequence number of the oldest record that the shard still has; None for no record."""
@@ -127,6 +142,10 @@ class KinesisGuard:
         Counts them again; None where the limits stay as they are.
     oldest
         Arrival of the oldest record of the last batch of this run.
+    steps
+        Those in which its records arrived, less :data:`SLACK`.
+    further
+        Steps that a shard is taken to go on in a batch.
     """
 
     source: KinesisSource
@@ -138,22 +157,59 @@ class KinesisGuard:
     shards: int | None = None
     count_shards: Callable[[], int] | None = None
     oldest: datetime | None = field(default=None)
+    steps: Collection[int] = ()
+    further: int = FURTHER
+    _right: int = field(default=0)
+    _begun: datetime | None = field(default=None)
+    """When the batch at hand began."""
+    _read_since: datetime | None = field(default=None)
+    """What is new to a shard that had nothing unread in the last batch has arrived since."""
+    _not_before: dict[str, datetime] = field(default_factory=dict)
+    """By shard, a moment before which the record at its position did not arrive; it moves forward, and so does the record."""
     _batch: int | None = field(default=None)
     _entries: tuple[Positions, Positions] = field(default=(_NOWHERE, _NOWHERE))
 
     def bounds(self, begun: datetime) -> Iterator[Bound]:
         """Where in the table a record of the batch can be, from the tightest bound to none.
 
-        A shard moves forward, so a batch is seldom older than the one before. The write
-        itself checks that: a second look at a Kinesis batch would see other records.
+        A shard moves forward, so a batch is seldom older than the one before, or elsewhere than a little ahead of what that
+        one held. The write itself checks it: a second look at a Kinesis batch would see other records.
         """
-        if self.oldest is not None:
-            yield self._since(self.oldest)
-        yield self._since(begun - timedelta(seconds=self.source.retention_seconds))
+        for ranges in self.levels(begun):
+            if len(ranges) == 1:
+                yield Bound.since("_arrived_at", ranges[0][0])
+            else:
+                outside = kinesis_ranges.beyond(ranges)
+                yield Bound(kinesis_ranges.within(ranges), "_arrived_at", outside=outside)
         yield EVERYTHING
 
-    def _since(self, moment: datetime) -> Bound:
-        return Bound.since("_arrived_at", self.step_before(moment))
+    def levels(self, begun: datetime) -> Iterator[tuple[Range, ...]]:
+        """When records of the batch can have arrived, from the likeliest ranges to those of all that the stream keeps.
+
+        Who asks for the second one has found the first one wrong.
+        """
+        self._begun = begun
+        if self.oldest is not None:
+            recent = ((self.step_before(self.oldest), None),)
+            likely = self._likely()
+            if likely not in (None, recent):
+                assert likely is not None
+                yield likely
+                self.further, self._right = 2 * self.further, 0
+            yield recent
+        yield ((self.step_before(begun - timedelta(seconds=self.source.retention_seconds)), None),)
+
+    def _likely(self) -> tuple[Range, ...] | None:
+        if not self.steps or self._read_since is None:
+            return None
+        found = kinesis_ranges.ahead(self.steps, self.further, self._step(self._read_since - SLACK))
+        return tuple((self._at(begin), None if end is None else self._at(end)) for begin, end in found)
+
+    def _step(self, moment: datetime) -> int:
+        return int(moment.timestamp() // self.step_seconds)
+
+    def _at(self, step: int) -> datetime:
+        return datetime.fromtimestamp(step * self.step_seconds, tz=UTC)
 
     def step_before(self, moment: datetime) -> datetime:
         """The full step before a moment: batches with the same bound share Spark's generated code."""
@@ -166,16 +222,44 @@ class KinesisGuard:
         return (self,)
 
     def figures(self) -> tuple[Column, ...]:
-        """The oldest arrival of all that a batch holds, what is landed already with it.
+        """When all that a batch holds has arrived, what is landed already with it.
 
         The next batch goes on behind the last record of each shard, which may be one of those.
         """
-        return (F.expr("min(unix_micros(_arrived_at))").alias("oldest_read"),)
+        return self.figures_named("_read")
+
+    def figures_named(self, suffix: str, where: str = "true") -> tuple[Column, ...]:
+        """The oldest arrival, in microseconds since 1970, and the steps, of the records that a condition is true of.
+
+        Parameters
+        ----------
+        suffix
+            Of the figures' names, ``oldest`` and ``steps``.
+        where
+            SQL.
+        """
+        micros = f"CASE WHEN {where} THEN unix_micros(_arrived_at) END"
+        slack, step = (round(seconds * 1e6) for seconds in (SLACK.total_seconds(), self.step_seconds))
+        step_of = f"CAST(floor(({micros} - {slack}) / {step}) AS BIGINT)"
+        return (
+            F.expr(f"min({micros}) AS oldest{suffix}"),
+            # At most as many as the batch has records; mostly a handful. As text, which an observed figure can be.
+            F.expr(f"concat_ws(' ', collect_set(CAST({step_of} AS STRING))) AS steps{suffix}"),
+        )
 
     def landed(self, figures: Mapping[str, Any]) -> None:
-        """Hear what a batch came to; ``oldest_read`` is its oldest arrival, in microseconds since 1970."""
-        if figures["oldest_read"] is not None:
-            self.oldest = datetime.fromtimestamp(figures["oldest_read"] / 1e6, tz=UTC)
+        """Hear what a batch came to; the figures are those of :meth:`figures`."""
+        self.held_records(figures["oldest_read"], figures["steps_read"])
+
+    def held_records(self, oldest: int | None, steps: str) -> None:
+        """Hear when the records of a batch have arrived: the oldest, and in which steps; None where it had none."""
+        if oldest is None:
+            return
+        self.oldest = datetime.fromtimestamp(oldest / 1e6, tz=UTC)
+        self.steps, self._read_since = {int(step) for step in steps.split()}, self._begun
+        self._right += 1
+        if self._right == RIGHT:
+            self.further, self._right = max(FURTHER, self.further // 2), 0
 
     def before(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
         """Check that nothing lies between what was landed and where the batch begins.
@@ -217,8 +301,12 @@ class KinesisGuard:
             self._check_horizon(moved if recent else here.read)
             self._check_landed(spark, batch_id, moved)
             return {}
+        if self.oldest is not None:
+            # They stand at records of the last batch.
+            before = self._not_before
+            self._not_before = before | {s: max(self.oldest, before.get(s, self.oldest)) for s in moved}
         if self.oldest is not None and accounts.now() - self.oldest > kept:
-            self._check_horizon(here.read)
+            self._check_horizon(self._near_the_end(spark, here.read, accounts.now() - kept))
         return moved
 
     def passed_over(self) -> Iterator[Records]:
@@ -254,9 +342,11 @@ class KinesisGuard:
         """Count, over the rows that the look-up reads, how many of these positions are there."""
         if not positions:
             return None
-        # An array is handed over beside Spark's generated code, which therefore is the same for every batch.
-        wanted = F.array(*(F.lit(i) for p in sorted(positions.values()) for i in self._identities(p)))
-        return F.sum(F.when(F.array_contains(wanted, F.col("_id")), 1).otherwise(0))
+        # A set is handed over beside Spark's generated code, which therefore is the same for every batch; and as text it
+        # is one call into the JVM. Names of streams and numbers have no quotes.
+        wanted = [i for p in sorted(positions.values()) for i in self._identities(p)]
+        wanted += [str(n) for n in range(FEWEST_IN_SET - len(wanted))]
+        return F.expr(f"sum(CASE WHEN _id IN ({', '.join(map(_quoted, wanted))}) THEN 1 ELSE 0 END)")
 
     def after(self, positions: Mapping[str, str], held: int | None) -> None:
         """Compare what the look-up found with what :meth:`before` asked for.
@@ -292,7 +382,11 @@ class KinesisGuard:
             held = {row["_position"]: row["at"] for row in landed}
             missing = {k: v for k, v in positions.items() if v not in held}
             if not missing:
-                self.oldest = datetime.fromtimestamp(min(held.values()) / 1e6, tz=UTC)
+                arrived = {k: datetime.fromtimestamp(held[p] / 1e6, tz=UTC) for k, p in positions.items()}
+                self._not_before |= arrived
+                self.oldest = min(arrived.values())
+                self.steps = {self._step(at - SLACK) for at in arrived.values()}
+                self._read_since = None if earlier is None else earlier - CLOCKS
                 return
         raise self._not_landed(missing)
 
@@ -304,10 +398,32 @@ class KinesisGuard:
             "again, and lands what is missing once"
         )
 
+    def _near_the_end(
+        self, spark: SparkSession, positions: Mapping[str, str], threshold: datetime
+    ) -> Mapping[str, str]:
+        """Shards whose last record arrived before a moment, by the table; the others need not be asked for what they keep.
+
+        What is found young is not looked for again until it can be old.
+        """
+        unsure = {s: p for s, p in positions.items() if self._not_before.get(s, threshold) <= threshold}
+        if self.horizon is None or not unsure:
+            return {}
+        young = threshold + TRIM_MARGIN
+        rows = spark.table(str(self.table)).where(F.col("_source") == self.source.name)
+        found = _arrivals(rows.where(F.col("_arrived_at") < F.lit(young)), unsure.values())
+        # Shards that did not move in this run: nobody knows of them yet, and their records may be deleted dead letters.
+        strange = {s: p for s, p in unsure.items() if p not in found and s not in self._not_before}
+        anywhere = _arrivals(rows, strange.values()) if strange else {}
+        missing = {s: p for s, p in strange.items() if p not in anywhere}
+        found |= anywhere
+        self._not_before |= {s: found.get(p, young) for s, p in unsure.items() if s not in missing}
+        return {s: p for s, p in unsure.items() if s in missing or self._not_before[s] <= threshold}
+
     def _check_horizon(self, positions: Mapping[str, str]) -> None:
-        if self.horizon is None:
+        if self.horizon is None or not positions:
             return
-        oldest = {shard: self.horizon(shard) for shard in positions}
+        with ThreadPoolExecutor(min(CALLS, len(positions)), "horizon") as pool:
+            oldest = dict(zip(positions, pool.map(self.horizon, positions), strict=True))
         trimmed = {s: o for s, o in oldest.items() if o is None or int(o) > int(positions[s])}
         if trimmed:
             listed = ", ".join(
@@ -319,3 +435,17 @@ class KinesisGuard:
                 f"not have been read: {listed}. A new checkpoint reads what the stream still has, and "
                 "lands nothing twice"
             )
+
+
+def _arrivals(rows: DataFrame, positions: Collection[str]) -> dict[str, datetime]:
+    """When the records at some positions have arrived, of those that are there."""
+    wanted = ", ".join(_quoted(position) for position in sorted(positions))
+    arrived = F.expr("min(unix_micros(_arrived_at)) AS at")
+    found = rows.where(F.expr(f"_position IN ({wanted})")).groupBy("_position").agg(arrived).collect()
+    return {row["_position"]: datetime.fromtimestamp(row["at"] / 1e6, tz=UTC) for row in found}
+
+
+def _quoted(text: str) -> str:
+    """A text in SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

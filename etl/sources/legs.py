@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import reduce
+from itertools import zip_longest
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -19,14 +20,14 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 
 from etl import envelope
 from etl.checkpoint import Checkpoint
-from etl.clock import UTC
 from etl.errors import LossError
 from etl.settings import Connection, KafkaSource, KinesisSource
 from etl.sinks.iceberg import Bound
-from etl.sources import kafka
+from etl.sources import kafka, kinesis_ranges
 from etl.sources.bounds import any_of
 from etl.sources.kafka import by_shard
 from etl.sources.kinesis_guard import KinesisGuard
+from etl.sources.kinesis_ranges import Range
 from etl.sources.offsets import OffsetRange
 
 
@@ -82,7 +83,23 @@ def read_topics(
         records_per_batch=sum(s.records_per_batch for s in sources),
     )
     chosen = kafka.options(together, connection, partitions=partitions)
-    records = spark.readStream.format("kafka").options(**chosen).load()
+    return enveloped(spark.readStream.format("kafka").options(**chosen).load(), sources)
+
+
+def enveloped(records: DataFrame, sources: Sequence[KafkaSource]) -> DataFrame:
+    """Put records of a leg into the envelope.
+
+    Parameters
+    ----------
+    records
+        Columns of Spark's Kafka source.
+    sources
+        Of the leg.
+    """
+    first, *others = sources
+    if not others:
+        several = first.reading is not None and first.reading.pattern
+        return envelope.from_kafka(records, first.name, several=several)
     names = F.create_map(*(F.lit(text) for s in sources for text in (s.topic, s.name)))
     return envelope.from_kafka(records, F.coalesce(names[F.col("topic")], F.col("topic")))
 
@@ -181,26 +198,18 @@ class Legs:
         Rows of topics are known by their offsets; times count for those of streams only, and a record that is
         older than its stream's bound fails the write.
         """
-        floors = [g.step_before(begun - timedelta(seconds=g.source.retention_seconds)) for g in self.streams]
-        recent = [
-            floor if g.oldest is None else g.step_before(g.oldest)
-            for g, floor in zip(self.streams, floors, strict=True)
-        ]
-        if recent != floors:
-            yield self._since(recent)
-        if floors:
-            yield self._since(floors)
+        ranges: list[tuple[Range, ...]] = [()] * len(self.streams)
+        for level in zip_longest(*(guard.levels(begun) for guard in self.streams)):
+            # A stream with fewer levels stays at its last.
+            ranges = [now or before for now, before in zip(level, ranges, strict=True)]
+            yield self._within(ranges)
         yield Bound(self._or_topics([F.col("_source") == guard.source.name for guard in self.streams]))
 
-    def _since(self, floors: Sequence[datetime]) -> Bound:
-        arrived = F.col("_arrived_at")
-        each = [
-            (F.col("_source") == guard.source.name, floor)
-            for guard, floor in zip(self.streams, floors, strict=True)
-        ]
-        younger = [mine & (arrived >= F.lit(floor)) for mine, floor in each]
-        older = [mine & (arrived < envelope.moment(floor)) for mine, floor in each]
-        return Bound(self._or_topics(younger), "_arrived_at", outside=any_of(older))
+    def _within(self, ranges: Sequence[tuple[Range, ...]]) -> Bound:
+        mine = [F.col("_source") == guard.source.name for guard in self.streams]
+        inside = [m & kinesis_ranges.within(each) for m, each in zip(mine, ranges, strict=True)]
+        outside = [m & kinesis_ranges.beyond(each) for m, each in zip(mine, ranges, strict=True)]
+        return Bound(self._or_topics(inside), "_arrived_at", outside=any_of(outside))
 
     def _or_topics(self, conditions: Sequence[Column]) -> Column:
         return any_of([*conditions, *([] if self.rows is None else [self.rows])])
@@ -227,19 +236,17 @@ class Legs:
             )
 
     def figures(self) -> tuple[Column, ...]:
-        """The oldest arrival of each stream, over all that a batch holds; see :meth:`KinesisGuard.figures`."""
-        micros = F.expr("unix_micros(_arrived_at)")
+        """When the records of each stream have arrived, over all that a batch holds; see :meth:`KinesisGuard.figures`."""
         return tuple(
-            F.min(F.when(F.col("_source") == guard.source.name, micros)).alias(f"oldest_{place}")
+            figure
             for place, guard in enumerate(self.streams)
+            for figure in guard.figures_named(f"_{place}", f"_source = '{guard.source.name}'")
         )
 
     def landed(self, figures: Mapping[str, Any]) -> None:
         """Hear what a batch came to."""
         for place, guard in enumerate(self.streams):
-            oldest = figures[f"oldest_{place}"]
-            if oldest is not None:
-                guard.oldest = datetime.fromtimestamp(oldest / 1e6, tz=UTC)
+            guard.held_records(figures[f"oldest_{place}"], figures[f"steps_{place}"])
 
 
 def _of(guard: KinesisGuard, positions: Mapping[str, str]) -> dict[str, str]:

@@ -104,6 +104,10 @@ def reset(
     This is the way out of a restart that was refused, and between engines for Kinesis: choose a moment before the
     oldest record that was not read yet.
 
+    A topic that was made again counts its records from 0: with the same stream name they would be left out as duplicates
+    of the old topic's, so the next start is refused. First give the stream another name in the environment file (a table
+    then keeps the records of both), or the query another table.
+
     [bold]Examples[/bold]
 
       millrace checkpoint reset flights land-flights --env prod --at 2026-11-20T08:00:00Z --dry-run

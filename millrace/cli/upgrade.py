@@ -246,7 +246,7 @@ def checkpoint_refusals(aws: Aws, job: str, document: Mapping[str, Any]) -> list
         new = manifest.of(here, query, spark=spark, conf=conf, schema_text=schema_text)
         wrong = manifest.refused(manifest.changes(old, new))
         if wrong:
-            out = manifest.way_out(aws.names.environment.name, job, query.name)
+            out = manifest.way_out(aws.names.environment.name, job, query.name, wrong)
             found.append(
                 f"job {job}, query {query.name}: it cannot go on from the checkpoint {where}: "
                 f"{'; '.join(map(str, wrong))}; {out}"

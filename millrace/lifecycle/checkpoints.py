@@ -239,6 +239,7 @@ class Checkpoints:
             if not same_sink:
                 manifest["sinks"] = {}
             to._write(to._beside(name, "manifest"), json.dumps(manifest, indent=1, sort_keys=True))
+        self._copy_if_there(self._beside(query, "sources"), to._beside(name, "sources"))
 
     # ---- objects ----
 

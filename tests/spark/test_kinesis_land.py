@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from etl import accounts
 from etl.decoder import Decoder
 from etl.errors import LossError, ReopenError
 from etl.sinks.iceberg import Appended, Bound, IcebergSink
+from etl.sources.kinesis_guard import FURTHER, KinesisGuard
 from etl.supervise import Query, Supervisor
 from etl.tables import Table
 from tests.spark.batches import ENVELOPE, KINESIS, Events, frame, good, kinesis_rows, lander, log_offsets
@@ -325,9 +327,9 @@ def test_what_may_have_been_trimmed_unread_stops_the_job(
 
 
 def test_a_run_that_falls_behind_asks_before_each_batch(
-    spark: SparkSession, table: Names, tmp_path: Path
+    spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    landing, events, asked = table("landing"), Events(), []
+    landing, events, asked, begun = table("landing"), Events(), list[str](), accounts.now()
 
     def horizon(shard: str) -> str:
         asked.append(shard)
@@ -336,14 +338,128 @@ def test_a_run_that_falls_behind_asks_before_each_batch(
     source = replace(KINESIS, retention_seconds=7200)
     write = lander(spark, landing, events, source=source, checkpoint=tmp_path, horizon=horizon)
     log_positions(tmp_path, 0, {"shardId-0": None})
-    write(frame(spark, kinesis_rows([10], accounts.now())), 0)
+    write(frame(spark, kinesis_rows([10], begun)), 0)
     log_positions(tmp_path, 1, {"shardId-0": 10})
-    write(frame(spark, kinesis_rows([11], accounts.now() - timedelta(minutes=115))), 1)
+    write(frame(spark, kinesis_rows([11], begun)), 1)
     assert asked == []
+    monkeypatch.setattr(accounts, "now", lambda: begun + timedelta(minutes=115))
     log_positions(tmp_path, 2, {"shardId-0": 11})
-    write(frame(spark, kinesis_rows([12], accounts.now() - timedelta(minutes=115))), 2)
+    write(frame(spark, kinesis_rows([12], begun)), 2)
     assert asked == ["shardId-0"]
     log_positions(tmp_path, 3, {"shardId-0": 12})
     with pytest.raises(LossError, match="shardId-0 goes on after 12, its oldest record is 13") as refused:
         write(frame(spark, []), 3)
     assert "7200 s" in str(refused.value)
+
+
+def test_only_shards_that_are_as_far_behind_are_asked_and_all_of_them_at_once(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    landing, events, asked, now = table("landing"), Events(), list[str](), accounts.now()
+    together = threading.Barrier(4, timeout=60)
+
+    def horizon(shard: str) -> str:
+        if asked:  # the start is over
+            together.wait()  # breaks where they are asked one after the other
+        asked.append(shard)
+        return "1"
+
+    source = replace(KINESIS, retention_seconds=7200)
+    write = lander(spark, landing, events, source=source, checkpoint=tmp_path, horizon=horizon)
+    shards = 40
+    # One has not moved for long, and its last record is in no table any more.
+    still = {"shardId-still": 7}
+    for batch in range(2):
+        log_positions(tmp_path, batch, {f"shardId-{n}": None for n in range(shards)} | still)
+    # The first three lag.
+    arrivals = [now - timedelta(minutes=115) if n < 3 else now for n in range(shards)]
+    write(frame(spark, [row for n, at in enumerate(arrivals) for row in kinesis_rows([1000 + n], at)]), 1)
+    assert asked == ["shardId-still"]
+    log_positions(tmp_path, 2, {f"shardId-{n}": 1000 + n for n in range(shards)} | still)
+    write(frame(spark, kinesis_rows([2000], arrivals[0])), 2)
+    assert sorted(asked[1:]) == ["shardId-0", "shardId-1", "shardId-2", "shardId-still"]
+
+
+# ---- what the look-up reads ----
+
+
+@dataclass(frozen=True)
+class Looks(IcebergSink):
+    """Counts the rows of the table within each bound that it is asked to write with."""
+
+    rows: list[int] = field(default_factory=list)
+
+    def append(self, batch: DataFrame, bound: Bound | None, *figures: Column, **more: Any) -> Appended:
+        assert bound is not None
+        there = batch.sparkSession.table(str(self.table))
+        self.rows.append((there if bound.rows is None else there.where(bound.rows)).count())
+        return super().append(batch, bound, *figures, **more)
+
+
+@pytest.mark.parametrize("hours", [1, 12])
+def test_a_shard_that_lags_adds_its_own_minutes_to_the_look_up(
+    spark: SparkSession, table: Names, tmp_path: Path, hours: int
+) -> None:
+    """Whatever its lag: a shard that is read now, and one that goes on at a minute of long ago."""
+    landing, events, now = table("landing"), Events(), accounts.now()
+    source = replace(KINESIS, retention_seconds=86_400)
+    lag = now - timedelta(hours=hours)
+    before = lander(spark, landing, events, source=source)
+    each_minute = [row for n in range(60 * hours) for row in kinesis_rows([n], lag + timedelta(minutes=n))]
+    before(frame(spark, each_minute), 0)
+    looks = Looks(landing)
+    write = lander(spark, landing, events, source=source, checkpoint=tmp_path, sink=looks)
+    log_positions(tmp_path, 0, {"shardId-0": None, "shardId-1": None})
+    write(frame(spark, [*kinesis_rows([2000], lag), *kinesis_rows([3000], now)]), 0)
+    for batch in range(1, 6):
+        # The lagging shard goes on by two minutes a batch.
+        log_positions(tmp_path, batch, {"shardId-0": 1999 + batch, "shardId-1": 2999 + batch})
+        at = lag + timedelta(minutes=2 * batch)
+        write(frame(spark, [*kinesis_rows([2000 + batch], at), *kinesis_rows([3000 + batch], now)]), batch)
+    assert events.accounts() == (2, 0, 2, 2, 0)
+    # The first batch knows nothing; the others read a minute of now, and a few around the lagging shard's.
+    assert looks.rows[0] == 60 * hours
+    assert max(looks.rows[1:]) < 30
+    assert len(looks.rows) == 6
+
+
+def test_a_record_that_no_range_expects_is_landed_by_a_wider_look_up(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    landing, events, now = table("landing"), Events(), accounts.now()
+    source = replace(KINESIS, retention_seconds=86_400)
+    looks, lag = Looks(landing), now - timedelta(hours=6)
+    write = lander(spark, landing, events, source=source, checkpoint=tmp_path, sink=looks)
+    log_positions(tmp_path, 0, {"shardId-0": None, "shardId-1": None})
+    write(frame(spark, [*kinesis_rows([10], lag), *kinesis_rows([50], now)]), 0)
+    # Nothing was sent to the shard for an hour; and what is there already is found in it.
+    log_positions(tmp_path, 1, {"shardId-0": 10, "shardId-1": 50})
+    later = kinesis_rows([11], lag + timedelta(hours=1))
+    lander(spark, landing, events, source=source)(frame(spark, later), 0)
+    tries = len(looks.rows)
+    write(frame(spark, [*later, *kinesis_rows([12], lag + timedelta(minutes=90))]), 1)
+    assert events.accounts() == (2, 1, 1, 1, 0)
+    assert len(looks.rows) - tries == 2
+    assert ids(spark, landing) == [f"flights-stream/{n}" for n in (10, 11, 12, 50)]
+    assert write.guard is not None
+    (guard,) = write.guard.streams
+    # The next time it is taken to go on further.
+    assert guard.further == 2 * FURTHER
+
+
+def test_the_look_up_for_many_positions_is_the_same_code_in_each_batch(
+    spark: SparkSession, table: Names
+) -> None:
+    """By the set that it looks into: an array would be gone through for each row."""
+    landing = table("landing")
+    guard = lander(spark, landing, Events(), source=KINESIS).guard
+    assert isinstance(guard, KinesisGuard)
+    for count in (1, 1000):
+        positions = {f"shardId-{n}": str(n) for n in range(count)}
+        held = guard.held(positions)
+        assert held is not None
+        rows = spark.range(5000).selectExpr("concat('flights-stream/', id) AS _id").agg(held.alias("held"))
+        assert rows.collect()[0]["held"] == count
+        plan: Any = rows
+        text = plan._jdf.queryExecution().optimizedPlan().toString()
+        assert "INSET" in text

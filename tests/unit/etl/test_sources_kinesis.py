@@ -146,7 +146,7 @@ def test_a_horizon_that_is_asked_a_day_later_has_keys_that_hold(
         def get_records(self, **query: Any) -> Any:
             return client.get_records(**query)
 
-    monkeypatch.setattr(kinesis, "_client", Keyed)
+    monkeypatch.setattr(kinesis, "api_client", Keyed)
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     oldest = kinesis.horizon(dataclasses.replace(SOURCE, role=role), None)
     for clock[0] in (0.0, 60.0, 86_400.0):

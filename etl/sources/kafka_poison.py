@@ -1,0 +1,332 @@
+"""Reads Kafka batches that Spark cannot read: with records whose time in milliseconds overflows in microseconds.
+
+Spark's Kafka source converts the time of each record before anybody else sees it, and fails the task where that overflows;
+interceptors and other deserialisers it refuses. So a batch that failed for it is read around such records, by Spark, as
+static ranges of offsets, and the records themselves by Kafka's own consumer on the driver.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import pairwise
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+
+from etl.envelope import HEADERS, TIME_HEADER
+from etl.errors import UnansweredError, describe, whole_text
+
+LATEST = (2**63 - 1) // 1000
+"""Milliseconds; one more overflows in the microseconds of Spark's timestamps, and so does what is before its negative."""
+
+MOST_RANGES = 16
+"""Ranges that Spark reads of a partition; what lies between records to be left out in smaller ones is read with them."""
+
+CHUNK_BYTES = 8 << 20
+"""So much of what the driver reads is in its memory, before the executors have it."""
+
+POLL_RECORDS = 2000
+SECONDS = 60
+"""Longest that the brokers may give nothing while there is something to be read."""
+
+_RECORDS = (
+    f"key BINARY, value BINARY, topic STRING, partition INT, offset LONG, timestamp LONG, headers {HEADERS}"
+)
+
+_TIMES = re.compile(r"offset = (\d+), \w+ = (-?\d+), serialized key size")
+"""In Kafka's text of a record; a header of that text names one record too many, which is then looked at."""
+
+Partition = tuple[str, int]
+Ranges = Mapping[Partition, tuple[int, int]]
+"""Offsets by topic and partition: from the first up to, not including, the second."""
+
+
+def is_overflow(error: BaseException | None) -> bool:
+    """Whether a batch failed for the time of one of its records."""
+    while error is not None:
+        text = whole_text(error)
+        if "long overflow" in text and "KafkaRecordToRowConverter" in text:
+            return True
+        error = error.__cause__
+    return False
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads ranges of offsets around records whose times overflow.
+
+    Parameters
+    ----------
+    spark
+        The batch's session.
+    connecting
+        Options of :func:`etl.sources.kafka.connecting`.
+    options
+        More of Spark's Kafka source, such as ``minPartitions``.
+    headers
+        Whether records keep theirs.
+    """
+
+    spark: SparkSession
+    connecting: Mapping[str, str]
+    options: Mapping[str, str] = field(default_factory=dict)
+    headers: bool = True
+
+    def overflowing(self, ranges: Ranges, *, thorough: bool) -> Mapping[Partition, Sequence[int]]:
+        """Find the records whose times overflow.
+
+        Parameters
+        ----------
+        ranges
+            Of the batch.
+        thorough
+            Whether to look at each record, as is needed for times before 290,000 BC; otherwise the brokers' index of
+            times says where the first one with too late a time is.
+
+        Returns
+        -------
+        Mapping
+            Their offsets in order, by partition; only of partitions that have some.
+
+        Raises
+        ------
+        UnansweredError
+            The brokers do not answer.
+        """
+        with self._consumer() as consumer:
+            return self._overflowing(consumer, ranges, thorough=thorough)
+
+    def around(self, ranges: Ranges, odd: Mapping[Partition, Sequence[int]]) -> DataFrame:
+        """Read a batch in spite of some records.
+
+        Parameters
+        ----------
+        ranges
+            Of the batch; at least one.
+        odd
+            As of :meth:`overflowing`.
+
+        Returns
+        -------
+        DataFrame
+            Columns of Spark's Kafka source. The odd records have no ``timestamp``, and their time in the last header.
+
+        Raises
+        ------
+        UnansweredError
+            The brokers do not answer.
+        """
+        clean, rest = split(ranges, odd)
+        parts = [self._static(turn) for turn in _turns(clean)]
+        if rest:
+            with self._consumer() as consumer:
+                parts += self._read_here(consumer, rest)
+        return reduce(lambda a, b: a.unionByName(b), parts)
+
+    def _static(self, ranges: Ranges) -> DataFrame:
+        """One range of some partitions, as Spark reads it."""
+        chosen: dict[str, dict[str, tuple[int, int]]] = {}
+        for (topic, partition), offsets in ranges.items():
+            chosen.setdefault(topic, {})[str(partition)] = offsets
+        rows = (
+            self.spark.read.format("kafka")
+            .options(**{"kafka.isolation.level": "read_committed", **self.options, **self.connecting})
+            .option("assign", json.dumps({t: [int(p) for p in found] for t, found in chosen.items()}))
+            .option("startingOffsets", _offsets(chosen, 0))
+            .option("endingOffsets", _offsets(chosen, 1))
+            .option("failOnDataLoss", "true")
+            .option("includeHeaders", str(self.headers).lower())
+            .load()
+        )
+        headers = F.col("headers") if self.headers else F.lit(None)
+        others = ("key", "value", "topic", "partition", "offset", "timestamp")
+        return rows.select(*others, headers.cast(HEADERS).alias("headers"))
+
+    @contextmanager
+    def _consumer(self) -> Iterator[Any]:
+        jvm: Any = self.spark._jvm
+        properties = jvm.java.util.HashMap()
+        for name, value in self.connecting.items():
+            properties.put(name.removeprefix("kafka."), value)
+        # No group: nothing is committed, and no ACL asked.
+        properties.put("enable.auto.commit", "false")
+        properties.put("auto.offset.reset", "none")
+        properties.put("isolation.level", "read_committed")
+        properties.put("max.poll.records", str(POLL_RECORDS))
+        properties.put("fetch.max.bytes", str(CHUNK_BYTES))
+        as_bytes = jvm.org.apache.kafka.common.serialization.ByteArrayDeserializer
+        consumer = None
+        try:
+            consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(properties, as_bytes(), as_bytes())
+            yield consumer
+        except Py4JJavaError as error:
+            raise UnansweredError(describe(error)) from error
+        finally:
+            if consumer is not None:
+                consumer.close()
+
+    def _overflowing(
+        self, consumer: Any, ranges: Ranges, *, thorough: bool
+    ) -> Mapping[Partition, Sequence[int]]:
+        """Offsets of records whose time overflows, by partition, in order."""
+        first = {} if thorough else self._first_too_late(consumer, ranges)
+        suspected = {
+            p: (max(begin, first.get(p, begin)), end)
+            for p, (begin, end) in ranges.items()
+            if thorough or (p in first and first[p] < end)
+        }
+        odd: dict[Partition, list[int]] = {}
+        for place, records in self._polled(consumer, suspected):
+            end = suspected[place][1]
+            for offset, at in _TIMES.findall(str(self._text(records))):
+                if abs(int(at)) > LATEST and int(offset) < end and _find(records, int(offset)) is not None:
+                    odd.setdefault(place, []).append(int(offset))
+        return {place: sorted(set(offsets)) for place, offsets in odd.items()}
+
+    def _text(self, records: Any) -> Any:
+        # One call for a page, and none for each record.
+        jvm: Any = self.spark._jvm
+        return jvm.java.util.Objects.toString(records)
+
+    def _first_too_late(self, consumer: Any, ranges: Ranges) -> Mapping[Partition, int]:
+        """The first record of each partition, from its beginning on, with too late a time."""
+        jvm: Any = self.spark._jvm
+        asked = jvm.java.util.HashMap()
+        for topic, partition in ranges:
+            asked.put(jvm.org.apache.kafka.common.TopicPartition(topic, partition), LATEST + 1)
+        found = consumer.offsetsForTimes(asked, jvm.java.time.Duration.ofSeconds(SECONDS))
+        answers = {
+            (str(e.getKey().topic()), int(e.getKey().partition())): e.getValue() for e in found.entrySet()
+        }
+        return {place: int(answer.offset()) for place, answer in answers.items() if answer is not None}
+
+    def _polled(self, consumer: Any, ranges: Ranges) -> Iterator[tuple[Partition, Any]]:
+        """Pages of records, which may go a little further than the range, partition by partition."""
+        jvm: Any = self.spark._jvm
+        for (topic, partition), (begin, end) in ranges.items():
+            place = jvm.org.apache.kafka.common.TopicPartition(topic, partition)
+            assigned = jvm.java.util.ArrayList()
+            assigned.add(place)
+            consumer.assign(assigned)
+            consumer.seek(place, begin)
+            while (before := int(consumer.position(place))) < end:
+                records = consumer.poll(jvm.java.time.Duration.ofSeconds(SECONDS)).records(place)
+                if int(consumer.position(place)) == before:
+                    raise UnansweredError(
+                        f"{topic}/{partition}: nothing after offset {before} for {SECONDS} s"
+                    )
+                if records.size():
+                    yield (topic, partition), records
+
+    def _read_here(
+        self, consumer: Any, ranges: Mapping[Partition, Sequence[tuple[int, int]]]
+    ) -> list[DataFrame]:
+        """Read some ranges by the driver and hand the records over to the executors, a chunk at a time."""
+        chunks: list[DataFrame] = []
+        rows: list[tuple[Any, ...]] = []
+        size = 0
+        for place, parts in ranges.items():
+            for part in parts:
+                for _, records in self._polled(consumer, {place: part}):
+                    for record in records:
+                        if int(record.offset()) >= part[1]:
+                            break
+                        rows.append(self._row(record))
+                        size += sum(len(each) for each in rows[-1][:2] if each is not None)
+                        if size > CHUNK_BYTES or len(rows) >= 10 * POLL_RECORDS:
+                            chunks.append(self._chunk(rows))
+                            rows, size = [], 0
+        return [*chunks, *([self._chunk(rows)] if rows else [])]
+
+    def _chunk(self, rows: list[tuple[Any, ...]]) -> DataFrame:
+        # Milliseconds become a time in the JVM, which has more years than Python.
+        made = self.spark.createDataFrame(rows, _RECORDS, verifySchema=False)
+        made = made.withColumn("timestamp", F.expr("timestamp_millis(timestamp)"))
+        # Otherwise its rows stay in the plan, and so with the driver.
+        return made.localCheckpoint()
+
+    def _row(self, record: Any) -> tuple[Any, ...]:
+        headers = (
+            [(str(h.key()), _bytes(h.value())) for h in record.headers().toArray()] if self.headers else []
+        )
+        at = int(record.timestamp())
+        overflows = abs(at) > LATEST
+        if overflows:
+            headers.append((TIME_HEADER, bytearray(str(at).encode())))
+        return (
+            _bytes(record.key()),
+            _bytes(record.value()),
+            str(record.topic()),
+            int(record.partition()),
+            int(record.offset()),
+            None if overflows else at,
+            headers or None,
+        )
+
+
+def split(
+    ranges: Ranges, odd: Mapping[Partition, Sequence[int]]
+) -> tuple[dict[Partition, list[tuple[int, int]]], dict[Partition, list[tuple[int, int]]]]:
+    """Part a batch into ranges without odd records, at most ``MOST_RANGES`` of a partition, and what is left.
+
+    Parameters
+    ----------
+    ranges
+        Of the batch.
+    odd
+        Offsets to be left out, in order.
+
+    Examples
+    --------
+    >>> split({("t", 0): (5, 9)}, {("t", 0): [6]})
+    ({('t', 0): [(5, 6), (7, 9)]}, {('t', 0): [(6, 7)]})
+    """
+    clean: dict[Partition, list[tuple[int, int]]] = {}
+    rest: dict[Partition, list[tuple[int, int]]] = {}
+    for place, (begin, end) in ranges.items():
+        edges = [begin - 1, *odd.get(place, ()), end]
+        gaps = [(a + 1, b) for a, b in pairwise(edges) if a + 1 < b]
+        kept = sorted(sorted(gaps, key=lambda gap: gap[0] - gap[1])[:MOST_RANGES])
+        if kept:
+            clean[place] = kept
+        edges = [begin, *(edge for gap in kept for edge in gap), end]
+        left = [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
+        if left:
+            rest[place] = left
+    return clean, rest
+
+
+def _turns(clean: Mapping[Partition, Sequence[tuple[int, int]]]) -> Iterator[Ranges]:
+    """One range of each partition in turn."""
+    for turn in range(max((len(parts) for parts in clean.values()), default=0)):
+        yield {place: parts[turn] for place, parts in clean.items() if turn < len(parts)}
+
+
+def _offsets(chosen: Mapping[str, Mapping[str, tuple[int, int]]], end: int) -> str:
+    return json.dumps(
+        {topic: {p: offsets[end] for p, offsets in found.items()} for topic, found in chosen.items()}
+    )
+
+
+def _find(records: Any, offset: int) -> Any:
+    """A record of a page whose time overflows, by its offset; None where there is none."""
+    low, high = 0, int(records.size())
+    while low < high:
+        middle = (low + high) // 2
+        record = records.get(middle)
+        at = int(record.offset())
+        if at == offset:
+            return record if abs(int(record.timestamp())) > LATEST else None
+        low, high = (middle + 1, high) if at < offset else (low, middle)
+    return None
+
+
+def _bytes(value: Any) -> bytearray | None:
+    return None if value is None else bytearray(value)

@@ -1,0 +1,215 @@
+"""Hands Kafka batches on with times that a table can hold, whatever their producers wrote (``docs/adr/0267-times.md``)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial, reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql.types import StructType
+
+from etl import accounts, envelope, hadoop, redact
+from etl.accounts import Reporter
+from etl.checkpoint import Checkpoint
+from etl.decoder import Decoder
+from etl.route import COLUMN
+from etl.settings import DeriveSettings, JobSettings, KafkaSource, KinesisSource, QuerySettings
+from etl.sources import kafka
+from etl.sources.kafka_poison import LATEST, Ranges, Reader, is_overflow
+from etl.sources.legs import enveloped, in_order
+from etl.supervise import Query
+
+STAGE = "timestamp"
+"""Stage of dead letters whose time overflows."""
+
+_RAW = "_with_payload"
+
+
+@dataclass(frozen=True)
+class Leg:
+    """Topics of one connection, as a batch of them can be read again."""
+
+    sources: tuple[KafkaSource, ...]
+    checkpoint: Checkpoint
+    connecting: Callable[[], Mapping[str, str]]
+    partitions: int | None
+
+    def reader(self, spark: SparkSession) -> Reader:
+        """What reads its topics as a batch."""
+        reading = self.sources[0].reading
+        options = {} if self.partitions is None else {"minPartitions": str(self.partitions)}
+        if reading is not None and reading.group_id_prefix is not None:
+            options["groupIdPrefix"] = reading.group_id_prefix
+        return Reader(spark, self.connecting(), options, reading is None or reading.headers)
+
+    def ranges(self, spark: SparkSession, batch_id: int) -> Ranges:
+        """The offsets of a batch."""
+        end = self.checkpoint.end_of(spark, batch_id) or {}
+        start = self.checkpoint.start_of(spark, batch_id)
+        if start is None:
+            start = self._first(spark)
+        begun = {(t, int(p)): int(at) for t, found in start.items() for p, at in found.items()}
+        ends = {(t, int(p)): int(at) for t, found in end.items() for p, at in found.items()}
+        # A partition that only the end names is new, and read from its beginning.
+        return {p: (begun.get(p, 0), at) for p, at in ends.items() if begun.get(p, 0) < at}
+
+    def _first(self, spark: SparkSession) -> Any:
+        """Where a checkpoint's first batch begins, as Spark's Kafka source keeps it."""
+        text = hadoop.read_text(spark, f"{self.checkpoint.location}/sources/{self.checkpoint.place}/0")
+        return json.loads(text[text.index("{") :])
+
+
+@dataclass
+class Timed:
+    """Writes batches by another handler, with times within bounds, and around records whose times overflow.
+
+    Parameters
+    ----------
+    handle
+        Writes a batch of the envelope's shape, idempotently: a dataclass with a ``decoder`` and a ``checkpoint``.
+    legs
+        Of Kafka.
+    mixed
+        Whether streams of Kinesis are read too; a batch of those cannot be read again.
+    name
+        Of the query.
+    report
+        Where is told which batches were read around some records.
+    """
+
+    handle: Any
+    legs: tuple[Leg, ...]
+    mixed: bool
+    name: str
+    report: Reporter
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write a batch."""
+        try:
+            self.handle(self._bounded(batch, batch_id), batch_id)
+        except Exception as error:
+            if self.mixed or not is_overflow(error):
+                raise
+            if not self._repaired(batch, batch_id):
+                raise
+
+    def _repaired(self, batch: DataFrame, batch_id: int) -> bool:
+        """Write a batch that Spark cannot read as it is; False where no record of it says why."""
+        for thorough in (False, True):
+            try:
+                again = self._again(batch.sparkSession, batch_id, thorough=thorough)
+                if again is None:
+                    continue
+                handle = dataclasses.replace(self.handle, decoder=Overflown(self.handle.decoder))
+                handle(self._bounded(again, batch_id), batch_id)
+            except Exception as error:
+                if thorough or not is_overflow(error):
+                    raise
+            else:
+                return True
+        return False
+
+    def _again(self, spark: SparkSession, batch_id: int, *, thorough: bool) -> DataFrame | None:
+        """The batch, read around the records whose times overflow; None where there are none."""
+        found = []
+        for leg in self.legs:
+            if ranges := leg.ranges(spark, batch_id):
+                reader = leg.reader(spark)
+                found.append((leg, reader, ranges, reader.overflowing(ranges, thorough=thorough)))
+        records = sum(len(offsets) for *_, odd in found for offsets in odd.values())
+        if not records:
+            return None
+        self.report.emit("read_around", query=self.name, batch=batch_id, records=records)
+        parts = [enveloped(reader.around(ranges, odd), leg.sources) for leg, reader, ranges, odd in found]
+        return reduce(lambda a, b: a.unionByName(b), parts)
+
+    def _bounded(self, batch: DataFrame, batch_id: int) -> DataFrame:
+        checkpoint: Checkpoint = self.handle.checkpoint
+        planned = checkpoint.planned_at(batch.sparkSession, batch_id) or accounts.now()
+        sources = [source for leg in self.legs for source in leg.sources]
+        retention = timedelta(seconds=max(source.retention_seconds for source in sources))
+        names = [source.name for source in sources] if self.mixed else None
+        return envelope.bounded(batch, planned, retention, names)
+
+
+@dataclass(frozen=True)
+class Overflown:
+    """A decoder to which records whose times overflow are dead letters, whatever their payloads.
+
+    Parameters
+    ----------
+    decoder
+        Of the query.
+    """
+
+    decoder: Decoder
+
+    @property
+    def schema(self) -> StructType:
+        """Of the decoder."""
+        return self.decoder.schema
+
+    def decode(self, rows: DataFrame) -> DataFrame:
+        """See :meth:`etl.decoder.Decoder.decode`; the stage of these dead letters is ``timestamp``."""
+        last = "element_at(_headers, -1)"
+        time = F.expr(f"IF({last}.key = '{envelope.TIME_HEADER}', CAST({last}.value AS STRING), NULL)")
+        odd = F.coalesce(F.abs(time.cast("decimal(20, 0)")) > F.lit(LATEST), F.lit(False))
+        decoded = self.decoder.decode(rows.withColumn(_RAW, F.col("payload")))
+        raw = F.col(_RAW)
+        bare = redact.bare(self.decoder, raw)
+        error = F.concat(F.lit("the record's time overflows: "), time, F.lit(" ms since 1970"))
+        letter = {"_bytes": bare, "_stage": F.lit(STAGE), "_error": redact.said(error, raw, bare)}
+        # A route is of the topic, and a replay takes it.
+        none = {name: F.lit(None) for name in self.schema.fieldNames() if name != COLUMN}
+        changed = {**none, **letter}
+        return decoded.select(
+            *(
+                F.when(odd, changed[name]).otherwise(F.col(f"`{name}`")).alias(name)
+                if name in changed
+                else F.col(f"`{name}`")
+                for name in decoded.columns
+                if name != _RAW
+            )
+        )
+
+    def bare(self, payload: Column) -> Column:
+        """See :func:`etl.redact.bare`."""
+        return redact.bare(self.decoder, payload)
+
+
+def timed(
+    query: Query, job: JobSettings, settings: QuerySettings, binds: Mapping[str, str], report: Reporter
+) -> Query:
+    """Let a query on Kafka write its batches with times within bounds; any other stays as it is.
+
+    Parameters
+    ----------
+    query
+        As it was built.
+    job, settings
+        The job's settings, and the query's.
+    binds
+        Names and values of ``--bind``.
+    report
+        Where is told which batches were read around some records.
+    """
+    if isinstance(settings, DeriveSettings):
+        return query
+    legs, mixed = [], False
+    for place, sources in enumerate(in_order(settings.sources)):
+        if isinstance(sources, KinesisSource):
+            mixed = True
+            continue
+        name = sources[0].connection
+        bound = kafka.bind(name, job.connections[name], binds)
+        checkpoint = Checkpoint(query.checkpoint, place)
+        legs.append(Leg(sources, checkpoint, partial(kafka.connecting, bound), settings.repartition))
+    if not legs:
+        return query
+    return replace(query, handle=Timed(query.handle, tuple(legs), mixed, query.name, report))

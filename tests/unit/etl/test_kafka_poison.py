@@ -1,0 +1,35 @@
+"""How a batch is read around records that Spark cannot read."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from etl.errors import AccountsError
+from etl.sources.kafka_poison import MOST_RANGES, is_overflow, split
+
+HERE = ("flights", 0)
+
+
+@given(st.data())
+def test_every_offset_is_read_once_and_odd_ones_never_by_spark(data: st.DataObject) -> None:
+    begin = data.draw(st.integers(0, 50))
+    end = data.draw(st.integers(begin + 1, begin + 400))
+    odd = sorted(data.draw(st.sets(st.integers(begin, end - 1), max_size=120)))
+    clean, rest = split({HERE: (begin, end)}, {HERE: odd} if odd else {})
+    by_spark = [o for a, b in clean.get(HERE, []) for o in range(a, b)]
+    here = [o for a, b in rest.get(HERE, []) for o in range(a, b)]
+    assert sorted(by_spark + here) == list(range(begin, end))
+    assert not set(by_spark) & set(odd)
+    assert len(clean.get(HERE, [])) <= MOST_RANGES
+    if len(odd) < MOST_RANGES:
+        assert here == odd
+
+
+def test_another_failure_is_not_one_of_times() -> None:
+    assert not is_overflow(AccountsError("ArithmeticException: long overflow in a transform"))
+    assert not is_overflow(None)
+    said = "java.lang.ArithmeticException: long overflow at o.a.s.sql.kafka010.KafkaRecordToRowConverter"
+    wrapped = RuntimeError("the sink refused")
+    wrapped.__cause__ = AccountsError(said)
+    assert is_overflow(wrapped)
