@@ -346,7 +346,9 @@ class KinesisGuard:
         # is one call into the JVM. Names of streams and numbers have no quotes.
         wanted = [i for p in sorted(positions.values()) for i in self._identities(p)]
         wanted += [str(n) for n in range(FEWEST_IN_SET - len(wanted))]
-        return F.expr(f"sum(CASE WHEN _id IN ({', '.join(map(_quoted, wanted))}) THEN 1 ELSE 0 END)")
+        # As a set: where executors are lost, rows of the look-up pass here more than once.
+        found = f"CASE WHEN _id IN ({', '.join(map(_quoted, wanted))}) THEN substring_index(_id, '/', 2) END"
+        return F.expr(f"size(collect_set({found}))")
 
     def after(self, positions: Mapping[str, str], held: int | None) -> None:
         """Compare what the look-up found with what :meth:`before` asked for.
