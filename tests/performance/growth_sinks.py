@@ -149,7 +149,8 @@ class FirstDerive(_Derive):
     def batch(self) -> Step:
         number = self.turn()
         since = now() - timedelta(hours=1)
-        records = Numbered(number * self.bench.rows, self.bench.rows, since, 1e6, partitions=PARTITIONS)
+        first = 10**9 + number * self.bench.rows  # not those that are there
+        records = Numbered(first, self.bench.rows, since, 1e6, partitions=PARTITIONS)
         self.bench.log(self.label, number, self.at(whole=True, position=number))
         return self.bench.step(self.query, records.good(self.bench.spark), number, self.composed)
 
