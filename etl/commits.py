@@ -124,8 +124,9 @@ class History:
         Commits of others since the run's last one.
     alone
         Whether the run's last commit is known, and no row of a later batch was in the table then.
-    behind
-        Whether that commit is of a later batch: the checkpoint was put back.
+    lost
+        Whether the run's last commit is not to be found, or is of a later batch: the checkpoint was put back. Then others
+        may have written what is not among ``others``.
     """
 
     base: int | None
@@ -134,7 +135,7 @@ class History:
     again: tuple[Added, ...]
     others: tuple[Added, ...]
     alone: bool
-    behind: bool
+    lost: bool
 
 
 @dataclass
@@ -154,7 +155,7 @@ class Others:
         """
         if history.empty:
             self._known, self._until = True, None
-        elif not self._known or history.behind:
+        elif not self._known or history.lost:
             self._known = True
             self._until = None if history.alone else history.at
         times = [other.at for other in history.others]
@@ -268,7 +269,7 @@ class Commits:
             self._looked = True
         again: list[Added] = []
         others: list[Added] = []
-        alone = behind = False
+        alone, lost = False, True
         snapshot, count = newest, 0
         while snapshot is not None and batch is not None:
             summary, added = snapshot.summary(), _added(snapshot)
@@ -279,8 +280,8 @@ class Commits:
                     raise self._rival(summary)
                 number = int(summary.get(BATCH))
                 if number != batch.number:
-                    behind = number > batch.number
-                    alone = not behind and summary.get(ALONE) == "true"
+                    lost = number > batch.number
+                    alone = not lost and summary.get(ALONE) == "true"
                     break
                 again.append(added)
             elif int(summary.get("added-records") or 0) and snapshot.operation() != "replace":
@@ -295,7 +296,7 @@ class Commits:
             tuple(again),
             tuple(others),
             alone,
-            behind,
+            lost,
         )
 
 

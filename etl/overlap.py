@@ -64,10 +64,8 @@ class Overlap:
     table: Table
     ends_of: EndsOf
     _ends: Ends = field(default_factory=dict, init=False, repr=False)
-    _known: bool = field(default=False, init=False, repr=False)
-    """Whether the ends are those of all partitions, or of none that the checkpoint has read."""
-    _whole: bool = field(default=False, init=False, repr=False)
-    """Whether they are those of partitions that are new to the checkpoint, too."""
+    _covered: set[str] = field(default_factory=set, init=False, repr=False)
+    """Partitions of which the ends are known; one without an end holds nothing that a batch can hold."""
     _untold: bool = field(default=False, init=False, repr=False)
 
     def of(self, spark: SparkSession, history: History, offsets: OffsetRange | None) -> Held:
@@ -84,8 +82,6 @@ class Overlap:
         """
         if offsets is None or self._untold:
             return Held(None, history.again, alone=False)
-        if history.empty:
-            self._ends, self._known, self._whole = {}, True, True
         if not self._learn(spark, history, offsets):
             self._untold = True
             return Held(None, history.again, alone=False)
@@ -100,17 +96,22 @@ class Overlap:
 
     def _learn(self, spark: SparkSession, history: History, offsets: OffsetRange) -> bool:
         """Read what is not known yet; False where nobody can tell."""
-        new = not offsets.end.keys() <= offsets.start.keys()
-        self._known = (self._known or history.alone) and not history.behind
-        whole = (not self._known or (new and not self._whole)) or not all(a.whole for a in history.others)
-        if whole:
+        partitions = offsets.end.keys()
+        if history.empty:
+            self._ends, self._covered = {}, set(partitions)
+        elif history.lost:
+            self._covered = set()
+        elif not self._covered and history.alone:
+            # Of partitions that the checkpoint has not read before, no commit of its own tells.
+            self._covered = set(offsets.start)
+        if not partitions <= self._covered or not all(added.whole for added in history.others):
             rows = spark.table(str(self.table))
-            self._known = self._whole = True
+            self._covered |= partitions
         elif history.others:
             rows = reduce(DataFrame.unionByName, (a.rows(spark, self.table) for a in history.others))
         else:
             return True
-        found = self.ends_of(rows, offsets.end.keys())
+        found = self.ends_of(rows, partitions)
         if found is None:
             return False
         self._ends = {p: max(self._ends.get(p, 0), found.get(p, 0)) for p in {**self._ends, **found}}
