@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,13 @@ PROPERTIES: Mapping[str, str] = {
     "write.metadata.metrics.column._bytes": "none",
 }
 """How every table of ours is written. Properties of columns that a table lacks are left out."""
+
+WITHOUT_PARTITIONS: Mapping[str, str] = {
+    # Results without a time in their key lie in any file: to write all of them anew for each batch costs more than the
+    # places of those that are replaced, which compaction works off.
+    "write.merge.mode": "merge-on-read",
+}
+"""How a table without partitions is written besides."""
 
 
 @dataclass(frozen=True)
@@ -91,15 +98,6 @@ class Table:
         jvm: Any = spark._jvm
         return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, str(self))
 
-    def commits(self, spark: SparkSession) -> Iterator[Any]:
-        """Summaries of the table's commits, the newest first, as far back as it knows them."""
-        metadata = self.metadata(spark)
-        snapshot = metadata.currentSnapshot()
-        while snapshot is not None:
-            yield snapshot.summary()
-            parent = snapshot.parentId()
-            snapshot = metadata.snapshot(parent) if parent is not None else None
-
 
 def ensure(
     spark: SparkSession,
@@ -141,7 +139,7 @@ def ensure(
     present = set(schema.fieldNames())
     properties = ", ".join(
         f"'{key}'='{value}'"
-        for key, value in PROPERTIES.items()
+        for key, value in {**PROPERTIES, **({} if time else WITHOUT_PARTITIONS)}.items()
         if not (column := re.search(r"\.column\.(\w+)$", key)) or column[1] in present
     )
     spark.sql(

@@ -29,6 +29,9 @@ MOST_SNAPSHOTS = 5_000
 FEWEST_SNAPSHOTS = 20
 """However old: a query finds its last commit among them (:mod:`etl.commits`)."""
 
+_DELETE_FILES = 10
+"""Files of deletes that a data file may have before it is rewritten without them: a reader opens all of them."""
+
 _GROUP_FILES = 2
 """Files of the wanted size that are written at once: so many cores the stream lacks meanwhile."""
 
@@ -101,6 +104,8 @@ class Compaction:
             "max-file-group-size-bytes": str(_GROUP_FILES * self.file_size),
             "max-concurrent-file-group-rewrites": "1",
             "partial-progress.enabled": "true",
+            # Of results that are replaced by key without writing their files anew: each batch adds one to many files.
+            "delete-file-threshold": str(_DELETE_FILES),
         }
         pairs = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
         found = call(spark, self.table, "rewrite_data_files", options=f"map({pairs})")

@@ -177,7 +177,8 @@ class Bench:
             plain(handed).writeTo(str(beside)).append()
 
         def added() -> int:
-            return int(next(built.table.commits(self.spark)).get("added-records") or 0)
+            newest = built.table.metadata(self.spark).currentSnapshot()
+            return int(newest.summary().get("added-records") or 0)
 
         return Step(lambda: built.query.handle(handed, batch), by_hand, added)
 

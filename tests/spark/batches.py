@@ -127,6 +127,11 @@ def log_offsets(checkpoint: Path, batch: int, offset: Any) -> None:
     (folder / str(batch)).write_text('v1\n{"batchWatermarkMs":0}\n' + json.dumps(offset))
 
 
+def ids(spark: SparkSession, table: Table) -> list[str]:
+    """Identities that a table holds, each as often as it does."""
+    return sorted(r["_id"] for r in spark.table(str(table)).select("_id").collect())
+
+
 def added_records(spark: SparkSession, table: Table) -> list[int]:
     """Records that each snapshot added, by Iceberg's own count, oldest first."""
     snapshots = spark.table(f"{table}.snapshots").orderBy("committed_at")

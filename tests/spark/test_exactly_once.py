@@ -33,6 +33,7 @@ from tests.spark.batches import (
     Events,
     frame,
     good,
+    ids,
     kafka_rows,
     kinesis_rows,
     lander,
@@ -59,10 +60,6 @@ def regime(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]
     for name, old in before.items():
         assert old is not None
         spark.conf.set(name, old)
-
-
-def ids(spark: SparkSession, table: Table) -> list[str]:
-    return sorted(r["_id"] for r in spark.table(str(table)).select("_id").collect())
 
 
 def compact(spark: SparkSession, table: Table) -> None:

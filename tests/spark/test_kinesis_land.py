@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -24,13 +23,10 @@ from etl.sinks.iceberg import Appended, Bound, IcebergSink
 from etl.sources.kinesis_guard import FURTHER, KinesisGuard
 from etl.supervise import Query, Supervisor
 from etl.tables import Table
-from tests.spark.batches import ENVELOPE, KINESIS, Events, frame, good, kinesis_rows, lander, log_offsets
+from tests.spark.batches import ENVELOPE, KINESIS, Events, frame, good, ids, kinesis_rows, lander, log_offsets
+from tests.spark.test_exactly_once import LosesShuffles
 
 Names = Callable[[str], Table]
-
-
-def ids(spark: SparkSession, table: Table) -> list[str]:
-    return sorted(r["_id"] for r in spark.table(str(table)).select("_id").collect())
 
 
 def log_positions(checkpoint: Path, batch: int, positions: Mapping[str, int | None]) -> None:
@@ -117,35 +113,6 @@ def test_records_are_decoded_by_the_tasks_that_read_them(
 # ---- an executor lost between reading and writing ----
 
 
-@dataclass(frozen=True)
-class LosesShuffleFiles(IcebergSink):
-    """Deletes the files of the shuffle when the first task has written, as a lost executor does."""
-
-    marker: Path
-
-    def append(self, batch: DataFrame, bound: Bound | None, *figures: Column, **more: Any) -> Appended:
-        marker, jvm = self.marker, batch.sparkSession._jvm
-        assert jvm is not None
-        blocks = jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
-        folders = [str(folder.getPath()) for folder in blocks.localDirs()]
-
-        @F.udf("binary")
-        def lose(key: bytearray) -> bytearray:
-            # All of a task's records have been fetched by then, as they were sorted.
-            context = TaskContext.get()
-            assert context is not None
-            if context.partitionId() == 0 and not marker.exists():
-                for folder in folders:
-                    for path in Path(folder).rglob("shuffle_*"):
-                        path.unlink()
-                marker.touch()
-            while not marker.exists():  # nobody ends before, so that the others find the files gone
-                time.sleep(0.01)
-            return key
-
-        return super().append(batch.withColumn("_key", lose("_key")), bound, *figures, **more)
-
-
 @pytest.mark.faults
 def test_a_batch_of_which_a_part_was_read_twice_is_read_once_more(
     spark: SparkSession, table: Names, tmp_path: Path
@@ -154,7 +121,7 @@ def test_a_batch_of_which_a_part_was_read_twice_is_read_once_more(
     landing, events, now = table("landing"), Events(), accounts.now()
     write = lander(spark, landing, events, source=KINESIS)
     write.settings = replace(write.settings, repartition=4)
-    write.sink = LosesShuffleFiles(landing, tmp_path / "lost")
+    write.sink = LosesShuffles(landing, tmp_path / "lost")
     reads = tmp_path / "reads"
     reads.mkdir()
 

@@ -26,6 +26,7 @@ from tests.spark.batches import (
     added_records,
     frame,
     good,
+    ids,
     kafka_rows,
     kinesis_rows,
     lander,
@@ -46,10 +47,6 @@ class CountingSink(IcebergSink):
         self.attempts.append(bound)
         self.added.append(more["added"])
         return super().append(batch, bound, *figures, **more)
-
-
-def ids(spark: SparkSession, table: Table) -> list[str]:
-    return sorted(r["_id"] for r in spark.table(str(table)).select("_id").collect())
 
 
 def planned_bytes(rows: DataFrame) -> int:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from etl import upkeep
+from etl import tables, upkeep
 from etl.chores import Chores
+from etl.sinks.iceberg_keyed import KeyedIcebergSink
 from etl.upkeep import Compaction, Expiry, Orphans
 from tests.spark.batches import Events
 from tests.spark.test_derive import Pipeline
@@ -168,3 +169,27 @@ def test_all_three_beside_a_stream_that_lands_and_one_that_derives(
     assert {"compacted", "snapshots_expired"} <= told
     assert "chore_failed" not in told, [e for e in kept.all() if e["event"] == "chore_failed"]
     assert rounds
+
+
+def test_results_without_a_time_are_replaced_without_rewriting_files_and_compacted(
+    spark: SparkSession, table: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file may hold one of them: a batch adds the places of those it replaces, until compaction works them off."""
+    monkeypatch.setattr(upkeep, "_DELETE_FILES", 1)
+    results = table("results")
+    tables.ensure(spark, results, spark.createDataFrame([], "_id STRING, n BIGINT").schema, time=None)
+    sink = KeyedIcebergSink(results)
+    for value in range(3):
+        rows = spark.range(0, 100, 1, 1).selectExpr("CAST(id AS STRING) AS _id", f"{value}L AS n")
+        sink.upsert(rows if value == 0 else rows.where("_id < '2'"))
+    replaced = spark.table(str(results)).where("n > 0").count()
+    newest = spark.table(f"{results}.snapshots").orderBy("committed_at").collect()[-1]["summary"]
+    assert int(newest["total-position-deletes"]) == 2 * replaced
+    assert (
+        int(newest["total-records"]) == 100 + 2 * replaced
+    )  # nothing was written anew but what was replaced
+    compact(spark, results, Events())
+    newest = spark.table(f"{results}.snapshots").orderBy("committed_at").collect()[-1]["summary"]
+    assert int(newest["total-records"]) == 100
+    values = {r["n"]: r["count"] for r in spark.table(str(results)).groupBy("n").count().collect()}
+    assert values == {0: 100 - replaced, 2: replaced}
