@@ -106,7 +106,7 @@ class Manifests:
         origin = self._origins.get(query.name)
         if origin is not None:
             check = origin if query.check is None else origins.both(query.check, origin)
-            handle = _First(query.handle, before=origin.before_first)
+            handle = AroundFirst(query.handle, before=origin.before_first)
             query = dataclasses.replace(query, check=check, handle=handle)
         new = self._new[query.name]
         if new.state is not None:
@@ -124,7 +124,7 @@ class Manifests:
             new = dataclasses.replace(new, state=kept)
         if old == new:
             return query
-        return dataclasses.replace(query, handle=_First(query.handle, after=partial(self._write, new)))
+        return dataclasses.replace(query, handle=AroundFirst(query.handle, after=partial(self._write, new)))
 
     def _check(self, query: QuerySettings, there: set[str]) -> QuerySettings:
         location = f"{self._job.checkpoints}/{query.name}"
@@ -232,7 +232,7 @@ class Manifests:
         hadoop.write_text(self._spark, f"{self._folder}/{_file(new.query)}", new.text())
 
 
-class _First:
+class AroundFirst:
     """A handler that does something before its first batch, or after it."""
 
     def __init__(
@@ -245,6 +245,7 @@ class _First:
         self.handle, self._before, self._after = handle, before, after
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write a batch."""
         if self._before is not None:
             self._before()
             self._before = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -106,7 +106,9 @@ class Timed:
                 again = self._again(batch.sparkSession, batch_id, thorough=thorough)
                 if again is None:
                     continue
-                handle = dataclasses.replace(self.handle, decoder=Overflown(self.handle.decoder))
+                # Not made anew: what the handler knows of the table's commits is of this process, too.
+                handle = copy.copy(self.handle)
+                handle.decoder = Overflown(handle.decoder)
                 handle(self._bounded(again, batch_id), batch_id)
             except Exception as error:
                 if thorough or not is_overflow(error):

@@ -264,7 +264,7 @@ def test_a_record_older_than_the_bound_is_looked_up_wider(spark: SparkSession, t
     ancient = kinesis_rows(range(400, 405), EPOCH)
     for _ in range(2):
         assert write.guard is not None
-        write.guard.oldest = now
+        write.guard.oldest, write.guard.steps = now, ()
         write(frame(spark, ancient), 3)
     assert [b.minimum is None for b in sink.attempts] == [False, False, True] * 2
     assert events.accounts() == (5, 5, 0, 0, 0)
