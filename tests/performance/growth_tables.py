@@ -41,7 +41,13 @@ class Listed:
     bounds: Mapping[str, tuple[Any, Any]]
 
 
-def listed(spark: SparkSession, table: Table, files: Iterable[Listed], day: str | None) -> None:
+def listed(
+    spark: SparkSession,
+    table: Table,
+    files: Iterable[Listed],
+    day: str | None,
+    properties: Mapping[str, str] | None = None,
+) -> None:
     """Append files to a table by metadata alone.
 
     Parameters
@@ -54,11 +60,20 @@ def listed(spark: SparkSession, table: Table, files: Iterable[Listed], day: str 
         A commit for each thousand of them at most.
     day
         None for a table without partitions.
+    properties
+        Of each commit.
     """
     jvm: Any = spark._jvm
     found = table.metadata(spark)
     builders = jvm.org.apache.iceberg.DataFiles
-    waiting, number = found.newAppend(), 0
+
+    def begun() -> Any:
+        append = found.newAppend()
+        for name, value in (properties or {}).items():
+            append.set(name, value)
+        return append
+
+    waiting, number = begun(), 0
     for like in files:
         builder = builders.builder(found.spec()).withFormat("parquet").withPath("file:///none/none.parquet")
         builder = builder.withFileSizeInBytes(like.rows * BYTES_PER_ROW)
@@ -72,7 +87,7 @@ def listed(spark: SparkSession, table: Table, files: Iterable[Listed], day: str 
             waiting.appendFile(builders.builder(found.spec()).copy(one).withPath(path).build())
             if number % FILES_PER_COMMIT == 0:
                 waiting.commit()
-                waiting = found.newAppend()
+                waiting = begun()
     if number % FILES_PER_COMMIT:
         waiting.commit()
 

@@ -256,12 +256,12 @@ def test_of_equal_records_the_first_is_taken(spark: SparkSession, table: Names, 
 def test_two_streams_are_joined_once(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writes: list[Bound] = []
+    writes: list[Bound | None] = []
     write = Deriver._write
 
-    def counted(deriver: Deriver, batch: DataFrame, bound: Bound) -> DeriveAccounts:
+    def counted(deriver: Deriver, batch: DataFrame, bound: Bound | None, *rest: Any) -> DeriveAccounts:
         writes.append(bound)
-        return write(deriver, batch, bound)
+        return write(deriver, batch, bound, *rest)
 
     monkeypatch.setattr(Deriver, "_write", counted)
     state: dict[str, Any] = {}
