@@ -131,7 +131,15 @@ class Bench:
         self.like(plain, table)
         return plain
 
-    def fill(self, table: Table, donor: str, rows: int, most: int, make: Callable[[int], DataFrame]) -> None:
+    def fill(
+        self,
+        table: Table,
+        donor: str,
+        rows: int,
+        most: int,
+        make: Callable[[int], DataFrame],
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
         """Fill a table with real rows that tables of other sizes have too.
 
         Parameters
@@ -144,6 +152,8 @@ class Bench:
             How many of the newest; of the largest size.
         make
             So many of the newest rows, in as many tasks as there shall be files.
+        properties
+            Of the commit, of a table that takes files of the donor.
         """
         if rows < PER_FILE:
             write(self.spark, table, make(rows))
@@ -152,7 +162,7 @@ class Bench:
         if not lender.exists(self.spark):
             self.like(lender, table)
             write(self.spark, lender, make(most))
-        borrowed(self.spark, table, lender, rows)
+        borrowed(self.spark, table, lender, rows, properties or {})
 
     def like(self, made: Table, table: Table) -> None:
         """Make a table of the shape of another."""

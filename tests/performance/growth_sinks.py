@@ -45,7 +45,7 @@ class DirectRows(_Direct):
         self.prepared(self.direct())
         super().batch().ours()
         files = arrived(self.size, PER_FILE, now() - SETTLED, PER_SECOND, "events")
-        listed(self.bench.spark, self.query.table, files, "_arrived_at")
+        listed(self.bench.spark, self.query.table, files, "_arrived_at", self.own())
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ class FirstDerive(_Derive):
         self.prepared()
         files = arrived(10**7, PER_FILE, now() - SETTLED, PER_SECOND, "events")
         listed(self.bench.spark, self.landing, files, "_arrived_at")
-        self.bench.fill(self.query.table, "derived", self.size, self.most, self.old)
         self.bench.log(self.label, self.count[0], self.at(whole=True, position=self.count[0]))
+        self.bench.fill(self.query.table, "derived", self.size, self.most, self.old, self.own())
 
     def batch(self) -> Step:
         number = self.turn()

@@ -91,6 +91,12 @@ class Numbering(Case):
     count: list[int] = field(default_factory=lambda: [2])
     built: list[Built] = field(default_factory=list)
 
+    def own(self) -> dict[str, str]:
+        """What the query's commits bear: the table holds its earlier batches, and nobody else's rows."""
+        last = Checkpoint(str(self.bench.home / self.label)).batch(self.bench.spark, self.count[0])
+        assert last is not None
+        return {RUN: last.run, BATCH: str(last.number), ALONE: "true"}
+
     def turn(self) -> int:
         self.count[0] += 1
         return self.count[0]
@@ -286,11 +292,7 @@ class PartitionsRunning(Topic):
             replace(each, bounds={**each.bounds, **shape})
             for each in alike(100, PER_FILE, now() - SETTLED, "events")
         ]
-        # The checkpoint's own batches: nobody else has landed any.
-        last = Checkpoint(str(self.bench.home / self.label)).batch(self.bench.spark, self.count[0] - 1)
-        assert last is not None
-        told = {RUN: last.run, BATCH: str(last.number), ALONE: "true"}
-        listed(self.bench.spark, self.query.table, files, "_arrived_at", told)
+        listed(self.bench.spark, self.query.table, files, "_arrived_at", self.own())
 
     def batch(self) -> Step:
         number = self.turn()

@@ -236,7 +236,9 @@ def write(spark: SparkSession, table: Table, rows: DataFrame) -> None:
     ).writeTo(str(table)).append()
 
 
-def borrowed(spark: SparkSession, table: Table, donor: Table, rows: int) -> None:
+def borrowed(
+    spark: SparkSession, table: Table, donor: Table, rows: int, properties: Mapping[str, str]
+) -> None:
     """Append files of another table of the same shape, the newest first, until there are so many rows.
 
     Writing real rows takes longer than anything that is measured, so they are written once for all sizes.
@@ -248,6 +250,8 @@ def borrowed(spark: SparkSession, table: Table, donor: Table, rows: int) -> None
         file = files.next().file()
         there.append((str(file.path()), int(file.recordCount()), file))
     append = table.metadata(spark).newAppend()
+    for name, value in properties.items():
+        append.set(name, value)
     held = 0
     for _, count, file in sorted(there, key=lambda each: each[0], reverse=True):
         if held >= rows:
