@@ -34,7 +34,7 @@ class Checkpoint:
     """The entry of the batch that was asked for last: what is written in Spark's log does not change."""
     _runs: list[str] = field(default_factory=list, repr=False, compare=False)
 
-    def batch(self, spark: SparkSession, number: int, route: str = "") -> BatchId | None:
+    def batch(self, spark: SparkSession, number: int) -> BatchId | None:
         """The batch by which commits name it; None where the checkpoint has no id.
 
         Parameters
@@ -43,15 +43,13 @@ class Checkpoint:
             Whose file systems are used.
         number
             Spark's.
-        route
-            Of a query that writes several tables.
         """
         if not self._runs:
             try:
                 self._runs.append(str(json.loads(read_text(spark, f"{self.location}/metadata"))["id"]))
             except FileNotFoundError:
                 return None
-        return BatchId(f"{self._runs[0]}/{route}" if route else self._runs[0], number)
+        return BatchId(self._runs[0], number)
 
     def start_of(self, spark: SparkSession, batch: int) -> Any:
         """Offset at which a batch begins.
