@@ -21,8 +21,11 @@ from etl.commits import Added, BatchId, Commits, Fence, History, Others
 from etl.enrich import ReferenceTable
 from etl.envelope import CARRIED, moment
 from etl.errors import StartError
+from etl.formats.deletes import STAGE as DELETE
+from etl.results import ORDER, newest
 from etl.route import along
 from etl.settings import DeriveSettings
+from etl.sinks.base import DELETED
 from etl.sinks.iceberg import EVERYTHING, Bound, IcebergSink, with_first_that_holds
 from etl.tables import Table
 
@@ -63,12 +66,25 @@ def load_transform(name: str | None) -> Transform:
     return transform
 
 
-def good_records(landing: DataFrame) -> DataFrame:
-    """Rows of a landing table without the dead letters and their columns."""
-    return landing.where("_error IS NULL").drop(*DEAD_LETTER)
+def good_records(landing: DataFrame, *, deletes: bool = False) -> DataFrame:
+    """Rows of a landing table without the dead letters and their columns.
+
+    Parameters
+    ----------
+    landing
+        The table.
+    deletes
+        Whether records that delete are among them, told by :data:`~etl.sinks.base.DELETED`; else they are left out.
+    """
+    if not deletes:
+        return landing.where("_error IS NULL AND _stage IS NULL").drop(*DEAD_LETTER)
+    good = landing.where("_error IS NULL").withColumn(DELETED, F.col("_stage").eqNullSafe(DELETE))
+    return good.drop(*DEAD_LETTER)
 
 
-def read(spark: SparkSession, table: Table, most: int | None = ROWS_PER_BATCH) -> DataFrame:
+def read(
+    spark: SparkSession, table: Table, most: int | None = ROWS_PER_BATCH, *, deletes: bool = False
+) -> DataFrame:
     """Open a landing table as a stream of its good records.
 
     A batch is a fixed range of the table's snapshots: a replay holds the same
@@ -82,6 +98,8 @@ def read(spark: SparkSession, table: Table, most: int | None = ROWS_PER_BATCH) -
         Its name.
     most
         Rows in a batch, by whole files; None for all that there are.
+    deletes
+        As of :func:`good_records`.
     """
     reader = (
         spark.readStream.format("iceberg")
@@ -90,7 +108,7 @@ def read(spark: SparkSession, table: Table, most: int | None = ROWS_PER_BATCH) -
     )
     if most is not None:
         reader = reader.option(*batch_limit(spark, most))
-    return good_records(reader.table(str(table)))
+    return good_records(reader.table(str(table)), deletes=deletes)
 
 
 @dataclass(frozen=True)
@@ -99,12 +117,20 @@ class Composition:
 
     It takes a static or a streaming DataFrame, so that what keeps state can be
     built before ``foreachBatch``.
+
+    Attributes
+    ----------
+    carries
+        Columns of ours that the transform hands on.
+    latest_by
+        Columns that identify a row, of which the last record is kept; none where each record is a row.
     """
 
     references: tuple[ReferenceTable, ...]
     transform: Transform
     name: str
     carries: tuple[str, ...] = CARRIED
+    latest_by: tuple[str, ...] = ()
 
     def __call__(self, rows: DataFrame) -> DataFrame:
         """Enrich, transform, stamp.
@@ -119,20 +145,22 @@ class Composition:
         out = self.transform(rows)
         if not isinstance(out, DataFrame):
             raise StartError(f"transform {self.name}: returned {type(out).__name__}, not a DataFrame")
-        lost = [c for c in self.carries if c not in out.columns]
+        carries = (*ORDER, DELETED) if self.latest_by else self.carries
+        lost = [c for c in carries if c not in out.columns]
         if lost:
-            raise StartError(
-                f"transform {self.name}: loses {', '.join(lost)}; keep etl.envelope.CARRIED in its select"
-            )
+            whole = ", ".join(carries) if self.latest_by else "etl.envelope.CARRIED"
+            raise StartError(f"transform {self.name}: loses {', '.join(lost)}; keep {whole} in its select")
         if "_written_at" in out.columns:
             raise StartError(f"transform {self.name}: _written_at is a column of the sink's own")
+        if self.latest_by:
+            out = newest(out, self.latest_by, self.name)
         # Of a stream Spark fixes the time for each batch; a moment of ours would be that of its start.
         written = F.current_timestamp() if out.isStreaming else moment(accounts.now(), "_id = ''")
         return out.withColumn("_written_at", written)
 
     def schema(self, spark: SparkSession, landing: Table, route: str | None = None) -> StructType:
         """Columns of the sink; finds mistakes in the transform before the stream starts."""
-        rows = good_records(spark.table(str(landing)).limit(0))
+        rows = good_records(spark.table(str(landing)).limit(0), deletes=bool(self.latest_by))
         return self(along(rows, route, str(landing))).schema
 
 

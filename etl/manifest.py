@@ -362,7 +362,8 @@ def _sink(end: Any) -> str:
         return f"iceberg {end.table}"
     sink: Any = end.sink
     names = ("table", "topic", "stream", "index", "path")
-    return f"{sink.kind} {next(getattr(sink, name) for name in names if hasattr(sink, name))}"
+    by = f" by {', '.join(end.latest_by)}" if isinstance(end, DeriveSettings) and end.latest_by else ""
+    return f"{sink.kind} {next(getattr(sink, name) for name in names if hasattr(sink, name))}{by}"
 
 
 def _schemas(query: QuerySettings) -> list[str]:

@@ -117,6 +117,11 @@ def backfiller(spark: SparkSession, job: JobSettings, name: str, report: Reporte
             f"--backfill {name}: it keeps state, so that a result rests on records outside of any range: give the "
             "query another name and another table, and it begins with all that landed"
         )
+    if query.latest_by:
+        raise StartError(
+            f"--backfill {name}: of each key it keeps the last record, which a range of time does not tell: give the "
+            "query another name and another table, and it begins with all that landed"
+        )
     if not isinstance(query.sink, IcebergSinkSettings):
         raise StartError(
             f"--backfill {name}: its sink is {query.sink.kind}; an iceberg table can be backfilled"
@@ -133,7 +138,7 @@ def _refused(
 ) -> RefusedReplayer:
     """What offers the rows that a derive query's sink refused to it again."""
     assert query.dead_letters is not None, f"{query.name}: no table of dead letters"
-    if query.state is not None and query.state.key:
+    if query.key:
         raise StartError(
             f"--replay {query.name}: its rows are results of many records, and a later one replaces an earlier one, so "
             "that an old one may not come after it: mend the transform or the sink, and give the query a new "

@@ -79,7 +79,9 @@ def composition(
     references = tuple(ReferenceTable(e, Table.of(job.catalog, e.table), ambiguous) for e in written.enrich)
     for reference in references:
         reference.check(spark)
-    return Composition(references, derive.load_transform(written.transform), written.transform or "(none)")
+    latest_by = written.latest_by if isinstance(written, DeriveSettings) else ()
+    transform = derive.load_transform(written.transform)
+    return Composition(references, transform, written.transform or "(none)", latest_by=latest_by)
 
 
 def derived(
@@ -112,7 +114,8 @@ def derived(
     StartError
         A table that is not there, or a transform that does not fit.
     """
-    rows = along(derive.read(spark, landing, most), query.route, str(landing))
+    deletes = bool(query.latest_by)
+    rows = along(derive.read(spark, landing, most, deletes=deletes), query.route, str(landing))
     if query.state is None:
         return rows
     join, joined = query.state.join, None

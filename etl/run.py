@@ -17,6 +17,7 @@ from etl.formats import build as formats
 from etl.manifests import Manifests
 from etl.outward import Outward, OutwardDirect
 from etl.parts import composition, derived, source_table, written
+from etl.results import time_of
 from etl.settings import (
     DeriveSettings,
     DirectSettings,
@@ -27,13 +28,14 @@ from etl.settings import (
     RoutedSettings,
 )
 from etl.settings_sinks import IcebergSinkSettings
+from etl.sinks.base import DELETED
 from etl.sinks.build import sink_of
 from etl.sinks.iceberg import IcebergSink
 from etl.sinks.iceberg_keyed import KeyedIcebergSink
 from etl.sinks.letters import Letters
 from etl.sources import opening as sources
 from etl.sources.kafka_times import timed
-from etl.state import Upserter, time_of
+from etl.state import Upserter
 from etl.supervise import Query
 from etl.tables import Table
 
@@ -162,19 +164,20 @@ def _derive(
     begun = begin_with_everything(spark, rows, checkpoint, query.name)
     for name in begun:
         report.emit("begun_with_everything", query=query.name, table=name, at=accounts.text(accounts.now()))
-    if query.state is not None and begun:
-        # Files come in no order, and a watermark that moved on in between would leave some out.
+    if (query.state is not None or query.latest_by) and begun:
+        # Files come in no order: of two batches the second might hold the earlier record of a key, and rows that a
+        # watermark, which the first one moved on, leaves out.
         rows = derived(spark, job, query, compose, landing, None)
     compose, schema = written(spark, query, compose, rows, landing)
-    key = query.state.key if query.state is not None else ()
     handler: Callable[[DataFrame, int], None]
     if not isinstance(query.sink, IcebergSinkSettings):
         handler = _outward(spark, job, query, compose, schema, checkpoint, binds, report)
     else:
         table = Table.of(job.catalog, query.sink.table)
-        if key:
-            time = time_of(rows.schema, key)
-            tables.ensure(spark, table, schema, time=time, report=report)
+        if query.key:
+            time = time_of(schema, query.key)
+            shape = StructType([f for f in schema.fields if f.name != DELETED])
+            tables.ensure(spark, table, shape, time=time, report=report)
             handler = Upserter(query, compose, KeyedIcebergSink(table, time), report)
         else:
             tables.ensure(spark, table, schema, report=report)
@@ -185,7 +188,7 @@ def _derive(
         handler,
         checkpoint.location,
         query.trigger_seconds,
-        output_mode="update" if key else "append",
+        output_mode="update" if query.state is not None and query.state.key else "append",
     )
     return kept_whole(built, checkpoint)
 

@@ -180,6 +180,9 @@ class DeriveSettings:
         Table (``database.table``) that takes the rows which the sink refuses; None where it takes all.
     route
         Of a table with routes, the one whose records are read; None for all, as they are.
+    latest_by
+        Columns that identify a row, of which the record that landed last is kept; none where rows are records, or
+        where ``state`` has a key.
     """
 
     kind: Literal["derive"]
@@ -192,6 +195,12 @@ class DeriveSettings:
     state: StateSettings | None
     dead_letters: str | None = None
     route: str | None = None
+    latest_by: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Columns that identify a row that a later one replaces; none where rows are records."""
+        return self.latest_by or (self.state.key if self.state is not None else ())
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,8 @@ class KafkaReading:
         What the names of its consumer groups begin with; ``None`` for Spark's own.
     lag_group
         Consumer group to which the ends of committed batches are written, for tools that show the lag.
+    null_payload
+        What a record without a payload is: bad data, or the delete of what has its key.
     """
 
     pattern: bool = False
@@ -78,6 +80,7 @@ class KafkaReading:
     headers: bool = True
     group_id_prefix: str | None = None
     lag_group: str | None = None
+    null_payload: Literal["dead_letter", "delete"] = "dead_letter"
 
 
 @dataclass(frozen=True)

@@ -16,20 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
-from pyspark.sql.types import ArrayType, DataType, StructType, TimestampType
+from pyspark.sql.types import TimestampType
 
 from etl import accounts
 from etl.accounts import Reporter
 from etl.derive import Composition
 from etl.envelope import CARRIED, COLUMNS
 from etl.errors import StartError
+from etl.results import identity
 from etl.settings import DeriveSettings, StateSettings, WatermarkSettings
-from etl.sinks.base import JSON_OPTIONS
 from etl.sinks.iceberg_keyed import KeyedIcebergSink
 
 JOINED_ID = "_joined_id"
@@ -113,60 +111,12 @@ class Stateful:
         return out.select(identity(out.schema, self.settings.key).alias("_id"), "*")
 
 
-def identity(schema: StructType, key: tuple[str, ...]) -> Column:
-    """The ``_id`` of a result: its key as JSON.
-
-    Times have milliseconds, as windows begin and end on them; and microseconds in a key in which one is not a whole
-    millisecond, as two such would otherwise be one.
-
-    Parameters
-    ----------
-    schema
-        Of the results.
-    key
-        Names of columns.
-    """
-    kinds = {field.name: field.dataType for field in schema.fields}
-    whole = F.struct(*key)
-    timed = [_finer(F.col(c), kinds[c]) for c in key if _holds_time(kinds[c])]
-    if not timed:
-        return F.to_json(whole)
-    return F.when(reduce(or_, timed), F.to_json(whole, dict(JSON_OPTIONS))).otherwise(F.to_json(whole))
-
-
-def _holds_time(kind: DataType) -> bool:
-    if isinstance(kind, ArrayType):
-        return _holds_time(kind.elementType)
-    if isinstance(kind, StructType):
-        return any(_holds_time(field.dataType) for field in kind.fields)
-    return isinstance(kind, TimestampType)
-
-
-def _finer(value: Column, kind: DataType) -> Column:
-    """Whether a value of a type that holds times holds one that is no whole millisecond; true or false, never null."""
-    if isinstance(kind, ArrayType):
-        element = kind.elementType
-        found = F.exists(value, lambda each: _finer(each, element))
-    elif isinstance(kind, StructType):
-        inner = [f for f in kind.fields if _holds_time(f.dataType)]
-        found = reduce(or_, (_finer(value.getField(f.name), f.dataType) for f in inner))
-    else:
-        found = F.date_format(value, "SSSSSS").substr(4, 3) != "000"
-    return F.coalesce(found, F.lit(False))
-
-
 def _watermarked(rows: DataFrame, mark: WatermarkSettings) -> DataFrame:
     kinds = {field.name: field.dataType for field in rows.schema.fields}
     if not isinstance(kinds.get(mark.time), TimestampType):
         found = kinds[mark.time].simpleString() if mark.time in kinds else "no such field"
         raise StartError(f"state: {mark.time} must be a timestamp of the schema, found {found}")
     return rows.withWatermark(mark.time, f"{round(mark.delay_seconds * 1000)} milliseconds")
-
-
-def time_of(schema: StructType, key: tuple[str, ...]) -> str | None:
-    """The first timestamp of a key: by its day a table of results is divided, by its range looked up."""
-    kinds = {field.name: field.dataType for field in schema.fields}
-    return next((c for c in key if isinstance(kinds[c], TimestampType)), None)
 
 
 @dataclass(frozen=True)

@@ -172,6 +172,7 @@ def _query(environment: Environment, job: str, query: Query, plan: QueryPlan, na
         "route": query.route,
         "dead_letters": None if query.dead_letters is None else names.table(query.dead_letters),
         "state": None if query.state is None else _state(query.state, names),
+        "latest_by": list(query.latest_by),
     }
 
 
@@ -291,6 +292,7 @@ def _reading(stream: KafkaTopic, query: StreamQuery | Routing) -> dict[str, Any]
         "headers": asked.headers,
         "group_id_prefix": asked.group_id_prefix,
         "lag_group": asked.lag_group,
+        "null_payload": asked.null_payload,
     }
 
 

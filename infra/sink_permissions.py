@@ -12,6 +12,7 @@ from infra.grants import FILES, NO_NARROWER, PARTITION, REMADE, Grant, allow, li
 from infra.sinks import folder, sinks, written_clusters, written_topics
 from millrace.config.model import ExternalCluster, MskCluster
 from millrace.config.names import Names
+from millrace.config.queries import DeriveQuery
 from millrace.config.sinks import (
     DeltaSink,
     DynamoDbSink,
@@ -71,7 +72,11 @@ class SinkPermissions:
         actions = ["dynamodb:BatchWriteItem", "dynamodb:DescribeTable", "dynamodb:PutItem"]
         keys = list(dict.fromkeys(sink.table_key for sink in found if sink.table_key is not None))
         use = [allow("UseItemKeys", ["kms:Decrypt", "kms:GenerateDataKey"], keys)] if keys else []
-        return [allow("WriteItems", actions, tables), *use]
+        job = self.names.environment.jobs[self.plan.name]
+        latest = [q.sink for q in job.queries.values() if isinstance(q, DeriveQuery) and q.latest_by]
+        emptied = [self._arn("dynamodb", f"table/{s.table}") for s in latest if isinstance(s, DynamoDbSink)]
+        delete = [allow("DeleteItems", ["dynamodb:DeleteItem"], emptied)] if emptied else []
+        return [allow("WriteItems", actions, tables), *delete, *use]
 
     def _streams(self, found: list[KinesisSink]) -> list[Grant]:
         if not found:

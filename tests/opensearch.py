@@ -52,9 +52,32 @@ class Domain:
     def answer(self, lines: list[bytes]) -> list[dict[str, Any]]:
         """What a bulk request is answered with, document by document."""
         with self.lock:
-            return [
-                self.put(json.loads(a), json.loads(d)) for a, d in zip(lines[::2], lines[1::2], strict=True)
-            ]
+            left, answers = iter(lines), []
+            for line in left:
+                action = json.loads(line)
+                answers.append(
+                    self.delete(action) if "delete" in action else self.put(action, json.loads(next(left)))
+                )
+            return answers
+
+    def delete(self, action: dict[str, Any]) -> dict[str, Any]:
+        """Delete a document, unless a later version is there; "Delete document" of OpenSearch's reference."""
+        names = action["delete"]
+        identity, version = names["_id"], names["version"]
+        assert names["version_type"] == "external_gte", "no other is taken here"
+        result: dict[str, Any] = {"_index": INDEX, "_id": identity}
+        if self.versions.get(identity, -1) > version:
+            error = {"type": "version_conflict_engine_exception", "reason": f"[{identity}]: version conflict"}
+            return {"delete": {**result, "status": 409, "error": error}}
+        known = self.documents.pop(identity, None) is not None
+        self.versions[identity] = version
+        return {
+            "delete": {
+                **result,
+                "status": 200 if known else 404,
+                "result": "deleted" if known else "not_found",
+            }
+        }
 
     def put(self, action: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
         """Take or refuse one document."""

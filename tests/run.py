@@ -61,7 +61,7 @@ _EDGES = tuple(
     f"spark/test_{name}.py"
     for name in (
         *("formats", "formats_landed", "protobuf_by_google", "traffic_decoded"),
-        *("outward", "sink_jdbc", "sink_kafka", "sink_opensearch", "sink_parquet", "sink_services"),
+        *("latest", "outward", "sink_jdbc", "sink_kafka", "sink_opensearch", "sink_parquet", "sink_services"),
     )
 )
 """Payload formats, and sinks beside the lake: a session of its own costs less than the wait for one lane."""

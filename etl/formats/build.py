@@ -15,6 +15,7 @@ from etl.decoder import Decoder
 from etl.decompress import Opening
 from etl.errors import StartError
 from etl.formats import avro, protobuf
+from etl.formats.deletes import Deleting
 from etl.formats.delimited import CsvDecoder
 from etl.formats.text import TextDecoder
 from etl.redact import Redacting
@@ -24,6 +25,7 @@ from etl.settings import (
     DirectRouteSettings,
     DirectSettings,
     Format,
+    KafkaSource,
     LandSettings,
     ProtobufFormat,
     RouteSettings,
@@ -123,4 +125,7 @@ def of_query(
         if isinstance(made, avro.AvroDecoder):
             made = dataclasses.replace(made, open_up_to=query.decompress_up_to)
         made = Opening(made, query.decompress_up_to)
+    source = getattr(query, "source", None)
+    if isinstance(source, KafkaSource) and source.reading and source.reading.null_payload == "delete":
+        made = Deleting(made)
     return Redacting(made, query.redact, readable=query.format == "json") if query.redact else made

@@ -46,6 +46,9 @@ JSON_OPTIONS: Mapping[str, str] = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # X three times: Java's offset as +01:00
 }
 
+DELETED = "_deleted"
+"""Boolean column of results, never null: whether the row deletes what has its identity. No column of the sink's."""
+
 Refuse = Callable[[DataFrame], None]
 """Keeps refused rows, in the shape of :data:`LETTER`, for good; called before a batch counts as written."""
 
@@ -177,6 +180,11 @@ def version_of(rows: DataFrame, place: Place | None) -> int | None:
 def text_of(rows: DataFrame) -> Column:
     """A row as JSON, without its empty fields; times with microseconds, bytes in base64."""
     return F.to_json(F.struct(*(F.col(f"`{c}`") for c in rows.columns)), dict(JSON_OPTIONS))
+
+
+def deletes(rows: DataFrame) -> Column:
+    """Whether a row deletes what has its identity; never null."""
+    return F.col(DELETED) if DELETED in rows.columns else F.lit(False)
 
 
 def carried(rows: DataFrame) -> list[Column]:

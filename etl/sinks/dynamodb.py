@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +19,7 @@ from etl.errors import StartError
 from etl.settings_sinks import DynamoDbSinkSettings
 from etl.sinks import aws, sending
 from etl.sinks.backoff import Backoff
-from etl.sinks.base import Again, Place, Refuse, SinkError, Written, version_of
+from etl.sinks.base import DELETED, Again, Place, Refuse, SinkError, Written, version_of
 from etl.sinks.sending import Buffer, Record, Refused
 
 MOST_ITEMS = 25
@@ -157,6 +158,8 @@ class Form:
         """
         item: dict[str, Any] = dict(more or {})
         for name, value in json.loads(text, parse_float=Decimal, parse_int=Decimal).items():
+            if name == DELETED:
+                continue
             if name in self.binary:
                 item[name] = {"B": base64.b64decode(value)}
             elif name in self.floating and isinstance(value, str):
@@ -188,7 +191,7 @@ class ItemWriter:
     def add(self, record: Record) -> Iterable[Refused]:
         """Take a row; writes the rows before it where a request is full."""
         try:
-            item, size = self.formed(record.text)
+            item, size = self.formed(record)
         except UnfitError as error:
             yield record, str(error)
             return
@@ -199,9 +202,9 @@ class ItemWriter:
         self._keys.add(key)
         self._buffer.put(record, item, size)
 
-    def formed(self, text: str) -> tuple[dict[str, Any], int]:
+    def formed(self, record: Record) -> tuple[dict[str, Any], int]:
         """As :meth:`Form.item`."""
-        return self.form.item(text)
+        return self.form.item(record.text)
 
     def taken(self) -> list[tuple[Record, Any, int]]:
         """Rows and items that wait, which then wait no more."""
@@ -271,15 +274,15 @@ class ResultWriter(ItemWriter):
     _buffer: Buffer = field(default_factory=lambda: Buffer(MOST_RESULTS, MOST_BYTES))
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE), repr=False)
 
-    def formed(self, text: str) -> tuple[dict[str, Any], int]:
+    def formed(self, record: Record) -> tuple[dict[str, Any], int]:
         """A result with its version."""
-        return self.form.item(text, {VERSION: {"N": str(self.version)}})
+        return self.form.item(record.text, {VERSION: {"N": str(self.version)}})
 
     def finish(self) -> Iterator[Refused]:
         """Write what waits, and again what the table had no room for."""
         waiting = self.taken()
         while waiting:
-            answers = self._pool.map(self._put_result, [item for _, item, _ in waiting])
+            answers = self._pool.map(self._put_result, waiting)
             left, why = [], ""
             for entry, answer in zip(waiting, answers, strict=True):
                 if isinstance(answer, aws.BusyError):
@@ -295,17 +298,23 @@ class ResultWriter(ItemWriter):
                 self.backoff.wait(f"{len(left)} of {len(waiting)} items: {why}")
             waiting = left
 
-    def _put_result(self, item: dict[str, Any]) -> bool | Exception:
-        """Put one, once: True, False where a later one is there, or why it was not put."""
+    def _put_result(self, entry: tuple[Record, dict[str, Any], int]) -> bool | Exception:
+        """Put or delete one, once: True, False where a later one is there, or why it was not put."""
         from botocore.exceptions import ClientError
 
+        record, item, _ = entry
         asked = {
             "ConditionExpression": NOT_LATER,
             "ExpressionAttributeNames": {"#version": VERSION},
             "ExpressionAttributeValues": {":version": item[VERSION]},
         }
+        if record.deleted:
+            key = {name: item[name] for name in self.form.key}
+            ask = partial(self.client.delete_item, TableName=self.table, Key=key, **asked)
+        else:
+            ask = partial(self.client.put_item, TableName=self.table, Item=item, **asked)
         try:
-            aws.tried(lambda: self.client.put_item(TableName=self.table, Item=item, **asked))
+            aws.tried(ask)
         except aws.BusyError as busy:
             return busy
         except ClientError as error:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 
+from etl.sinks.base import DELETED
 from etl.tables import Table
 
 _VIEW = "millrace_results"
@@ -31,6 +32,8 @@ class KeyedIcebergSink:
     def upsert(self, batch: DataFrame) -> int:
         """Insert the results of a batch or put them in place of those with their ``_id``, in one transaction.
 
+        A row whose :data:`~etl.sinks.base.DELETED` is true takes the row with its ``_id`` away.
+
         Guarantee: the last result of each identity, exactly once, with one writer at a time: a
         batch that comes again holds the same results, and writing them again changes nothing. A
         write that fails leaves the table as it was.
@@ -38,7 +41,7 @@ class KeyedIcebergSink:
         Parameters
         ----------
         batch
-            With ``_id``, each once, in the table's shape.
+            With ``_id``, each once, in the table's shape; :data:`~etl.sinks.base.DELETED` may be beside it.
 
         Returns
         -------
@@ -64,9 +67,12 @@ class KeyedIcebergSink:
             assert span is not None
             if span["rows"]:
                 batch.createOrReplaceTempView(_VIEW)
+                deletes = DELETED in batch.columns
+                delete, kept = (f"WHEN MATCHED AND s.{DELETED} THEN DELETE ", f" AND NOT s.{DELETED}")
                 spark.sql(
                     f"MERGE INTO {self.table} t USING {_VIEW} s ON t._id = s._id{self._within(span)} "
-                    "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+                    f"{delete if deletes else ''}WHEN MATCHED THEN UPDATE SET * "
+                    f"WHEN NOT MATCHED{kept if deletes else ''} THEN INSERT *"
                 )
             rows: int = span["rows"]
             return rows

@@ -18,7 +18,7 @@ from etl.errors import StartError, whole_text
 from etl.settings import Connection
 from etl.settings_sinks import KafkaSinkSettings
 from etl.sinks.backoff import Backoff
-from etl.sinks.base import Again, Place, Refuse, Written, letters_of, text_of
+from etl.sinks.base import DELETED, Again, Place, Refuse, Written, deletes, letters_of, text_of
 from etl.sinks.kafka_tail import BATCH_HEADER, ID_HEADER, SOURCE_HEADER, Tail
 from etl.sinks.marks import CAME_AGAIN, Marks
 from etl.sources import kafka
@@ -115,7 +115,7 @@ class KafkaSink:
         formed = rows.select(
             *_identity(rows),
             self._key.cast("binary").alias("key"),
-            text_of(rows).cast("binary").alias("value"),
+            _value(rows).cast("binary").alias("value"),
             headers.alias("headers"),
         )
         size = _bytes_of(
@@ -132,7 +132,7 @@ class KafkaSink:
         return F.when(size > most, F.format_string(f"a message of %d bytes; the most is {most}", size))
 
     def _letters(self, rows: DataFrame, batch: str) -> DataFrame:
-        size = _bytes_of(self._key, text_of(rows), *_headers(rows, batch).values())
+        size = _bytes_of(self._key, _value(rows), *_headers(rows, batch).values())
         return letters_of(rows, self._reason(size)).where(F.col("_error").isNotNull())
 
     def write(
@@ -198,6 +198,11 @@ class KafkaSink:
         if not self._marks:
             self._marks.append(Marks(self.settings.topic))
         return self._marks[0]
+
+
+def _value(rows: DataFrame) -> Column:
+    """A row as JSON; null for one that deletes, as in a compacted topic."""
+    return F.when(~deletes(rows), text_of(rows.drop(DELETED)))
 
 
 def _identity(rows: DataFrame) -> list[str]:

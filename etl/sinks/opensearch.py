@@ -19,7 +19,7 @@ from etl.errors import StartError
 from etl.settings_sinks import OpenSearchSinkSettings
 from etl.sinks import sending
 from etl.sinks.backoff import START_SECONDS, Backoff
-from etl.sinks.base import Again, Place, Refuse, SinkError, Written, version_of
+from etl.sinks.base import DELETED, Again, Place, Refuse, SinkError, Written, version_of
 from etl.sinks.sending import Buffer, Record, Refused
 
 MOST_DOCUMENTS = 1000
@@ -33,7 +33,7 @@ _SECONDS = 60
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses, of a request or of one document in it, after which the same may succeed."""
 
-_TOO_LARGE, _CONFLICT = 413, 409
+_TOO_LARGE, _CONFLICT, _NONE = 413, 409, 404
 
 
 @dataclass
@@ -103,7 +103,7 @@ class Http:
         return dict(request.headers.items())
 
 
-def action(identity: str, version: int | None) -> bytes:
+def action(identity: str, version: int | None, *, deletes: bool = False) -> bytes:
     """The line before a document.
 
     ``create`` leaves a known one as it is; ``index`` with a version replaces one of the same or an earlier version, and
@@ -111,9 +111,8 @@ def action(identity: str, version: int | None) -> bytes:
     """
     if version is None:
         return json.dumps({"create": {"_id": identity}}).encode()
-    return json.dumps(
-        {"index": {"_id": identity, "version": version, "version_type": "external_gte"}}
-    ).encode()
+    named = {"_id": identity, "version": version, "version_type": "external_gte"}
+    return json.dumps({"delete" if deletes else "index": named}).encode()
 
 
 @dataclass
@@ -141,7 +140,10 @@ class DocumentWriter:
         if not 0 < length <= ID_BYTES:
             yield record, f"an id of {length} bytes; a document's has 1 to {ID_BYTES}"
             return
-        entry = action(identity, self.version) + b"\n" + document(record.text) + b"\n"
+        if record.deleted:
+            entry = action(identity, self.version, deletes=True) + b"\n"
+        else:
+            entry = action(identity, self.version) + b"\n" + document(record.text) + b"\n"
         if self._buffer.full(len(entry)):
             yield from self.finish()
         self._buffer.put(record, entry, len(entry))
@@ -173,6 +175,8 @@ class DocumentWriter:
                     left.append((record, entry))
                 elif code == _CONFLICT:
                     continue  # it is there: a replay; or a later result is
+                elif code == _NONE and record.deleted:
+                    continue  # what is to be deleted is not there
                 elif code >= 300:
                     yield record, f"{code}: {json.dumps(result.get('error'))[:1000]}"
                 else:
@@ -238,6 +242,8 @@ def document(text: str) -> bytes:
     """
     theirs, ours = [], []
     for name, value in _members(text):
+        if name == DELETED:
+            continue
         if name.startswith(RESERVED):
             ours.append(f"{json.dumps(name[1:], ensure_ascii=False)}:{value}")
         else:

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from etl.errors import StartError, java_error
-from etl.sinks.base import JSON_OPTIONS, SinkError
+from etl.sinks.base import DELETED, JSON_OPTIONS, SinkError
 
 _TYPES: dict[type[DataType], str] = {
     BooleanType: "boolean",
@@ -175,12 +175,15 @@ class Shape:
         Column to PostgreSQL's type, as rows have them.
     identity
         The table's key: ``_source`` and ``_id`` of a record, ``_id`` of a result.
+    deletes
+        Whether rows say that they delete; the table has no column for that.
     """
 
     schema: str
     table: str
     columns: dict[str, str]
     identity: tuple[str, ...]
+    deletes: bool = False
 
     @classmethod
     def of(cls, name: str, rows: StructType) -> Shape:
@@ -192,14 +195,14 @@ class Shape:
             A column that PostgreSQL has no type or name for.
         """
         schema, table = name.split(".")
-        columns = {field.name: type_of(field.dataType) for field in rows.fields}
+        columns = {field.name: type_of(field.dataType) for field in rows.fields if field.name != DELETED}
         long = [c for c in columns if len(c.encode()) > LONGEST_NAME or "$" in c]
         if long:
             raise StartError(
                 f"PostgreSQL table {name}: a column's name is too long or holds $: {', '.join(long)}"
             )
         identity = ("_source", "_id") if "_source" in columns else ("_id",)
-        return cls(schema, table, columns, identity)
+        return cls(schema, table, columns, identity, DELETED in rows.fieldNames())
 
     @property
     def replaces(self) -> bool:
@@ -258,6 +261,7 @@ class Shape:
         else:
             self._check(session, types)
         staged = [f"{quoted(n)} {'text' if k == 'jsonb' else k}" for n, k in self.columns.items()]
+        staged += [f"{DELETED} boolean"] if self.deletes else []
         staged.append(f"{quoted(ATTEMPT)} text")
         if self.replaces:
             session.run(
@@ -360,7 +364,8 @@ class Shape:
             return 0, 0
         before = session.connection.setSavepoint()
         try:
-            written, spoilt = session.run(self._merge_all(session, attempt)), 0
+            deleted = session.run(self._delete_all(attempt)) if self.deletes else 0
+            written, spoilt = deleted + session.run(self._merge_all(session, attempt)), 0
         except Py4JJavaError as error:
             if not (sql_state(error) or "").startswith(_DATA):
                 raise
@@ -390,12 +395,17 @@ class Shape:
     def _mine(self, attempt: str) -> str:
         return f"{self.staging} s WHERE s.{quoted(ATTEMPT)} = '{attempt}'"
 
+    def _delete_all(self, attempt: str) -> str:
+        same = " AND ".join(f"t.{quoted(c)} = s.{quoted(c)}" for c in self.identity)
+        return f"DELETE FROM {self._name()} t USING {self._mine(attempt)} AND s.{DELETED} AND {same}"  # noqa: S608 - quoted
+
     def _merge_all(self, session: Session, attempt: str) -> str:
         # A task that came again has staged its rows twice; replacing a row twice in one statement is an error.
         key = ", ".join(f"s.{quoted(c)}" for c in self.identity)
         once = f"DISTINCT ON ({key}) " if self.replaces else ""
+        kept = f" AND NOT s.{DELETED}" if self.deletes else ""
         return (
-            f"{self._into} SELECT {once}{self._casts(session, 's')} FROM {self._mine(attempt)} "  # noqa: S608 - quoted
+            f"{self._into} SELECT {once}{self._casts(session, 's')} FROM {self._mine(attempt)}{kept} "  # noqa: S608 - quoted
             f"{self._conflict}"
         )
 
@@ -404,11 +414,14 @@ class Shape:
         session.run(f"TRUNCATE {self.refused}")
         names = ", ".join(map(quoted, self.identity))
         values = ", ".join(f"r.{quoted(c)}" for c in self.identity)
+        put = f"{self._into} VALUES ({self._casts(session, 'r')}) {self._conflict};"
+        if self.deletes:
+            same = " AND ".join(f"t.{quoted(c)} = r.{quoted(c)}" for c in self.identity)
+            put = f"IF r.{DELETED} THEN DELETE FROM {self._name()} t WHERE {same}; ELSE {put} END IF;"  # noqa: S608 - quoted
         session.run(
             "DO $millrace$ DECLARE r record; one bigint; written bigint := 0; "  # noqa: S608 - quoted
             f"BEGIN FOR r IN SELECT DISTINCT s.* FROM {self._mine(attempt)} LOOP BEGIN "
-            f"{self._into} VALUES ({self._casts(session, 'r')}) {self._conflict}; "
-            "GET DIAGNOSTICS one = ROW_COUNT; written := written + one; "
+            f"{put} GET DIAGNOSTICS one = ROW_COUNT; written := written + one; "
             "EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN "
             f"INSERT INTO {self.refused} ({names}, \"_refused\") VALUES ({values}, SQLSTATE || ': ' || SQLERRM); "
             "END; END LOOP; PERFORM set_config('millrace.written', written::text, true); END $millrace$"

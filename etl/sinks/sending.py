@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from etl.sinks.base import LETTER, STAGE, Refuse, Written, carried, text_of
+from etl.sinks.base import LETTER, STAGE, Refuse, Written, carried, deletes, text_of
 
 _TIMES = ("_arrived_at", "_landed_at")
 
@@ -31,6 +31,8 @@ class Record(NamedTuple):
         The row's text for the service's own key; None where the column is empty.
     text
         The row as JSON.
+    deleted
+        Whether it deletes what has its identity.
     """
 
     id: str
@@ -39,6 +41,7 @@ class Record(NamedTuple):
     landed_at: int | None
     key: str | None
     text: str
+    deleted: bool = False
 
 
 Refused = tuple[Record, str]
@@ -138,8 +141,13 @@ def send(rows: DataFrame, key: Column, open_writer: Callable[[], Writer], refuse
     """
     spark = rows.sparkSession
     micros = [F.expr(f"unix_micros(`{c}`)").alias(c) for c in _TIMES]
-    whole = rows.select(*carried(rows), key.cast("string").alias("_key"), text_of(rows).alias("_text"))
-    sent = whole.select("_id", "_source", *micros, "_key", "_text")
+    whole = rows.select(
+        *carried(rows),
+        key.cast("string").alias("_key"),
+        text_of(rows).alias("_text"),
+        deletes(rows).alias("_deleted"),
+    )
+    sent = whole.select("_id", "_source", *micros, "_key", "_text", "_deleted")
     outcome = spark.createDataFrame(sent.rdd.mapPartitions(partial(_deliver, open_writer)), _OUTCOME)
     # Two readers: the accounts, and the dead letters where there are some. It holds a row for each partition
     # and for each refused row; a block that is lost is sent again, which idempotence bears.

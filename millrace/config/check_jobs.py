@@ -118,6 +118,12 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
             if isinstance(query, DeriveQuery):
                 yield from _source_table(query_path, query, sorted(landing))
                 yield from check_read_routes(query_path, query, environment)
+                if query.latest_by and query.state is not None:
+                    yield Finding(
+                        (*query_path, "latest_by"),
+                        ", ".join(query.latest_by),
+                        "nothing beside state, whose key says what identifies a result",
+                    )
                 if query.state is not None:
                     yield from _state((*query_path, "state"), query, query.state, job, sorted(landing))
             for place, end in written(query).items():

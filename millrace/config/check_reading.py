@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from millrace.config.model import Environment, Job, KafkaTopic
 from millrace.config.problems import MISSING, Finding, Path
-from millrace.config.queries import StreamQuery
+from millrace.config.queries import LandQuery, StreamQuery
 from millrace.config.reading import KafkaReading
 from millrace.config.units import format_duration
 
@@ -94,6 +94,13 @@ def check_reading(
     if not isinstance(stream, KafkaTopic):
         yield Finding(here, "given", f"nothing: {source} is a Kinesis stream")
         return
+    if reading.null_payload == "delete" and not isinstance(query, LandQuery):
+        yield Finding(
+            (*here, "null_payload"),
+            "delete",
+            "dead_letter, or a land query and a derive query with latest_by: what is deleted is found by its key, "
+            "and rows of this query are known by their place in the topic",
+        )
     yield from _limits(here, job, query, reading)
     yield from _partitions(here, source, stream, query, reading)
     if (

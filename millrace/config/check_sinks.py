@@ -51,11 +51,12 @@ def check_sink(
     sink, here = end.sink, (*path, "sink")
     if isinstance(query, DeriveQuery):
         yield from _letters(path, query)
-        if query.state is not None and query.state.key and not sink.replaces:
+        if query.key and not sink.replaces:
             yield Finding(
                 (*here, "kind"),
                 sink.kind,
-                "with state.key a sink in which a later result replaces an earlier one: iceberg, jdbc, dynamodb, "
+                f"with {'latest_by' if query.latest_by else 'state.key'} a sink in which a later result replaces an "
+                "earlier one: iceberg, jdbc, dynamodb, "
                 "opensearch, kafka or kinesis",
             )
     if isinstance(sink, ParquetSink | DeltaSink) and sink.file_size < MIB:

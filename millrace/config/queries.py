@@ -249,6 +249,12 @@ class DeriveQuery(Model):
     state: State | None = Field(
         default=None, description="Windows, aggregates, duplicates by a payload's key, joins of two streams."
     )
+    latest_by: tuple[Column, ...] = Field(
+        default=(),
+        description="Columns of the transform's result that identify a row: of each, the record that landed last is "
+        "kept, and one without a payload deletes it where its topic has null_payload: delete. Left out, each record "
+        "is a row.",
+    )
     sink: Sink
     dead_letters: TableName | None = Field(
         default=None, description="Takes the rows that the sink refuses; left out where the sink takes all."
@@ -264,6 +270,11 @@ class DeriveQuery(Model):
         if self.dead_letters is not None:
             tables["dead_letters",] = self.dead_letters
         return tables
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Columns that identify a row that a later one replaces; none where rows are records."""
+        return self.latest_by or (() if self.state is None else self.state.key)
 
     @property
     def reads(self) -> tuple[tuple[TableName, RouteName | None], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -57,3 +57,8 @@ class KafkaReading(Model):
         "the query's lag; nothing is read from it. Left out, none is.",
     )
     headers: bool = Field(default=True, description="Whether records keep their headers.")
+    null_payload: Literal["dead_letter", "delete"] = Field(
+        default="dead_letter",
+        description="What a record without a payload (a tombstone of a compacted topic) is: bad data, or, in a land "
+        "query, the delete of what has its key, which derive queries with latest_by carry out.",
+    )

@@ -230,7 +230,7 @@ class Job:
             return [{"kind": "direct", "name": "direct", **reading, **onward, "dead_letters": letters}]
         land = {"kind": "land", "name": "land", **reading, "table": self._table("landed")}
         derive = {"kind": "derive", "name": "derive", **onward, "source_table": self._table("landed")}
-        derive |= {"state": None, "dead_letters": None, "route": None}
+        derive |= {"state": None, "dead_letters": None, "route": None, "latest_by": []}
         if self._kind == "state":
             mark = {"time": "_arrived_at", "delay_seconds": 600}
             state = {"watermark": mark, "distinct": [], "key": ["minute", "fifth"], "join": None}

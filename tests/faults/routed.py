@@ -74,7 +74,7 @@ class RoutedStage(Stage):
     def _topic(self, name: str, topic: str, *, pattern: bool = False) -> dict[str, Any]:
         reading: dict[str, Any] = {"partitions": None, "partition_count": None, "min_records_per_batch": None}
         reading |= {"max_delay_seconds": None, "start_offsets": None, "headers": True, "pattern": True}
-        reading |= {"group_id_prefix": None, "lag_group": None}
+        reading |= {"group_id_prefix": None, "lag_group": None, "null_payload": "dead_letter"}
         source: dict[str, Any] = {"kind": "kafka", "name": name, "topic": topic, "connection": "main"}
         source |= {"start": "earliest", "records_per_batch": 5_000, "retention_seconds": 86_400}
         return source | {"reading": reading if pattern else None}

@@ -231,7 +231,7 @@ class Schedule:
             ]
         land = {"kind": "land", "name": "land", **reading, "table": self._table("landed")}
         derive = {"kind": "derive", "name": "derive", **onward, "source_table": self._table("landed")}
-        return [land, derive | {"state": None, "dead_letters": None, "route": None}]
+        return [land, derive | {"state": None, "dead_letters": None, "route": None, "latest_by": []}]
 
     def _table(self, what: str) -> str:
         return f"schedules.s{self._seed}_{what}"

@@ -140,7 +140,7 @@ class SplitStage(KafkaStage):
 
     def _source(self) -> dict[str, Any]:
         reading = {"pattern": False, "partitions": self.lists[self._number], "headers": True}
-        reading |= {"group_id_prefix": None, "lag_group": None}
+        reading |= {"group_id_prefix": None, "lag_group": None, "null_payload": "dead_letter"}
         reading |= {"partition_count": sum(map(len, self.lists)), "start_offsets": None}
         reading |= {"min_records_per_batch": None, "max_delay_seconds": None}
         return super()._source() | {"reading": reading}

@@ -107,7 +107,13 @@ def land(spark: SparkSession, first: int, last: int, batch: int) -> None:
 
 def settings() -> JobSettings:
     """The job: a query that appends rows, and one that keeps sums as its state."""
-    common: dict[str, Any] = {"kind": "derive", "source_table": "release.landed", "enrich": [], "route": None}
+    common: dict[str, Any] = {
+        "kind": "derive",
+        "source_table": "release.landed",
+        "enrich": [],
+        "route": None,
+        "latest_by": [],
+    }
     common |= {"trigger_seconds": 0, "dead_letters": None}
     mark = {"time": "_arrived_at", "delay_seconds": 60}
     state = {"watermark": mark, "distinct": [], "key": ["minute"], "join": None}

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from etl.derive import DEAD_LETTER
-from etl.state import identity
+from etl.results import identity
 from etl.tables import Table
 from tests.performance import growth_transforms
 from tests.performance.growth_bench import PER_FILE, Step, kafka, now
@@ -87,7 +87,7 @@ class _Derive(Numbering):
             "source_table": f"bench.{self.label}_landed",
             "enrich": [],
         }
-        query |= {"transform": None, "state": None, "dead_letters": None, "route": None}
+        query |= {"transform": None, "state": None, "dead_letters": None, "route": None, "latest_by": []}
         return {**query, "sink": {"kind": "iceberg", "table": f"bench.{self.label}"}, **more}
 
     def prepared(self, **more: Any) -> None:

@@ -68,6 +68,17 @@ def results(spark: SparkSession, totals: dict[str, int]) -> DataFrame:
     )
 
 
+def changes(spark: SparkSession, totals: dict[str, int | None]) -> DataFrame:
+    """Results as :func:`results`; None deletes."""
+    records = [
+        (json.dumps({"carrier": c}), c if n is not None else None, n, n is None) for c, n in totals.items()
+    ]
+    return spark.createDataFrame(
+        spark.sparkContext.parallelize(records, 1),
+        "_id STRING, carrier STRING, flights INT, _deleted BOOLEAN",
+    )
+
+
 def place(batch: int, run: str = "run-1", notes: Path | None = None, created: int = 1) -> Place:
     start, end = f'{{"0":{batch}}}', f'{{"0":{batch + 1}}}'
     return Place(run, batch, start, end, "" if notes is None else str(notes), created)

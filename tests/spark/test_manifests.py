@@ -143,6 +143,7 @@ def test_a_reset_query_begins_where_it_was_told(spark: SparkSession, tmp_path: P
         "headers": True,
         "group_id_prefix": None,
         "lag_group": None,
+        "null_payload": "dead_letter",
     }
     source: dict[str, Any] = {
         "kind": "kafka",

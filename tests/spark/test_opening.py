@@ -21,7 +21,7 @@ from tests.spark.batches import Events
 Names = Callable[[str], Table]
 READING = {
     "pattern": True, "partitions": None, "partition_count": None, "min_records_per_batch": None,
-    "max_delay_seconds": None, "start_offsets": None, "headers": True, "group_id_prefix": "readers", "lag_group": None,
+    "max_delay_seconds": None, "start_offsets": None, "headers": True, "group_id_prefix": "readers", "lag_group": None, "null_payload": "dead_letter",
 }  # fmt: skip
 
 

@@ -98,6 +98,7 @@ def settings(
         "state": None,
         "dead_letters": letters,
         "route": None,
+        "latest_by": [],
         **others,
     }
     return parse(

@@ -90,7 +90,7 @@ class Refusing:
         state |= {"join": None, **self.state}
         query = {
             "kind": "derive", "name": "noted", "source_table": f"tests.{self.landing.name}", "enrich": [],
-            "transform": f"{__name__}:noted", "trigger_seconds": 0.0, "route": None,
+            "transform": f"{__name__}:noted", "trigger_seconds": 0.0, "route": None, "latest_by": [],
             "sink": {"kind": "dynamodb", "table": self.letters.name, "region": REGION},
             "state": state if self.state else None, "dead_letters": f"tests.{self.letters.name}", **changed,
         }  # fmt: skip

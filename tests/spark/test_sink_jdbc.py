@@ -22,7 +22,7 @@ from etl.sinks.jdbc import JdbcSink
 from etl.sinks.sending import PlanCounted
 from tests import postgres
 from tests.postgres import Postgres
-from tests.spark.sinks import Refused, breaking, none_refused, place, results, row, rows
+from tests.spark.sinks import Refused, breaking, changes, none_refused, place, results, row, rows
 
 SECRET = "arn:aws:secretsmanager:us-east-1:111122223333:secret:db-AbCdEf"
 LOGIN = ("writer", "writer's own")
@@ -195,6 +195,43 @@ def test_results_of_an_older_batch_do_not_win_in_a_database(spark: SparkSession,
     assert again.write(results(spark, {"AA": 5}), place(0, "run-2", created=2), none_refused) == Written(1, 1)
     assert cut_off.write(results(spark, {"AA": 8}), place(8), none_refused) == Written(1, 0)
     assert counts() == [["AA", "5"], ["UA", "6"]]
+
+
+def test_a_result_that_is_deleted_is_gone_and_may_come_back(spark: SparkSession, server: Postgres) -> None:
+    one = sink(server, "deleted")
+    one.prepare(spark, changes(spark, {}).schema)
+
+    def counts() -> list[list[str]]:
+        return server.run("SELECT carrier, flights FROM shop.deleted ORDER BY 1")
+
+    assert one.write(changes(spark, {"AA": 1, "UA": 2, "DL": 3}), place(0), none_refused) == Written(3, 3)
+    # One of the two that are to be deleted is not there: a duplicate.
+    deleting = {"AA": None, "ZZ": None, "UA": 4}
+    assert one.write(changes(spark, deleting), place(1), none_refused) == Written(3, 2)
+    assert counts() == [["DL", "3"], ["UA", "4"]]
+    assert one.write(changes(spark, deleting), place(1), none_refused) == Written(3, 1)
+    cut_off = sink(server, "deleted")
+    assert cut_off.write(changes(spark, {"AA": 1}), place(0), none_refused) == Written(1, 0)
+    assert counts() == [["DL", "3"], ["UA", "4"]]
+    assert one.write(changes(spark, {"AA": 9}), place(2), none_refused) == Written(1, 1)
+    assert counts() == [["AA", "9"], ["DL", "3"], ["UA", "4"]]
+
+
+@pytest.mark.faults
+def test_what_a_database_does_not_let_go_is_a_letter_and_the_others_are_in(
+    spark: SparkSession, server: Postgres
+) -> None:
+    one, refused = sink(server, "held"), Refused()
+    one.prepare(spark, changes(spark, {}).schema)
+    one.write(changes(spark, {"AA": 1, "UA": 2}), place(0), none_refused)
+    server.run("CREATE TABLE shop.holds (id text REFERENCES shop.held(_id))")
+    server.run("""INSERT INTO shop.holds VALUES ('{"carrier": "AA"}')""")
+    done = one.write(changes(spark, {"AA": None, "UA": None, "DL": 3}), place(1), refused)
+    assert done == Written(3, 2, 1)
+    (letter,) = refused.letters
+    assert "violates foreign key" in letter["_error"]
+    assert refused.fields('{"carrier": "AA"}')["_deleted"] is True
+    assert server.run("SELECT carrier FROM shop.held ORDER BY 1") == [["AA"], ["DL"]]
 
 
 def test_a_table_that_does_not_fit_is_refused_at_the_start(spark: SparkSession, server: Postgres) -> None:

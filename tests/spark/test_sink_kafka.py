@@ -22,7 +22,7 @@ from etl.sinks.kafka_tail import Tail
 from etl.sinks.marks import CAME_AGAIN
 from millrace.sandbox import kafka
 from millrace.sandbox.kafka import Kafka
-from tests.spark.sinks import Refused, breaking, none_refused, place, results, row, rows
+from tests.spark.sinks import Refused, breaking, changes, none_refused, place, results, row, rows
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +57,18 @@ def messages(broker: Kafka, topic: str) -> list[dict[str, Any]]:
             consumer.close()
             return found
         headers = {name: value.decode() for name, value in message.headers()}
-        found.append(
-            {"key": message.key().decode(), "headers": headers, "value": json.loads(message.value())}
-        )
+        value = None if message.value() is None else json.loads(message.value())
+        found.append({"key": message.key().decode(), "headers": headers, "value": value})
+
+
+def test_a_result_that_is_deleted_is_a_tombstone(spark: SparkSession, broker: Kafka) -> None:
+    broker.create_topic("deleted", 1)
+    one = sink(broker, "deleted")
+    done = one.write(changes(spark, {"AA": 1, "UA": None}), place(0), none_refused)
+    assert done == Written(2, 2)
+    kept, gone = messages(broker, "deleted")
+    assert kept["value"] == {"_id": '{"carrier": "AA"}', "carrier": "AA", "flights": 1}
+    assert (gone["key"], gone["value"]) == ('{"carrier": "UA"}', None)
 
 
 def test_messages_hold_the_row_and_its_identity(spark: SparkSession, broker: Kafka) -> None:

@@ -15,7 +15,7 @@ from etl.sinks.opensearch import DocumentWriter, Http, OpenSearchSink
 from etl.sinks.sending import Record
 from tests import opensearch
 from tests.opensearch import Domain
-from tests.spark.sinks import Refused, breaking, none_refused, place, results, row, rows
+from tests.spark.sinks import Refused, breaking, changes, none_refused, place, results, row, rows
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +79,19 @@ def test_results_replace_each_other(spark: SparkSession, domain: Domain) -> None
     assert one.write(results(spark, {"AA": 1, "UA": 2}), place(0), none_refused) == Written(2, 2)
     assert one.write(results(spark, {"AA": 5}), place(1), none_refused) == Written(1, 1)
     assert sorted(d["flights"] for d in domain.documents.values()) == [2, 5]
+
+
+def test_a_result_that_is_deleted_is_no_document(spark: SparkSession, domain: Domain) -> None:
+    one = sink(domain)
+    one.write(changes(spark, {"AA": 1, "UA": 2}), place(0), none_refused)
+    assert one.write(changes(spark, {"AA": None, "ZZ": None, "UA": 3}), place(1), none_refused) == Written(
+        3, 2
+    )
+    assert list(domain.documents.values()) == [
+        {"carrier": "UA", "flights": 3, "millrace": {"id": '{"carrier": "UA"}'}}
+    ]
+    assert one.write(changes(spark, {"UA": None}), place(0), none_refused) == Written(1, 0)
+    assert len(domain.documents) == 1
 
 
 @pytest.mark.faults

@@ -27,7 +27,7 @@ from etl.sinks.sending import Record
 from millrace.sandbox import kinesalite
 from millrace.sandbox.kinesalite import Kinesalite
 from tests.spark import faulty
-from tests.spark.sinks import Refused, breaking, none_refused, place, results, row, rows
+from tests.spark.sinks import Refused, breaking, changes, none_refused, place, results, row, rows
 
 REGION = "us-east-1"
 
@@ -148,6 +148,25 @@ def test_results_are_known_by_their_key(spark: SparkSession, dynamodb: str) -> N
         one.prepare(spark, rows(spark, []).schema)
     with pytest.raises(StartError, match=r"DynamoDB table nowhere: .*ResourceNotFound"):
         table_sink(dynamodb, "nowhere").prepare(spark, results(spark, {}).schema)
+
+
+def test_a_result_that_is_deleted_is_no_item(spark: SparkSession, dynamodb: str) -> None:
+    table = make_table(dynamodb, "deleted", "_id")
+    one = table_sink(dynamodb, "deleted")
+
+    def counts() -> dict[str, int]:
+        items = table.scan()["Items"]
+        assert not [i for i in items if "_deleted" in i]
+        return {i["carrier"]: int(i["flights"]) for i in items}
+
+    one.write(changes(spark, {"AA": 1, "UA": 2}), place(0), none_refused)
+    assert one.write(changes(spark, {"AA": None, "ZZ": None, "UA": 3}), place(1), none_refused) == Written(
+        3, 3
+    )
+    assert counts() == {"UA": 3}
+    # Of a driver that was cut off: what is there of a later batch stays.
+    assert one.write(changes(spark, {"UA": None}), place(0), none_refused) == Written(1, 0)
+    assert counts() == {"UA": 3}
 
 
 @pytest.mark.faults

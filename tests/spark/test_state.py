@@ -105,6 +105,7 @@ class Pipeline:
             "trigger_seconds": 0,
             "state": self.state,
             "route": None,
+            "latest_by": [],
             "dead_letters": None,
         }
         return parse(

@@ -87,7 +87,8 @@ def text() -> str:
             parts.append(JOB.format(name="out", engine="emr"))
         for kind in kinds:
             letters = "" if kind in ("parquet", "delta") else f"        dead_letters: {kind}_letters\n"
-            parts.append(DERIVE.format(name=f"to-{kind}", sink=SINKS[kind]) + letters)
+            latest = "        latest_by: [page]\n" if kind == "dynamodb" else ""
+            parts.append(DERIVE.format(name=f"to-{kind}", sink=SINKS[kind]) + letters + latest)
     parts.append(DIRECT)
     jdbc = SINKS["jdbc"].replace("table: clicks", "table: shop.clicks")
     parts.append(DERIVE.format(name="to-jdbc", sink=jdbc) + "        dead_letters: shop_letters\n")
@@ -158,6 +159,7 @@ def test_a_job_may_write_its_sinks_and_nothing_else(of: Of) -> None:
         ["dynamodb:BatchWriteItem", "dynamodb:DescribeTable", "dynamodb:PutItem"],
         [arn("dynamodb", "table/clicks"), arn("dynamodb", "table/orders")],
     )
+    assert told["job-out", "DeleteItems"] == ("dynamodb:DeleteItem", arn("dynamodb", "table/clicks"))
     assert told["job-out", "WriteTheirs"] == (
         ["kafka-cluster:DescribeTopic", "kafka-cluster:ReadData", "kafka-cluster:WriteData"],
         arn("kafka", "topic/theirs/abc-1/totals"),

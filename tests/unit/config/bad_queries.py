@@ -60,6 +60,14 @@ ROWS = {
         SINK + STATE.format("key: [page]"),
         f"{DERIVE}.transform", "(missing)", "a function that makes the results", None,
     ),
+    "the latest of each key beside state": (
+        SINK, SINK + STATE.format("key: [page]") + "        latest_by: [page] #!\n",
+        f"{DERIVE}.latest_by", "page", "nothing beside state, whose key says what identifies a result", None,
+    ),
+    "the latest of each key into files": (
+        SINK, "        sink:\n          kind: parquet #!\n          table: counted\n        latest_by: [page]\n",
+        f"{DERIVE}.sink.kind", "parquet", "with latest_by a sink in which a later result replaces an earlier one", None,
+    ),
     "a watermark without a delay": (
         SINK, SINK + "        state:\n          watermark: {time: at} #!\n          key: [page]\n",
         f"{DERIVE}.state.watermark.delay", "(missing)", "required", None,
@@ -72,6 +80,12 @@ ROWS = {
         ORDERS_QUERY, DIRECT.format("clicks #!", "clicks_good", "clicks_bad") + ORDERS_QUERY,
         "jobs.orders.queries.direct.source", "clicks",
         "a Kafka topic: a Kinesis batch holds other records when it is replayed", None,
+    ),
+    "a delete by a query that knows no keys": (
+        ORDERS_QUERY,
+        DIRECT.format("orders", "orders_good", "orders_bad") + "        kafka: {null_payload: delete} #!\n" + ORDERS_QUERY,
+        "jobs.orders.queries.direct.kafka.null_payload", "delete",
+        "dead_letter, or a land query and a derive query with latest_by", None,
     ),
     "one table for good records and dead letters": (
         ORDERS_QUERY, DIRECT.format("orders", "orders_good", "orders_good #!") + ORDERS_QUERY,

@@ -108,6 +108,9 @@ ROWS = {
     "a group for the lag that is a pattern": (
         *between(reading("lag_group: 'lag-*'")), f"{ORDERS}.kafka.lag_group", "lag-*", "^[A-Za-z0-9]", None,
     ),
+    "a null payload that is neither": (
+        *between(reading("null_payload: drop")), f"{ORDERS}.kafka.null_payload", "drop", "dead_letter", None,
+    ),
     "a lag that two queries tell": (
         *between(reading("lag_group: lag").replace(" #!", "") + SECOND.format("")
                  .replace("partitions: []", "lag_group: lag").replace("orders_landed", "rest_landed")),

@@ -27,7 +27,7 @@ STATE: dict[str, Any] = {
 DERIVE: dict[str, Any] = {
     "kind": "derive", "name": "pages", "source_table": "lake.landed", "enrich": [], "transform": None,
     "sink": {"kind": "iceberg", "table": "lake.pages"}, "trigger_seconds": 10, "state": STATE,
-    "dead_letters": None, "route": None,
+    "dead_letters": None, "route": None, "latest_by": [],
 }  # fmt: skip
 ROUTE: dict[str, Any] = {
     key: LAND[key] for key in ("source", "format", "schema", "decompress_up_to", "redact")
