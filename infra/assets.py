@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,12 @@ _KAFKA_JARS = Path(".millrace/jars/kafka-client")
 _POSTGRESQL_JARS = Path(".millrace/jars/postgresql")
 _SCALA_213_RELEASES = ("emr-spark-8.0.0",)
 """EMR releases built with Scala 2.13, which cannot load the jars of :data:`_KAFKA_JARS` (Scala 2.12)."""
+
+_CARRIED = ("boto3", "botocore", "jmespath", "python-dateutil", "s3transfer", "six", "urllib3")
+"""boto3 and what it needs, in the versions of requirements.txt."""
+
+SERVICES = ("cloudwatch", "dynamodb", "kafka", "kinesis", "s3", "secretsmanager", "sts")
+"""That the core asks; botocore's descriptions of all others stay outside, 25 MB."""
 
 _EARLIEST_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -67,7 +75,11 @@ def job_files(scope: Construct, *, environment: Environment, job: Job, root: Pat
     """
     return JobFiles(
         entry_script=Asset(scope, "EntryScript", path=str(root / "etl" / "main.py")),
-        archive=Asset(scope, "Archive", path=str(write_archive(root, _staging(scope)))),
+        archive=Asset(
+            scope,
+            "Archive",
+            path=str(write_archive(root, _staging(scope), libraries() if isinstance(job, EmrJob) else {})),
+        ),
         jars=tuple(
             Asset(scope, f"Jar-{jar.stem}", path=str(jar)) for jar in missing_jars(environment, job, root)
         ),
@@ -129,7 +141,21 @@ def _database_jars(job: Job, root: Path) -> tuple[Path, ...]:
     return jars
 
 
-def write_archive(root: Path, folder: Path) -> Path:
+def libraries() -> Mapping[str, Path]:
+    """Files of boto3 by their place in the archive, for an engine whose Python may lack it (:mod:`etl.carried`)."""
+    found = {}
+    for name in _CARRIED:
+        for file in distribution(name).files or ():
+            package, *rest = file.parts
+            described = package == "botocore" and rest[0] == "data" and len(rest) > 2
+            unused = package.endswith(".dist-info") or ".." in file.parts or "__pycache__" in file.parts
+            if unused or (described and rest[1] not in SERVICES):
+                continue
+            found[f"carried/{file.as_posix()}"] = Path(str(file.locate()))
+    return found
+
+
+def write_archive(root: Path, folder: Path, others: Mapping[str, Path]) -> Path:
     """Zip ``etl/`` and ``pipelines/`` so that the same content always gives the same bytes.
 
     Entries are sorted, stored without compression (its result differs between zlib
@@ -141,16 +167,21 @@ def write_archive(root: Path, folder: Path) -> Path:
         The folder that holds both packages.
     folder
         Where the archive is written.
+    others
+        Files by their place in the archive.
 
     Returns
     -------
     Path
-        ``folder/job.zip``, with both packages at its root.
+        ``folder/job.zip``, with both packages at its root; another name where there are others.
     """
-    archive = folder / "job.zip"
+    ours = {
+        file.relative_to(root).as_posix(): file for package in _PACKAGES for file in _sources(root / package)
+    }
+    archive = folder / ("job-with-libraries.zip" if others else "job.zip")
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as target:
-        for file in sorted(file for package in _PACKAGES for file in _sources(root / package)):
-            entry = zipfile.ZipInfo(file.relative_to(root).as_posix(), _EARLIEST_ZIP_TIME)
+        for name, file in sorted({**ours, **others}.items()):
+            entry = zipfile.ZipInfo(name, _EARLIEST_ZIP_TIME)
             entry.external_attr = 0o644 << 16
             target.writestr(entry, file.read_bytes())
     return archive

@@ -55,7 +55,7 @@ def spark_settings(environment: Environment, job: Job, plan: JobPlan, names: Nam
     """
     settings = _session(plan) | _catalog(names)
     if isinstance(job, EmrJob):
-        settings |= _emr(plan, reads_kinesis=_reads_kinesis(environment, job))
+        settings |= _emr(job, plan, reads_kinesis=_reads_kinesis(environment, job))
     else:
         settings |= _glue()
     if any(isinstance(query, DeriveQuery) and query.state is not None for query in job.queries.values()):
@@ -164,7 +164,7 @@ def _state() -> dict[str, str]:
     }
 
 
-def _emr(plan: JobPlan, *, reads_kinesis: bool) -> dict[str, str]:
+def _emr(job: EmrJob, plan: JobPlan, *, reads_kinesis: bool) -> dict[str, str]:
     # EMR Serverless rolls event logs by itself, and Spark's own settings for it break the upload
     # on emr-7 releases: none of spark.eventLog.* is set here.
     heap = f"{heap_mib(plan.memory_gib * 1024**3)}m"
@@ -174,6 +174,13 @@ def _emr(plan: JobPlan, *, reads_kinesis: bool) -> dict[str, str]:
     assert scaling.idle_timeout_seconds is not None, plan.name
     assert scaling.shuffle_timeout_seconds is not None, plan.name
     return {
+        # The images of emr-7 have Python 3.9, too, and documents disagree on which one Spark takes. The names are those
+        # of "Using custom images" and "Using Python libraries" of the EMR Serverless user guide.
+        "spark.pyspark.python": job.python,
+        "spark.pyspark.driver.python": job.python,
+        "spark.emr-serverless.driverEnv.PYSPARK_PYTHON": job.python,
+        "spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON": job.python,
+        "spark.executorEnv.PYSPARK_PYTHON": job.python,
         "spark.jars": ",".join([_EMR_ICEBERG_JAR] + [_EMR_KINESIS_JAR] * reads_kinesis),
         "spark.driver.cores": str(plan.vcpu),
         "spark.driver.memory": heap,

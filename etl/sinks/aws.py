@@ -1,8 +1,7 @@
-"""Clients of AWS services inside tasks: the engine's own boto3, whose errors are told apart here.
+"""Clients of AWS services inside tasks: boto3's, whose errors are told apart here.
 
 ``etl`` uses the standard library and PySpark only; boto3 is the exception where a service has no connector on
-both engines. Glue and EMR Serverless ship it, and it is imported where it is used, so that a job without
-such a sink runs without it.
+both engines. It is imported where it is used, so that a job without such a sink runs without it.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from etl.errors import StartError
+from etl import carried
 from etl.sinks.backoff import START_SECONDS, Backoff
 from etl.sinks.base import SinkError
 
@@ -54,13 +53,11 @@ def client(
     Raises
     ------
     StartError
-        The engine has no boto3.
+        There is no boto3.
     """
-    try:
-        import boto3
-        from botocore.config import Config
-    except ImportError as error:
-        raise StartError(f"boto3 is needed to reach {service}; the engines ship it") from error
+    boto3 = carried.boto3(f"to reach {service}")
+    from botocore.config import Config
+
     # A client of its own session: boto3's default one is not safe where several tasks make theirs at once.
     session: Any = boto3.session.Session(region_name=region)
     return session.client(

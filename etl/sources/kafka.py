@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import envelope
+from etl import carried, envelope
 from etl.errors import StartError
 from etl.settings import Connection, KafkaReading, KafkaSource
 from etl.sources.asking import asking
@@ -148,14 +148,7 @@ def admin(spark: SparkSession, connecting: Mapping[str, str], seconds: int) -> A
 
 
 def _msk_client() -> Any:
-    # Both engines ship boto3; the core itself needs it for this one question only.
-    try:
-        import boto3
-    except ImportError as error:
-        raise StartError(
-            "boto3 is needed to look up an MSK cluster; or give --bind kafka.NAME.bootstrap"
-        ) from error
-    return boto3.client("kafka")
+    return carried.boto3("to look up an MSK cluster; or give --bind kafka.NAME.bootstrap").client("kafka")
 
 
 def options(source: KafkaSource, connection: Connection, *, partitions: int | None) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import engines, envelope
+from etl import carried, engines, envelope
 from etl.errors import StartError
 from etl.settings import Engine, KinesisSource
 from etl.sources import kinesis_tails
@@ -214,13 +214,7 @@ def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSourc
 
 def api_client(source: KinesisSource, endpoint: str | None = None) -> Any:
     """Make a boto3 ``kinesis`` client, with the keys of the source's role where it has one."""
-    # Both engines ship boto3; the core itself needs it for what only AWS knows.
-    try:
-        import boto3
-    except ImportError as error:
-        raise StartError(
-            f"boto3 is needed to ask stream {source.stream} for its consumers and shards"
-        ) from error
+    boto3 = carried.boto3(f"to ask stream {source.stream} for its consumers and shards")
     keys: dict[str, str] = {}
     if source.role is not None and endpoint is None:
         sts = boto3.client("sts", region_name=source.region, endpoint_url=sts_endpoint(source.region))

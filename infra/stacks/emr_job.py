@@ -39,6 +39,9 @@ class EmrJobStack(JobStack):
             type="Spark",
             release_label=settings.version,
             architecture=plan.architecture.upper(),
+            image_configuration=None
+            if settings.image is None
+            else emr.CfnApplication.ImageConfigurationInputProperty(image_uri=settings.image),
             maximum_capacity=emr.CfnApplication.MaximumAllowedResourcesProperty(
                 cpu=f"{plan.vcpu * workers} vCPU",
                 memory=gigabytes(plan.memory_gib * workers * 1024**3),

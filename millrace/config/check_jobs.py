@@ -49,6 +49,7 @@ _OWNED_PREFIXES = (
     "spark.eventLog.",
     "spark.hadoop.fs.s3",
     "spark.jars",
+    "spark.pyspark.",
     "spark.sql.catalog.",
     "spark.submit.",
 )
@@ -60,6 +61,7 @@ _OWNED = frozenset(
         "spark.executor.cores",
         "spark.executor.instances",
         "spark.executor.memory",
+        "spark.executorEnv.PYSPARK_PYTHON",
         "spark.extraListeners",
         "spark.master",
         "spark.serializer",

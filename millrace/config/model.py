@@ -279,6 +279,18 @@ class EmrJob(JobBase):
     version: Literal["emr-7.13.0", "emr-spark-8.0.0"] = "emr-7.13.0"
     worker: EmrWorker = Field(default=EmrWorker(), description="Left out, the plan chooses.")
     architecture: Literal["x86_64", "arm64"] = "x86_64"
+    image: str | None = Field(
+        default=None,
+        pattern=r"^\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[a-z0-9._/-]+(:[\w.-]+|@sha256:[0-9a-f]{64})$",
+        description="An image in Amazon ECR that is built on the release's own and serves driver and executors; its repository "
+        "lets EMR Serverless pull it. Left out, AWS's own.",
+    )
+    python: str = Field(
+        default="/usr/bin/python3.11",
+        pattern=r"^/[\w./+-]+$",
+        description="Interpreter in the image, Python 3.11 or later: it is always named, as the default of AWS's own images is "
+        "older.",
+    )
     retries_per_hour: int = Field(
         default=5, ge=1, le=10, description="Attempts of a job run in an hour; 1 is no retry."
     )

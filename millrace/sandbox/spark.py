@@ -45,6 +45,8 @@ REPLACED: Mapping[str, str] = {
     "spark.default.parallelism": "one process has its own number of cores",
     "spark.dynamicAllocation.": "one process neither grows nor shrinks",
     "spark.emr-serverless.": "no workers are asked for",
+    "spark.pyspark.": "the interpreter is this machine's",
+    "spark.executorEnv.PYSPARK_PYTHON": "the interpreter is this machine's",
     "spark.ui.": "the history server shows it",
     "spark.log.level": "the core's lines are read, not Spark's",
     "spark.app.name": "says which job it is",

@@ -151,6 +151,37 @@ def test_retries_and_timeout_of_a_glue_job(prod: Synthesis, synthesise: Synthesi
     assert prod.the("AWS::Glue::Job", "job-ground")["MaxRetries"] == 0
 
 
+def test_emr_names_its_interpreter_wherever_one_is_looked_for(prod: Synthesis) -> None:
+    spark = prod.documents["flights"]["spark"]
+    named = {name for name, value in spark.items() if value == "/usr/bin/python3.11"}
+    assert named == {
+        "spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON",
+        "spark.emr-serverless.driverEnv.PYSPARK_PYTHON",
+        "spark.executorEnv.PYSPARK_PYTHON",
+        "spark.pyspark.driver.python",
+        "spark.pyspark.python",
+    }
+    assert not [name for name in prod.documents["departures"]["spark"] if "python" in name.lower()], (
+        "Glue has one"
+    )
+
+
+def test_an_emr_job_on_an_image_of_ones_own(prod: Synthesis, synthesise: Synthesise) -> None:
+    image = f"{prod.names.account}.dkr.ecr.us-east-1.amazonaws.com/streams@sha256:{'0' * 64}"
+    job = prod.environment.jobs["flights"].model_copy(
+        update={"image": image, "python": "/opt/python/bin/python3"}
+    )
+    found = synthesise(
+        prod.environment.model_copy(update={"jobs": {**prod.environment.jobs, "flights": job}})
+    )
+    application = found.the("AWS::EMRServerless::Application", "job-flights")
+    assert application["ImageConfiguration"] == {"ImageUri": image}
+    assert (
+        found.documents["flights"]["spark"]["spark.executorEnv.PYSPARK_PYTHON"] == "/opt/python/bin/python3"
+    )
+    assert "ImageConfiguration" not in prod.the("AWS::EMRServerless::Application", "job-flights")
+
+
 def test_an_emr_application_as_asked(prod: Synthesis, synthesise: Synthesise) -> None:
     job = prod.environment.jobs["flights"].model_copy(
         update={"min_executors": 2, "initial_executors": 2, "idle_stop": timedelta(hours=1)}

@@ -138,20 +138,20 @@ def test_every_resource_that_can_carries_the_tags(prod: Synthesis) -> None:
 def test_the_archive_depends_on_nothing_but_its_content(copy: Path, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    first = write_archive(copy, tmp_path / "a").read_bytes()
+    first = write_archive(copy, tmp_path / "a", {}).read_bytes()
     compiled = copy / "etl" / "__pycache__"
     compiled.mkdir(exist_ok=True)
     (compiled / "extra.cpython-311.pyc").write_bytes(b"compiled")
     (copy / "pipelines" / "stray.pyc").write_bytes(b"compiled")
     (copy / "pipelines" / ".hidden").write_text("editor")
     (copy / "etl" / "main.py").touch()
-    assert write_archive(copy, tmp_path / "b").read_bytes() == first
+    assert write_archive(copy, tmp_path / "b", {}).read_bytes() == first
     (copy / "etl" / "main.py").write_bytes((copy / "etl" / "main.py").read_bytes() + b"\n")
-    assert write_archive(copy, tmp_path / "b").read_bytes() != first
+    assert write_archive(copy, tmp_path / "b", {}).read_bytes() != first
 
 
 def test_the_archive_holds_packages_and_schemas_at_its_root(tmp_path: Path) -> None:
-    with zipfile.ZipFile(write_archive(ROOT, tmp_path)) as archive:
+    with zipfile.ZipFile(write_archive(ROOT, tmp_path, {})) as archive:
         held = set(archive.namelist())
     assert {"etl/__init__.py", "etl/main.py", "pipelines/__init__.py"} <= held
     assert "pipelines/flights/schemas/flight.ddl" in held
