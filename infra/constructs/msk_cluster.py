@@ -13,9 +13,10 @@ from aws_cdk import aws_msk as msk
 from constructs import Construct
 
 from infra.constructs.logs import EncryptedLogGroup
+from infra.findings import acknowledge
 from infra.removal import removal_policy
 from infra.stacks.network import MSK_IAM_PORT
-from millrace.config.model import MskCluster
+from millrace.config.model import Environment, MskCluster
 from millrace.config.names import Names
 from millrace.sizing.model import ClusterPlan
 
@@ -55,13 +56,6 @@ class ProvisionedCluster(Construct):
         environment = names.environment
         brokers = plan.brokers.value
         self.replicas = min(_REPLICAS, brokers)
-        log_group = EncryptedLogGroup(
-            self,
-            "BrokerLogs",
-            environment=environment,
-            name=f"/{names.prefix}/kafka/{cluster}",
-            key=logs_key,
-        )
         configuration = msk.CfnConfiguration(
             self,
             "Configuration",
@@ -99,16 +93,30 @@ class ProvisionedCluster(Construct):
                 arn=configuration.attr_arn, revision=configuration.attr_latest_revision_revision
             ),
             enhanced_monitoring="PER_TOPIC_PER_BROKER",
-            logging_info=msk.CfnCluster.LoggingInfoProperty(
-                broker_logs=msk.CfnCluster.BrokerLogsProperty(
-                    cloud_watch_logs=msk.CfnCluster.CloudWatchLogsProperty(
-                        enabled=True, log_group=log_group.log_group_name
-                    )
-                )
-            ),
+            # "Broker logs are not supported for clusters with Express instance types": an answer of CreateCluster
+            # (terraform-aws-modules/terraform-aws-msk-kafka-cluster#47).
+            logging_info=None
+            if settings.tier == "express"
+            else self._logging(environment, f"/{names.prefix}/kafka/{cluster}", logs_key),
         )
+        if settings.tier == "express":
+            acknowledge(
+                resource, "AwsSolutions::AwsSolutions-MSK6", "MSK takes no broker logs of Express brokers"
+            )
         resource.apply_removal_policy(removal_policy(environment, disposable=settings.disposable))
         self.arn = resource.attr_arn
+
+    def _logging(
+        self, environment: Environment, name: str, key: kms.IKey
+    ) -> msk.CfnCluster.LoggingInfoProperty:
+        group = EncryptedLogGroup(self, "BrokerLogs", environment=environment, name=name, key=key)
+        return msk.CfnCluster.LoggingInfoProperty(
+            broker_logs=msk.CfnCluster.BrokerLogsProperty(
+                cloud_watch_logs=msk.CfnCluster.CloudWatchLogsProperty(
+                    enabled=True, log_group=group.log_group_name
+                )
+            )
+        )
 
 
 class ServerlessCluster(Construct):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path as FilePath
 
+from millrace.config import kafka_versions
 from millrace.config.base import arn_parts
 from millrace.config.check_estate import check_estate
 from millrace.config.check_jobs import check_jobs
@@ -23,7 +24,6 @@ from millrace.config.problems import MISSING, Finding
 from millrace.config.units import format_duration
 
 MIB = 1024**2
-KAFKA_VERSIONS = ("3.8.x", "3.9.x", "4.0.x", "4.1.x")
 
 
 @dataclass(frozen=True)
@@ -90,12 +90,14 @@ def _clusters(environment: Environment) -> Iterator[Finding]:
         if cluster.existing is not None:
             yield from _existing_cluster(environment, name, cluster)
             continue
-        if cluster.version not in KAFKA_VERSIONS:
+        taken = kafka_versions.of_tier(cluster.tier)
+        if cluster.tier != "serverless" and cluster.version not in taken:
+            on = "" if cluster.version not in kafka_versions.STANDARD else f" with tier {cluster.tier}"
             yield Finding(
                 (*path, "version"),
                 cluster.version,
-                f"one of {', '.join(KAFKA_VERSIONS)}",
-                nearest(cluster.version, KAFKA_VERSIONS),
+                f"one of {', '.join(taken)}{on}",
+                nearest(cluster.version, taken),
             )
         if cluster.tier == "express" and zones != 3:
             yield Finding(
@@ -108,12 +110,26 @@ def _clusters(environment: Environment) -> Iterator[Finding]:
                     yield Finding(
                         (*path, key), str(value), "nothing: a serverless cluster has no brokers to size"
                     )
+            yield from _serverless_topics(environment, name)
             continue
         if cluster.brokers is not None and cluster.brokers % zones:
             yield Finding(
                 (*path, "brokers"),
                 str(cluster.brokers),
                 f"a multiple of {zones}, the same number in each Availability Zone",
+            )
+
+
+def _serverless_topics(environment: Environment, cluster: str) -> Iterator[Finding]:
+    """Refuse topics that would have to be made: CloudFormation makes them on provisioned clusters only (AWS::MSK::Topic)."""
+    for name, stream in environment.streams.items():
+        if isinstance(stream, KafkaTopic) and stream.cluster == cluster and not stream.existing:
+            yield Finding(
+                ("streams", name, "existing"),
+                "false",
+                f"true, as {cluster} is a serverless cluster, on which CloudFormation makes no topics",
+                "deploy the cluster, make the topic with Kafka's own kafka-topics.sh, then start the job; or take tier: "
+                "standard or express",
             )
 
 

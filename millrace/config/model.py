@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PrivateAttr, StringConstraints, model_validator
 
+from millrace.config import kafka_versions
 from millrace.config.base import ClusterArn, KeyArn, Model, RoleArn, Slug, TableName
 from millrace.config.estate import (
     ExistingTable,
@@ -125,7 +126,11 @@ class MskCluster(Model):
         description="ARN of a cluster that somebody else owns: read, never changed; left out, one is made.",
     )
     tier: Literal["standard", "express", "serverless"] = "standard"
-    version: str = Field(default="3.9.x", description="Kafka version: 3.8.x, 3.9.x, 4.0.x or 4.1.x.")
+    version: str = Field(
+        default=kafka_versions.DEFAULT,
+        description="Kafka version as MSK names it, such as 3.9.x.kraft; a bare 3.9.x keeps its metadata in ZooKeeper, and a "
+        "cluster that was made so stays so.",
+    )
     broker_type: str | None = Field(
         default=None, description="Such as kafka.m7g.large; left out, the plan chooses."
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from types import MappingProxyType
 
+from millrace.config import kafka_versions
 from millrace.config.model import Environment, KinesisStream, MskCluster
 from millrace.config.problems import Finding
 from millrace.sizing.advice import merging
@@ -181,6 +182,14 @@ def _jobs(
 def _warnings(environment: Environment, demands: list[Hop]) -> tuple[str, ...]:
     read = {name for hop in demands for name in hop.streams}
     found = [f"streams.{name}: no job reads it" for name in environment.streams if name not in read]
+    found += [
+        f"kafka.{name}.version: nobody has confirmed that {cluster.tier} brokers take {cluster.version} "
+        f"(as of {kafka_versions.AS_OF}); MSK says so when the cluster is made"
+        for name, cluster in environment.kafka.items()
+        if isinstance(cluster, MskCluster)
+        and cluster.existing is None
+        and kafka_versions.unconfirmed(cluster.tier, cluster.version)
+    ]
     return tuple(found)
 
 

@@ -221,6 +221,7 @@ def test_other_tiers_of_msk(synthesise: Synthesise, tier: str) -> None:
         properties = found.the("AWS::MSK::Cluster", "kafka")
         assert properties["BrokerNodeGroupInfo"]["InstanceType"].startswith("express.")
         assert "StorageInfo" not in properties["BrokerNodeGroupInfo"]
+        assert "LoggingInfo" not in properties, "MSK refuses broker logs of Express"
         assert "replication" not in found.the("AWS::MSK::Configuration", "kafka")["ServerProperties"]
 
 

@@ -25,6 +25,9 @@ CLICKS_SIZE = "      record_size: 500B\n"
 CLUSTER_KIND = "    kind: msk\n"
 ORDERS_TOPIC = "    topic: orders\n"
 ORDERS_CLUSTER = "    cluster: main\n"
+CLUSTER_TO_ORDERS = GOOD[
+    GOOD.index("    version: 3.9.x\n") : GOOD.index(ORDERS_CLUSTER) + len(ORDERS_CLUSTER)
+]
 GLUE_VERSION = '    version: "5.1"\n'
 GLUE_WORKER = "    worker: G.1X\n"
 LATENCY = "    latency: 60s\n"
@@ -192,17 +195,31 @@ ROWS = {
         "did you mean main?",
     ),
     "unknown Kafka version": (
-        "    version: 3.9.x\n", "    version: 2.8.1 #!\n", "kafka.main.version", "2.8.1", "3.8.x, 3.9.x, 4.0.x, 4.1.x",
-        None,
+        "    version: 3.9.x\n", "    version: 2.8.1 #!\n", "kafka.main.version", "2.8.1",
+        "one of 3.8.x, 3.8.x.kraft, 3.9.x, 3.9.x.kraft, 4.0.x.kraft, 4.1.x.kraft, 4.2.x.kraft", None,
+    ),
+    "a Kafka version under another name than MSK's": (
+        "    version: 3.9.x\n", "    version: 4.0.x #!\n", "kafka.main.version", "4.0.x", "4.0.x.kraft",
+        "did you mean 4.0.x.kraft?",
+    ),
+    "a Kafka version that Express brokers refuse": (
+        "    version: 3.9.x\n", "    version: 3.9.x #!\n    tier: express\n", "kafka.main.version", "3.9.x",
+        "one of 3.8.x, 3.9.x.kraft, 4.0.x.kraft, 4.1.x.kraft, 4.2.x.kraft with tier express", "did you mean",
+    ),
+    "a topic on a serverless cluster": (
+        CLUSTER_TO_ORDERS,
+        CLUSTER_TO_ORDERS.replace("version: 3.9.x", "tier: serverless") + "    existing: false #!\n",
+        "streams.orders.existing", "false", "true, as main is a serverless cluster", "kafka-topics.sh",
     ),
     "express over two zones": (
-        ZONES + "kafka:\n  main:\n    kind: msk\n",
+        ZONES + "kafka:\n  main:\n    kind: msk\n    version: 3.9.x\n",
         "  availability_zones: 2\nkafka:\n  main:\n    kind: msk\n    tier: express #!\n", "kafka.main.tier", "express",
         "over 3 Availability Zones; the network has 2", None,
     ),
     "brokers of a serverless cluster": (
-        CLUSTER_KIND, CLUSTER_KIND + "    tier: serverless\n    brokers: 3 #!\n", "kafka.main.brokers", "3",
-        "a serverless cluster has no brokers", None,
+        CLUSTER_TO_ORDERS,
+        CLUSTER_TO_ORDERS.replace("version: 3.9.x", "tier: serverless\n    brokers: 3 #!") + "    existing: true\n    partitions: 4\n",
+        "kafka.main.brokers", "3", "a serverless cluster has no brokers", None,
     ),
     "brokers unevenly over zones": (
         CLUSTER_KIND, CLUSTER_KIND + "    brokers: 4 #!\n", "kafka.main.brokers", "4", "a multiple of 3", None,

@@ -277,9 +277,9 @@ def test_storage_holds_the_retention_in_every_copy(from_text: Loader) -> None:
 
 
 def test_serverless_has_no_brokers_but_a_price(from_text: Loader) -> None:
-    found = plan(from_text(KAFKA.format(cluster="tier: serverless", retention="1d", rate=100))).clusters[
-        "main"
-    ]
+    found = plan(
+        from_text(KAFKA.format(cluster="tier: serverless", retention="1d\n    existing: true\n    partitions: 4", rate=100))
+    ).clusters["main"]
     assert (found.brokers, found.broker_type, found.storage_gib_per_broker) == (None, None, None)
     assert sum(item.usd for item in found.cost) > 730 * 0.75
 
@@ -291,6 +291,16 @@ def test_emr_workers_and_their_disk(from_text: Loader) -> None:
     assert cost["vCPU"] == pytest.approx(3 * 8 * 730 * 0.052624)
     assert cost["memory"] == pytest.approx(3 * 32 * 730 * 0.0057785)
     assert cost["disk"] == pytest.approx(3 * 30 * 730 * 0.000111)
+
+
+def test_a_kafka_version_that_nobody_confirmed_for_express_is_noted(from_text: Loader) -> None:
+    def warnings(version: str) -> tuple[str, ...]:
+        tier = f"tier: express, version: {version}"
+        return plan(from_text(KAFKA.format(cluster=tier, retention="1d", rate=500))).warnings
+
+    assert warnings("3.9.x.kraft") == ()
+    (told,) = warnings("4.1.x.kraft")
+    assert "nobody has confirmed that express brokers take 4.1.x.kraft" in told
 
 
 def test_a_stream_without_readers_is_noted(from_text: Loader) -> None:
