@@ -225,6 +225,11 @@ def _spark(path: Path, job: Job) -> Iterator[Finding]:
                 "any setting but those that Millrace derives from the plan and the job",
                 "remove it, or pin the plan's number (cores, max_workers)",
             )
+        elif key.endswith(("redaction.regex", "redaction.options.regex")):
+            try:
+                re.compile(value)
+            except re.error as error:
+                yield Finding((*path, "spark", key), value, f"a regular expression: {error}")
 
 
 def _one_writer(
