@@ -122,7 +122,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
                     yield from _state((*query_path, "state"), query, query.state, job, sorted(landing))
             for place, end in written(query).items():
                 yield from _transforms((*query_path, *place), end, query, root)
-                yield from check_sink((*query_path, *place), end, query, job, environment)
+                yield from check_sink((*query_path, *place), end, query, job, environment, root)
 
     yield from check_places(environment)
     yield from _consumers(environment)

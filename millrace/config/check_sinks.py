@@ -67,7 +67,7 @@ _RDS = re.compile(r"(?!.*\.proxy-).*\.rds\.amazonaws\.com(\.cn)?")
 
 
 def check_sink(
-    path: Path, end: Written, query: Query, job: Job, environment: Environment
+    path: Path, end: Written, query: Query, job: Job, environment: Environment, root: FilePath
 ) -> Iterator[Finding]:
     """Check one query's sink, or that of one of its routes.
 
@@ -79,6 +79,8 @@ def check_sink(
         What has the sink.
     query, job, environment
         The query, its job, and the environment's valid parts.
+    root
+        The project, where certificates are looked up.
     """
     sink, here = end.sink, (*path, "sink")
     if isinstance(query, DeriveQuery):
@@ -104,7 +106,7 @@ def check_sink(
         yield from _record((*here, "max_record_size"), sink, environment)
     elif isinstance(sink, JdbcSink):
         yield from _url((*here, "url"), sink)
-        yield from _tls(here, sink, environment.places.root)
+        yield from _tls(here, sink, root)
     elif isinstance(sink, DeltaSink) and isinstance(job, EmrJob):
         yield Finding(
             (*here, "kind"), sink.kind, "a sink other than delta, or a Glue job, which ships Delta's jars"
