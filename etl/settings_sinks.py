@@ -26,6 +26,11 @@ class JdbcSinkSettings:
         ARN of the secret that holds both, as JSON with ``username`` and ``password``.
     connections
         How many tasks write at once, each with a connection of its own.
+    tls
+        ``verify-full``: no word, no password goes to a server without a certificate for its name; ``off``: in the clear.
+    authorities
+        File below ``pipelines/`` with the certificates (PEM) of who may have signed the server's; left out, those of the
+        JVM's trust store.
     """
 
     kind: Literal["jdbc"]
@@ -34,6 +39,8 @@ class JdbcSinkSettings:
     secret: str
     region: str
     connections: int
+    tls: Literal["verify-full", "off"] = "verify-full"
+    authorities: str | None = None
 
 
 @dataclass(frozen=True)

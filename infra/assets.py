@@ -17,6 +17,7 @@ from constructs import Construct
 
 from infra.errors import InfrastructureError
 from infra.formats import format_jars
+from infra.jars import locked_jars
 from infra.launch import AssetUrls
 from infra.settings import kafka_clusters
 from infra.sinks import sinks, written_clusters
@@ -24,10 +25,8 @@ from millrace.config.model import EmrJob, Environment, Job
 from millrace.config.sinks import JdbcSink
 
 _PACKAGES = ("etl", "pipelines")
-_KAFKA_JARS = Path(".millrace/jars/kafka-client")
-_POSTGRESQL_JARS = Path(".millrace/jars/postgresql")
 _SCALA_213_RELEASES = ("emr-spark-8.0.0",)
-"""EMR releases built with Scala 2.13, which cannot load the jars of :data:`_KAFKA_JARS` (Scala 2.12)."""
+"""EMR releases built with Scala 2.13, which cannot load the pinned Kafka jars (Scala 2.12)."""
 
 _CARRIED = ("boto3", "botocore", "jmespath", "python-dateutil", "s3transfer", "six", "urllib3")
 """boto3 and what it needs, in the versions of requirements.txt."""
@@ -103,7 +102,7 @@ def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, 
     Raises
     ------
     InfrastructureError
-        They have not been resolved, or do not fit the job's release.
+        They have not been resolved, are not those of the lock, or do not fit the job's release.
     """
     return tuple(
         sorted(
@@ -122,23 +121,13 @@ def _kafka_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, .
             f"{job.version} runs Scala 2.13, and the Kafka jars of this version are built for Scala 2.12: "
             "jobs that read or write Kafka take release emr-7.13.0"
         )
-    jars = tuple(sorted((root / _KAFKA_JARS).glob("*.jar")))
-    if not jars:
-        raise InfrastructureError(
-            f"no Kafka jars in {_KAFKA_JARS}, which EMR Serverless lacks and a job needs: run `make jars`"
-        )
-    return jars
+    return locked_jars(root, "kafka-client", "EMR Serverless lacks and a job with Kafka needs")
 
 
 def _database_jars(job: Job, root: Path) -> tuple[Path, ...]:
     if not isinstance(job, EmrJob) or not any(isinstance(sink, JdbcSink) for sink in sinks(job)):
         return ()
-    jars = tuple(sorted((root / _POSTGRESQL_JARS).glob("*.jar")))
-    if not jars:
-        raise InfrastructureError(
-            f"no JDBC driver in {_POSTGRESQL_JARS}, which EMR Serverless lacks and a job needs: run `make jars`"
-        )
-    return jars
+    return locked_jars(root, "postgresql", "EMR Serverless lacks and a job with a database needs")
 
 
 def libraries() -> Mapping[str, Path]:

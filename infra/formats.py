@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from infra.errors import InfrastructureError
+from infra.jars import locked_jars
 from millrace.config.formats import AvroFormat, JsonFormat, PayloadFormat, TextFormat
 from millrace.config.model import Job
 from millrace.config.queries import SourceQuery
-
-_AVRO_JARS = Path(".millrace/jars/avro")
 
 
 def format_settings(asked: PayloadFormat) -> str | dict[str, Any]:
@@ -24,12 +22,9 @@ def format_jars(job: Job, root: Path) -> tuple[Path, ...]:
     Raises
     ------
     InfrastructureError
-        They have not been resolved.
+        They have not been resolved, or are not those of the lock.
     """
     asked = [p.format for q in job.queries.values() if isinstance(q, SourceQuery) for p in q.payloads]
     if not any(isinstance(each, AvroFormat) for each in asked):
         return ()
-    jars = tuple(sorted((root / _AVRO_JARS).glob("*.jar")))
-    if not jars:
-        raise InfrastructureError(f"no jars in {_AVRO_JARS}, which a job with Avro needs: run `make jars`")
-    return jars
+    return locked_jars(root, "avro", "a job with Avro needs")

@@ -45,8 +45,8 @@ class JobPermissions:
         The job.
     keys
         The keys of what it reads and writes.
-    assets_bucket
-        The bucket where CDK publishes files.
+    assets
+        Bucket and prefix where CDK publishes the files of the job's stack, and nobody else's.
     log_group
         Name of the job's log group.
     workspace
@@ -56,7 +56,7 @@ class JobPermissions:
     names: Names
     plan: JobPlan
     keys: Keys
-    assets_bucket: str
+    assets: str
     log_group: str
     workspace: str | None = None
 
@@ -171,8 +171,8 @@ class JobPermissions:
             allow(
                 "LoadFiles",
                 ["s3:GetObject"],
-                [f"arn:{PARTITION}:s3:::{self.assets_bucket}/*"],
-                why="An executor that joins a run after the next deployment loads the files of the run's start",
+                [f"arn:{PARTITION}:s3:::{self.assets}/*"],
+                why="Files are named by their content, and an executor that joins a run after the next deployment loads the files of the run's start",
             ),
         ]
         if read:
@@ -269,14 +269,18 @@ class JobPermissions:
                 why="Streams, and on Glue groups below the job's own, have names that are made at run time",
             ),
             allow("FindLogGroups", ["logs:DescribeLogGroups"], ["*"], why=NO_NARROWER),
-            allow(
-                "PutMetrics",
-                ["cloudwatch:PutMetricData"],
-                ["*"],
-                {"StringEquals": {"cloudwatch:namespace": ["Glue", "Millrace"]}},
-                why=NO_NARROWER,
-            ),
+            *([self._glue_metrics()] if self.plan.engine == "glue" else []),
         ]
+
+    def _glue_metrics(self) -> Grant:
+        """Glue writes its own metrics with the job's role; ours, on which alarms rest, are lines of the log."""
+        return allow(
+            "PutMetrics",
+            ["cloudwatch:PutMetricData"],
+            ["*"],
+            {"StringEquals": {"cloudwatch:namespace": "Glue"}},
+            why=NO_NARROWER,
+        )
 
     def _remote_write(self) -> list[Grant]:
         if self.workspace is None:

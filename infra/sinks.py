@@ -68,6 +68,8 @@ def sink_settings(environment: Environment, query: Written, plan: QueryPlan, nam
             "secret": sink.secret,
             "region": region,
             "connections": sink.connections,
+            "tls": sink.tls,
+            "authorities": sink.authorities,
         }
     if isinstance(sink, KafkaSink):
         stream = environment.streams[sink.topic]

@@ -47,7 +47,7 @@ def read_schema(spark: SparkSession, path: str) -> str:
 
 
 def read_file(spark: SparkSession, path: str) -> bytes:
-    """Read a schema file: beside the code in the archive, or at a URL.
+    """Read a file that travels with the job, such as a schema: beside the code in the archive, or at a URL.
 
     Parameters
     ----------
@@ -69,9 +69,9 @@ def read_file(spark: SparkSession, path: str) -> bytes:
             raise FileNotFoundError(f"no such file in the archive: {path}")
         data = pkgutil.get_data(package, "/".join(rest))
     except OSError as error:
-        raise StartError(f"schema {path}: {error}") from error
+        raise StartError(f"file {path}: {error}") from error
     if data is None:
-        raise StartError(f"schema {path}: package {package} holds no files")
+        raise StartError(f"file {path}: package {package} holds no files")
     return data
 
 

@@ -17,7 +17,7 @@ from etl.errors import StartError, java_error
 from etl.settings_sinks import JdbcSinkSettings
 from etl.sinks.backoff import START_SECONDS, Backoff
 from etl.sinks.base import Again, Place, Refuse, SinkError, Written, letters_of, version_of
-from etl.sinks.postgres import Session, Shape, connect, sql_state
+from etl.sinks.postgres import Session, Shape, connect, sql_state, tls
 from etl.sinks.sending import PlanCounted, behind_rdd
 
 ROWS_PER_STATEMENT = 1000
@@ -53,6 +53,7 @@ class JdbcSink:
     settings: JdbcSinkSettings
     login: Login = field(repr=False)
     sends: bool = True
+    _secured: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
         """Make the table with the identity as its primary key, or check the one that is there; make staging.
@@ -60,7 +61,7 @@ class JdbcSink:
         Raises
         ------
         StartError
-            The database cannot be reached, or its table does not fit.
+            The database cannot be reached, has no certificate that is trusted, or its table does not fit.
         """
         shape = Shape.of(self.settings.table, schema)
         waits = Backoff("at the start", patience=START_SECONDS)
@@ -88,7 +89,12 @@ class JdbcSink:
         return f"PostgreSQL table {self.settings.table} at {self.settings.url.split('?', 1)[0]}"
 
     def _session(self, spark: SparkSession, login: tuple[str, str]) -> Session:
-        return connect(spark, self.settings.url, *login, SOCKET_SECONDS)
+        return connect(spark, self.settings.url, *login, SOCKET_SECONDS, self._tls(spark))
+
+    def _tls(self, spark: SparkSession) -> Mapping[str, str]:
+        if not self._secured:
+            self._secured.update(tls(spark, self.settings.tls, self.settings.authorities))
+        return self._secured
 
     def write(
         self,
@@ -148,12 +154,15 @@ class JdbcSink:
         # Spark commits each partition in a transaction of its own; a task that comes again may stage its
         # rows again, which the merge bears.
         rows.select(*shape.staged(rows, attempt)).write.format("jdbc").mode("append").options(
-            **self._reading(login), dbtable=shape.staging, numPartitions=str(self.settings.connections)
+            **self._reading(rows.sparkSession, login),
+            dbtable=shape.staging,
+            numPartitions=str(self.settings.connections),
         ).save()
 
-    def _reading(self, login: tuple[str, str]) -> Mapping[str, str]:
+    def _reading(self, spark: SparkSession, login: tuple[str, str]) -> Mapping[str, str]:
         user, password = login
         return {
+            **self._tls(spark),
             "url": self.settings.url,
             "driver": "org.postgresql.Driver",
             "user": user,
@@ -170,7 +179,7 @@ class JdbcSink:
         """Rows that the table refused, with what it said."""
         said = (
             rows.sparkSession.read.format("jdbc")
-            .options(**self._reading(login), dbtable=shape.refused)
+            .options(**self._reading(rows.sparkSession, login), dbtable=shape.refused)
             .load()
         )
         told = said.groupBy(*shape.identity).agg(F.first("_refused").alias("_refused"))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -29,6 +33,7 @@ from pyspark.sql.types import (
 )
 
 from etl.errors import StartError, java_error
+from etl.formats.build import read_file
 from etl.sinks.base import DELETED, JSON_OPTIONS, SinkError
 
 _TYPES: dict[type[DataType], str] = {
@@ -129,7 +134,45 @@ class Session:
             statement.close()
 
 
-def connect(spark: SparkSession, url: str, user: str, password: str, socket_seconds: int) -> Session:
+def tls(spark: SparkSession, kind: str, authorities: str | None) -> dict[str, str]:
+    """Return the driver's properties for TLS; without any, it would connect in the clear where the server has no TLS.
+
+    The driver reads certificates from files only, in the JVM of the Spark driver and of each executor. Spark brings a file
+    that it is told of into each executor's working directory, so on a cluster it has the same relative name everywhere.
+
+    Parameters
+    ----------
+    spark
+        Whose executors connect, too.
+    kind, authorities
+        As of :class:`~etl.settings_sinks.JdbcSinkSettings`.
+
+    Raises
+    ------
+    StartError
+        The file of the authorities did not travel with the job.
+    """
+    if kind == "off":
+        return {"sslmode": "disable"}
+    if authorities is None:
+        return {"sslmode": "verify-full", "sslfactory": "org.postgresql.ssl.DefaultJavaSSLFactory"}
+    content = read_file(spark, authorities)
+    name = f"authorities-{hashlib.sha256(content).hexdigest()[:16]}.pem"
+    context = spark.sparkContext
+    local = bool(context._jsc.sc().isLocal())
+    file = Path(tempfile.gettempdir() if local else Path.cwd(), name)
+    # In one step: a second query of the job may be reading it.
+    with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as made:
+        made.write(content)
+    Path(made.name).replace(file)
+    if not local:
+        context.addFile(str(file))
+    return {"sslmode": "verify-full", "sslrootcert": str(file) if local else name}
+
+
+def connect(
+    spark: SparkSession, url: str, user: str, password: str, socket_seconds: int, secured: Mapping[str, str]
+) -> Session:
     """Open a connection through the driver that Spark knows.
 
     Parameters
@@ -140,12 +183,15 @@ def connect(spark: SparkSession, url: str, user: str, password: str, socket_seco
         Of the database.
     socket_seconds
         Longest silence of a statement.
+    secured
+        From :func:`tls`.
     """
     jvm: Any = spark._jvm
     jvm.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry.register("org.postgresql.Driver")
     properties = jvm.java.util.Properties()
     told = {"user": user, "password": password, "ApplicationName": "millrace", "tcpKeepAlive": "true"}
-    for name, value in (told | {"connectTimeout": "10", "socketTimeout": str(socket_seconds)}).items():
+    told |= {"connectTimeout": "10", "socketTimeout": str(socket_seconds), **secured}
+    for name, value in told.items():
         properties.setProperty(name, value)
     connection = jvm.java.sql.DriverManager.getConnection(url, properties)
     connection.setAutoCommit(False)

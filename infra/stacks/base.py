@@ -41,8 +41,12 @@ class EnvironmentStack(Stack):
             stack_name=name,
             description=description,
             env=CdkEnvironment(account=names.account, region=environment.region),
-            # Assets and roles of the bootstrap stack are found by this name.
-            synthesizer=DefaultStackSynthesizer(qualifier=environment.governance.qualifier),
+            # Assets and roles of the bootstrap stack are found by this name. Each stack's assets lie below its own prefix, so
+            # that a job's role can be held to what was ever deployed with its job: an executor that joins a run after the
+            # next deployment loads the files of the run's start.
+            synthesizer=DefaultStackSynthesizer(
+                qualifier=environment.governance.qualifier, bucket_prefix=f"{name}/"
+            ),
             termination_protection=stateful and environment.removal != "destroy",
         )
         self.names = names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aws_cdk import CfnOutput, Duration
+from aws_cdk import CfnOutput, Duration, SecretValue
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_elasticloadbalancingv2 as elb
@@ -17,7 +17,7 @@ from infra.grants import FILES, NO_NARROWER, PARTITION, Grant, allow, list_prefi
 from infra.stacks.base import EnvironmentStack
 from infra.stacks.network import HTTPS, NetworkStack
 from infra.stacks.storage import StorageStack
-from millrace.config.estate import HistoryServer
+from millrace.config.estate import HistoryServer, SignIn
 from millrace.config.names import Names
 
 PORT = 18080
@@ -242,7 +242,10 @@ class HistoryStack(EnvironmentStack):
         )
         group.add_egress_rule(self._tasks, ec2.Port.tcp(PORT), "History server")
         self._tasks.add_ingress_rule(group, ec2.Port.tcp(PORT), "Load balancer")
-        for cidr in settings.clients or (names.environment.network.cidr,):
+        if settings.sign_in is not None:
+            # The balancer itself asks the provider who somebody is.
+            group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "Identity provider")
+        for cidr in settings.clients:
             group.add_ingress_rule(
                 ec2.Peer.ipv4(cidr), ec2.Port.tcp(_HTTP if certificate is None else HTTPS), "People"
             )
@@ -265,8 +268,10 @@ class HistoryStack(EnvironmentStack):
             ssl_policy=None if certificate is None else elb.SslPolicy.TLS13_RES,
             open=False,
         )
-        listener.add_targets(
-            "Server",
+        target = elb.ApplicationTargetGroup(
+            self,
+            "Target",
+            vpc=self._network.vpc,
             port=PORT,
             protocol=elb.ApplicationProtocol.HTTP,
             targets=[service],
@@ -275,7 +280,28 @@ class HistoryStack(EnvironmentStack):
                 path="/api/v1/version", interval=Duration.seconds(30), healthy_http_codes="200"
             ),
         )
+        forward = elb.ListenerAction.forward([target])
+        listener.add_action(
+            "Open", action=forward if settings.sign_in is None else _signed_in(settings.sign_in, forward)
+        )
         return balancer
+
+
+def _signed_in(settings: SignIn, then: elb.ListenerAction) -> elb.ListenerAction:
+    """Let those through who have signed in; what CloudFormation reads from the secret stands in no template."""
+    return elb.ListenerAction.authenticate_oidc(
+        issuer=settings.issuer,
+        authorization_endpoint=settings.authorization_endpoint,
+        token_endpoint=settings.token_endpoint,
+        user_info_endpoint=settings.user_info_endpoint,
+        client_id=settings.client_id,
+        client_secret=SecretValue.secrets_manager(settings.secret, json_field="client_secret"),
+        scope=settings.scope,
+        session_timeout=Duration.seconds(int(settings.session.total_seconds())),
+        on_unauthenticated_request=elb.UnauthenticatedAction.AUTHENTICATE,
+        allow_https_outbound=False,  # the balancer's group says it
+        next=then,
+    )
 
 
 def _may_pull(repository_arn: str) -> list[Grant]:

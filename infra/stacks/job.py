@@ -85,7 +85,7 @@ class JobStack(EnvironmentStack):
                 logs=foundation.storage.logs_key.key_arn,
                 streams=None if foundation.streams_key is None else foundation.streams_key.key_arn,
             ),
-            assets_bucket=self.document_url.split("/")[2],
+            assets=self.document_url.removeprefix("s3://").rpartition("/")[0],
             log_group=self.log_group_name,
             workspace=foundation.observability.workspace_arn if plan.engine == "emr" else None,
         )

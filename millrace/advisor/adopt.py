@@ -8,6 +8,7 @@ program, ``kinesis:DescribeStreamSummary``, ``ec2:DescribeSubnets``, ``sts:GetCa
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from millrace.advisor.brokers import NOT_ASKED, Cluster, authentication_of, cluster_of, servers_of
 from millrace.advisor.foreign import settings_of, size
 from millrace.advisor.naming import lasting, slug
-from millrace.advisor.script import Said, notes_on, read
+from millrace.advisor.script import LONGEST, Said, notes_on, read
 from millrace.advisor.twin import QueryTwin
 from millrace.config import ConfigurationError, Problem
 from millrace.config.engines import EMR_DISK_GIB, EMR_MEMORY_GIB
@@ -143,7 +144,7 @@ def emr(client: Client, application: str, run: str, region: str) -> Running:
         "role": job["executionRole"],
     }
     most = settings.get("spark.dynamicAllocation.maxExecutors") or settings.get("spark.executor.instances")
-    if most is not None and most.isdecimal():
+    if most is not None and re.fullmatch(r"[0-9]{1,6}", most):
         pinned["max_workers"] = int(most) + 1
     else:
         more.append("no spark.dynamicAllocation.maxExecutors: the plan computes the workers")
@@ -186,7 +187,8 @@ def _program(client: Client, place: str) -> str:
     bucket, _, key = place.removeprefix("s3://").partition("/")
     if not key or not place.startswith("s3://"):
         return ""
-    body: bytes = client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+    # One more than is read: what is cut off is no program any more.
+    body: bytes = client("s3").get_object(Bucket=bucket, Key=key)["Body"].read(LONGEST + 1)
     return body.decode("utf-8", errors="replace")
 
 
@@ -217,12 +219,13 @@ def _accepted(model: type[GlueJob | EmrJob], version: str) -> tuple[str, list[st
 
 def _worker(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     """EMR's worker of an executor: heap and overhead rounded up to what it has."""
-    cores = int(settings.get("spark.executor.cores", "4"))
+    said = settings.get("spark.executor.cores", "4")
+    cores = int(said) if re.fullmatch(r"[0-9]{1,6}", said) else 0
     heap = size(settings.get("spark.executor.memory", "14g")) / _GIB
     wanted = math.ceil(round(heap * _OVERHEAD, 3))
     sizes = EMR_MEMORY_GIB.get(cores)
     if sizes is None:
-        raise _wrong("spark.executor.cores", str(cores), f"one of {', '.join(map(str, EMR_MEMORY_GIB))}")
+        raise _wrong("spark.executor.cores", said, f"one of {', '.join(map(str, EMR_MEMORY_GIB))}")
     memory = next((each for each in sizes if each >= wanted), sizes[-1])
     disk = max(
         EMR_DISK_GIB[0], math.ceil(size(settings.get("spark.emr-serverless.executor.disk", "20g")) / _GIB)

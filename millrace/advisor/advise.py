@@ -61,6 +61,8 @@ def advise(history: History, subject: Subject = NOBODY) -> Advice:
         notes.append("the log tells of no streaming query")
     if history.unread:
         notes.append(f"{history.unread} lines could not be read and were passed over")
+    if history.ended_at is not None:
+        notes.append(f"the log was not read to its end: {history.ended_at}; what comes after is not judged")
     if history.lost:
         notes.append("older parts of the log were deleted or compacted: what they told is missing")
     counted = sum(each.counted for each in history.executors)

@@ -16,13 +16,16 @@ import cramjam
 import zstandard
 
 PIECE = 64 * 1024
-"""Bytes unpacked at a time: event logs shrink a hundredfold, so more would not be bounded memory."""
+"""Bytes read at a time."""
+
+_SLICE = 512
+"""Packed bytes unpacked at a time: zstd makes up to 32 KiB of one (a block of 128 KiB takes four), so 16 MiB of these."""
 
 _LZ4_HEADER = struct.Struct("<8sBIII")
 _LZ4_RAW, _LZ4_PACKED = 0x10, 0x20
 _XERIAL_HEADER = 16
-_BLOCK_LIMIT = 64 * 1024 * 1024
-"""No codec of Spark's writes larger blocks; a length beyond it is damage."""
+_BLOCK_LIMIT = 32 * 1024 * 1024
+"""No codec of Spark's writes larger blocks, packed or not; a length beyond it is damage (lz4-java: 32 MiB at most)."""
 
 
 class CutOffError(Exception):
@@ -112,19 +115,21 @@ def _gzip(stream: Readable) -> Iterator[bytes]:
 def _frames(stream: Readable, opened: Callable[[], _Frame], broken: type[Exception]) -> Iterator[bytes]:
     """Unpack one frame (zstd) or member (gzip) after the other: appending to a file begins a new one."""
     frame, fed = opened(), False
-    while data := stream.read(PIECE):
-        while data:
-            fed = True
-            try:
-                piece = frame.decompress(data)
-            except broken as error:
-                raise CutOffError(str(error)) from error
-            if piece:
-                yield piece
-            data = b""
-            if frame.eof:
-                data = frame.unused_data
-                frame, fed = opened(), False
+    while held := stream.read(PIECE):
+        for at in range(0, len(held), _SLICE):
+            data = held[at : at + _SLICE]
+            while data:
+                fed = True
+                try:
+                    piece = frame.decompress(data)
+                except broken as error:
+                    raise CutOffError(str(error)) from error
+                if piece:
+                    yield piece
+                data = b""
+                if frame.eof:
+                    data = frame.unused_data
+                    frame, fed = opened(), False
     if fed:
         raise CutOffError("ends inside a frame")
 
@@ -156,6 +161,9 @@ def _snappy(stream: Readable) -> Iterator[bytes]:
             raise CutOffError("ends inside a block")
         data = _exactly(stream, int.from_bytes(head, "big"))
         try:
+            # Asked first: the unpacker makes room for whatever length a block claims.
+            if cramjam.snappy.decompress_raw_len(data) > _BLOCK_LIMIT:
+                raise CutOffError("a block that claims more than any has")
             yield bytes(cramjam.snappy.decompress_raw(data))
         except cramjam.DecompressionError as error:
             raise CutOffError(str(error)) from error
@@ -195,6 +203,8 @@ def _lzf_chunk(data: bytes, size: int) -> bytes:
                 raise CutOffError("a chunk points before its begin")
             for place in range(back, back + length + 2):  # may overlap what it writes
                 out.append(out[place])
+            if len(out) > size:
+                break
     except IndexError as error:
         raise CutOffError("ends inside a chunk") from error
     if len(out) != size:

@@ -6,14 +6,16 @@ newer Spark did not write it is taken as 0 or unknown, never as an error.
 
 from __future__ import annotations
 
+import itertools
 import re
+import struct
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
-from millrace.advisor.history import Batch, Failure, Scan, Source, StateOperator
+from millrace.advisor.history import TASK, Batch, Failure, Scan, Source, StateOperator
 
 _STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
 
@@ -104,28 +106,95 @@ def happened(seconds: float) -> float:
     return seconds
 
 
-def task(event: Mapping[str, Any], executor: int) -> tuple[Any, ...]:
-    """Return a row of :data:`~millrace.advisor.history.TASK`.
+MOST = 10**15
+"""No count of a log is larger: records, bytes, nanoseconds, milliseconds. Beyond it sums would not be exact any more."""
+
+WORDS = 300
+"""Characters kept of what a log names or says."""
+
+NAMES = 1000
+"""Entries kept of what a log lists by names."""
+
+
+def whole(value: Any, most: int = MOST) -> int:
+    """Return a count.
+
+    Raises
+    ------
+    ValueError
+        It is no whole number from 0 to ``most``; true and false are none.
+    """
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError("no count")
+    return value
+
+
+def number(value: Any, most: float = MOST) -> float:
+    """Return a number that is not negative.
+
+    Raises
+    ------
+    ValueError
+        It is none from 0 to ``most``; true and false are none.
+    """
+    if type(value) not in (int, float) or not 0 <= value <= most:
+        raise ValueError("no number")
+    return float(value)
+
+
+def words(value: Any, most: int = WORDS) -> str:
+    """Return the begin of a text.
+
+    Raises
+    ------
+    ValueError
+        It is none.
+    """
+    if type(value) is not str:
+        raise ValueError("no text")
+    return value[:most]
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    """An object, or nothing in its place."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError("no object")
+    return value
+
+
+_ROW = struct.Struct("<7d9q3i2?")
+assert _ROW.size == TASK.itemsize
+
+
+def task(event: Mapping[str, Any], executor: int) -> bytes:
+    """Return a row of :data:`~millrace.advisor.history.TASK`, packed.
 
     The scheduler's delay is what is left of a task's time beside running, (de)serialising and fetching its result, as
     Spark's own user interface counts it (``AppStatusUtils.schedulerDelay``).
+
+    Raises
+    ------
+    ValueError, TypeError, struct.error
+        A figure is none.
     """
     info, metrics = event["Task Info"], event.get("Task Metrics") or {}
     launched, finished = info["Launch Time"], info["Finish Time"]
     run = metrics.get("Executor Run Time", 0)
-    getting = finished - info["Getting Result Time"] if info.get("Getting Result Time") else 0
+    result = info.get("Getting Result Time") or 0
+    getting = finished - result if result else 0
     serializing = metrics.get("Executor Deserialize Time", 0) + metrics.get("Result Serialization Time", 0)
     fetched = metrics.get("Shuffle Read Metrics") or {}
     shuffled = metrics.get("Shuffle Write Metrics") or {}
     read, written = metrics.get("Input Metrics") or {}, metrics.get("Output Metrics") or {}
-    return (
-        happened(launched / 1e3),
-        happened(finished / 1e3),
-        run / 1e3,
-        metrics.get("Executor CPU Time", 0) / 1e9,
-        metrics.get("JVM GC Time", 0) / 1e3,
-        max(0, finished - launched - run - serializing - getting) / 1e3 if metrics else 0.0,
-        fetched.get("Fetch Wait Time", 0) / 1e3,
+    delay = max(0, finished - launched - run - serializing - getting) if metrics else 0
+    figures = (
+        *(launched, finished, run),
+        metrics.get("Executor CPU Time", 0),
+        metrics.get("JVM GC Time", 0),
+        delay,
+        fetched.get("Fetch Wait Time", 0),
         read.get("Records Read", 0),
         read.get("Bytes Read", 0),
         written.get("Records Written", 0),
@@ -137,24 +206,43 @@ def task(event: Mapping[str, Any], executor: int) -> tuple[Any, ...]:
         metrics.get("Disk Bytes Spilled", 0),
         info["Index"],
         info.get("Attempt", 0),
+    )
+    if not _NUMBERS.issuperset(map(type, figures)) or min(figures) < 0 or max(figures) > MOST:
+        raise ValueError("a figure that is none")
+    return _ROW.pack(
+        happened(launched / 1e3),
+        happened(finished / 1e3),
+        run / 1e3,
+        figures[3] / 1e9,
+        *(each / 1e3 for each in figures[4:7]),
+        *figures[7:],
         executor,
         bool(info.get("Failed")),
         bool(info.get("Speculative")),
     )
 
 
+_NUMBERS = {int, float}
+
+
 def failure(event: Mapping[str, Any]) -> Failure | None:
     """Return why a task failed, ``None`` where it did not."""
-    reason = event.get("Task End Reason") or {}
+    reason = _object(event.get("Task End Reason"))
     kind = reason.get("Reason", "Success")
-    if kind in {"Success", "TaskKilled"} or not event["Task Info"].get("Failed"):
+    if words(kind) in {"Success", "TaskKilled"} or not event["Task Info"].get("Failed"):
         return None
-    error = str(reason.get("Class Name") or kind)
-    text = str(reason.get("Description") or reason.get("Loss Reason") or reason.get("Message") or "")
+    error = words(reason.get("Class Name") or kind)
+    text = words(
+        reason.get("Description") or reason.get("Loss Reason") or reason.get("Message") or "", _TRACE
+    )
     # Of an error in Python, what was raised comes last; of one in the JVM, first.
     lines = [line for line in text.splitlines() if line.strip()] or [""]
     python = error.endswith("PythonException") or "Traceback (most recent call last)" in text
-    return Failure(error, (lines[-1] if python else lines[0]).strip()[:300], 1)
+    return Failure(error, (lines[-1] if python else lines[0]).strip()[:WORDS], 1)
+
+
+_TRACE = 1_000_000
+"""Characters of a failure that are looked into: of an error in Python, what was raised stands at the end."""
 
 
 _ADAPTIVE_READ = "AQEShuffleRead"
@@ -169,8 +257,10 @@ def scans(stage: Mapping[str, Any]) -> tuple[Scan, ...]:
         cached = bool(level.get("Use Memory") or level.get("Use Disk"))
         if cached or not rdd.get("Parent IDs"):
             name = _operator(rdd)
-            found.append(Scan(name[:200], cached, rdd["RDD ID"], rdd.get("Number of Partitions", 0)))
-    return tuple(found)
+            found.append(
+                Scan(name[:200], cached, whole(rdd["RDD ID"]), whole(rdd.get("Number of Partitions", 0)))
+            )
+    return tuple(found[:NAMES])
 
 
 def adaptive(stage: Mapping[str, Any]) -> bool:
@@ -186,36 +276,42 @@ def _operator(rdd: Mapping[str, Any]) -> str:
 
 def batch(progress: Mapping[str, Any]) -> Batch:
     """Return one batch from a query's progress, without its jobs."""
-    parts = {name: ms / 1e3 for name, ms in (progress.get("durationMs") or {}).items()}
+    parts = {
+        name[:WORDS]: number(ms) / 1e3
+        for name, ms in itertools.islice(_object(progress.get("durationMs")).items(), NAMES)
+    }
     sources = tuple(_source(each) for each in progress.get("sources") or ())
-    sink = progress.get("sink") or {}
+    sink = _object(progress.get("sink"))
     written = sink.get("numOutputRows")
-    begun = moment(progress["timestamp"])
+    begun = moment(words(progress["timestamp"]))
     assert begun is not None
     return Batch(
-        id=progress["batchId"],
+        id=whole(progress["batchId"]),
         begun=happened(begun),
-        duration=parts.get("triggerExecution", progress.get("batchDuration", 0) / 1e3),
+        duration=parts.get("triggerExecution", number(progress.get("batchDuration", 0)) / 1e3),
         parts=parts,
         # Spark writes no sum of its own here.
         rows=sum(each.rows for each in sources),
         sources=sources,
-        sink=str(sink.get("description", "")),
-        rows_written=written if isinstance(written, int) and written >= 0 else None,
+        sink=words(sink.get("description", "")),
+        rows_written=written if type(written) is int and 0 <= written <= MOST else None,
         state=tuple(_state(each) for each in progress.get("stateOperators") or ()),
-        watermark=moment((progress.get("eventTime") or {}).get("watermark")),
-        arrivals=_arrivals(progress.get("observedMetrics") or {}),
+        watermark=moment(_object(progress.get("eventTime")).get("watermark")),
+        arrivals=_arrivals(_object(progress.get("observedMetrics"))),
     )
 
 
 def _source(source: Mapping[str, Any]) -> Source:
     return Source(
-        description=str(source.get("description", "")),
+        description=words(source.get("description", "")),
         start=_offset(source.get("startOffset")),
         end=_offset(source.get("endOffset")),
         latest=_offset(source.get("latestOffset")),
-        rows=max(0, source.get("numInputRows") or 0),
-        metrics={key: str(value) for key, value in (source.get("metrics") or {}).items()},
+        rows=whole(source.get("numInputRows") or 0),
+        metrics={
+            key[:WORDS]: str(value)[:WORDS]
+            for key, value in itertools.islice(_object(source.get("metrics")).items(), NAMES)
+        },
     )
 
 
@@ -234,29 +330,39 @@ def _offset(value: Any) -> Mapping[str, int] | None:
     flat = {(topic, key): at for topic, parts in value.items() for key, at in parts.items()}
     if not flat or not all(key.isdecimal() and type(at) is int for (_, key), at in flat.items()):
         return None
-    return {f"{topic}:{key}": at for (topic, key), at in flat.items()}
+    if not all(-2 <= at <= MOST for at in flat.values()):  # -2 and -1 are Kafka's earliest and latest
+        raise ValueError("a position that is none")
+    return {f"{topic[:WORDS]}:{key[:WORDS]}": at for (topic, key), at in flat.items()}
 
 
 def _state(operator: Mapping[str, Any]) -> StateOperator:
     return StateOperator(
-        name=str(operator.get("operatorName", "")),
-        rows=operator.get("numRowsTotal", 0),
-        updated=operator.get("numRowsUpdated", 0),
-        removed=operator.get("numRowsRemoved", 0),
-        late=operator.get("numRowsDroppedByWatermark", 0),
-        memory=operator.get("memoryUsedBytes", 0),
-        commit=operator.get("commitTimeMs", 0) / 1e3,
-        update=operator.get("allUpdatesTimeMs", 0) / 1e3,
-        partitions=operator.get("numShufflePartitions", 0),
-        metrics=operator.get("customMetrics") or {},
+        name=words(operator.get("operatorName") or ""),
+        rows=whole(max(0, operator.get("numRowsTotal", 0))),
+        updated=whole(max(0, operator.get("numRowsUpdated", 0))),
+        removed=whole(max(0, operator.get("numRowsRemoved", 0))),
+        late=whole(operator.get("numRowsDroppedByWatermark", 0)),
+        memory=whole(max(0, operator.get("memoryUsedBytes", 0))),
+        commit=number(operator.get("commitTimeMs", 0)) / 1e3,
+        update=number(operator.get("allUpdatesTimeMs", 0)) / 1e3,
+        partitions=whole(operator.get("numShufflePartitions", 0)),
+        metrics={
+            key[:WORDS]: float(value)
+            for key, value in itertools.islice(_object(operator.get("customMetrics")).items(), NAMES)
+            if type(value) in _NUMBERS
+        },
     )
 
 
 def _arrivals(observed: Mapping[str, Any]) -> tuple[float, float] | None:
     """Oldest and youngest arrival of a batch, which the core of this project observes."""
-    row = observed.get("millrace_arrivals") or {}
+    row = _object(observed.get("millrace_arrivals"))
     values = row.get("values") or ()
-    fields = [each.get("name") for each in (row.get("schema") or {}).get("fields", ())]
+    fields = [each.get("name") for each in _object(row.get("schema")).get("fields", ())]
     named = dict(zip(fields, values, strict=False))
     oldest, youngest = named.get("oldest"), named.get("youngest")
-    return None if oldest is None or youngest is None else (oldest / 1e3, youngest / 1e3)
+    if oldest is None or youngest is None:
+        return None
+    oldest, youngest = number(oldest) / 1e3, number(youngest) / 1e3
+    # Producers set these times: one that no clock shows is theirs, and the rest of the line holds.
+    return (oldest, youngest) if _EARLIEST <= oldest <= youngest < _LATEST else None

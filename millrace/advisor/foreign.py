@@ -29,7 +29,9 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])?(?:i?b)?", re.IGNORECASE)
 _UNITS = {"": 1024**2, "k": 1024, "m": 1024**2, "g": _GIB, "t": 1024 * _GIB}
 """Spark takes a bare number as MiB."""
 
-_EMR_CORES, _EMR_MEMORY = 4, "14g"
+_COUNT = re.compile(r"[0-9]{1,6}")
+
+_EMR_CORES, _EMR_MEMORY = "4", "14g"
 """What an executor of EMR Serverless has where nobody says (user guide, "Spark job properties")."""
 
 _OVERHEAD = 1.10
@@ -193,11 +195,12 @@ def _emr_month(
     executors = settings.get("spark.dynamicAllocation.maxExecutors") or settings.get(
         "spark.executor.instances"
     )
-    if executors is None or not executors.isdecimal():
+    cores_of = {of: settings.get(f"spark.{of}.cores", _EMR_CORES) for of in ("executor", "driver")}
+    if executors is None or not all(_COUNT.fullmatch(each) for each in (executors, *cores_of.values())):
         return None
     month = 0.0
     for of, count in (("executor", int(executors)), ("driver", 1)):
-        cores = int(settings.get(f"spark.{of}.cores", _EMR_CORES))
+        cores = int(cores_of[of])
         memory = size(settings.get(f"spark.{of}.memory", _EMR_MEMORY)) * _OVERHEAD / _GIB
         month += (
             count * HOURS * (cores * table.usd(f"{base}vcpu_hour") + memory * table.usd(f"{base}gib_hour"))

@@ -348,6 +348,8 @@ class History:
         Whether the log ends in the middle of a line or of a compressed block.
     lost
         Parts of a rolled log that were deleted: what they told is missing.
+    ended_at
+        Why reading ended before the log did, as the log is larger than any should be; ``None`` where it did not.
     """
 
     app_id: str
@@ -364,6 +366,7 @@ class History:
     unread: int = 0
     cut_off: bool = False
     lost: bool = False
+    ended_at: str | None = None
 
     @property
     def title(self) -> str:

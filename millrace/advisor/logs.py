@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,15 @@ from millrace.config.problems import Problem
 S3_RANGE = 8 * 1024 * 1024
 """Bytes asked of S3 at once: each range is retried by itself, so a lost connection costs no more."""
 
-LONGEST_LINE = 32 * 1024 * 1024
+LONGEST_LINE = 16 * 1024 * 1024
 """A longer line is a plan that no figure comes from, or damage; it is passed over and never held."""
+
+MOST_TIMES, AT_LEAST = 250, 256 * 1024 * 1024
+"""How many times its size on disk a log may unpack to, and how many bytes any log may: event logs shrink ten- to
+hundredfold. What lies beyond is not read."""
+
+_SHORT_LINE = 128
+"""Bytes that a line counts for at least: no event is shorter, and each costs time."""
 
 _HEAD = 1000
 """Bytes that tell whether a file is a log."""
@@ -272,22 +279,33 @@ class Lines:
         Whether the last file ended inside a line or a block; known after the last line.
     too_long
         Lines beyond :data:`LONGEST_LINE` that were passed over.
+    beyond
+        Bytes at which reading ended, as the log unpacks to more than any should; 0 where it was read to its end.
     """
 
     log: EventLog
     cut_off: bool = False
     too_long: int = 0
+    beyond: int = 0
+    _left: int = field(init=False, default=0, repr=False)
 
     def __iter__(self) -> Iterator[bytes]:
+        most = self._left = max(AT_LEAST, MOST_TIMES * self.log.size)
         for file in self.log.files:
             with closing(file.open()) as stream:
                 yield from self._of(stream)
+            if self._left < 0:
+                self.beyond = most
+                return
 
     def _of(self, stream: Readable) -> Iterator[bytes]:
         held: list[bytes] = []
         length = 0
         try:
             for piece in unpack(stream):
+                self._left -= max(len(piece), _SHORT_LINE * piece.count(b"\n"))
+                if self._left < 0:
+                    return
                 first, *others = piece.split(b"\n")
                 if length <= LONGEST_LINE:
                     held.append(first)
@@ -296,7 +314,7 @@ class Lines:
                     continue
                 yield from self._whole(held, length)
                 *lines, last = others
-                yield from lines
+                yield from filter(None, lines)
                 held, length = [last], len(last)
         except CutOffError:
             self.cut_off = True

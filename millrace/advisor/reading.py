@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,21 @@ from millrace.advisor.statistics import at_once
 _INSTANT = 1e-3
 """Seconds: Spark tells times in whole milliseconds."""
 
+HELD = 2 * 1024**3
+"""Bytes that a history may take in memory, as estimated: what comes after them in a log is not read."""
+
+_THING = 2048
+"""Bytes that a job, a stage, an executor or a query takes; measured, with its texts."""
+
+_TIMES = 12
+"""How many times its line a batch takes at most: each position of a partition becomes a text and a number."""
+
+_MOST_CORES = 100_000
+"""Task slots of an executor: no machine has more."""
+
+_MOST_TASKS = 10_000_000
+"""Of a stage; Spark's driver breaks long before."""
+
 _JOB_PROPERTIES = (
     "spark.sql.execution.id",
     "spark.jobGroup.id",
@@ -50,10 +66,10 @@ class _Job:
 
 @dataclass
 class _Stage:
-    """A stage attempt while its tasks come in."""
+    """A stage attempt while its tasks come in, each as a packed row."""
 
     job: int | None
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
+    rows: bytearray = field(default_factory=bytearray)
     failures: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
@@ -73,7 +89,8 @@ def read(log: EventLog) -> History:
     """Read a log.
 
     Whatever cannot be parsed is counted (:attr:`History.unread`) and passed over, so that one damaged line costs no more
-    than itself.
+    than itself. A log that unpacks to more than any should, or tells of more than :data:`HELD`, is read up to there
+    (:attr:`History.ended_at`).
 
     Raises
     ------
@@ -82,17 +99,29 @@ def read(log: EventLog) -> History:
     """
     reader = _Reader()
     lines = Lines(log)
+    ended_at = None
     for line in lines:
-        reader.take(line)
+        try:
+            reader.take(line)
+        except _FullError:
+            ended_at = f"it tells of more than {HELD >> 30} GiB of figures"
+            break
+    if lines.beyond:
+        ended_at = f"it unpacks to more than {lines.beyond >> 20:,} MiB"
     # The last line of a running application may be half written: that is no damage.
     if lines.cut_off and reader.last_failed:
         reader.unread -= 1
-    return reader.history(cut_off=lines.cut_off, lost=log.lost, too_long=lines.too_long)
+    return reader.history(cut_off=lines.cut_off, lost=log.lost, too_long=lines.too_long, ended_at=ended_at)
+
+
+class _FullError(Exception):
+    """The history takes as much memory as it may."""
 
 
 class _Reader:
     def __init__(self) -> None:
         self.unread = 0
+        self._held = 0
         self.last_failed = False
         self._version = self._app = self._name = ""
         self._properties: dict[str, str] = {}
@@ -108,7 +137,10 @@ class _Reader:
         self._names: dict[int, tuple[str, int]] = {}
         self._open: dict[tuple[int, int], _Stage] = {}
         self._closed: dict[tuple[int, int], tuple[_Job, int]] = {}
+        self._late: dict[tuple[int, int], bytearray] = {}
         self._runs: dict[str, _Run] = {}
+        self._runs_of: dict[str, list[tuple[str, _Run]]] = {}
+        self._length = 0
         self._take: dict[str, Callable[[Mapping[str, Any]], None]] = {
             events.LOG_START: self._log_start,
             events.ENVIRONMENT: self._environment,
@@ -132,26 +164,42 @@ class _Reader:
         try:
             event = events.parse(line)
             if event is not None:
+                self._length = len(line)
                 self._take[event["Event"]](event)
-        except (ValueError, KeyError, TypeError, AttributeError, AssertionError, OverflowError):
+        except (
+            LookupError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            AssertionError,
+            ArithmeticError,
+            struct.error,
+        ):
             # Any shape may stand in a damaged or foreign line; each of these says that a field is not what it should be.
             self.unread += 1
             self.last_failed = True
 
+    def _hold(self, size: int) -> None:
+        self._held += size
+        if self._held > HELD:
+            raise _FullError
+
     def _at(self, ms: float) -> float:
-        seconds = events.happened(ms / 1e3)
+        seconds = events.happened(events.number(ms) / 1e3)
         self._first = seconds if self._first is None else min(self._first, seconds)
         self._last = max(self._last, seconds)
         return seconds
 
     def _log_start(self, event: Mapping[str, Any]) -> None:
-        self._version = str(event["Spark Version"])
+        self._version = events.words(event["Spark Version"])
 
     def _environment(self, event: Mapping[str, Any]) -> None:
-        self._properties |= {str(key): str(value) for key, value in event["Spark Properties"].items()}
+        said = event["Spark Properties"].items()
+        self._hold(2 * self._length)
+        self._properties |= {key: str(value) for key, value in said if len(key) <= events.WORDS}
 
     def _application_start(self, event: Mapping[str, Any]) -> None:
-        self._name, self._app = str(event["App Name"]), str(event.get("App ID") or "")
+        self._name, self._app = events.words(event["App Name"]), events.words(event.get("App ID") or "")
         self._at(event["Timestamp"])
 
     def _application_end(self, event: Mapping[str, Any]) -> None:
@@ -159,10 +207,11 @@ class _Reader:
         self._complete = True
 
     def _executor_added(self, event: Mapping[str, Any]) -> None:
-        name = str(event["Executor ID"])
+        name, cores = events.words(event["Executor ID"]), event["Executor Info"]["Total Cores"]
+        self._hold(_THING)
         self._executors[name] = Executor(
             name,
-            event["Executor Info"]["Total Cores"],
+            events.whole(cores, _MOST_CORES),
             self._at(event["Timestamp"]),
             None,
             0,
@@ -171,19 +220,29 @@ class _Reader:
         self._removed.pop(name, None)
 
     def _executor_removed(self, event: Mapping[str, Any]) -> None:
-        reason = str(event.get("Removed Reason", ""))[:300]
-        self._removed[str(event["Executor ID"])] = (self._at(event["Timestamp"]), reason)
+        reason = events.words(event.get("Removed Reason") or "")
+        self._hold(_THING)
+        self._removed[events.words(event["Executor ID"])] = (self._at(event["Timestamp"]), reason)
 
     def _memory_added(self, event: Mapping[str, Any]) -> None:
-        self._memory[str(event["Block Manager ID"]["Executor ID"])] = event["Maximum Memory"]
+        name = events.words(event["Block Manager ID"]["Executor ID"])
+        self._hold(_THING)
+        self._memory[name] = events.whole(event["Maximum Memory"])
 
     def _job_start(self, event: Mapping[str, Any]) -> None:
-        number, stages = event["Job ID"], event["Stage Infos"]
+        number, stages = events.whole(event["Job ID"]), event["Stage Infos"]
         properties = event.get("Properties") or {}
-        kept = {key: properties[key] for key in _JOB_PROPERTIES if key in properties}
-        named = {each["Stage ID"]: (str(each["Stage Name"]), each["Number of Tasks"]) for each in stages}
+        kept = {key: events.words(properties[key]) for key in _JOB_PROPERTIES if key in properties}
+        named = {
+            events.whole(each["Stage ID"]): (
+                events.words(each["Stage Name"]),
+                events.whole(each["Number of Tasks"], _MOST_TASKS),
+            )
+            for each in stages
+        }
         last = max(named, default=None)
         site = "" if last is None else named[last][0]
+        self._hold(_THING * (1 + len(named)))
         self._jobs[number] = _Job(number, self._at(event["Submission Time"]), kept, site)
         for stage, name in named.items():
             self._of_stage[stage].append(number)
@@ -197,44 +256,50 @@ class _Reader:
     def _stage(self, key: tuple[int, int]) -> _Stage:
         """The stage attempt, counted for the job that runs it: others that share it skip it."""
         if key not in self._open:
+            self._hold(_THING)
             owners = self._of_stage.get(key[0], [])
             running = [number for number in owners if self._jobs[number].completed is None]
             self._open[key] = _Stage(next(iter(running or owners), None))
         return self._open[key]
 
     def _task_end(self, event: Mapping[str, Any]) -> None:
-        key = (event["Stage ID"], event["Stage Attempt ID"])
+        key = (events.whole(event["Stage ID"]), events.whole(event["Stage Attempt ID"]))
         info = event["Task Info"]
-        name = info.get("Executor ID")
-        place = -1 if name is None else self._place.get(str(name), len(self._place))
+        said = info.get("Executor ID")
+        name = None if said is None else events.words(said)
+        place = -1 if name is None else self._place.get(name, len(self._place))
         row = events.task(event, place)
         failure = events.failure(event)
         self._at(info["Finish Time"])
-        if name is not None:
-            self._place.setdefault(str(name), place)
+        if name is not None and name not in self._place:
+            self._hold(_THING)
+            self._place[name] = place
+        self._hold(len(row))
         if key in self._closed:  # a second copy of a task that was killed when the first was done
-            job, at = self._closed[key]
-            stage = job.stages[at]
-            job.stages[at] = replace(stage, tasks=Tasks(np.concatenate([stage.tasks.table, _table([row])])))
+            self._late.setdefault(key, bytearray()).extend(row)
             return
-        stage_open = self._stage(key)
-        stage_open.rows.append(row)
+        stage = self._stage(key)
+        stage.rows += row
         if failure is not None:
             why = (failure.error, failure.message)
-            stage_open.failures[why] = stage_open.failures.get(why, 0) + 1
+            if why not in stage.failures:
+                self._hold(_THING)
+            stage.failures[why] = stage.failures.get(why, 0) + 1
 
     def _stage_end(self, event: Mapping[str, Any]) -> None:
         info = event["Stage Info"]
-        key = (info["Stage ID"], info["Stage Attempt ID"])
+        key = (events.whole(info["Stage ID"]), events.whole(info["Stage Attempt ID"]))
         submitted, completed = info.get("Submission Time"), info.get("Completion Time")
+        scans, failed = events.scans(info), info.get("Failure Reason")
+        self._hold(len(scans) * _THING // 2)
         self._close(
             key,
-            str(info["Stage Name"]),
-            info["Number of Tasks"],
+            events.words(info["Stage Name"]),
+            events.whole(info["Number of Tasks"], _MOST_TASKS),
             None if submitted is None else self._at(submitted),
             None if completed is None else self._at(completed),
-            events.scans(info),
-            info.get("Failure Reason"),
+            scans,
+            None if failed is None else events.words(failed),
             adaptive=events.adaptive(info),
         )
 
@@ -257,14 +322,19 @@ class _Reader:
         job = self._jobs[known.job]
         failures = tuple(Failure(*why, count) for why, count in known.failures.items())
         tasks = Tasks(_table(known.rows)) if known.rows else NO_TASKS
+        known.rows = bytearray()
         self._closed[key] = (job, len(job.stages))
-        reason = None if failure is None else failure.strip().split("\n", 1)[0][:300]
+        reason = None if failure is None else failure.strip().split("\n", 1)[0]
         times = (submitted, completed)
         job.stages.append(Stage(*key, name, *times, partitions, tasks, reason, failures, scans, adaptive))
 
     def _run(self, event: Mapping[str, Any]) -> _Run:
-        run = self._runs.setdefault(event["runId"], _Run(str(event["id"])))
-        run.name = run.name or event.get("name")
+        run_id, name = events.words(event["runId"]), events.words(event.get("name") or "")
+        if run_id not in self._runs:
+            self._hold(_THING)
+            self._runs[run_id] = _Run(events.words(event["id"]))
+        run = self._runs[run_id]
+        run.name = run.name or name or None
         return run
 
     def _query_started(self, event: Mapping[str, Any]) -> None:
@@ -275,6 +345,7 @@ class _Reader:
         progress = event["progress"]
         batch = events.batch(progress)
         self._at(batch.ended * 1e3)
+        self._hold(_THING + _TIMES * self._length)
         run = self._run(progress)
         # A trigger that found nothing tells the next batch's number, without the work of one.
         if "addBatch" in batch.parts:
@@ -284,14 +355,22 @@ class _Reader:
         run = self._run(event)
         run.ended = self._last
         error = event.get("exception")
-        run.failure = None if error is None else str(error).strip().split("\n", 1)[0][:300]
+        run.failure = None if error is None else events.words(error).strip().split("\n", 1)[0]
 
-    def history(self, *, cut_off: bool, lost: bool, too_long: int) -> History:
+    def history(self, *, cut_off: bool, lost: bool, too_long: int, ended_at: str | None) -> History:
         """Join what was read: tasks to stages are joined; jobs to batches, batches to queries."""
         for key in list(self._open):
             name, partitions = self._names.get(key[0], ("", 0))
-            begun = min((row[0] for row in self._open[key].rows), default=None)
+            rows = _table(self._open[key].rows)
+            begun = float(rows["launched"].min()) if len(rows) else None
             self._close(key, name, partitions, begun, None, (), None)
+        for key, rows in self._late.items():
+            job, at = self._closed[key]
+            stage = job.stages[at]
+            job.stages[at] = replace(stage, tasks=Tasks(np.concatenate([stage.tasks.table, _table(rows)])))
+        self._runs_of = defaultdict(list)
+        for run_id, of_run in self._runs.items():
+            self._runs_of[of_run.id].append((run_id, of_run))
         others: list[SparkJob] = []
         of_batch: dict[tuple[str, int], list[SparkJob]] = defaultdict(list)
         for job in self._jobs.values():
@@ -318,22 +397,28 @@ class _Reader:
             unread=self.unread + too_long,
             cut_off=cut_off,
             lost=lost,
+            ended_at=ended_at,
         )
 
     def _all_executors(self, first: float) -> Iterator[Executor]:
         """Those that ran; of one whose begin is lost or damaged, what its tasks tell."""
-        stages = [stage for job in self._jobs.values() for stage in job.stages]
+        unnamed = [place for name, place in self._place.items() if name not in self._executors]
+        tasks = self._tasks_by_executor() if unnamed else _table(b"")
         for name, place in self._place.items():
             made = self._executors.get(name)
             if made is None:
-                ran = np.concatenate(
-                    [each.tasks.table[each.tasks.executor == place] for each in stages] or [_table([])]
-                )
+                ran = tasks[slice(*np.searchsorted(tasks["executor"], (place, place + 1)))]
                 # By the executor's own seconds: the driver tells a task's end after it gave the slot away.
                 slots = at_once(ran["launched"], ran["launched"] + np.maximum(ran["run"], _INSTANT))
                 made = Executor(name, slots, first, None, 0, counted=True)
             removed, reason = self._removed.get(name, (None, ""))
             yield replace(made, removed=removed, reason=reason, memory=self._memory.get(name, 0))
+
+    def _tasks_by_executor(self) -> Any:
+        """All tasks of the log, in the order of their executors."""
+        tables = [stage.tasks.table for job in self._jobs.values() for stage in job.stages]
+        found = np.concatenate([*tables, _table(b"")])
+        return found[np.argsort(found["executor"], kind="stable")]
 
     def _batch_of(self, job: _Job) -> tuple[str | None, int | None]:
         """The run and batch of a job.
@@ -348,9 +433,8 @@ class _Reader:
         if group in self._runs:
             return group, int(number)
         query = job.properties.get("sql.streaming.queryId")
-        for run_id, run in self._runs.items():
-            alive = (run.started or 0.0) <= job.submitted <= (run.ended or float("inf"))
-            if run.id == query and alive:
+        for run_id, run in self._runs_of.get(query or "", ()):
+            if (run.started or 0.0) <= job.submitted <= (run.ended or float("inf")):
                 return run_id, int(number)
         return None, int(number)
 
@@ -362,8 +446,8 @@ class _Reader:
         return Query(run.name or run.id, run.id, run_id, run.started, run.ended, run.failure, batches)
 
 
-def _table(rows: list[tuple[Any, ...]]) -> Any:
-    return np.array(rows, TASK)
+def _table(rows: bytes | bytearray) -> Any:
+    return np.frombuffer(bytes(rows), TASK)
 
 
 def _spark_job(job: _Job, run: str | None, batch: int | None) -> SparkJob:

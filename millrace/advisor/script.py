@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -22,6 +23,12 @@ _MICROSECONDS = {
 _PART = re.compile(
     rf"([+-]?)\s*(?:(\d+)(?:\.(\d{{0,9}}))?|\.(\d{{1,9}}))\s+({'|'.join(_MICROSECONDS)})s?(?:\s+|$)"
 )
+LONGEST = 1024 * 1024
+"""Characters of a program that is read; a longer one was not written by hand."""
+
+_LONGEST_TEXT = 4096
+"""Characters of a text that a program says, as an option or as a part of one."""
+
 _MOST = 2**63
 """Spark counts microseconds in a long."""
 
@@ -71,10 +78,19 @@ def read(text: str, arguments: Mapping[str, str]) -> Said:
     >>> read('s.readStream.format("kafka").option("subscribe", args["TOPIC"])', {"TOPIC": "orders"}).name
     'orders'
     """
+    nothing = Said(None, None, {}, None)
+    if len(text) > LONGEST:
+        return nothing
     try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return Said(None, None, {}, None)
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(text)
+    except (
+        SyntaxError,
+        ValueError,
+        RecursionError,
+        MemoryError,
+    ):  # how CPython refuses what is nested too deep
+        return nothing
     known: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -151,7 +167,15 @@ def _pairs(
 
 
 def _text(node: ast.expr, known: Mapping[str, str], arguments: Mapping[str, str]) -> str | None:
+    """A text that is said in plain words; None where it is not, or is longer than any option: names may double names."""
+    found = _said(node, known, arguments)
+    return found if found is None or len(found) <= _LONGEST_TEXT else None
+
+
+def _said(node: ast.expr, known: Mapping[str, str], arguments: Mapping[str, str]) -> str | None:
     if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float):
+        if isinstance(node.value, int) and node.value.bit_length() > _LONGEST_TEXT:
+            return None
         return str(node.value)
     if isinstance(node, ast.Name):
         return known.get(node.id)
@@ -162,7 +186,7 @@ def _text(node: ast.expr, known: Mapping[str, str], arguments: Mapping[str, str]
             _text(each.value if isinstance(each, ast.FormattedValue) else each, known, arguments)
             for each in node.values
         ]
-        return None if None in parts else "".join(filter(None, parts))
+        return None if None in parts or len(parts) > _LONGEST_TEXT else "".join(filter(None, parts))
     return None
 
 

@@ -21,6 +21,9 @@ from millrace.sizing.simulation.tasks import Part, parts
 DRAWS = 39
 """Refitted twins: the least and the most of so many bound 95 % (38 of 40 gaps lie between them)."""
 
+MOST_BATCHES = 20_000
+"""That are played of a query; the twin has seen 150, so all the others would be in the gaps between these."""
+
 _MANY = 64
 """Partitions up to which each task has its own chance."""
 
@@ -276,6 +279,8 @@ def application(history: History, worker_usd_hour: float | None = None) -> Twin:
         made = twin(history, query)
         if made is None:
             notes.append(f"{query.name}: too few settled batches with records to foretell anything")
+        elif made.arrivals.seconds > MOST_BATCHES * max(made.trigger, float(np.median(made.durations))):
+            notes.append(f"{query.name}: its batches lie too far apart to be played again")
         else:
             found[query.name] = made  # of several runs the last
             notes += [f"{query.name}: {each}" for each in made.notes]

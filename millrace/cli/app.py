@@ -30,7 +30,7 @@ from millrace.cli import (
     upgrade,
     verify,
 )
-from millrace.cli.console import show_problems
+from millrace.cli.console import show_problems, visible_output
 from millrace.config import ConfigurationError
 
 app = typer.Typer(
@@ -38,6 +38,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    # Click would take escapes out of what goes into a pipe, and hide that they were there.
+    context_settings={"color": True},
     rich_markup_mode="rich",
     help="Sizes, deploys, runs and tunes Spark Structured Streaming on AWS Glue and EMR Serverless.\n\n"
     "You say what you want in [bold]environments/NAME.yaml[/bold]; everything else is computed from it.",
@@ -93,8 +95,9 @@ def main() -> None:
 
     Exit status: 0, or 2 for a mistake of the caller's, told in one message without a traceback.
     """
-    try:
-        app(prog_name="millrace")
-    except ConfigurationError as error:
-        show_problems(error)
-        sys.exit(2)
+    with visible_output():
+        try:
+            app(prog_name="millrace")
+        except ConfigurationError as error:
+            show_problems(error)
+            sys.exit(2)

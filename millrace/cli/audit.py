@@ -115,6 +115,7 @@ def _json(found: Audit | Unaudited) -> dict[str, Any]:
 
 def _show(audits: list[Audit | Unaudited]) -> None:
     from rich.console import Console
+    from rich.markup import escape
 
     from millrace.lifecycle.audit import Unaudited
 
@@ -122,14 +123,14 @@ def _show(audits: list[Audit | Unaudited]) -> None:
     for found in audits:
         if isinstance(found, Unaudited):
             console.print(
-                f"[yellow]{found.query}: {found.stream} cannot be audited[/yellow]: {found.why}",
+                f"[yellow]{found.query}: {found.stream} cannot be audited[/yellow]: {escape(found.why)}",
                 soft_wrap=True,
             )
             continue
         console.print(_hours(found))
         for shard in found.behind:
             console.print(
-                f"  {shard.shard}: not read since {shard.since:%Y-%m-%d %H:%M:%S} UTC: behind, not lost"
+                f"  {escape(shard.shard)}: not read since {shard.since:%Y-%m-%d %H:%M:%S} UTC: behind, not lost"
             )
         for hole in found.holes:
             when = "" if hole.since is None or hole.until is None else f", {_span(hole.since, hole.until)}"
@@ -139,7 +140,7 @@ def _show(audits: list[Audit | Unaudited]) -> None:
                 "nothing": "[dim]no record there (compaction, or a transaction's mark)[/dim]",
             }[hole.verdict]
             places = hole.first if hole.first == hole.last else f"{hole.first} to {hole.last}"
-            console.print(f"  {hole.shard}: {places}: {hole.records:,} records{when}: {said}")
+            console.print(f"  {escape(f'{hole.shard}: {places}')}: {hole.records:,} records{when}: {said}")
         console.print(_sentence(found))
 
 

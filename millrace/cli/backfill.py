@@ -98,7 +98,7 @@ def backfill(
         with aws_told("backfill"):
             place, aws = _where(environment)
             told = _size(environment, place, job, name, span, origin)
-            console.print(f"{told}; {_IN_THE_SANDBOX if aws is None else _ON_AWS}")
+            console.print(f"{told}; {_IN_THE_SANDBOX if aws is None else _ON_AWS}", markup=False)
             if not yes and not (sys.stdin.isatty() and typer.confirm("Go on?", err=True)):
                 typer.echo("millrace backfill: nothing was done; --yes goes on without a question", err=True)
                 raise typer.Exit(1)

@@ -1,18 +1,92 @@
-"""How the command line prints: for people in a terminal, plainly into a pipe."""
+"""How the command line prints: for people in a terminal, plainly into a pipe; what a terminal would obey is written out."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
-from typing import TextIO
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
 
+from rich import control
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.padding import Padding
 
 from millrace.config import ConfigurationError
+from millrace.config.visible import TABLE
 
 _PIPE_WIDTH = 1000
 """Wider than any row: what a script or a log reads is never wrapped or cut."""
+
+
+# Each text of Rich passes here before its own colours and cursor's moves are added, in this program and in Typer.
+control._CONTROL_STRIP_TRANSLATE.update(TABLE)  # type: ignore[arg-type]  # its own drop characters
+
+
+class _Visible:
+    """A standard stream; whatever is written into it is made visible.
+
+    Rich asks for what is behind it, as its colours must pass; its texts were made visible before.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.rich_proxied_file = stream
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":  # Click would write bytes past it where the encoding is ASCII
+            raise AttributeError(name)
+        return getattr(self.rich_proxied_file, name)
+
+    def write(self, text: str) -> int:
+        self.rich_proxied_file.write(text.translate(TABLE))
+        return len(text)
+
+    def writelines(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+
+@contextmanager
+def visible_output() -> Iterator[None]:
+    """Let nothing reach standard output and standard error that a terminal would obey: all of the tool runs within."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _Visible(sys.stdout), _Visible(sys.stderr)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def relay(command: Sequence[str | Path], folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
+    """Run a program whose output goes to standard error, line by line.
+
+    Returns
+    -------
+    tuple
+        Its exit status, and what it wrote to its own standard error.
+    """
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=dict(environment),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    ) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        said: list[str] = []
+        reading = threading.Thread(target=said.extend, args=(running.stderr,))
+        reading.start()
+        for line in running.stdout:
+            sys.stderr.write(line)
+            sys.stderr.flush()
+        reading.join()
+    return running.returncode, "".join(said)
 
 
 def is_terminal(stream: TextIO) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millrace.cli.console import relay
 from millrace.cli.lifecycle import AsJson, aws_told
 from millrace.cli.plan import EnvironmentName
 from millrace.cli.tables import REFUSED, altered, refused
@@ -243,15 +243,11 @@ def _cdk(arguments: list[str], extra: dict[str, str]) -> None:
 
     # With an endpoint of one's own it is LocalStack, whose wrapper knows where CDK must be bent.
     program = "cdklocal" if os.environ.get("AWS_ENDPOINT_URL") else "cdk"
-    done = subprocess.run(
+    status, said = relay(
         [program, *arguments],
-        cwd=ROOT,
+        ROOT,
         # With CI set, what CDK does goes to its standard output, and to standard error what went wrong.
-        env={**program_environment(), **extra, "NO_COLOR": "1", "CI": "1"},
-        stdout=sys.stderr,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
+        {**program_environment(), **extra, "NO_COLOR": "1", "CI": "1"},
     )
-    if done.returncode != 0:
-        raise DeployError(cdk_failure(arguments[0], done.returncode, done.stderr))
+    if status != 0:
+        raise DeployError(cdk_failure(arguments[0], status, said))

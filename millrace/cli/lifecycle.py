@@ -91,6 +91,7 @@ def status(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:
 
 def _run(env: str, job: str, verb: Verb, *, as_json: bool, grace: int | None = None) -> None:
     from rich.console import Console
+    from rich.markup import escape
 
     from millrace.config.names import Names
     from millrace.lifecycle.verbs import connect, execute
@@ -102,7 +103,7 @@ def _run(env: str, job: str, verb: Verb, *, as_json: bool, grace: int | None = N
         with Console(stderr=True).status(f"{verb} {job}") as spinner:
 
             def progress(phrase: str) -> None:
-                spinner.update(f"{job}: {phrase}")
+                spinner.update(escape(f"{job}: {phrase}"))
                 if not sys.stderr.isatty() and not as_json:
                     typer.echo(f"{job}: {phrase}", err=True)
 

@@ -9,11 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+from html import escape as _escape
 from pathlib import Path
 from typing import Any
 
 from millrace.cli.writing import writing
+from millrace.config.visible import visible
+
+
+def escape(text: str) -> str:
+    """Write a text for HTML; marks of direction and control characters, which a browser obeys, are written out."""
+    return _escape(visible(text))
+
 
 _TABLE_ROWS = 24
 """Of a chart's own table: who listens to it wants its course, not each point."""
@@ -146,7 +153,7 @@ class Page:
         import vl_convert as vlc
 
         # Data apart from the program: what bundles that would write characters back that must not end a script.
-        specs = json.dumps(self._charts).replace("<", "\\u003c")
+        specs = json.dumps(_visible(self._charts)).replace("<", "\\u003c")
         program = ""
         if self._charts:
             program = vlc.javascript_bundle(
@@ -161,6 +168,15 @@ class Page:
             f'<script type="application/json" id="specs">{specs}</script>'
             f'<script type="module">{program}</script></body></html>\n'
         )
+
+
+def _visible(spec: Any) -> Any:
+    """A chart's data with every text visible: Vega draws them as they are."""
+    if isinstance(spec, str):
+        return visible(spec)
+    if isinstance(spec, Mapping):
+        return {visible(key): _visible(each) for key, each in spec.items()}
+    return [_visible(each) for each in spec] if isinstance(spec, list) else spec
 
 
 def check_page(file: Path) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
+from rich.markup import escape
 from rich.table import Table
 
 from millrace.cli.console import is_terminal, show
@@ -213,4 +214,4 @@ def progress() -> Iterator[Callable[[str], None]]:
         yield line
         return
     with Console(stderr=True).status("…") as spinner:
-        yield spinner.update
+        yield lambda text: spinner.update(escape(text))

@@ -30,6 +30,10 @@ ClusterArn = Annotated[
 CertificateArn = Annotated[
     str, StringConstraints(pattern=_PARTITION + r":acm:[a-z0-9-]+:\d{12}:certificate/[A-Za-z0-9-]+$")
 ]
+SecretArn = Annotated[
+    str,
+    StringConstraints(pattern=_PARTITION + r":secretsmanager:[a-z0-9-]+:\d{12}:secret:[A-Za-z0-9/_+=.@-]+$"),
+]
 VpcId = Annotated[str, StringConstraints(pattern=r"^vpc-[0-9a-f]{8,17}$")]
 SubnetId = Annotated[str, StringConstraints(pattern=r"^subnet-[0-9a-f]{8,17}$")]
 

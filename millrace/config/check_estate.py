@@ -168,12 +168,6 @@ def _history(environment: Environment) -> Iterator[Finding]:
             str(history.memory_gib),
             f"with {history.vcpu} vCPU: {memory[0]} to {memory[-1]}",
         )
-    if environment.network.vpc is not None and not history.clients:
-        yield Finding(
-            (*path, "clients"),
-            MISSING,
-            f"the IPv4 ranges that may open it: those of {environment.network.vpc} are not known here",
-        )
     for position, text in enumerate(history.clients):
         try:
             private = IPv4Network(text).is_private
@@ -183,5 +177,18 @@ def _history(environment: Environment) -> Iterator[Finding]:
             yield Finding((*path, "clients", position), text, "a private IPv4 range, such as 10.0.0.0/8")
     if history.certificate is not None and arn_parts(history.certificate)[0] != environment.region:
         yield Finding((*path, "certificate"), history.certificate, f"a certificate in {environment.region}")
+    sign_in = history.sign_in
+    if sign_in is not None:
+        here = (*path, "sign_in")
+        if history.certificate is None:
+            yield Finding(
+                (*path, "certificate"),
+                MISSING,
+                "a certificate: people sign in over HTTPS, or their session is anybody's",
+            )
+        if arn_parts(sign_in.secret)[0] != environment.region:
+            yield Finding((*here, "secret"), sign_in.secret, f"a secret in {environment.region}")
+        if not timedelta(minutes=1) <= sign_in.session <= timedelta(days=7):
+            yield Finding((*here, "session"), format_duration(sign_in.session), "1m to 7d")
     if history.image is not None and f".ecr.{environment.region}." not in history.image:
         yield Finding((*path, "image"), history.image, f"an image in {environment.region}")

@@ -130,7 +130,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
                     yield from _state((*query_path, "state"), query, query.state, job, sorted(landing))
             for place, end in written(query).items():
                 yield from _transforms((*query_path, *place), end, query, root)
-                yield from check_sink((*query_path, *place), end, query, job, environment)
+                yield from check_sink((*query_path, *place), end, query, job, environment, root)
 
     yield from check_places(environment)
     yield from _consumers(environment)
@@ -233,6 +233,11 @@ def _spark(path: Path, job: Job) -> Iterator[Finding]:
                 "any setting but those that Millrace derives from the plan and the job",
                 "remove it, or pin the plan's number (cores, max_workers)",
             )
+        elif key.endswith(("redaction.regex", "redaction.options.regex")):
+            try:
+                re.compile(value)
+            except re.error as error:
+                yield Finding((*path, "spark", key), value, f"a regular expression: {error}")
 
 
 def _one_writer(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path as FilePath
 
+from millrace.config.document import is_file
 from millrace.config.explain import nearest
 from millrace.config.model import EmrJob, Environment, Job, KafkaTopic, KinesisStream, MskCluster
 from millrace.config.problems import MISSING, Finding, Path
@@ -33,9 +36,38 @@ _KAFKA_BUFFER = 31 * MIB
 
 _LOGIN = re.compile(r"[?&](user|password|sslpassword|username)=", re.IGNORECASE)
 
+_URL_OPTIONS = frozenset(
+    [
+        "adaptiveFetch",
+        "allowEncodingChanges",
+        "assumeMinServerVersion",
+        "autosave",
+        "binaryTransfer",
+        "currentSchema",
+        "defaultRowFetchSize",
+        "hostRecheckSeconds",
+        "loadBalanceHosts",
+        "options",
+        "prepareThreshold",
+        "preparedStatementCacheQueries",
+        "preparedStatementCacheSizeMiB",
+        "receiveBufferSize",
+        "sendBufferSize",
+        "stringtype",
+        "targetServerType",
+    ]
+)
+"""Parameters of pgjdbc that change neither who is talked to nor which class is loaded (its documentation, "Connection
+Parameters"). What the URL says wins over all else, so the others are for the sink's own keys."""
+
+_HERE = ("localhost", "127.0.0.1")
+_RDS = re.compile(r"(?!.*\.proxy-).*\.rds\.amazonaws\.com(\.cn)?")
+"""Servers of RDS and Aurora show certificates of RDS' own authority; its proxies, of one that Java knows (RDS user guide,
+"Using SSL/TLS to encrypt a connection")."""
+
 
 def check_sink(
-    path: Path, end: Written, query: Query, job: Job, environment: Environment
+    path: Path, end: Written, query: Query, job: Job, environment: Environment, root: FilePath
 ) -> Iterator[Finding]:
     """Check one query's sink, or that of one of its routes.
 
@@ -47,6 +79,8 @@ def check_sink(
         What has the sink.
     query, job, environment
         The query, its job, and the environment's valid parts.
+    root
+        The project, where certificates are looked up.
     """
     sink, here = end.sink, (*path, "sink")
     if isinstance(query, DeriveQuery):
@@ -73,6 +107,7 @@ def check_sink(
         yield from _record((*here, "max_record_size"), sink, environment)
     elif isinstance(sink, JdbcSink):
         yield from _url((*here, "url"), sink)
+        yield from _tls(here, sink, root)
     elif isinstance(sink, DeltaSink) and isinstance(job, EmrJob):
         yield Finding(
             (*here, "kind"), sink.kind, "a sink other than delta, or a Glue job, which ships Delta's jars"
@@ -84,6 +119,52 @@ def _url(path: Path, sink: JdbcSink) -> Iterator[Finding]:
         yield Finding(path, sink.url, "a URL without user and password: sink.secret names both")
     elif not 0 < sink.port < 65536:
         yield Finding(path, sink.url, "a port from 1 to 65535")
+
+
+def _tls(here: Path, sink: JdbcSink, root: FilePath) -> Iterator[Finding]:
+    """The server is known by its certificate, or is on this machine."""
+    refused = [each for each in sink.options if each not in _URL_OPTIONS]
+    if refused and not _LOGIN.search(sink.url):
+        yield Finding(
+            (*here, "url"),
+            sink.url,
+            f"a URL without {', '.join(refused)}: TLS is set by the sink's keys tls and authorities",
+        )
+    if sink.tls == "off":
+        if sink.host not in _HERE:
+            yield Finding((*here, "tls"), "off", f"verify-full: only {' and '.join(_HERE)} go without")
+        if sink.authorities is not None:
+            yield Finding((*here, "authorities"), sink.authorities, "nothing with tls: off")
+    elif sink.authorities is not None:
+        yield from _authorities((*here, "authorities"), sink.authorities, root)
+    elif _RDS.fullmatch(sink.host):
+        yield Finding(
+            (*here, "authorities"),
+            MISSING,
+            "a .pem file below pipelines/: Java does not know RDS' own authority, which signs this server's certificate",
+            "https://truststore.pki.rds.amazonaws.com/REGION/REGION-bundle.pem",
+        )
+
+
+def _authorities(path: Path, name: str, root: FilePath) -> Iterator[Finding]:
+    from cryptography import x509
+
+    file = (root / name).resolve()
+    if file.suffix != ".pem" or not file.is_relative_to((root / "pipelines").resolve()) or not is_file(file):
+        yield Finding(path, name, "a .pem file below pipelines/ that exists: it travels with the job")
+        return
+    content = file.read_bytes()
+    if b"PRIVATE KEY" in content:
+        yield Finding(path, name, "certificates alone: this file holds a private key")
+        return
+    try:
+        found = x509.load_pem_x509_certificates(content)
+    except ValueError as error:
+        yield Finding(path, name, f"certificates in PEM: {error}")
+        return
+    now = datetime.now(UTC)
+    if all(each.not_valid_after_utc < now for each in found):
+        yield Finding(path, name, "a certificate that is still valid")
 
 
 def check_places(environment: Environment) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from millrace.config.base import (
     Model,
     PolicyArn,
     RoleArn,
+    SecretArn,
     SubnetId,
     VpcId,
 )
@@ -150,6 +151,26 @@ class Observability(Model):
     )
 
 
+Https = Annotated[str, StringConstraints(pattern=r"^https://[A-Za-z0-9.-]+(:\d{1,5})?(/[A-Za-z0-9/._~-]*)?$")]
+
+
+class SignIn(Model):
+    """An OpenID Connect provider at which people sign in before the load balancer lets them through."""
+
+    issuer: Https = Field(description="As the provider's own /.well-known/openid-configuration says it.")
+    authorization_endpoint: Https
+    token_endpoint: Https
+    user_info_endpoint: Https
+    client_id: str = Field(pattern=r"^[A-Za-z0-9._~-]{1,200}$")
+    secret: SecretArn = Field(
+        description="Secret of Secrets Manager with client_secret, as JSON; CloudFormation reads it, no template holds it."
+    )
+    scope: str = Field(default="openid", pattern=r"^openid( [A-Za-z0-9._:/-]+)*$")
+    session: Duration = Field(  # type: ignore[assignment]  # pydantic parses the default (validate_default)
+        default="8h", description="Until people sign in again, 1m to 7d."
+    )
+
+
 class HistoryServer(Model):
     """Spark's history server over the event logs of all jobs, inside the VPC."""
 
@@ -170,7 +191,11 @@ class HistoryServer(Model):
         default=None, description="ACM certificate of the load balancer; without one it speaks HTTP."
     )
     clients: tuple[str, ...] = Field(
-        default=(), description="IPv4 ranges that may open it; left out, those of the VPC made here."
+        description="Private IPv4 ranges that may open it; nobody else can.", min_length=1
+    )
+    sign_in: SignIn | None = Field(
+        default=None,
+        description="Who may sign in; with a certificate only. Left out, whoever reaches it sees the logs.",
     )
     vcpu: Literal[1, 2, 4] = 1
     memory_gib: int = Field(

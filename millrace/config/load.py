@@ -44,6 +44,7 @@ _SECTIONS: dict[str, Any] = {
 }
 
 _STAND_INS: dict[str | int, Any] = {
+    "clients": ["10.0.0.0/8"],
     "records_per_second": 1,
     "record_size": "1KiB",
     "traffic": {"records_per_second": 1, "record_size": "1KiB"},
@@ -263,6 +264,8 @@ def _valid_part(kind: Any, data: Any) -> Any:
                 else:
                     _remove(data, path[:-1] if each["type"] == "missing" else path)
         if json.dumps(data) == text:
+            if not data:
+                return None  # a section that is nothing without what is missing
             data = {}
 
 

@@ -4,29 +4,69 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from urllib.parse import unquote
 
 from millrace.config.document import Tree
 from millrace.config.problems import MISSING, Finding, Path
 
 _KEY = re.compile(
-    r"pass(word|wd|phrase)|(?<!no)secret|credential|(^|[._-])token$|jaas\.config"
-    r"|(access|private|api|account|session)[._-]?(key|token)",
+    r"pass(word|wd|phrase)|(?<!no)secret|credential|(^|[._-])(token|pwd)$|jaas\.config"
+    r"|(access|private|api|account|session|shared)[._-]?(access[._-]?)?(key|token)",
     re.IGNORECASE,
 )
 _REFERENCE = re.compile(
     r"^(arn:aws[a-z-]*:(secretsmanager|ssm|kms):|\{\{resolve:(secretsmanager|ssm-secure):)"
 )
 _ARN = re.compile(r"^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}|aws)?:[\w+=,.@:/-]+$")
-_FORMS = (
-    re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
-    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
-    re.compile(r"\b\w+://[^/\s:@]+:[^/\s@]+@"),
-    re.compile(r"\bpassword\s*=\s*[\"']?[^\s\"';]+", re.IGNORECASE),
-    # AWS secret keys: 40 characters of base64 with all three kinds of character.
-    re.compile(
-        r"(?<![A-Za-z0-9/+])(?=[A-Za-z0-9/+]*[a-z])(?=[A-Za-z0-9/+]*[A-Z])(?=[A-Za-z0-9/+]*\d)[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])"
-    ),
+
+_ARNS = re.compile(r"arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}|aws)?:[\w+,.@:/-]+")
+"""Names of things inside a text, such as a secret's."""
+
+_NAMED = r"[\w.-]*(?:pass(?:word|wd|phrase)|pwd|(?<!no)secret|token|credentials?|signature|(?:secret|access|private|api|account|session|shared|encryption)[._-]?(?:access[._-]?)?key)"
+_ELSEWHERE = r"(?!arn:aws|\$\{|\$[A-Za-z_]|\{\{|%\(|<|\*{3}|(?:true|false|null|none)\b)"
+"""What stands in a secret's place and is none: a reference, a variable, a mark, a switch."""
+
+_FORMS = tuple(
+    re.compile(form)
+    for form in (
+        # A name and a value inside a text: options of a JVM, parameters of a URL, a login module, a connection string.
+        rf"(?i)(?<![\w.-]){_NAMED}[\"']?\s*(?:=|:(?!//))\s*\\?[\"']?{_ELSEWHERE}[^\s\"';,&]+",
+        rf"(?i)(?<!\S)--?{_NAMED}\s+[\"']?(?!-){_ELSEWHERE}[^\s\"']+",
+        r"(?i)\bauthorization[\"']?\s*[=:]\s*[\"']?(?:basic|bearer)\s+[\w.+/=-]{6,}",  # RFC 7617, RFC 6750
+        r"(?<![\w+.:-])[A-Za-z][\w+.:-]*://[^/\s:@]*:[^/\s@]+@",  # RFC 3986, userinfo
+        r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----",  # RFC 7468, RFC 4880
+        r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}",  # RFC 7519
+        # IAM user guide, "IAM identifiers": ids of keys, of temporary ones, of bearers and of certificates
+        r"\b(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b",
+        # AWS secret keys: 40 characters of base64 with all three kinds of character.
+        r"(?<![A-Za-z0-9/+])(?=[A-Za-z0-9/+]*[a-z])(?=[A-Za-z0-9/+]*[A-Z])(?=[A-Za-z0-9/+]*\d)[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])",
+        # GitHub docs, "About authentication to GitHub", token formats
+        r"\bgh[pousr]_[A-Za-z0-9]{36,255}\b|\bgithub_pat_\w{22,255}\b",
+        # GitLab docs, "Token overview", token prefixes
+        r"\bgl(?:pat|oas|dt|rt|rtr|cbt|ptt|ft|imt|agent|soat|ffct|wt)-[\w.-]{20,}",
+        # Slack docs, "Tokens" and "Incoming webhooks"
+        r"\bxox[abceoprs](?:\.xox[bp])?-[\w-]{10,}|\bxapp-\d-[\w-]{10,}|hooks\.slack\.com/(?:services|workflows)/[\w/]{20,}",
+        # Stripe docs, "API keys" and "Webhooks"
+        r"\b(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{10,}|\bwhsec_[A-Za-z0-9]{20,}",
+        # Google Cloud docs, "API keys", "OAuth 2.0"
+        r"\bAIza[\w-]{35}\b|\bya29\.[\w-]{20,}|\bGOCSPX-[\w-]{28}\b",
+        # Azure Storage docs, "Connection strings", "Shared access signatures"
+        r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{86}==|[?&]sig=[\w%+/=-]{20,}",
+        # npm docs, "About access tokens"; PyPI help, "API tokens"
+        r"\bnpm_[A-Za-z0-9]{36}\b|\bpypi-AgE[\w-]{20,}",
+        # Vendors' pages of their tokens: Databricks, SendGrid, Twilio, Docker, HashiCorp Vault, DigitalOcean, Atlassian,
+        # Grafana, New Relic, Shopify, Square, Mailchimp, Telegram
+        r"\bdapi[0-9a-f]{32}\b|\bSG\.[\w-]{22}\.[\w-]{43}\b|\b(?:SK|AC)[0-9a-f]{32}\b|\bdckr_pat_[\w-]{20,}"
+        r"|\bhv[sbr]\.[\w-]{24,}|\bdo[opr]_v1_[0-9a-f]{64}\b|\bATATT3[\w=-]{20,}|\bgl(?:sa|c)_[\w=]{20,}"
+        r"|\bNRAK-[A-Z0-9]{27}\b|\bshp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}\b|\bsq0(?:atp|csp)-[\w-]{22,}"
+        r"|\b[0-9a-f]{32}-us\d{1,2}\b|\b\d{8,10}:AA[\w-]{33}\b",
+        # Artifactory's API keys (JFrog docs, "Access tokens"); keys of several services that begin so
+        r"\bAKC[a-zA-Z0-9]{20,}\b|\bAP[\dABCDEF][a-zA-Z0-9]{50,}\b|\bsk-[A-Za-z0-9_-]{20,}",
+    )
 )
+
+_LONGEST = 100_000
+"""Characters of a text that are looked through: no key of an environment file takes as many."""
 
 _COLUMNS = ("on", "columns")
 """Keys whose entries are names of columns: a column may well be called ``token``."""
@@ -45,7 +85,7 @@ def censor(path: Path, value: str) -> str:
 
 
 def findings(tree: Tree) -> Iterator[Finding]:
-    """Find every secret of a document, wherever it stands.
+    """Find every secret of a document, wherever it stands: as a value, inside one, or as a key.
 
     Parameters
     ----------
@@ -53,8 +93,13 @@ def findings(tree: Tree) -> Iterator[Finding]:
         The merged document.
     """
     for path, value in tree.leaves():
-        if isinstance(value, str) and value and _is_secret(path, value):
-            yield Finding(path, value, ALLOWED, "a secret in plain text")
+        text = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+        if isinstance(text, str) and text and _is_secret(path, text):
+            yield Finding(path, text, ALLOWED, "a secret in plain text")
+        for depth, step in enumerate(path, 1):
+            if isinstance(step, str) and _has_form(step):
+                shown = f"{step[:2]}… ({len(step)} characters)"
+                yield Finding((*path[: depth - 1], shown), shown, ALLOWED, "a secret in plain text")
 
 
 def _is_secret(path: Path, value: str) -> bool:
@@ -64,4 +109,11 @@ def _is_secret(path: Path, value: str) -> bool:
     if _ARN.match(value):
         return False  # the name of a thing, however much its end looks like a key
     by_key = bool(path) and not column and is_secret_key(str(path[-1]))
-    return by_key or any(form.search(value) for form in _FORMS)
+    return by_key or _has_form(value)
+
+
+def _has_form(text: str) -> bool:
+    """Tell whether a text holds something of a secret's form, also where a URL's marks hide it."""
+    text = _ARNS.sub("", text[:_LONGEST])
+    plain = unquote(text)
+    return any(form.search(each) for each in {text, plain} for form in _FORMS)

@@ -11,18 +11,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
 
-from millrace.config.base import KeyArn, Model, Slug, TableName
+from millrace.config.base import KeyArn, Model, SecretArn, Slug, TableName
 from millrace.config.units import Size
 
 Column = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 """Name of a column."""
 
-SecretArn = Annotated[
-    str,
-    StringConstraints(
-        pattern=r"^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:\d{12}:secret:[A-Za-z0-9/_+=.@-]+$"
-    ),
-]
 DomainArn = Annotated[
     str, StringConstraints(pattern=r"^arn:aws[a-z-]*:es:[a-z0-9-]+:\d{12}:domain/[a-z][a-z0-9-]{2,27}$")
 ]
@@ -86,11 +80,32 @@ class JdbcSink(SinkModel):
         default=None, description="Customer key of the secret; left out, AWS' own key."
     )
     connections: int = Field(default=8, ge=1, le=200, description="Connections that write at once.")
+    tls: Literal["verify-full", "off"] = Field(
+        default="verify-full",
+        description="verify-full: the server shows a certificate for its name; off: for a server on this machine only.",
+    )
+    authorities: str | None = Field(
+        default=None,
+        max_length=200,
+        description="A .pem file below pipelines/ with the certificates of who signs the server's, such as RDS' bundle of "
+        "the region; left out, those that Java trusts.",
+    )
 
     @property
     def place(self) -> tuple[str, str]:
         """Database and table."""
         return "table", f"{self.url.split('?', 1)[0]} {self.table}"
+
+    @property
+    def host(self) -> str:
+        """Name of the server, in lower case."""
+        return self.url.removeprefix("jdbc:postgresql://").split("/", 1)[0].partition(":")[0].lower()
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of the URL's parameters."""
+        said = self.url.partition("?")[2].split("&")
+        return tuple(each.partition("=")[0] for each in said if each)
 
     @property
     def port(self) -> int:

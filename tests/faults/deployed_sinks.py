@@ -75,7 +75,7 @@ DERIVE = """\
 def environment(database: Postgres, secret: str) -> str:
     """The environment file."""
     sinks = {
-        "to-database": f"{{kind: jdbc, url: '{database.url}', table: clicks, secret: '{secret}'}}",
+        "to-database": f"{{kind: jdbc, url: '{database.url}', tls: off, table: clicks, secret: '{secret}'}}",
         "to-topic": "{kind: kafka, topic: seen}",
         "to-stream": "{kind: kinesis, stream: alerts}",
         "to-items": "{kind: dynamodb, table: clicks}",

@@ -298,7 +298,7 @@ def test_a_direct_query_into_a_database_keeps_its_dead_letters(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
     with postgres.running() as server:
-        to = JdbcSinkSettings("jdbc", server.url, "public.flights", "arn", REGION, 2)
+        to = JdbcSinkSettings("jdbc", server.url, "public.flights", "arn", REGION, 2, "off")
         sink = JdbcSink(to, lambda: (postgres.USER, postgres.PASSWORD))
         direct = Direct(spark, table, tmp_path / "one", sink, lambda rows: rows.select(*CARRIED, "flight"))
         batch = [good(1), b"bad", good(2), None]

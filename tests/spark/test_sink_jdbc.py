@@ -38,7 +38,7 @@ def server() -> Iterator[Postgres]:
 
 
 def sink(server: Postgres, table: str) -> JdbcSink:
-    settings = JdbcSinkSettings("jdbc", server.url, f"shop.{table}", SECRET, "us-east-1", 2)
+    settings = JdbcSinkSettings("jdbc", server.url, f"shop.{table}", SECRET, "us-east-1", 2, "off")
     return JdbcSink(settings, lambda: LOGIN)
 
 
@@ -244,7 +244,7 @@ def test_a_table_that_does_not_fit_is_refused_at_the_start(spark: SparkSession, 
         "PostgreSQL table shop.other: has owner NOT NULL, which nothing fills; has no unique key of _id; "
         "has flights as pg_catalog.date, which no integer becomes"
     )
-    wrong = JdbcSinkSettings("jdbc", server.url, "shop.other", SECRET, "us-east-1", 2)
+    wrong = JdbcSinkSettings("jdbc", server.url, "shop.other", SECRET, "us-east-1", 2, "off")
     with pytest.raises(StartError, match="password authentication failed"):
         JdbcSink(wrong, lambda: ("writer", "wrong")).prepare(spark, results(spark, {}).schema)
 

@@ -9,12 +9,21 @@ import pytest
 
 from infra.constructs.history_image import cache_prefix
 from infra.constructs.log_flattener import FLAT_PREFIX
-from millrace.config.estate import HistoryServer
+from millrace.config.estate import HistoryServer, SignIn
 from tests.template.conftest import Synthesis, Synthesise
 from tests.template.test_security import listed
 
 IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/platform/spark:3.5.6"
 CERTIFICATE = "arn:aws:acm:us-east-1:111122223333:certificate/1234abcd"
+
+SIGN_IN = SignIn(
+    issuer="https://login.example.com",
+    authorization_endpoint="https://login.example.com/authorize",
+    token_endpoint="https://login.example.com/token",
+    user_info_endpoint="https://login.example.com/me",
+    client_id="millrace",
+    secret="arn:aws:secretsmanager:us-east-1:111122223333:secret:sign-in-AbCdEf",
+)
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +92,13 @@ def test_the_balancer_is_internal_and_asks_for_health(dev: Synthesis) -> None:
     }
 
 
-def test_only_the_vpc_may_open_it(dev: Synthesis) -> None:
+def test_only_who_is_named_may_open_it(dev: Synthesis) -> None:
     groups = dev.resources("AWS::EC2::SecurityGroup", "history")
     ranges = {
         rule["CidrIp"] for g in groups.values() for rule in g["Properties"].get("SecurityGroupIngress", ())
     }
-    assert ranges == {dev.environment.network.cidr}
+    assert dev.environment.history is not None
+    assert ranges == set(dev.environment.history.clients)
     assert dev.the("AWS::ElasticLoadBalancingV2::Listener", "history")["Protocol"] == "HTTP"
 
 
@@ -104,6 +114,42 @@ def test_with_a_certificate_it_speaks_tls(given: Synthesis) -> None:
     ]
     assert {(r["CidrIp"], r["FromPort"]) for r in rules} == {("10.0.0.0/8", 443), ("172.16.0.0/12", 443)}
     assert given.templates["history"]["Outputs"]["Url"]["Value"]["Fn::Join"][1][0] == "https://"
+
+
+def test_without_a_provider_nobody_is_asked_who_they_are(dev: Synthesis, given: Synthesis) -> None:
+    for found in (dev, given):
+        listener = found.the("AWS::ElasticLoadBalancingV2::Listener", "history")
+        assert [each["Type"] for each in listener["DefaultActions"]] == ["forward"]
+
+
+@pytest.fixture(scope="module")
+def signed_in(synthesise: Synthesise, synthesis: Any) -> Synthesis:
+    settings = HistoryServer(image=IMAGE, certificate=CERTIFICATE, clients=("10.0.0.0/8",), sign_in=SIGN_IN)
+    return synthesise(synthesis("dev").environment.model_copy(update={"history": settings}))
+
+
+def test_with_a_provider_people_sign_in_before_anything_is_forwarded(signed_in: Synthesis) -> None:
+    assert len(signed_in.resources("AWS::ElasticLoadBalancingV2::Listener", "history")) == 1
+    assert not signed_in.resources("AWS::ElasticLoadBalancingV2::ListenerRule", "history")
+    listener = signed_in.the("AWS::ElasticLoadBalancingV2::Listener", "history")
+    assert listener["Protocol"] == "HTTPS"
+    first, second = sorted(listener["DefaultActions"], key=lambda each: each["Order"])
+    assert (first["Type"], second["Type"]) == ("authenticate-oidc", "forward")
+    asked = first["AuthenticateOidcConfig"]
+    assert asked["OnUnauthenticatedRequest"] == "authenticate"
+    assert asked["Issuer"] == SIGN_IN.issuer
+    assert (
+        asked["ClientSecret"]
+        == f"{{{{resolve:secretsmanager:{SIGN_IN.secret}:SecretString:client_secret::}}}}"
+    )
+    assert asked["SessionTimeout"] == "28800"
+    egress = [
+        (rule["CidrIp"], rule["FromPort"])
+        for group in signed_in.resources("AWS::EC2::SecurityGroup", "history").values()
+        for rule in group["Properties"].get("SecurityGroupEgress", ())
+        if rule.get("Description") == "Identity provider"
+    ]
+    assert egress == [("0.0.0.0/0", 443)]
 
 
 def test_the_image_is_pulled_before_the_server_is_deployed(dev: Synthesis, given: Synthesis) -> None:

@@ -60,7 +60,7 @@ DERIVE = """\
 """
 
 SINKS = {
-    "jdbc": f"{{kind: jdbc, url: 'jdbc:postgresql://db.shop:6432/shop?sslmode=require', table: clicks, secret: '{SECRET}', secret_key: '{KEY}'}}",
+    "jdbc": f"{{kind: jdbc, url: 'jdbc:postgresql://db.shop:6432/shop?currentSchema=shop', table: clicks, secret: '{SECRET}', secret_key: '{KEY}'}}",
     "kafka": "{kind: kafka, topic: totals, key: page}",
     "kinesis": "{kind: kinesis, stream: alerts, max_record_size: 500KiB}",
     "dynamodb": "{kind: dynamodb, table: clicks}",
@@ -118,8 +118,8 @@ def test_the_core_reads_what_is_written_of_a_sink(of: Of) -> None:
     for document in found.documents.values():
         assert plain(parse(document["settings"])) == document["settings"]
     assert sink_of(found, "clicks", "to-jdbc") == {
-        "kind": "jdbc", "url": "jdbc:postgresql://db.shop:6432/shop?sslmode=require", "table": "public.clicks",
-        "secret": SECRET, "region": "us-east-1", "connections": 8,
+        "kind": "jdbc", "url": "jdbc:postgresql://db.shop:6432/shop?currentSchema=shop", "table": "public.clicks",
+        "secret": SECRET, "region": "us-east-1", "connections": 8, "tls": "verify-full", "authorities": None,
     }  # fmt: skip
     # 2,000 a second at a peak of 2, for 60 s, of 1 KiB: 234 MiB, in files of 64.
     assert sink_of(found, "clicks", "to-parquet") == {

@@ -58,3 +58,35 @@ def test_a_trigger_is_written_as_the_file_takes_it(given: str, written: str) -> 
     [job] = made["jobs"].values()
     [query] = job["queries"].values()
     assert query["trigger"] == written
+
+
+DOUBLED = "a0 = 'xxxxxxxx'\n" + "".join(f"a{n + 1} = f'{{a{n}}}{{a{n}}}'\n" for n in range(60))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(
+            DOUBLED + "s.readStream.format('kafka').option('subscribe', a60)", id="names that double"
+        ),
+        pytest.param("f'" + "{a}" * 100_000 + "'", id="many parts"),
+        pytest.param("x = " + "-" * 200_000 + "1", id="nested operators"),
+        pytest.param("x = " + "(" * 10_000 + ")" * 10_000, id="nested brackets"),
+        pytest.param("x = " + "a." * 200_000 + "b", id="a long chain"),
+        pytest.param("x = " + "not " * 100_000 + "b", id="nots"),
+        pytest.param("x = f'{x:{y:{z:{a}}}}'", id="nested f-strings"),
+        pytest.param("x = 0x" + "f" * 900_000, id="a huge number"),
+        pytest.param("x = 'a'\0", id="a NUL"),
+        pytest.param("#" * 2_000_000, id="a long program"),
+        pytest.param("s.option('maxOffsetsPerTrigger', 0x" + "f" * 100_000 + ")", id="a huge option"),
+    ],
+)
+def test_no_program_exhausts_the_reading(program):
+    import tracemalloc
+
+    tracemalloc.start()
+    found = read(program, {})
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.name is None
+    assert most < 500 << 20

@@ -23,6 +23,13 @@ LAND_CLICKS = "        source: clicks\n"
 LAND_ORDERS = "        source: orders\n"
 EXISTING = "arn:aws:kinesis:us-east-1:999988887777:stream/clicks"
 
+CERTIFICATE = "arn:aws:acm:us-east-1:111122223333:certificate/1"
+SIGN_IN = (
+    "history: {{clients: [10.0.0.0/8], sign_in: {{issuer: 'https://x', authorization_endpoint: 'https://x/a', "
+    "token_endpoint: 'https://x/t', user_info_endpoint: 'https://x/u', client_id: m, session: {1}, "
+    "secret: 'arn:aws:secretsmanager:{0}:111122223333:secret:x-AbCdEf'}}}}\n"
+)
+
 ROWS = {
     "a zone of another subnet": (
         NET, VPC + "  zones: {subnet-0123456789abcdef0: us-east-1a, subnet-0123456789abcdef9: us-east-1b}\n",
@@ -85,16 +92,30 @@ ROWS = {
         "30d to 1095d",
     ),
     "too much memory for Fargate": (
-        TOP, TOP + "history: {vcpu: 1, memory_gib: 16}\n", "history.memory_gib", "16", "with 1 vCPU: 2 to 8",
+        TOP, TOP + "history: {clients: [10.0.0.0/8], vcpu: 1, memory_gib: 16}\n", "history.memory_gib", "16", "with 1 vCPU: 2 to 8",
     ),
     "a history server for everybody": (
         TOP, TOP + "history: {clients: [0.0.0.0/0]}\n", "history.clients[0]", "0.0.0.0/0", "a private IPv4 range",
     ),
+    "a history server whose readers nobody named": (
+        TOP, TOP + "history: {}\n", "history.clients", "(missing)", "required",
+    ),
+    "sign-in without TLS": (
+        TOP, TOP + SIGN_IN.format("us-east-1", "8h"), "history.certificate", "(missing)", "over HTTPS",
+    ),
+    "sign-in with a secret elsewhere": (
+        TOP, TOP + SIGN_IN.format("eu-west-1", "8h").replace("[10.0.0.0/8]", f"[10.0.0.0/8], certificate: {CERTIFICATE}"),
+        "history.sign_in.secret", "arn:aws:secretsmanager:eu-west-1:111122223333:secret:x-AbCdEf", "a secret in us-east-1",
+    ),
+    "a session of a month": (
+        TOP, TOP + SIGN_IN.format("us-east-1", "30d").replace("[10.0.0.0/8]", f"[10.0.0.0/8], certificate: {CERTIFICATE}"),
+        "history.sign_in.session", "30d", "1m to 7d",
+    ),
     "a public image": (
-        TOP, TOP + "history: {image: apache/spark:3.5.6}\n", "history.image", "apache/spark:3.5.6", "private ECR",
+        TOP, TOP + "history: {clients: [10.0.0.0/8], image: apache/spark:3.5.6}\n", "history.image", "apache/spark:3.5.6", "private ECR",
     ),
     "a certificate elsewhere": (
-        TOP, TOP + "history: {certificate: arn:aws:acm:eu-west-1:111122223333:certificate/1}\n",
+        TOP, TOP + "history: {clients: [10.0.0.0/8], certificate: arn:aws:acm:eu-west-1:111122223333:certificate/1}\n",
         "history.certificate", "arn:aws:acm:eu-west-1:111122223333:certificate/1", "in us-east-1",
     ),
     "deleting an existing stream": (

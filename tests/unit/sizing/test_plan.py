@@ -278,7 +278,11 @@ def test_storage_holds_the_retention_in_every_copy(from_text: Loader) -> None:
 
 def test_serverless_has_no_brokers_but_a_price(from_text: Loader) -> None:
     found = plan(
-        from_text(KAFKA.format(cluster="tier: serverless", retention="1d\n    existing: true\n    partitions: 4", rate=100))
+        from_text(
+            KAFKA.format(
+                cluster="tier: serverless", retention="1d\n    existing: true\n    partitions: 4", rate=100
+            )
+        )
     ).clusters["main"]
     assert (found.brokers, found.broker_type, found.storage_gib_per_broker) == (None, None, None)
     assert sum(item.usd for item in found.cost) > 730 * 0.75

@@ -1,0 +1,49 @@
+"""JVM jars that travel with a job: those of the lock, each held against its digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from infra.errors import InfrastructureError
+
+_LOCK = Path(__file__).resolve().parents[1] / "toolchain" / "jars.lock.json"
+_FOLDER = Path(".millrace/jars")
+
+
+def locked_jars(root: Path, jar_set: str, why: str) -> tuple[Path, ...]:
+    """Return the jars of a set as the lock names them; what else lies in the folder is left there.
+
+    Set-up held them against their digests when it fetched them, which may be long ago: what runs with a job's role in an
+    account is looked at once more when it becomes an asset.
+
+    Parameters
+    ----------
+    root
+        The project, below which set-up puts them.
+    jar_set
+        Such as ``kafka-client``.
+    why
+        Who needs them, for the message.
+
+    Raises
+    ------
+    InfrastructureError
+        One is missing, or is not the file of the lock.
+    """
+    folder = root / _FOLDER / jar_set
+    found = []
+    for jar in json.loads(_LOCK.read_text(encoding="utf-8"))[jar_set]:
+        path = folder / ("-".join(filter(None, (jar["name"], jar["version"], jar["classifier"]))) + ".jar")
+        if not path.is_file():
+            raise InfrastructureError(f"no {path.name} in {_FOLDER / jar_set}, which {why}: run `make jars`")
+        with path.open("rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+        if digest != jar["sha256"]:
+            raise InfrastructureError(
+                f"{_FOLDER / jar_set / path.name} is not the file that {_LOCK.name} pins (SHA-256 {digest}): delete it, "
+                "find out who changed it, and run `make jars`"
+            )
+        found.append(path)
+    return tuple(found)

@@ -1,0 +1,40 @@
+r"""Characters that a terminal obeys or a reader does not see, written out: ``\x1b``, ``\u202e``.
+
+Names, logs and records come from others. In a terminal an escape sequence moves the cursor, renames the window or hides
+a line; a mark of direction turns a line round; a line separator ends one.
+"""
+
+from __future__ import annotations
+
+_RANGES = (
+    (0x00, 0x08), (0x0B, 0x1F), (0x7F, 0x9F),  # C0 without tab and line feed, delete, C1
+    (0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F),
+    (0x200B, 0x200F), (0x2028, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0),
+    (0xFFF9, 0xFFFB), (0x1D173, 0x1D17A), (0xE0000, 0xE007F),  # no width, marks of direction, separators, tags
+    (0xD800, 0xDFFF),  # halves of characters, which no encoding writes
+)  # fmt: skip
+
+
+def _written(code: int) -> str:
+    if code < 0x20:
+        return f"\\x{code:02x}"
+    if code > 0xFFFF:
+        return "".join(
+            f"\\u{half:04x}" for half in (0xD800 + (code - 0x10000 >> 10), 0xDC00 + (code & 0x3FF))
+        )
+    return f"\\u{code:04x}"
+
+
+TABLE = {code: _written(code) for first, last in _RANGES for code in range(first, last + 1)}
+"""For ``str.translate``. As JSON writes them wherever JSON leaves them bare, so that its text stays the same JSON."""
+
+
+def visible(text: str) -> str:
+    r"""Write such characters out; tabs and line feeds stay.
+
+    Examples
+    --------
+    >>> visible("a\x1b[2Jb\u202ec\n")
+    'a\\x1b[2Jb\\u202ec\n'
+    """
+    return text if text.isascii() and text.isprintable() else text.translate(TABLE)

@@ -1,0 +1,58 @@
+"""What Spark writes of a query with a password, under the settings that a job of ours has."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from infra.spark import _redaction
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import sys
+from pyspark.sql import SparkSession
+folder, jars, *settings = sys.argv[1:]
+builder = (
+    SparkSession.builder.master("local[1]").config("spark.eventLog.enabled", "true").config("spark.eventLog.dir", folder)
+    .config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1").config("spark.jars", jars)
+    .config("spark.driver.bindAddress", "127.0.0.1").config("spark.hadoop.javax.jdo.option.ConnectionPassword", "hunter2")
+    .config("spark.acme.sasl.jaas.config", "Module required pin=hunter2;").config("spark.acme.private-key", "hunter2")
+)
+for pair in settings:
+    builder = builder.config(*pair.split("=", 1))
+spark = builder.getOrCreate()
+options = dict(url="jdbc:postgresql://127.0.0.1:1/x?pin=hunter2", driver="org.postgresql.Driver", user="me",
+               password="hunter2", dbtable="t")
+try:
+    spark.range(1).write.format("jdbc").mode("append").options(**options).save()
+except Exception as error:
+    assert "Connection" in str(error), error
+spark.stop()
+"""
+
+
+@pytest.mark.parametrize("asked", [{}, {"spark.redaction.regex": "acme-only"}], ids=["ours", "joined"])
+def test_no_password_is_in_the_event_log_whatever_the_file_asks_to_leave_out(
+    asked: dict[str, str], tmp_path: Path
+) -> None:
+    settings = [f"{name}={value}" for name, value in _redaction(asked).items()]
+    jars = ",".join(map(str, (ROOT / ".millrace/jars/postgresql").glob("*.jar")))
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path), jars, *settings, "spark.acme-only=ours-too"],
+        cwd=tmp_path,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    [log] = [each for each in tmp_path.iterdir() if each.name.startswith("local-")]
+    text = log.read_text()
+    assert "SparkListenerSQLExecutionStart" in text
+    assert "127.0.0.1" in text
+    assert "hunter2" not in text
+    assert ("ours-too" in text) == (not asked)

@@ -1,0 +1,95 @@
+"""A job's role and files: what it reads of the bootstrap's bucket is its own, and jars are those of the lock."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.assets import missing_jars
+from infra.errors import InfrastructureError
+from infra.jars import locked_jars
+from millrace.config import load
+from tests.template.conftest import ROOT, Synthesis
+from tests.template.test_security import listed
+
+
+def statements(found: Synthesis, job: str) -> list[dict[str, Any]]:
+    policies = [
+        *found.resources("AWS::IAM::Policy", f"job-{job}").values(),
+        *found.resources("AWS::IAM::ManagedPolicy", f"job-{job}").values(),
+    ]
+    return [each for p in policies for each in p["Properties"]["PolicyDocument"]["Statement"]]
+
+
+def reached(found: Synthesis, job: str) -> list[str]:
+    """Patterns of objects that a job's roles may read in the bootstrap's bucket."""
+    return [
+        text.removeprefix("arn:aws:s3:::")
+        for each in statements(found, job)
+        for resource in listed(each["Resource"])
+        for text in [resource if isinstance(resource, str) else json.dumps(resource)]
+        if "assets" in text
+    ]
+
+
+def test_a_job_reads_its_own_assets_and_nobody_elses(each: Synthesis) -> None:
+    for job, document in each.documents.items():
+        patterns = reached(each, job)
+        assert patterns, job
+        own = [document["entry_script"], document["archive"], *document["jars"]]
+        for url in own:
+            assert any(fnmatch.fnmatchcase(url.removeprefix("s3://"), pattern) for pattern in patterns), url
+        others = [
+            url
+            for name, other in each.documents.items()
+            if name != job
+            for url in (other["entry_script"], other["archive"], *other["jars"])
+        ]
+        for url in others:
+            assert not any(fnmatch.fnmatchcase(url.removeprefix("s3://"), pattern) for pattern in patterns), (
+                url
+            )
+        assert not any(
+            fnmatch.fnmatchcase("cdk-hnb659fds-assets-1-us-east-1/0.json", each_) for each_ in patterns
+        )
+
+
+def test_a_job_deletes_below_prefixes_of_its_own_name_alone(each: Synthesis) -> None:
+    for job in each.documents:
+        for statement in statements(each, job):
+            if "s3:DeleteObject" not in listed(statement["Action"]):
+                continue
+            for resource in listed(statement["Resource"]):
+                text = resource if isinstance(resource, str) else json.dumps(resource)
+                if "event-logs" in text or "checkpoints" in text:
+                    assert f"/{job}/*" in text, (job, text)
+
+
+def test_no_job_writes_a_metric_that_alarms_rest_on(each: Synthesis) -> None:
+    for job, document in each.documents.items():
+        found = [s for s in statements(each, job) if "cloudwatch:PutMetricData" in listed(s["Action"])]
+        conditions = [s["Condition"] for s in found]
+        glue = {"StringEquals": {"cloudwatch:namespace": "Glue"}}
+        assert conditions == ([glue] if document["engine"] == "glue" else []), job
+
+
+def test_a_jar_that_was_changed_after_set_up_is_no_asset(tmp_path: Path) -> None:
+    environment = load("prod", root=ROOT)
+    shutil.copytree(Path(ROOT, ".millrace/jars/kafka-client"), tmp_path / ".millrace/jars/kafka-client")
+    jars = missing_jars(environment, environment.jobs["flights"], tmp_path)
+    (tmp_path / ".millrace/jars/kafka-client/stray.jar").write_bytes(b"not of the lock")
+    assert missing_jars(environment, environment.jobs["flights"], tmp_path) == jars
+    with jars[0].open("ab") as changed:
+        changed.write(b"\0")
+    with pytest.raises(
+        InfrastructureError, match=rf"{jars[0].name} is not the file that jars\.lock\.json pins"
+    ):
+        missing_jars(environment, environment.jobs["flights"], tmp_path)
+    jars[0].unlink()
+    with pytest.raises(InfrastructureError, match="run `make jars`"):
+        locked_jars(tmp_path, "kafka-client", "a test needs")
