@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from datetime import timedelta
 from pathlib import Path
 
-from aws_cdk import CfnOutput
+from aws_cdk import CfnOutput, RemovalPolicy
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from infra.constructs.job_role import JobRole
+from infra.constructs.logs import EncryptedLogGroup
 from infra.findings import acknowledge
 from infra.launch import event_log_prefix
 from infra.permissions import Grant, glue_network_grants
@@ -115,15 +118,35 @@ class GlueJobStack(JobStack):
         return connections
 
     def _security(self, names: Names, plan: JobPlan) -> glue.SecurityConfiguration:
+        """Make the job's security configuration, and the log groups that have its name in theirs.
+
+        It cannot be changed, so that CloudFormation makes another one before it removes the old one: the name
+        holds a digest of what it says.
+        """
         storage = self.foundation.storage
-        return glue.SecurityConfiguration(
+        keys = self.resolve([storage.data_key.key_arn, storage.logs_key.key_arn])
+        digest = hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()[:8]
+        name = f"{names.job(plan.name)}-{digest}"
+        made = glue.SecurityConfiguration(
             self,
             "Security",
-            security_configuration_name=names.job(plan.name),
+            security_configuration_name=name,
             s3_encryption=glue.S3Encryption.kms(storage.data_key),
             cloud_watch_encryption=glue.CloudWatchEncryption.kms(storage.logs_key),
             job_bookmarks_encryption=glue.JobBookmarksEncryption.client_side_kms(storage.data_key),
         )
+        # The construct would keep it, and the next deployment of the job would find its name taken.
+        made.apply_removal_policy(RemovalPolicy.DESTROY)
+        for kind in ("output", "error"):
+            # What Glue makes by itself never expires ("Logging for AWS Glue jobs" of its developer guide has the names).
+            EncryptedLogGroup(
+                self,
+                f"Logs{kind.title()}",
+                environment=names.environment,
+                name=f"{self.log_group_name}/{name}/{self.role.role_name}/{kind}",
+                key=storage.logs_key,
+            )
+        return made
 
     def _role(self, names: Names, plan: JobPlan, connections: tuple[glue.Connection, ...]) -> iam.IRole:
         network = self.foundation.network

@@ -66,6 +66,33 @@ def test_glue_encrypts_what_it_writes(prod: Synthesis, glue: tuple[str, GlueJob]
     assert "SecurityConfiguration" in prod.the("AWS::Glue::Job", part)
 
 
+def test_a_glue_job_can_be_removed_and_made_again_and_its_keys_can_change(
+    prod: Synthesis, synthesise: Synthesise
+) -> None:
+    """A security configuration never changes: another one is made before it goes, and must not have its name."""
+    kind, part = "AWS::Glue::SecurityConfiguration", "job-ground"
+    ((_, first),) = prod.resources(kind, part).items()
+    assert first["DeletionPolicy"] == first["UpdateReplacePolicy"] == "Delete"
+    key = "arn:aws:kms:us-east-1:111122223333:key/12345678-1234-1234-1234-123456789012"
+    keys = prod.environment.storage.keys.model_copy(update={"data": key})
+    storage = prod.environment.storage.model_copy(update={"keys": keys})
+    other = synthesise(prod.environment.model_copy(update={"storage": storage})).the(kind, part)
+    assert other["Name"] != first["Properties"]["Name"]
+    assert other["Name"].startswith(f"{prod.names.job('ground')}-")
+
+
+def test_the_groups_in_which_glue_writes_are_there_before_it(prod: Synthesis) -> None:
+    security = prod.the("AWS::Glue::SecurityConfiguration", "job-ground")["Name"]
+    role = prod.the("AWS::Glue::Job", "job-ground")["Role"]["Fn::GetAtt"][0]
+    names = [
+        r["Properties"]["LogGroupName"] for r in prod.resources("AWS::Logs::LogGroup", "job-ground").values()
+    ]
+    made = sorted("".join(each["Fn::Join"][1][::2]) for each in names if isinstance(each, dict))
+    prefix = f"/{prod.names.prefix}/jobs/ground/{security}/"
+    assert made == [f"{prefix}/error", f"{prefix}/output"]
+    assert [each["Fn::Join"][1][1] for each in names if isinstance(each, dict)] == [{"Ref": role}] * 2
+
+
 def test_log_groups_are_encrypted_and_end(each: Synthesis) -> None:
     groups = each.resources("AWS::Logs::LogGroup")
     assert len(groups) > len(each.environment.jobs)
