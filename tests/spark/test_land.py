@@ -185,25 +185,27 @@ def test_a_batch_is_looked_up_only_where_somebody_else_has_landed_its_offsets(
 def test_a_batch_that_no_file_can_hold_is_landed_in_one_job(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
-    """A look-up is a second job, which reads the identities. After a kill the same batch is looked up."""
+    """A look-up reads the identities, in stages of its own. After a kill the same batch is looked up."""
     landing, events = table("landing"), Events()
     write = lander(spark, landing, events, checkpoint=tmp_path)
 
-    def jobs(group: str, rows: list[tuple[Any, ...]], batch: int) -> int:
+    def stages(group: str, rows: list[tuple[Any, ...]], batch: int) -> int:
         spark.sparkContext.setJobGroup(group, group)
         try:
             write(frame(spark, rows), batch)
         finally:
             spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
-        return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+        tracker = spark.sparkContext.statusTracker()
+        ran = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+        return sum(len(job.stageIds) for job in ran if job is not None)
 
     log_offsets(tmp_path, 0, {"flights-topic": {"0": 10}})
     log_offsets(tmp_path, 1, {"flights-topic": {"0": 15}})
-    assert jobs("first", kafka_rows(0, 0, [good(n) for n in range(10)]), 0) == 1
+    assert stages("first", kafka_rows(0, 0, [good(n) for n in range(10)]), 0) == 1
     second = kafka_rows(0, 10, [good(n) for n in range(5)])
-    assert jobs("second", second, 1) == 1
+    assert stages("second", second, 1) == 1
     assert events.accounts() == (5, 0, 5, 5, 0)
-    assert jobs("again", second, 1) > 1
+    assert stages("again", second, 1) > 1
     assert events.accounts() == (5, 5, 0, 0, 0)
 
 
