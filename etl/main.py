@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
-from etl import benchmark, chores, fence, hadoop, launch, lease, once, refill, run
+from etl import benchmark, chores, fence, hadoop, launch, lease, once, redaction, refill, run
 from etl.accounts import Reporter
 from etl.chores import Chores
 from etl.errors import AccountsError, StartError, UnansweredError
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         that are not there, 2 for a job that must not start.
     """
     given = launch.parse_arguments(arguments)
-    spark = SparkSession.builder.getOrCreate()
+    spark = redaction.session()
     with ExitStack() as ending:
         try:
             document = _read(spark, given.document)

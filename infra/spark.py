@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from infra.errors import InfrastructureError
 from infra.settings import CATALOG, sources
 from infra.sinks import sinks
@@ -12,16 +10,6 @@ from millrace.config.names import Names
 from millrace.config.queries import DeriveQuery
 from millrace.config.sinks import DeltaSink
 from millrace.sizing.model import JobPlan
-
-_REDACTED = {
-    # Names of settings and options, and texts; Spark's own default is secret, password, token and access key.
-    "spark.redaction.regex": (
-        "(?i:secret|pass(?:word|wd|phrase)|pwd|token|credential|jaas[.]config"
-        "|(?:access|private|api|account|session|shared)[._-]?key)"
-    ),
-    # Of options of a plan also URLs, as by Spark's own default.
-    "spark.sql.redaction.options.regex": "(?i:url)",
-}
 
 _ICEBERG = "org.apache.iceberg"
 _MIB = 1024 * 1024
@@ -74,7 +62,7 @@ def spark_settings(environment: Environment, job: Job, plan: JobPlan, names: Nam
         settings |= _state()
     if any(isinstance(sink, DeltaSink) for sink in sinks(job)):
         settings |= _delta(settings["spark.sql.extensions"])
-    settings |= job.spark | _redaction(job.spark)
+    settings |= job.spark
     if isinstance(job, GlueJob):
         for name, value in settings.items():
             if any(character.isspace() for character in name + value):
@@ -139,16 +127,6 @@ def _catalog(names: Names) -> dict[str, str]:
         f"{prefix}.warehouse": warehouse(names),
         # A cached table hides, from the session of a micro-batch, what another session committed.
         f"{prefix}.cache-enabled": "false",
-    }
-
-
-def _redaction(asked: Mapping[str, str]) -> dict[str, str]:
-    """What Spark leaves out of event logs, plans and its pages: what is ours, joined with what is asked for.
-
-    A pattern of the file's own in its place would write the password of a database into the event log.
-    """
-    return {
-        name: f"{ours}|(?:{asked[name]})" if asked.get(name) else ours for name, ours in _REDACTED.items()
     }
 
 

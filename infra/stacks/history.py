@@ -269,8 +269,8 @@ class HistoryStack(EnvironmentStack):
             open=False,
         )
         target = elb.ApplicationTargetGroup(
-            self,
-            "Target",
+            listener,
+            "ServerGroup",
             vpc=self._network.vpc,
             port=PORT,
             protocol=elb.ApplicationProtocol.HTTP,

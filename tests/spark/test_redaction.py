@@ -9,22 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from infra.spark import _redaction
-
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
-import sys
-from pyspark.sql import SparkSession
+import os, sys
+from etl.redaction import session
 folder, jars, *settings = sys.argv[1:]
-builder = (
-    SparkSession.builder.master("local[1]").config("spark.eventLog.enabled", "true").config("spark.eventLog.dir", folder)
-    .config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1").config("spark.jars", jars)
-    .config("spark.driver.bindAddress", "127.0.0.1").config("spark.hadoop.javax.jdo.option.ConnectionPassword", "hunter2")
-    .config("spark.acme.sasl.jaas.config", "Module required pin=hunter2;").config("spark.acme.private-key", "hunter2")
-)
-for pair in settings:
-    builder = builder.config(*pair.split("=", 1))
-spark = builder.getOrCreate()
+asked = [
+    "spark.master=local[1]", "spark.eventLog.enabled=true", "spark.eventLog.dir=" + folder, "spark.ui.enabled=false",
+    "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1", "spark.jars=" + jars,
+    "spark.hadoop.javax.jdo.option.ConnectionPassword=hunter2", "spark.acme.private-key=hunter2",
+    "spark.acme.sasl.jaas.config=Module required pin=hunter2;", *settings,
+]
+os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join(f"--conf '{pair}'" for pair in asked) + " pyspark-shell"
+spark = session()
 options = dict(url="jdbc:postgresql://127.0.0.1:1/x?pin=hunter2", driver="org.postgresql.Driver", user="me",
                password="hunter2", dbtable="t")
 try:
@@ -39,12 +36,12 @@ spark.stop()
 def test_no_password_is_in_the_event_log_whatever_the_file_asks_to_leave_out(
     asked: dict[str, str], tmp_path: Path
 ) -> None:
-    settings = [f"{name}={value}" for name, value in _redaction(asked).items()]
+    settings = [f"{name}={value}" for name, value in asked.items()]
     jars = ",".join(map(str, (ROOT / ".millrace/jars/postgresql").glob("*.jar")))
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path), jars, *settings, "spark.acme-only=ours-too"],
         cwd=tmp_path,
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,

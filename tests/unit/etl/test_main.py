@@ -43,9 +43,7 @@ class Lease:
 def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     made = Session()
     job = SimpleNamespace(job="shop", queries=(), batch_retries=0)
-    monkeypatch.setattr(
-        main, "SparkSession", SimpleNamespace(builder=SimpleNamespace(getOrCreate=lambda: made))
-    )
+    monkeypatch.setattr(main.redaction, "session", lambda: made)
     monkeypatch.setattr(main, "_read", lambda *_: "{}")
     monkeypatch.setattr(launch, "read_document", lambda *_: job)
     return made
