@@ -222,6 +222,18 @@ def read_document(text: str, arguments: Arguments) -> JobSettings:
     return dataclasses.replace(job, checkpoints=arguments.binds.get("checkpoints", job.checkpoints))
 
 
+def region(text: str) -> str | None:
+    """Region in which a job runs; None where a document has none, as those of a sandbox's tests.
+
+    Parameters
+    ----------
+    text
+        The document, after :func:`read_document` took it.
+    """
+    found = json.loads(text).get("region")
+    return None if found is None else str(found)
+
+
 def deployed_name(text: str, job: JobSettings) -> str:
     """Name under which a job is deployed, which alarms watch; its own name where a document has none.
 

@@ -47,6 +47,10 @@ def main(arguments: Sequence[str]) -> int:
         try:
             document = _read(spark, given.document)
             job = launch.read_document(document, given)
+            if (region := launch.region(document)) is not None:
+                # Clients of AWS look here; whether an engine sets it is nowhere written.
+                os.environ.setdefault("AWS_REGION", region)
+                os.environ.setdefault("AWS_DEFAULT_REGION", region)
             done = _once(spark, job, given)
             if done is not None:
                 return done

@@ -8,8 +8,6 @@ from typing import Any
 
 from aws_cdk import aws_iam as iam
 
-PARTITION = "aws"
-
 FILES = "Files below one prefix: their names are made at run time"
 NO_NARROWER = "IAM knows no narrower resource for these actions"
 INTERFACES = "Glue makes network interfaces at run time; their tag holds it to its own"

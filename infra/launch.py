@@ -65,6 +65,7 @@ def launch_document(environment: Environment, plan: JobPlan, names: Names, urls:
     document = {
         "version": VERSION,
         "environment": environment.name,
+        "region": environment.region,
         "job": plan.name,
         "name": names.job(plan.name),
         "engine": job.engine,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infra.grants import FILES, INTERFACES, NO_NARROWER, PARTITION, Grant, allow, list_prefixes
+from infra.grants import FILES, INTERFACES, NO_NARROWER, Grant, allow, list_prefixes
 from infra.launch import event_log_prefix
 from infra.settings import sources
 from infra.sink_permissions import SinkPermissions
@@ -18,10 +18,11 @@ from millrace.config.estate import ExistingTable
 from millrace.config.model import KafkaTopic, KinesisStream
 from millrace.config.names import Names
 from millrace.config.queries import DeriveQuery, StreamQuery, written
+from millrace.config.regions import domain
 from millrace.config.tables import kept_by, readers
 from millrace.sizing.model import JobPlan
 
-__all__ = ["PARTITION", "Grant", "JobPermissions", "Keys", "glue_network_grants"]
+__all__ = ["Grant", "JobPermissions", "Keys", "glue_network_grants"]
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class JobPermissions:
         return tuple(tables[name] for name in dict.fromkeys(named) if name in tables)
 
     def _arn(self, service: str, resource: str) -> str:
-        return f"arn:{PARTITION}:{service}:{self.names.environment.region}:{self.names.account}:{resource}"
+        return f"arn:{self.names.partition}:{service}:{self.names.environment.region}:{self.names.account}:{resource}"
 
     def _tables(self) -> list[Grant]:
         database = self.names.database
@@ -171,7 +172,7 @@ class JobPermissions:
             allow(
                 "LoadFiles",
                 ["s3:GetObject"],
-                [f"arn:{PARTITION}:s3:::{self.assets}/*"],
+                [f"arn:{self.names.partition}:s3:::{self.assets}/*"],
                 why="Files are named by their content, and an executor that joins a run after the next deployment loads the files of the run's start",
             ),
         ]
@@ -208,14 +209,18 @@ class JobPermissions:
 
     def _given_files(self) -> list[Grant]:
         places = [table.location.removeprefix("s3://").rstrip("/") for table in self.given_tables]
-        files = [f"arn:{PARTITION}:s3:::{place}/*" for place in places]
+        files = [f"arn:{self.names.partition}:s3:::{place}/*" for place in places]
         found = [] if not files else [allow("ReadGivenFiles", ["s3:GetObject"], files, why=FILES)]
         buckets: dict[str, list[str]] = {}
         for place in places:
             bucket, prefix = place.split("/", 1)
             buckets.setdefault(bucket, []).append(prefix)
         for number, (bucket, prefixes) in enumerate(buckets.items(), start=1):
-            found.append(list_prefixes(f"ListGivenFiles{number}", f"arn:{PARTITION}:s3:::{bucket}", prefixes))
+            found.append(
+                list_prefixes(
+                    f"ListGivenFiles{number}", f"arn:{self.names.partition}:s3:::{bucket}", prefixes
+                )
+            )
         return found
 
     def _keys(self) -> list[Grant]:
@@ -236,13 +241,15 @@ class JobPermissions:
             found.append(allow("DecryptGiven", ["kms:Decrypt"], list(dict.fromkeys(given))))
         # What is read with a role of the other account is decrypted with it, too.
         if any(s.existing is not None and s.existing_key is None and s.read_role is None for s in kinesis):
-            via = f"kinesis.{environment.region}.amazonaws.com"
+            region = environment.region
+            # No document says which of the two it is in China.
+            via = sorted({f"kinesis.{region}.amazonaws.com", f"kinesis.{region}.{domain(region)}"})
             found.append(
                 allow(
                     "DecryptExistingStreams",
                     ["kms:Decrypt"],
                     [self._arn("kms", "key/*")],
-                    {"StringEquals": {"kms:ViaService": via}},
+                    {"StringEquals": {"kms:ViaService": via if len(via) > 1 else via[0]}},
                     why="The key of a stream that is not ours is not known; it is used through Kinesis only",
                 )
             )
@@ -288,7 +295,7 @@ class JobPermissions:
         return [allow("RemoteWrite", ["aps:RemoteWrite"], [self.workspace])]
 
     def _bucket(self, kind: str) -> str:
-        return f"arn:{PARTITION}:s3:::{self.names.bucket(kind)}"  # type: ignore[arg-type]  # narrowed by callers
+        return f"arn:{self.names.partition}:s3:::{self.names.bucket(kind)}"  # type: ignore[arg-type]  # narrowed by callers
 
 
 _READ_WRITE = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
@@ -307,7 +314,7 @@ def glue_network_grants(names: Names, *, subnet_ids: list[str], security_group_i
     region, account = names.environment.region, names.account
 
     def ec2(resource: str) -> str:
-        return f"arn:{PARTITION}:ec2:{region}:{account}:{resource}"
+        return f"arn:{names.partition}:ec2:{region}:{account}:{resource}"
 
     interfaces = ec2("network-interface/*")
     return [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infra.grants import FILES, NO_NARROWER, PARTITION, REMADE, Grant, allow, list_prefixes
+from infra.grants import FILES, NO_NARROWER, REMADE, Grant, allow, list_prefixes
 from infra.sinks import folder, sinks, written_clusters, written_topics
 from millrace.config.model import ExternalCluster, MskCluster
 from millrace.config.names import Names
@@ -55,7 +55,7 @@ class SinkPermissions:
         ]
 
     def _arn(self, service: str, resource: str) -> str:
-        return f"arn:{PARTITION}:{service}:{self.names.environment.region}:{self.names.account}:{resource}"
+        return f"arn:{self.names.partition}:{service}:{self.names.environment.region}:{self.names.account}:{resource}"
 
     def _databases(self, found: list[JdbcSink]) -> list[Grant]:
         if not found:
@@ -161,7 +161,7 @@ class SinkPermissions:
     def _files(self, found: list[ParquetSink | DeltaSink]) -> list[Grant]:
         if not found:
             return []
-        lake = f"arn:{PARTITION}:s3:::{self.names.bucket('lake')}"
+        lake = f"arn:{self.names.partition}:s3:::{self.names.bucket('lake')}"
         places = [folder(sink, self.names) for sink in found]
         actions = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
         return [

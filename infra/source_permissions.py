@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infra.grants import NO_NARROWER, PARTITION, REMADE, Grant, allow
+from infra.grants import NO_NARROWER, REMADE, Grant, allow
 from infra.settings import kafka_clusters, sources
 from millrace.config.check_reading import plain_beginning
 from millrace.config.model import ExternalCluster, GlueJob, KafkaTopic, KinesisStream, MskCluster
@@ -33,7 +33,7 @@ class SourcePermissions:
     plan: JobPlan
 
     def _arn(self, service: str, resource: str) -> str:
-        return f"arn:{PARTITION}:{service}:{self.names.environment.region}:{self.names.account}:{resource}"
+        return f"arn:{self.names.partition}:{service}:{self.names.environment.region}:{self.names.account}:{resource}"
 
     def grants(self) -> list[Grant]:
         """All of them, in a fixed order."""

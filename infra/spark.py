@@ -125,6 +125,8 @@ def _catalog(names: Names) -> dict[str, str]:
         f"{prefix}.catalog-impl": f"{_ICEBERG}.aws.glue.GlueCatalog",
         f"{prefix}.io-impl": f"{_ICEBERG}.aws.s3.S3FileIO",
         f"{prefix}.warehouse": warehouse(names),
+        # Without it the SDK looks for AWS_REGION, which no document says that an engine sets.
+        f"{prefix}.client.region": names.environment.region,
         # A cached table hides, from the session of a micro-batch, what another session committed.
         f"{prefix}.cache-enabled": "false",
     }

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from etl.settings import KinesisSource
+from etl.sources.asking import domain
 from etl.sources.start import moment_of
 
 KINESIS_FORMAT = "aws-kinesis"
@@ -39,7 +40,7 @@ def kinesis_options(
         "kinesis.region": source.region,
         "kinesis.streamName": source.stream,
         "kinesis.consumerType": "GetRecords" if source.consumer is None else "SubscribeToShard",
-        "kinesis.endpointUrl": endpoint or f"https://kinesis.{source.region}.amazonaws.com",
+        "kinesis.endpointUrl": endpoint or f"https://kinesis.{source.region}.{domain(source.region)}",
         "kinesis.startingPosition": _start(source.start),
         "kinesis.failOnDataLoss": "true",
         "kinesis.maxFetchRecordsPerShard": str(source.records_per_shard),

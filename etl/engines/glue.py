@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from etl.settings import KinesisSource
-from etl.sources.asking import sts_endpoint
+from etl.sources.asking import domain, sts_endpoint
 from etl.sources.start import milliseconds, moment_of
 
 KINESIS_FORMAT = "kinesis"
@@ -50,7 +50,7 @@ def kinesis_options(
     reads = math.ceil(source.records_per_shard / MOST_RECORDS_OF_A_CALL)
     return {
         "streamName": source.stream,
-        "endpointUrl": endpoint or f"https://kinesis.{source.region}.amazonaws.com",
+        "endpointUrl": endpoint or f"https://kinesis.{source.region}.{domain(source.region)}",
         "startingPosition": _start(source, shards),
         "failOnDataLoss": "true",
         # The connector stops after the call with which it has *more* than this: 100 with calls of

@@ -39,7 +39,18 @@ def sts_endpoint(region: str) -> str:
     >>> sts_endpoint("eu-west-1")
     'https://sts.eu-west-1.amazonaws.com'
     """
-    return f"https://sts.{region}.amazonaws.com"
+    return f"https://sts.{region}.{domain(region)}"
+
+
+def domain(region: str) -> str:
+    """Return the domain of a region's endpoints.
+
+    Examples
+    --------
+    >>> domain("cn-north-1")
+    'amazonaws.com.cn'
+    """
+    return "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
 
 
 def _refusals() -> tuple[type[Exception], ...]:

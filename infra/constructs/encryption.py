@@ -9,6 +9,7 @@ from constructs import Construct
 
 from infra.removal import removal_policy
 from millrace.config.model import Environment
+from millrace.config.regions import domain
 from millrace.sizing.network import key_classes
 
 
@@ -88,7 +89,7 @@ def allow_log_groups(key: kms.IKey, *, prefix: str) -> None:
     key.add_to_resource_policy(
         iam.PolicyStatement(
             sid="CloudWatchLogs",
-            principals=[iam.ServicePrincipal(f"logs.{stack.region}.amazonaws.com")],
+            principals=[iam.ServicePrincipal(f"logs.{stack.region}.{domain(stack.region)}")],
             actions=[
                 "kms:Encrypt",
                 "kms:Decrypt",

@@ -7,9 +7,9 @@ import hashlib
 from aws_cdk import aws_ecr as ecr
 from constructs import Construct
 
-from infra.grants import PARTITION
 from infra.removal import removal_policy
 from millrace.config.names import Names
+from millrace.config.regions import domain
 
 UPSTREAM = "public.ecr.aws"
 PUBLIC_IMAGE = "emr-serverless/spark/emr-7.13.0"
@@ -56,9 +56,9 @@ class CachedImage(Construct):
         repository.node.add_dependency(rule)
         region = names.environment.region
         self.repository_arn = (
-            f"arn:{PARTITION}:ecr:{region}:{names.account}:repository/{prefix}/{PUBLIC_IMAGE}"
+            f"arn:{names.partition}:ecr:{region}:{names.account}:repository/{prefix}/{PUBLIC_IMAGE}"
         )
-        self.uri = f"{names.account}.dkr.ecr.{region}.amazonaws.com/{prefix}/{PUBLIC_IMAGE}:{_TAG}"
+        self.uri = f"{names.account}.dkr.ecr.{region}.{domain(region)}/{prefix}/{PUBLIC_IMAGE}:{_TAG}"
 
 
 def cache_prefix(prefix: str) -> str:

@@ -13,7 +13,7 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from infra.constructs.state_machine_base import RecordedStateMachine, allow_execution_logs
-from infra.grants import FILES, PARTITION, Grant, allow, list_prefixes
+from infra.grants import FILES, Grant, allow, list_prefixes
 from millrace.config.names import Names
 
 FLAT_PREFIX = "spark"
@@ -55,7 +55,7 @@ class LogFlattener(RecordedStateMachine):
             log_name="event-logs",
             kind="EXPRESS",
             definition=definition(bucket, names.account),
-            grants=_may_copy(f"arn:{PARTITION}:s3:::{bucket}"),
+            grants=_may_copy(f"arn:{names.partition}:s3:::{bucket}"),
             key=key,
             logs_key=key,
             purpose=f"Copies event logs of {names.prefix} under one prefix",
@@ -135,7 +135,7 @@ def definition(bucket: str, account: str) -> dict[str, Any]:
             },
             "Copy": {
                 "Type": "Task",
-                "Resource": f"arn:{PARTITION}:states:::aws-sdk:s3:copyObject",
+                "Resource": "arn:aws:states:::aws-sdk:s3:copyObject",
                 "Arguments": {
                     "Bucket": bucket,
                     "CopySource": "{% '" + bucket + "/' & $states.input.detail.object.key %}",
@@ -149,7 +149,7 @@ def definition(bucket: str, account: str) -> dict[str, Any]:
             },
             "Delete": {
                 "Type": "Task",
-                "Resource": f"arn:{PARTITION}:states:::aws-sdk:s3:deleteObject",
+                "Resource": "arn:aws:states:::aws-sdk:s3:deleteObject",
                 "Arguments": {
                     "Bucket": bucket,
                     "Key": "{% " + _TARGET + " %}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from constructs import Construct
 
 from infra.constructs.job_role import JobRole
 from infra.constructs.logs import EncryptedLogGroup
-from infra.grants import NO_NARROWER, PARTITION, Grant, allow
+from infra.grants import NO_NARROWER, Grant, allow
 from millrace.config.names import Names
 
 _DATA_KEY_REUSE_SECONDS = 300
@@ -88,7 +89,7 @@ class RecordedStateMachine(Construct):
             self,
             "Resource",
             state_machine_type=kind,
-            definition_string=Stack.of(self).to_json_string(definition),
+            definition_string=Stack.of(self).to_json_string(_in_partition(definition, names.partition)),
             role_arn=self.role.role_arn,
             logging_configuration=sfn.CfnStateMachine.LoggingConfigurationProperty(
                 level="ALL",
@@ -150,9 +151,14 @@ def allow_execution_logs(key: kms.IKey, *, account: str) -> None:
     )
 
 
+def _in_partition(definition: Mapping[str, Any], partition: str) -> Any:
+    """A definition whose integrations are those of a partition: they are written as in ``aws``."""
+    return json.loads(json.dumps(definition).replace('"arn:aws:states:', f'"arn:{partition}:states:'))
+
+
 def arn_of(names: Names, service: str, resource: str) -> str:
     """Write the ARN of something in the environment's account and region."""
-    return f"arn:{PARTITION}:{service}:{names.environment.region}:{names.account}:{resource}"
+    return f"arn:{names.partition}:{service}:{names.environment.region}:{names.account}:{resource}"
 
 
 def _use(key: kms.IKey) -> Grant:

@@ -181,7 +181,6 @@ def emr_engine(
         busy=("EmrServerless.ConflictException",),
         gone=("EmrServerless.ConflictException", "EmrServerless.ValidationException"),
         permanent=(
-            "EmrServerless.AccessDeniedException",
             "EmrServerless.ConflictException",
             "EmrServerless.ResourceNotFoundException",
             "EmrServerless.ServiceQuotaExceededException",

@@ -13,7 +13,7 @@ from infra.constructs.job_role import JobRole
 from infra.constructs.log_flattener import FLAT_PREFIX, LogFlattener
 from infra.constructs.logs import EncryptedLogGroup
 from infra.findings import acknowledge
-from infra.grants import FILES, NO_NARROWER, PARTITION, Grant, allow, list_prefixes
+from infra.grants import FILES, NO_NARROWER, Grant, allow, list_prefixes
 from infra.stacks.base import EnvironmentStack
 from infra.stacks.network import HTTPS, NetworkStack
 from infra.stacks.storage import StorageStack
@@ -178,7 +178,7 @@ class HistoryStack(EnvironmentStack):
             registry, path = given.split("/", 1)
             account, region = registry.split(".")[0], registry.split(".")[3]
             name = path.split("@")[0].split(":")[0]
-            arn = f"arn:{PARTITION}:ecr:{region}:{account}:repository/{name}"
+            arn = f"arn:{self.names.partition}:ecr:{region}:{account}:repository/{name}"
             return ecs.ContainerImage.from_registry(given), _may_pull(arn)
         assert cached is not None, "no image is named, and none is cached"
         # In a network with a way out the first task makes the first pull.
@@ -192,13 +192,13 @@ class HistoryStack(EnvironmentStack):
             construct_id,
             service="ecs-tasks.amazonaws.com",
             account=names.account,
-            source_arn=f"arn:{PARTITION}:ecs:{names.environment.region}:{names.account}:*",
+            source_arn=f"arn:{names.partition}:ecs:{names.environment.region}:{names.account}:*",
             description=f"{does}: history server of {names.prefix}",
             grants=grants,
         )
 
     def _may_read_logs(self) -> list[Grant]:
-        bucket = f"arn:{PARTITION}:s3:::{self.names.bucket('event-logs')}"
+        bucket = f"arn:{self.names.partition}:s3:::{self.names.bucket('event-logs')}"
         return [
             allow("ReadLogs", ["s3:GetObject"], [f"{bucket}/{FLAT_PREFIX}/*"], why=FILES),
             list_prefixes("ListLogs", bucket, [FLAT_PREFIX]),

@@ -13,7 +13,7 @@ from constructs import Construct
 
 from infra.constructs.job_role import JobRole
 from infra.constructs.logs import EncryptedLogGroup
-from infra.grants import PARTITION, allow
+from infra.grants import allow
 from infra.stacks.base import EnvironmentStack
 from millrace.config.base import arn_parts
 from millrace.config.model import Environment, ExternalCluster, KinesisStream
@@ -165,7 +165,7 @@ class NetworkStack(EnvironmentStack):
             "FlowLogsRole",
             service="vpc-flow-logs.amazonaws.com",
             account=self.names.account,
-            source_arn=f"arn:{PARTITION}:ec2:{self.names.environment.region}:{self.names.account}:vpc-flow-log/*",
+            source_arn=f"arn:{self.names.partition}:ec2:{self.names.environment.region}:{self.names.account}:vpc-flow-log/*",
             description=f"Writes the flow logs of {self.names.prefix}",
             grants=[
                 allow(

@@ -156,7 +156,7 @@ def _planned(sized: Plan, *, as_json: bool) -> None:
     from millrace.cli.render_plan import cost_table
 
     show(Group(cost_table(sized, terminal=is_terminal(sys.stdout))))
-    typer.echo(f"a month of {HOURS} hours, prices of {sized.prices.isoformat()}, {sized.region}")
+    typer.echo(f"a month of {HOURS} hours, prices of {sized.prices.isoformat()}, {sized.prices_of}")
 
 
 def _show(sized: Plan, bill: Bill, found: tuple[Pair, ...]) -> None:

@@ -51,7 +51,7 @@ def render(environment: Environment, plan: Plan, *, width: int | None) -> Iterat
         yield from _section("Kafka clusters", _clusters(plan.clusters.values(), terminal, inline), terminal)
     yield from _section("Jobs", _jobs(environment, plan.jobs.values(), terminal), terminal)
     yield from _section("Dollars a month", cost_table(plan, terminal=terminal), terminal)
-    yield Text(f"Prices of {plan.prices.isoformat()}, {plan.region}. {_NOT_IN_IT}", "dim")
+    yield Text(f"Prices of {plan.prices.isoformat()}, {plan.prices_of}. {_NOT_IN_IT}", "dim")
     for line in plan.advice:
         yield Text(f"Advice: {line}")
     for warning in plan.warnings:

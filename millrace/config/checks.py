@@ -21,6 +21,7 @@ from millrace.config.check_sinks import KAFKA_MESSAGE, made_here
 from millrace.config.explain import nearest
 from millrace.config.model import Environment, KafkaTopic, KinesisStream, MskCluster
 from millrace.config.problems import MISSING, Finding
+from millrace.config.regions import AS_OF, REGIONS
 from millrace.config.units import format_duration
 
 MIB = 1024**2
@@ -57,6 +58,13 @@ def findings(draft: Draft) -> Iterator[Finding]:
     """
     environment = draft.environment
     yield from check_names(environment)
+    if environment.region not in REGIONS:
+        yield Finding(
+            ("region",),
+            environment.region,
+            f"a region of AWS, as of {AS_OF}",
+            nearest(environment.region, REGIONS),
+        )
     yield from check_tags(environment)
     yield from check_estate(environment)
     yield from _clusters(environment)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from millrace.config.base import arn_parts
 from millrace.config.estate import Bucket
 from millrace.config.model import Environment, KafkaTopic, KinesisStream, MskCluster
+from millrace.config.regions import partition
 
 __all__ = ["Bucket", "Names"]
 
@@ -38,6 +39,11 @@ class Names:
         """The Glue Data Catalog database, and the namespace in the sandbox."""
         return self.environment.storage.database or self.prefix.replace("-", "_")
 
+    @property
+    def partition(self) -> str:
+        """Of AWS, as ARNs have it."""
+        return partition(self.environment.region)
+
     def stack(self, part: str) -> str:
         """A CloudFormation stack, such as ``flights-local-streams``."""
         return f"{self.prefix}-{part}"
@@ -61,7 +67,7 @@ class Names:
         assert isinstance(stream, KinesisStream), f"{name} is no Kinesis stream"
         if stream.existing is not None and stream.existing.startswith("arn:"):
             return stream.existing
-        return f"arn:aws:kinesis:{self.environment.region}:{self.account}:stream/{self.stream(name)}"
+        return f"arn:{self.partition}:kinesis:{self.environment.region}:{self.account}:stream/{self.stream(name)}"
 
     def consumer(self, job: str, query: str) -> str:
         """The fan-out consumer of a query, registered under this name at its stream."""

@@ -130,7 +130,7 @@ def cost(environment: Environment, name: str, records: int, record_bytes: float)
     stream = environment.streams[name]
     if not isinstance(stream, KinesisStream):
         return 0.0
-    table = prices(environment.region)
+    table = prices(environment.region, environment.places.root)
     if stream.mode == "on-demand":
         rounded = records * math.ceil(record_bytes / _KB) * _KB
         return rounded / GB * table.usd("kinesis.on_demand.gb_in")

@@ -296,8 +296,8 @@ def _limit(name: str, value: float) -> Node:
 
 
 def _of_cost(environment: Environment, plan: Plan, key: str) -> Iterator[Node]:
-    table = prices(plan.region)
-    yield Node("prices", plan.prices.isoformat(), origin=f"prices/{plan.region}.yaml: {table.source}")
+    table = prices(plan.region, environment.places.root)
+    yield Node("prices", plan.prices.isoformat(), origin=f"prices/{table.region}.yaml: {table.source}")
     parts = key.split(".")
     counted: dict[str, Callable[[], str]] = {
         "jobs": lambda: f"jobs.{parts[1]}.max_workers",

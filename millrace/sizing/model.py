@@ -262,6 +262,8 @@ class Plan:
     region: str
     prices: date
     """The date of the price table."""
+    prices_of: str
+    """Whose prices they are: another region's, where this one has no table."""
     streams: Mapping[str, StreamPlan]
     clusters: Mapping[str, ClusterPlan]
     jobs: Mapping[str, JobPlan]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from types import MappingProxyType
 
 from millrace.config import kafka_versions
@@ -21,7 +22,7 @@ from millrace.sizing.network import plan_network
 from millrace.sizing.query import Source
 from millrace.sizing.shared import shared_cost
 from millrace.sizing.streams import partitions, refused_change
-from millrace.sizing.tables import PriceTable, price_regions, prices
+from millrace.sizing.tables import PRICES, PriceTable, prices
 
 
 def plan(environment: Environment) -> Plan:
@@ -41,12 +42,13 @@ def plan(environment: Environment) -> Plan:
     ------
     millrace.config.ConfigurationError
         An SLA that no number of cores meets, a pinned number that breaks a limit,
-        a region without a price table; all of them at once.
+        a price table of the project's own that cannot be read; all of them at once.
     """
-    if environment.region not in price_regions():
-        allowed = f"a region with a price table: {', '.join(price_regions())}"
-        raise environment.places.error([Finding(("region",), environment.region, allowed)])
-    table = prices(environment.region)
+    try:
+        table = prices(environment.region, environment.places.root)
+    except ValueError as error:
+        allowed = f"a region whose price table can be read: {error}"
+        raise environment.places.error([Finding(("region",), environment.region, allowed)]) from error
     sized, problems = _sized(environment, table)
     if sized is None:
         raise environment.places.error(mended(environment, problems, lambda other: _sized(other, table)[1]))
@@ -57,13 +59,14 @@ def plan(environment: Environment) -> Plan:
         environment=environment.name,
         region=environment.region,
         prices=table.read,
+        prices_of=table.region,
         streams=MappingProxyType(streams),
         clusters=MappingProxyType(clusters),
         jobs=MappingProxyType(jobs),
         network=network,
         alarms=watched,
         shared=shared_cost(environment, way_out, watched, table),
-        warnings=_warnings(environment, demands),
+        warnings=(*_of_prices(environment, table), *_warnings(environment, demands)),
         advice=tuple(merging(jobs)),
     )
 
@@ -177,6 +180,14 @@ def _jobs(
         if sized is not None:
             found[name] = sized
     return found, problems
+
+
+def _of_prices(environment: Environment, table: PriceTable) -> Iterator[str]:
+    if table.region != environment.region:
+        yield (
+            f"region: the prices are those of {table.region}, as there is no table of {environment.region}: write one "
+            f"to {PRICES}/{environment.region}.yaml, with the names of prices/{table.region}.yaml"
+        )
 
 
 def _warnings(environment: Environment, demands: list[Hop]) -> tuple[str, ...]:

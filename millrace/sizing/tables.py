@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import date
 from functools import cache
 from importlib import resources
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 
 class _Row(BaseModel):
@@ -78,16 +80,44 @@ def price_regions() -> tuple[str, ...]:
     )
 
 
+PRICES = "environments/prices"
+"""Folder of a project with price tables of its own, ``REGION.yaml``."""
+
+ELSEWHERE = "us-east-1"
+"""Whose prices stand in for those of a region without a table."""
+
+
 @cache
-def prices(region: str) -> PriceTable:
-    """Read a region's price table.
+def prices(region: str, root: Path | None = None) -> PriceTable:
+    """Read a region's price table: the project's own, ours, or that of another region, which then says so.
+
+    Parameters
+    ----------
+    region
+        Such as ``eu-west-1``.
+    root
+        Of the project; None for ours alone.
 
     Raises
     ------
-    FileNotFoundError
-        There is none; :func:`price_regions` lists those that exist.
+    ValueError
+        The project's own table is none; the message names the file.
     """
-    text = (resources.files("millrace.sizing") / "prices" / f"{region}.yaml").read_text(encoding="utf-8")
+    own = None if root is None else root / PRICES / f"{region}.yaml"
+    if own is not None and own.is_file():
+        try:
+            found = PriceTable.model_validate(
+                YAML(typ="safe", pure=True).load(own.read_text(encoding="utf-8"))
+            )
+        except (OSError, ValueError, YAMLError) as error:
+            raise ValueError(f"{PRICES}/{region}.yaml: {error}") from error
+        lacking = sorted(prices(ELSEWHERE).prices.keys() - found.prices.keys())
+        if found.region != region or lacking:
+            why = f"it is of {found.region}" if found.region != region else f"it lacks {', '.join(lacking)}"
+            raise ValueError(f"{PRICES}/{region}.yaml: {why}")
+        return found
+    name = region if region in price_regions() else ELSEWHERE
+    text = (resources.files("millrace.sizing") / "prices" / f"{name}.yaml").read_text(encoding="utf-8")
     return PriceTable.model_validate(YAML(typ="safe", pure=True).load(text))
 
 

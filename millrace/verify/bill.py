@@ -118,7 +118,7 @@ def bill(
     expected
         Whether it is the second: then no figure was measured.
     """
-    table = prices(environment.region)
+    table = prices(environment.region, environment.places.root)
     items = [*_runs(usage.runs, table, expected=expected)]
     if usage.shard_seconds:
         hours = usage.shard_seconds / 3600

@@ -136,7 +136,7 @@ def _both(job: str) -> list[Case]:
                 "ListRuns": none,
                 "StartRun": [
                     throws(
-                        "Glue.AccessDeniedException" if job == GLUE else "EmrServerless.AccessDeniedException"
+                        "Glue.AccessDeniedException" if job == GLUE else "EmrServerless.ValidationException"
                     )
                 ],
             },

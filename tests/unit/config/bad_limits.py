@@ -41,7 +41,7 @@ ROWS = {
         CLUSTER_KIND, CLUSTER_KIND + "    broker_type: express.m7g.large #!\n", "kafka.main.broker_type",
         "express.m7g.large", "with tier standard: kafka.m7g.large", None,
     ),
-    "a region without prices": (
-        REGION, "region: eu-central-1 #!\n", "region", "eu-central-1", "a region with a price table: us-east-1", None,
+    "a region that is none": (
+        REGION, "region: eu-centrl-1 #!\n", "region", "eu-centrl-1", "a region of AWS, as of", "did you mean eu-central-1?",
     ),
 }  # fmt: skip

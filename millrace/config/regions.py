@@ -1,0 +1,43 @@
+"""AWS's regions: their names, partitions and domains."""
+
+from __future__ import annotations
+
+from datetime import date
+
+AS_OF = date(2026, 11, 23)
+"""When :data:`REGIONS` was read from botocore's ``endpoints.json``, which a test holds it against."""
+
+REGIONS = (
+    *("af-south-1", "ap-east-1", "ap-east-2", "ap-northeast-1", "ap-northeast-2", "ap-northeast-3"),
+    *("ap-south-1", "ap-south-2", "ap-southeast-1", "ap-southeast-2", "ap-southeast-3", "ap-southeast-4"),
+    *("ap-southeast-5", "ap-southeast-6", "ap-southeast-7", "ca-central-1", "ca-west-1", "eu-central-1"),
+    *("eu-central-2", "eu-north-1", "eu-south-1", "eu-south-2", "eu-west-1", "eu-west-2", "eu-west-3"),
+    *("il-central-1", "me-central-1", "me-south-1", "mx-central-1", "sa-east-1"),
+    *("us-east-1", "us-east-2", "us-west-1", "us-west-2"),
+    *("cn-north-1", "cn-northwest-1", "us-gov-east-1", "us-gov-west-1"),
+)
+"""Those in which Kinesis, Glue, EMR Serverless and MSK are: all of these partitions, by that file."""
+
+
+def partition(region: str) -> str:
+    """The partition of a region, as ARNs have it.
+
+    Examples
+    --------
+    >>> partition("eu-west-1"), partition("cn-north-1"), partition("us-gov-west-1")
+    ('aws', 'aws-cn', 'aws-us-gov')
+    """
+    if region.startswith("cn-"):
+        return "aws-cn"
+    return "aws-us-gov" if region.startswith("us-gov-") else "aws"
+
+
+def domain(region: str) -> str:
+    """The domain of a region's endpoints.
+
+    Examples
+    --------
+    >>> domain("eu-west-1"), domain("cn-north-1")
+    ('amazonaws.com', 'amazonaws.com.cn')
+    """
+    return "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"

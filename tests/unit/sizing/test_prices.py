@@ -1,0 +1,75 @@
+"""Prices of a region: ours, the project's own, or another region's that says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millrace.config import ConfigurationError, load
+from millrace.sizing import plan
+from millrace.sizing.tables import PRICES, prices
+
+TEXT = """\
+project: shop
+account: "111122223333"
+region: {region}
+streams:
+  clicks:
+    kind: kinesis
+    traffic: {{records_per_second: 800, record_size: 500B}}
+jobs:
+  clicks:
+    engine: glue
+    rate: {{records_per_second_per_core: 5000}}
+    queries:
+      land: {{kind: land, source: clicks, table: landed, schema: pipelines/shop/click.ddl}}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "environments" / "prices").mkdir(parents=True)
+    (tmp_path / "pipelines" / "shop").mkdir(parents=True)
+    (tmp_path / "pipelines" / "shop" / "click.ddl").write_text("page STRING")
+    (tmp_path / "environments" / "shop.yaml").write_text(TEXT.format(region="eu-west-1"))
+    return tmp_path
+
+
+def table(dpu: float, region: str = "eu-west-1") -> str:
+    rows = {**{name: price.usd for name, price in prices("us-east-1").prices.items()}, "glue.dpu_hour": dpu}
+    lines = "\n".join(f"  {name}: {{usd: {usd}}}" for name, usd in rows.items())
+    return f"region: {region}\nread: 2026-11-01\nsource: a test\nprices:\n{lines}\n"
+
+
+def test_prices_of_ones_own_count(project: Path) -> None:
+    without = plan(load("shop", root=project))
+    assert without.prices_of == "us-east-1"
+    assert any("prices are those of us-east-1" in each for each in without.warnings)
+    (project / PRICES / "eu-west-1.yaml").write_text(table(0.88))
+    prices.cache_clear()
+    found = plan(load("shop", root=project))
+    assert (found.prices_of, found.prices.isoformat()) == ("eu-west-1", "2026-11-01")
+    assert not any("prices" in each for each in found.warnings)
+    cost = {item.name: item.usd for item in found.jobs["clicks"].cost}
+    before = {item.name: item.usd for item in without.jobs["clicks"].cost}
+    assert cost["workers"] == pytest.approx(2 * before["workers"])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("region: [", "eu-west-1.yaml: while parsing"),
+        ("region: eu-west-1\n", "eu-west-1.yaml: 3 validation errors"),
+        (table(1, "eu-west-2"), "eu-west-1.yaml: it is of eu-west-2"),
+        (table(1).replace("  kms.key_month: {usd: 1.0}\n", ""), "eu-west-1.yaml: it lacks kms.key_month"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_one_message(project: Path, text: str, why: str) -> None:
+    (project / PRICES / "eu-west-1.yaml").write_text(text)
+    prices.cache_clear()
+    with pytest.raises(ConfigurationError) as caught:
+        plan(load("shop", root=project))
+    (problem,) = caught.value.problems
+    assert problem.key == "region"
+    assert why in problem.allowed
