@@ -1,0 +1,170 @@
+"""A number that would take its reader for ever is a dead letter before it is parsed; others are as they were.
+
+What it would take is counted in bytes that the JVM allocates: a decimal of a million digits is written out for its column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from etl.decode import JsonDecoder, parse_schema
+from etl.decoder import Decoder
+from etl.formats.delimited import CsvDecoder
+from etl.settings import CsvFormat
+from tests.spark.test_decode import allocated, decode
+
+DDL = """
+price DECIMAL(9,2), `naïve` DECIMAL(9,2), `a/b` DECIMAL(9,2), prices ARRAY<DECIMAL(9,2)>, by MAP<STRING,DECIMAL(9,2)>,
+grid ARRAY<ARRAY<DECIMAL(9,2)>>, item STRUCT<cost: DECIMAL(38,18), name: STRING>, items ARRAY<STRUCT<cost: DECIMAL(9,2)>>,
+ratio DOUBLE, id STRING, big BIGINT, at TIMESTAMP, day DATE, n INT
+"""
+FEW = 8 << 20
+"""Bytes that a record may take; a decimal of two million digits takes many times as many."""
+
+WILD: dict[str, bytes] = {
+    "exponent": b'{"price":1e2000000}',
+    "small": b'{"price":1e-2000000}',
+    "capital, sign, fraction": b'{"price":-1.5E+2000000}',
+    "as text": b'{"price":"1e2000000"}',
+    "as small text": b'{"price":"-1.5e-2000000"}',
+    "as text in other digits": '{"price":"1e２００００００"}'.encode(),
+    "as text in other digits, each escaped": b'{"price":"1e\\uff12\\uff10\\uff10\\uff10\\uff10\\uff10\\uff10"}',
+    "as text, the letter escaped": b'{"price":"1\\u00652000000"}',
+    "as text, a digit escaped": b'{"price":"1e\\u0032000000"}',
+    "zeros before it": b'{"price":1e0000002000000}',
+    "blanks about it": b'{ "price" :\n 1e2000000\t}',
+    "a line behind it": b'{"price":1e2000000}\n',
+    "blanks behind it": b'{"price":1e2000000} ',
+    "the name escaped": b'{"\\u0070rice":1e2000000}',
+    "the name written otherwise": b'{"na\\u00efve":1e2000000}',
+    "a slash in the name escaped": b'{"a\\/b":1e2000000}',
+    "the first of two": b'{"price":1e2000000,"price":1}',
+    "the last of two": b'{"price":1,"price":1e2000000}',
+    "an item": b'{"prices":[1,2.5,1e-2000000]}',
+    "an item as text": b'{"prices":[1,"1e-2000000"]}',
+    "an item of an item": b'{"grid":[[1],[1e2000000]]}',
+    "a value of a map": b'{"by":{"e":1,"f":1e2000000}}',
+    "inside": b'{"item":{"cost":1e2000000,"name":"x"}}',
+    "inside a list": b'{"items":[{"cost":1},{"cost":1e2000000}]}',
+    "before a cut": b'{"price":1e2000000,"n":',
+    "before a wrong type": b'{"price":1e2000000,"n":"x"}',
+    "after a wrong type": b'{"n":"x","price":1e2000000}',
+    "inside, before a wrong type": b'{"item":{"cost":1e2000000,"name":"x"},"items":5}',
+    "before a second": b'{"price":1e2000000}{}',
+    "among texts that look so": b'{"id":"1e9999999","price":1e2000000}',
+    "behind a quote that is none": b'{"id":"\\"","price":1e2000000}',
+    "half a million digits as text": b'{"price":"' + b"9" * 500_000 + b'"}',
+    "half a million digits": b'{"price":' + b"9" * 500_000 + b"}",
+}
+
+HARMLESS: dict[str, tuple[bytes, Mapping[str, Any]]] = {
+    "an exponent": (b'{"price":1.25e3}', {"price": Decimal("1250.00")}),
+    "a small one": (b'{"price":1e-300}', {"price": Decimal("0.00")}),
+    "as text": (b'{"price":"1.25E+3"}', {"price": Decimal("1250.00")}),
+    "as text in other digits": ('{"price":"１２"}'.encode(), {"price": Decimal("12.00")}),
+    "zeros": (b'{"price":0.000}', {"price": Decimal("0.00")}),
+    "digits": (b'{"item":{"cost":12345678901234567.123456789012345678}}', {}),
+    "in a field without a name": (b'{"price":1,"x":1e2000000}', {"price": Decimal("1.00")}),
+    "in a name": (b'{"price":1,"1e2000000":1}', {"price": Decimal("1.00")}),
+    "in a text": (b'{"price":1,"id":"12e4567"}', {"id": "12e4567"}),
+    "in a text, the price odd": (
+        b'{"price":"1\\u0030","id":"12e4567"}',
+        {"price": Decimal(10), "id": "12e4567"},
+    ),
+    "in a quoted text, the price odd": (
+        b'{"price":"1\\u0030","id":"\\"1e99999\\""}',
+        {"price": Decimal(10), "id": '"1e99999"'},
+    ),
+    "in a text that looks like a name, the price odd": (
+        b'{"price":"1\\u0030","id":"price\\":1e99999"}',
+        {"price": Decimal(10), "id": 'price":1e99999'},
+    ),
+    "in a double, the price odd": (b'{"price":"1\\u0030","ratio":1e-99999}', {"ratio": 0.0}),
+    "as a key, the price odd": (b'{"price":"1\\u0030","by":{"1e99999":1}}', {"by": {"1e99999": Decimal(1)}}),
+    "no value": (b'{"price":null,"prices":[],"by":{}}', {"price": None, "prices": [], "by": {}}),
+}
+
+
+@pytest.fixture(scope="module")
+def decoder(spark: SparkSession) -> JsonDecoder:
+    return JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
+
+
+def costs(
+    spark: SparkSession, decoder: Decoder, payloads: Sequence[bytes]
+) -> Iterator[tuple[bytes, Row, int]]:
+    """Each payload with its row and the bytes that the JVM allocated for it, beside those for the first one."""
+    plain = None
+    for payload in (payloads[0], *payloads):
+        before = allocated(spark)
+        [row] = decode(spark, decoder, [payload])
+        cost = allocated(spark) - before
+        if plain is not None:
+            yield payload, row, cost - plain
+        plain = plain or cost
+
+
+def test_a_number_out_of_range_is_a_dead_letter_that_costs_nothing(
+    spark: SparkSession, decoder: JsonDecoder
+) -> None:
+    decode(spark, decoder, [b"{}", b"x", b'{"price":"x"}'])
+    found, names = {}, ["", *WILD]
+    for name, (payload, row, cost) in zip(names, costs(spark, decoder, [b"x", *WILD.values()]), strict=True):
+        if bytes(row["_bytes"] or b"") != payload or row["_error"] is None or cost > FEW + 300 * len(payload):
+            found[name] = (row["_stage"], row["_error"], cost)
+    assert found == {}
+
+
+def test_the_reason_names_the_field(spark: SparkSession, decoder: JsonDecoder) -> None:
+    rows = decode(spark, decoder, [WILD[n] for n in ("exponent", "inside", "before a cut")])
+    assert [(r["_stage"], r["_error"]) for r in rows] == [
+        ("schema", "wrong type, or a number out of range: price"),
+        ("schema", "wrong type, or a number out of range: inside a nested field"),
+        ("decode", "not exactly one JSON object"),
+    ]
+
+
+def test_other_numbers_are_what_they_were(spark: SparkSession, decoder: JsonDecoder) -> None:
+    rows = decode(spark, decoder, [payload for payload, _ in HARMLESS.values()])
+    for (name, (_, values)), row in zip(HARMLESS.items(), rows, strict=True):
+        assert row["_error"] is None, (name, row)
+        assert {f: row[f] for f in values} == values, name
+
+
+CSV = "price DECIMAL(9,2), id STRING, ratio DOUBLE, m INT"
+WILD_CSV = [
+    b"1e2000000,x,1,1",
+    b"1e-2000000,x,1,1",
+    b'"1e-2000000",x,1,1',
+    "1e２００００００,x,1,1".encode(),
+    b"9" * 500_000 + b",x,1,1",
+    b"1e2000000,x,1",
+    b"1e2000000,x,1,1\n1,x,1,1",
+]
+HARMLESS_CSV: dict[bytes, tuple[Any, ...]] = {
+    b"1.239,1e2000000,1e2000000,1": (Decimal("1.24"), "1e2000000", float("inf"), 1),
+    b'"+1.25e3",x,,': (Decimal("1250.00"), "x", None, None),
+    b"1e-300,,,": (Decimal("0.00"), None, None, None),
+    b".5,,,": (Decimal("0.50"), None, None, None),
+    b"-5.,,,": (Decimal("-5.00"), None, None, None),
+    b",x,,": (None, "x", None, None),
+}
+NO_NUMBERS_CSV = [b" 1,,,", b"1 ,,,", b"e5,,,", b".,,,", b"1e,,,", b"12345678.5,,,", b"0x1,,,", b"NaN,,,"]
+
+
+def test_csv(spark: SparkSession) -> None:
+    decoder = CsvDecoder(parse_schema(spark, CSV, "test.ddl"), CsvFormat("csv", ",", '"', ""))
+    decode(spark, decoder, [b"1,x,1,1", b"x"])
+    for payload, row, cost in costs(spark, decoder, [b"x", *WILD_CSV]):
+        assert bytes(row["_bytes"]) == payload
+        assert cost < FEW + 300 * len(payload), payload[:30]
+    rows = decode(spark, decoder, [*HARMLESS_CSV, *NO_NUMBERS_CSV])
+    good, bad = rows[: len(HARMLESS_CSV)], rows[len(HARMLESS_CSV) :]
+    for row, values in zip(good, HARMLESS_CSV.values(), strict=True):
+        assert (row["price"], row["id"], row["ratio"], row["m"]) == values, row
+    assert [(r["_stage"], r["_error"]) for r in bad] == [("schema", "wrong type: price")] * len(bad)
