@@ -5,6 +5,7 @@ What it would take is counted in bytes that the JVM allocates: a decimal of a mi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -14,8 +15,10 @@ from pyspark.sql import Row, SparkSession
 
 from etl.decode import JsonDecoder, parse_schema
 from etl.decoder import Decoder
+from etl.formats import avro
 from etl.formats.delimited import CsvDecoder
-from etl.settings import CsvFormat
+from etl.settings import AvroFormat, CsvFormat
+from tests.protobuf import varint
 from tests.spark.test_decode import allocated, decode
 
 DDL = """
@@ -168,3 +171,59 @@ def test_csv(spark: SparkSession) -> None:
     for row, values in zip(good, HARMLESS_CSV.values(), strict=True):
         assert (row["price"], row["id"], row["ratio"], row["m"]) == values, row
     assert [(r["_stage"], r["_error"]) for r in bad] == [("schema", "wrong type: price")] * len(bad)
+
+
+AVSC = {
+    "type": "record",
+    "name": "Priced",
+    "fields": [
+        {
+            "name": "price",
+            "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}],
+        },
+        {
+            "name": "prices",
+            "type": {
+                "type": "array",
+                "items": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+            },
+        },
+        {"name": "rest", "type": "bytes"},
+    ],
+}
+
+
+def length(number: int) -> bytes:
+    return varint(number << 1)
+
+
+def priced(price: bytes, item: bytes = b"\x01", rest: bytes = b"") -> bytes:
+    parts = [
+        b"\x02",
+        length(len(price)),
+        price,
+        length(1),
+        length(len(item)),
+        item,
+        b"\0",
+        length(len(rest)),
+        rest,
+    ]
+    return b"".join(parts)
+
+
+def test_avro(spark: SparkSession) -> None:
+    decoder = avro.decoder(spark, AvroFormat("avro", "none", None, None, None), json.dumps(AVSC), "test.avsc")
+    long = b"\x7f" * 1_000_000
+    good = [priced(b"\x01\x02"), priced(b"\x01\x02", rest=long), priced(bytes(18) + b"\x01\x02", rest=long)]
+    bad = [priced(long), priced(b"\x01", long), priced(long)[:-1]]
+    wanted = [None, None, None, *["a decimal of more than 64 bytes"] * 2, "not one datum of the schema"]
+    for error, (payload, row, cost) in zip(
+        ["x", *wanted], costs(spark, decoder, [b"x", *good, *bad]), strict=True
+    ):
+        if error is None:
+            assert (row["price"], row["_error"]) == (Decimal("2.58"), None)
+        elif payload != b"x":
+            assert row["_error"].startswith(error), row["_error"]
+            assert bytes(row["_bytes"]) == payload
+        assert cost < FEW + 60 * len(payload)
