@@ -40,7 +40,9 @@ _HARMLESS = rf'(?!\s*+:\s*+(?:null|"?+{_NUMBER}"?+|{_LIST}|{_MAP})\s*+[,}}\]])'
 
 _ESCAPE = r"\\u[0-9a-fA-F]{4}"
 _DIGIT = rf"(?:\p{{Nd}}|{_ESCAPE})"
-_LONG = rf"(?:[eE]|\\u00[46]5)(?:[-+]|\\u002[bBdD])?+{_DIGIT}{{{EXPONENT_DIGITS + 1}}}"
+_LONG = (
+    rf"(?:(?<!\\u[0-9a-fA-F]{{0,3}})[eE]|\\u00[46]5)(?:[-+]|\\u002[bBdD])?+{_DIGIT}{{{EXPONENT_DIGITS + 1}}}"
+)
 _MANY = rf"(?<!\p{{Nd}}|\\u[0-9a-fA-F]{{0,4}}){_DIGIT}{{{MOST_DIGITS}}}+"
 
 _OUT = rf"[-+]?+0*+[1-9][0-9]{{{EXPONENT_DIGITS}}}"

@@ -6,11 +6,14 @@ What it would take is counted in bytes that the JVM allocates: a decimal of a mi
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 from pyspark.sql import Row, SparkSession
 
 from etl.decode import JsonDecoder, parse_schema
@@ -137,6 +140,89 @@ def test_other_numbers_are_what_they_were(spark: SparkSession, decoder: JsonDeco
     for (name, (_, values)), row in zip(HARMLESS.items(), rows, strict=True):
         assert row["_error"] is None, (name, row)
         assert {f: row[f] for f in values} == values, name
+
+
+digits = st.text("0123456789", min_size=1, max_size=8) | st.sampled_from(["0" * 50 + "1", "9" * 120])
+exponents = st.sampled_from(
+    ["", "", "e0", "e1", "E-2", "e+003", "e-99", "e998", "e-2000000", "E+2000000", "e00002000000"]
+)
+numbers = st.builds(
+    lambda sign, whole, part, exponent: sign + (whole.lstrip("0") or "0") + part + exponent,
+    st.sampled_from(["", "-"]),
+    digits,
+    st.just("") | digits.map(lambda d: f".{d}"),
+    exponents,
+)
+texts = numbers | st.sampled_from(
+    ["x", "", "1e", "12e4567", 'price":1e99999', "}", '"', "1e99999 ", "\uff11", "1e\uff12\uff10\uff10\uff10"]
+)
+
+
+def written(text: str, escaped: int) -> str:
+    """A JSON text of which every so many letters are escapes."""
+    return "".join(
+        f"\\u{ord(c):04x}" if escaped and n % escaped == 0 else json.dumps(c, ensure_ascii=False)[1:-1]
+        for n, c in enumerate(text)
+    )
+
+
+quoted = st.builds(lambda text, escaped: f'"{written(text, escaped)}"', texts, st.integers(0, 3))
+value = numbers | quoted | st.sampled_from(["null", "true", "{}", "[1e5]"])
+names = st.builds(
+    written,
+    st.sampled_from(["price", "price", "id", "ratio", "x", "1e2000000"]),
+    st.sampled_from([0, 0, 0, 1, 2]),
+)
+objects = st.lists(st.tuples(names, value), max_size=5).map(
+    lambda members: "{" + ",".join(f'"{name}":{each}' for name, each in members) + "}"
+)
+
+
+def as_column(value: Any) -> Decimal | None:
+    """What ``DECIMAL(9,2)`` has of a number or a text; fails where it is none."""
+    if value is None:
+        return None
+    if isinstance(value, str) and not re.fullmatch(r"[-+]?[\d.]+([eE][-+]?\d+)?", value):
+        raise ValueError(value)
+    if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
+        raise ValueError(value)
+    number = Decimal(value)
+    if abs(number.as_tuple().exponent) > 1_900_000:  # type: ignore[arg-type]
+        raise ValueError(value)
+    with localcontext(prec=2000):
+        rounded = number.quantize(Decimal("0.01"), ROUND_HALF_UP)
+    if abs(rounded) >= 10_000_000:
+        raise ValueError(value)
+    return rounded
+
+
+def wanted(payload: str) -> Decimal | None:
+    """The price in a record; each one that was given for it counts."""
+    pairs = json.loads(payload, parse_float=Decimal, object_pairs_hook=list)
+    for name, each in pairs:
+        if name == "ratio" and (isinstance(each, bool) or not isinstance(each, int | Decimal | None)):
+            raise ValueError(payload)
+    found = [as_column(each) for name, each in pairs if name == "price"]
+    return found[-1] if found else None
+
+
+@hypothesis.settings(max_examples=5, suppress_health_check=list(hypothesis.HealthCheck), deadline=None)
+@hypothesis.given(st.lists(objects, min_size=200, max_size=200))
+def test_whatever_the_numbers_are(spark: SparkSession, payloads: list[str]) -> None:
+    decoder = JsonDecoder(parse_schema(spark, "price DECIMAL(9,2), id STRING, ratio DOUBLE", "test.ddl"))
+    before = allocated(spark)
+    rows = decode(spark, decoder, [p.encode() for p in payloads])
+    assert allocated(spark) - before < len(payloads) * FEW
+    wrong = []
+    for payload, row in zip(payloads, rows, strict=True):
+        found = (row["price"], row["_stage"])
+        try:
+            good = found == (wanted(payload), None)
+        except (ValueError, InvalidOperation):
+            good = found == (None, "schema") and bytes(row["_bytes"]) == payload.encode()
+        if not good:
+            wrong.append((payload, found, row["_error"]))
+    assert wrong == []
 
 
 CSV = "price DECIMAL(9,2), id STRING, ratio DOUBLE, m INT"
