@@ -7,7 +7,8 @@ A dead letter has a stage and an error:
     anything but exactly one JSON object. ``NaN`` and ``Infinity`` are not JSON.
 ``schema``
     A JSON object with a value of another type than the schema's, or without a value
-    for a ``NOT NULL`` field.
+    for a ``NOT NULL`` field. A number for a ``DECIMAL`` field (or a text that is one) with an exponent of more than
+    three digits, or of more than a thousand digits, is none of its type, however small it is.
 
 What is taken: fields that the schema does not name are ignored; of a key given twice
 the last value counts; a ``STRING`` field takes any value, as JSON text; a decimal is
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial, reduce
 
@@ -39,6 +40,7 @@ from pyspark.sql.utils import ParseException  # type: ignore[attr-defined]  # it
 
 from etl.decoder import Observe
 from etl.errors import StartError
+from etl.formats import exponents
 from etl.formats.rows import valid_text
 from etl.projection import Projection
 
@@ -220,7 +222,12 @@ class JsonDecoder:
             F.col("exact.verdict.stage").alias("_stage"),
             F.col("exact.verdict.error").alias("_error"),
         ]
-        return [*others, F.col("payload"), _with_end().alias(_TEXT)], judged, taken_apart
+        return [*others, F.col("payload"), self._quick_text().alias(_TEXT)], judged, taken_apart
+
+    def _quick_text(self) -> Column:
+        """What the quick way parses; null where that could take for ever."""
+        suspected = exponents.suspected(_text(), self.schema)
+        return _with_end() if suspected is None else F.when(~suspected, _with_end())
 
     def _tombstone(self) -> Column:
         """What :meth:`_exact` would say of a null payload; with routes most are, for each of their decoders."""
@@ -231,44 +238,73 @@ class JsonDecoder:
 
     def _exact(self) -> Column:
         """``record`` and ``verdict`` of what the quick way could not take; each parse runs once."""
+        suspected = exponents.suspected(_text(), self.schema)
+        if suspected is None:
+            return _let(self._parses(), self._judge)
+        fields = nullable(exponents.with_decimals(self.schema))
+        harmless = _parse(_with_end_after_all(exponents.replaced(_text())), fields)
+        return _let(F.when(suspected, harmless), lambda found: _let(self._parses(found), self._judge))
+
+    def _parses(self, harmless: Column | None = None) -> Column:
+        """The record by its schema, and with a text for each field.
+
+        Parameters
+        ----------
+        harmless
+            The fields with decimals, where one may take for ever, of a text in which none does. They are
+            parsed as they came if nothing was refused of that.
+        """
         texts = StructType([StructField(f.name, StringType()) for f in self.schema])
-        parses = F.struct(
-            _parse(_with_end_after_all(), nullable(self.schema)).alias("strict"),
-            _parse(_with_end_after_all(), texts).alias("loose"),
+        strict = _parse(_with_end_after_all(_text()), nullable(self.schema))
+        if harmless is not None:
+            strict = F.when(harmless.isNull() | _all(*_whole(harmless)), strict)
+        return F.struct(
+            strict.alias("strict"),
+            _parse(_with_end_after_all(_text()), texts).alias("loose"),
+            *([] if harmless is None else [harmless.alias("harmless")]),
         )
-        # A lambda is the one way to name a value inside an expression; as a column of its own it would be
-        # carried through by every good record too.
-        return F.transform(F.array(parses), self._judge).getItem(0)
 
     def _judge(self, parses: Column) -> Column:
         payload = F.col("payload")
         record = parses["strict"]
         required = list(_required(self.schema, record))
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in required))
-        verdict = (
-            F.when(F.length(payload) == 0, _reason("decode", F.lit("empty record")))
-            .when(~valid_text(F.col("payload")), _reason("decode", F.lit("not UTF-8")))
-            .when(~_all(*_whole(record)), self._diagnosis(record, parses["loose"]))
-            .when(
-                missing != "", _reason("schema", F.concat(F.lit("no value for a required field: "), missing))
-            )
+        verdict = F.when(F.length(payload) == 0, _reason("decode", F.lit("empty record"))).when(
+            ~valid_text(F.col("payload")), _reason("decode", F.lit("not UTF-8"))
         )
+        fields = exponents.with_decimals(self.schema)
+        if fields.fields:
+            harmless, text = parses["harmless"], "wrong type, or a number out of range: "
+            refused = harmless.isNotNull() & ~_all(*_whole(harmless))
+            verdict = verdict.when(refused, self._diagnosis(harmless, fields, parses["loose"], text))
+        verdict = verdict.when(
+            ~_all(*_whole(record)), self._diagnosis(record, self.schema, parses["loose"], "wrong type: ")
+        ).when(missing != "", _reason("schema", F.concat(F.lit("no value for a required field: "), missing)))
         return F.struct(record.alias("record"), verdict.alias("verdict"))
 
-    def _diagnosis(self, record: Column, loose: Column) -> Column:
+    def _diagnosis(self, record: Column, fields: StructType, loose: Column, text: str) -> Column:
         """Tell "not an object" from "wrong type", by a parse that allows any type."""
         refused = F.concat_ws(
             ", ",
             *(
                 F.when(loose.getField(f.name).isNotNull() & record.getField(f.name).isNull(), F.lit(f.name))
-                for f in self.schema.fields
+                for f in fields
             ),
         )
         # Not a `when`, which would hold the list of all fields twice.
         where = F.regexp_replace(refused, "^$", "inside a nested field")
-        return F.when(
-            _all(*_whole(loose)), _reason("schema", F.concat(F.lit("wrong type: "), where))
-        ).otherwise(_reason("decode", F.lit(NOT_ONE)))
+        return F.when(_all(*_whole(loose)), _reason("schema", F.concat(F.lit(text), where))).otherwise(
+            _reason("decode", F.lit(NOT_ONE))
+        )
+
+
+def _let(value: Column, then: Callable[[Column], Column]) -> Column:
+    """What becomes of a value that is evaluated once.
+
+    A lambda is the one way to name a value inside an expression; as a column of its own it would be
+    carried through by every good record too.
+    """
+    return F.transform(F.array(value), then).getItem(0)
 
 
 def _times(schema: StructType) -> list[str]:
@@ -304,9 +340,9 @@ def _with_end() -> Column:
     return F.coalesce(*ways)
 
 
-def _with_end_after_all() -> Column:
+def _with_end_after_all(text: Column) -> Column:
     """The same, slower, for any blanks after the brace, and for an object without members, where no comma may be."""
-    ended = F.regexp_replace(_text(), rf"\}}{_BLANKS}\z", f",{_MARK}")
+    ended = F.regexp_replace(text, rf"\}}{_BLANKS}\z", f",{_MARK}")
     return F.regexp_replace(ended, rf"^({_BLANKS}\{{){_BLANKS},({re.escape(_MARK)})\z", "$1$2")
 
 

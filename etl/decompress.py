@@ -49,6 +49,11 @@ MAGIC = {
 
 _LONGEST = max(len(mark) for marks in MAGIC.values() for mark in marks) // 2
 _STEP = 64 * 1024
+_TAKEN = 16 * 1024
+
+MOST_STREAMS = 10_000
+"""Streams (of snappy, chunks) of a message, one behind the other. An empty one takes eight bytes, and an opener of its own."""
+
 MOST_BYTES = 64 << 20
 """Of open messages that go back in one of Arrow's batches: a column in it holds 2 GiB at most, which thousands of small
 messages can come to, and Spark cuts batches by their rows alone."""
@@ -111,27 +116,35 @@ def decompress(message: bytes, limit: int) -> bytes:
 
 def _streams(name: str, message: bytes, limit: int) -> bytes:
     """One stream after the other; each call gives so much at most, so that a bomb is not even opened."""
-    content, rest = bytearray(), message
-    while rest:
-        opener: Any = bz2.BZ2Decompressor() if name == "bzip2" else zlib.decompressobj(wbits=47)
-        while not opener.eof:
-            if name == "bzip2":
-                part = opener.decompress(rest, _STEP)
-                rest = b""
-                stuck = opener.needs_input and not part
-            else:
-                part = opener.decompress(rest, _STEP)
-                rest = opener.unconsumed_tail
-                stuck = not rest and not part
-            content += part
-            if len(content) > limit:
-                raise DecompressError(f"{name}: more than {limit:,} bytes when open")
-            if stuck and not opener.eof:
-                raise _BrokenError(f"{name}: cut off after {len(content):,} bytes", len(content))
-        rest = opener.unused_data
-        if rest and not rest[:4].hex().upper().startswith(MAGIC[name]):
-            raise _BrokenError(f"{name}: {len(rest):,} bytes behind its end", len(content))
-    return bytes(content)
+    content, at = bytearray(), 0
+    for _ in range(MOST_STREAMS):
+        at = _one_stream(name, message, at, content, limit)
+        if at == len(message):
+            return bytes(content)
+        if not message[at : at + 4].hex().upper().startswith(MAGIC[name]):
+            raise _BrokenError(f"{name}: {len(message) - at:,} bytes behind its end", len(content))
+    raise DecompressError(f"{name}: more than {MOST_STREAMS:,} streams")
+
+
+def _one_stream(name: str, message: bytes, at: int, content: bytearray, limit: int) -> int:
+    """Add what a stream holds to the content, and give the place behind it."""
+    opener: Any = bz2.BZ2Decompressor() if name == "bzip2" else zlib.decompressobj(wbits=47)
+    rest = b""
+    while not opener.eof:
+        wanted = opener.needs_input if name == "bzip2" else not rest
+        if wanted:
+            # What is behind the end of a stream is copied by the opener, so that it is given little of it.
+            rest = message[at : at + _TAKEN]
+            at += len(rest)
+        part = opener.decompress(rest, _STEP)
+        stuck = not rest and not part
+        rest = b"" if name == "bzip2" else opener.unconsumed_tail
+        content += part
+        if len(content) > limit:
+            raise DecompressError(f"{name}: more than {limit:,} bytes when open")
+        if stuck and not opener.eof:
+            raise _BrokenError(f"{name}: cut off after {len(content):,} bytes", len(content))
+    return at - len(opener.unused_data)
 
 
 def _is_text(message: bytes) -> bool:
@@ -165,7 +178,7 @@ def _snappy(message: bytes) -> Iterator[bytes]:
     import pyarrow as pa
 
     at = 0
-    while at < len(message):
+    for _ in range(MOST_STREAMS):
         kind, end = message[at], at + 4 + int.from_bytes(message[at + 1 : at + 4], "little")
         if len(message) < end or at + 4 > len(message):
             raise DecompressError(f"snappy: cut off in the chunk at {at:,}")
@@ -179,6 +192,9 @@ def _snappy(message: bytes) -> Iterator[bytes]:
         elif 0x02 <= kind <= 0x7F:
             raise DecompressError(f"snappy: unknown chunk {kind:#x}")
         at = end
+        if at == len(message):
+            return
+    raise DecompressError(f"snappy: more than {MOST_STREAMS:,} chunks")
 
 
 def _varint(data: bytes) -> int:

@@ -30,7 +30,7 @@ from etl.projection import Projection
 from etl.settings import KafkaSource, KinesisSource, LandSettings, RoutedSettings
 from etl.sinks.iceberg import Appended, Bound, IcebergSink, with_first_that_holds
 from etl.sources.kinesis_guard import KinesisGuard, Records
-from etl.sources.kinesis_tails import AGGREGATE
+from etl.sources.kinesis_tails import unpack
 from etl.sources.legs import Legs, Topics, offsets_of
 
 MOST_READS = 3
@@ -39,7 +39,7 @@ MOST_READS = 3
 SPLIT_AGGREGATE = (
     "millrace: an aggregate of the Kinesis producer library: this engine's connector may end a batch inside one "
     "and does not number its records, so that they cannot be told apart; switch aggregation off in the producer, "
-    "or read the stream on Glue"
+    "or read the stream on Glue (docs/kinesis.md, Past an aggregate): "
 )
 
 _CONTENT = "_content"
@@ -159,12 +159,7 @@ class Lander:
         self._land(batch, batch_id, positions)
 
     def _passed_over(self, spark: SparkSession, source: KinesisSource, records: Records) -> DataFrame:
-        if any(r["Data"].startswith(AGGREGATE) for r in records):
-            raise LossError(SPLIT_AGGREGATE)
-        rows = [
-            (bytearray(r["Data"]), r["PartitionKey"], r["SequenceNumber"], r["ApproximateArrivalTimestamp"])
-            for r in records
-        ]
+        rows = [_alone_in_its_record(r, source.stream) for r in records]
         read = spark.createDataFrame(
             rows,
             "data BINARY, partitionKey STRING, sequenceNumber STRING, approximateArrivalTimestamp TIMESTAMP",
@@ -274,6 +269,19 @@ class Lander:
         return self._identified.of(spread)
 
 
+def _alone_in_its_record(record: Mapping[str, Any], stream: str) -> tuple[bytearray, str, str, datetime]:
+    """A record of the Kinesis API as a connector hands it over."""
+    number, arrived = record["SequenceNumber"], record["ApproximateArrivalTimestamp"]
+    packed = unpack(record["Data"])
+    # What is no aggregate, or one of nothing, is a record like others; one of one record has its number.
+    if not packed:
+        return bytearray(record["Data"]), record["PartitionKey"], number, arrived
+    if len(packed) > 1:
+        raise LossError(f"{SPLIT_AGGREGATE}{stream}/{number}, arrived {arrived:%Y-%m-%dT%H:%M:%SZ}")
+    [(key, data)] = packed
+    return bytearray(data), key, number, arrived
+
+
 def _alike() -> WindowSpec:
     # The hash comes first for the sort: texts that begin alike are compared to their ends.
     return Window.partitionBy(F.xxhash64("_id"), "_id").orderBy("_key", _CONTENT)
@@ -287,7 +295,10 @@ def _numbered() -> Column:
 
 
 def _unlike() -> Column:
-    failing = F.raise_error(F.lit(SPLIT_AGGREGATE)).cast("string")
+    which = F.concat(
+        F.lit(SPLIT_AGGREGATE), "_id", F.date_format("_arrived_at", "', arrived 'yyyy-MM-dd'T'HH:mm:ss'Z'")
+    )
+    failing = F.raise_error(which).cast("string")
     return F.when(_alone(), F.col("_id")).otherwise(failing)
 
 

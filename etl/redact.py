@@ -2,10 +2,12 @@ r"""Redaction: what certain fields hold never reaches a table, not even inside a
 
 In a good record the column is null. In a dead letter the field's value is cut out of the
 bytes, which are no longer what the source gave; its ``_hash`` still is that of the whole
-payload. A dead letter need not be JSON, so the cut takes whatever follows the field's name in any
-usual writing, up to the end of the value, and up to the end of the record where that is not plain
-to see. Bytes in which a name could hide are withheld as a whole: text that is not UTF-8 or no object,
+payload. A dead letter need not be JSON. Where the field's name stands as a word, in whatever quotes, a value is cut that plainly
+ends where it does, behind a colon or an equals sign; behind anything else (a comment, a comma, nothing) all is cut to the end of
+the record. Bytes in which a name could hide are withheld as a whole: text that is not UTF-8 or no object,
 and an escape (``\u0065mail``) in what may be a name; and all of a format that names no fields.
+
+Each look at the bytes is linear: none begins anew within what another one has read.
 
 Keys and headers of a Kafka record are not payload; they stay.
 """
@@ -13,6 +15,7 @@ Keys and headers of a Kafka record are not payload; they stay.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -27,12 +30,12 @@ from etl.formats.rows import valid_text
 WITHHELD = " (bytes withheld, as the query redacts fields)"
 """Ends the error of a dead letter without bytes."""
 
-_VALUE = (
-    r"""(?:(?:"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|true|false|null|[-+.\dEe]++)(?=\s*+(?:[,}\]]|\z))|.*+)"""
-)
-"""A scalar that plainly ends where it does, otherwise all that is left of the record."""
+_SCALAR = r"""(?:"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|true|false|null|[-+.\dEe]++)(?=\s*+(?:[,}\]]|\z))"""
+"""A value that plainly ends where it does."""
 
-_ESCAPED_NAME = r"""(?s)\\u[^"']*+["']\s*+[:=]"""
+_ESCAPED_NAME = r"""(?s)(?:\A|["'`])(?:[^"'`\\]++|\\(?![ux0-7]))*+\\[ux0-7][^"'`]*+["'`]\s*+[:=/#]"""
+"""An escape between two quotes, and behind them what may follow a name, with a comment before it. The search for an end of the
+comment could go on to the end of the record, for each name anew."""
 
 
 @runtime_checkable
@@ -115,12 +118,30 @@ class Redacting:
         return F.col(f"`{name}`")
 
     def _shown(self, payload: Column) -> Column:
-        return _readable(payload) if self.readable else F.length(payload) == 0
+        if not self.readable:
+            return F.length(payload) == 0
+        return _readable(payload) & ~payload.cast("string").rlike(rf"(?iu){_any(map(_escaped, self.fields))}")
 
     def _cut(self, payload: Column) -> Column:
-        names = "|".join(re.escape(name) for name in sorted(self.fields, key=len, reverse=True))
-        named = rf"""(?si)(?<![\w])(["']?+(?:{names})["']?+\s*+[:=]\s*+){_VALUE}"""
-        return F.regexp_replace(payload.cast("string"), named, "$1null")
+        name = rf"""(?<!\w)({_any(map(re.escape, self.fields))}(?!\w)["'`]?+)"""
+        value = rf"(?:(\s*+[:=]\s*+)(?:{_SCALAR}|.*+)|.*+)"
+        return F.regexp_replace(payload.cast("string"), f"(?siu){name}{value}", "$1$2null")
+
+
+def _any(patterns: Iterable[str]) -> str:
+    return f"(?:{'|'.join(sorted(patterns, key=len, reverse=True))})"
+
+
+def _escaped(name: str) -> str:
+    """A name of which at least one letter is written as an escape."""
+    return rf"(?=[^\\]{{0,{len(name) - 1}}}+\\){''.join(map(_letter_or_escape, name))}"
+
+
+def _letter_or_escape(letter: str) -> str:
+    codes = {ord(each) for case in (letter, letter.lower(), letter.upper()) for each in case}
+    ways = (rf"u{code:04x}|u\{{0*+{code:x}\}}|x{code:02x}|{code:03o}" for code in sorted(codes))
+    itself = "" if letter.isalnum() else rf"|\\{re.escape(letter)}"
+    return rf"(?:{re.escape(letter)}|\\(?:{'|'.join(ways)}){itself})"
 
 
 def bare(decoder: Decoder, payload: Column) -> Column:

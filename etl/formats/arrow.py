@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
@@ -17,7 +17,20 @@ from etl.formats.rows import judged
 Decoded = tuple[dict[str, Any] | None, str | None, str | None]
 """Values by column, or stage and error."""
 
-Decode = Callable[[bytes | None], Decoded]
+
+class Decode(Protocol):
+    """Decodes one payload after the other."""
+
+    @property
+    def values(self) -> int:
+        """How many the last one has come to."""
+
+    def __call__(self, payload: bytes | None) -> Decoded:
+        """Decode one."""
+
+
+MOST_VALUES = 1_000_000
+"""Of what goes back in one of Arrow's batches, and one payload more: Python holds all of them, and Arrow a second time."""
 
 MOST_BYTES = 64 << 20
 """Of payloads whose values go back in one of Arrow's batches: a column of text or bytes in it holds 2 GiB at most, and
@@ -88,12 +101,26 @@ def _columns(make: Callable[[], Decode], answer: StructType) -> Callable[[Iterab
         names = answer.fieldNames()
         for whole in batches:
             column = whole.column(whole.schema.get_field_index("payload"))
-            for start, end in within_bytes(column, MOST_BYTES):
-                batch, payloads = whole.slice(start, end - start), column[start:end].to_pylist()
-                answers = pa.array([dict(zip(names, one(each), strict=True)) for each in payloads], kind)
-                yield pa.RecordBatch.from_arrays([*batch.columns, answers], [*batch.schema.names, "_answer"])
+            for start, answers in _parts(one, column):
+                batch = whole.slice(start, len(answers))
+                made = pa.array([dict(zip(names, each, strict=True)) for each in answers], kind)
+                yield pa.RecordBatch.from_arrays([*batch.columns, made], [*batch.schema.names, "_answer"])
 
     return columns
+
+
+def _parts(one: Decode, payloads: Any) -> Iterator[tuple[int, list[Decoded]]]:
+    """Decode a column in parts of so many bytes and values; each with the place where it begins."""
+    for start, end in within_bytes(payloads, MOST_BYTES):
+        answers: list[Decoded] = []
+        begin, held = start, 0
+        for payload in payloads[start:end].to_pylist():
+            if held > MOST_VALUES:
+                yield begin, answers
+                begin, answers, held = begin + len(answers), [], 0
+            answers.append(one(payload))
+            held += one.values
+        yield begin, answers
 
 
 def within_bytes(payloads: Any, most: int) -> Iterator[tuple[int, int]]:

@@ -23,15 +23,15 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DecimalType, StructType
 from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl import errors
@@ -39,6 +39,7 @@ from etl.decompress import STAGE, opener
 from etl.errors import StartError
 from etl.formats import arrow, avro_schemas
 from etl.formats import rows as shared
+from etl.formats.exponents import decimals
 from etl.settings import AvroFormat
 
 LONGEST_VALUE = 64 << 20
@@ -46,6 +47,13 @@ LONGEST_VALUE = 64 << 20
 
 MOST_ITEMS = 4_000_000
 """Items of one block of an array or map."""
+
+DECIMAL_BYTES = 64
+"""Of a decimal in a payload of more than :data:`LARGE` bytes; 17 hold the 38 digits of the longest one."""
+
+LARGE = 64 << 10
+"""Bytes of a payload whose decimals are looked at as bytes first. Spark works out how many digits each has, which for a
+megabyte takes seconds."""
 
 _LIMITS = {
     "org.apache.avro.limits.string.maxLength": LONGEST_VALUE,
@@ -99,9 +107,12 @@ class AvroDecoder:
             packed = F.when(self._packed(), F.expr("substring(payload, 19)"))
             function = opener(self.open_up_to or 0, arrow=arrow.available())
             limited = limited.withColumn("_opened", function(packed))
+        limited = limited.withColumn("_harmless", self._harmless())
         parsed = limited.withColumn("_parsed", self._parsed())
         held = parsed.withColumn("_verdict", self._verdict()).withColumn("_record", F.col("_parsed.datum"))
-        return shared.judged(held.drop("_limits", "_parsed", "_opened"), self.schema, "_record", "_verdict")
+        return shared.judged(
+            held.drop("_limits", "_harmless", "_parsed", "_opened"), self.schema, "_record", "_verdict"
+        )
 
     @property
     def _opens(self) -> bool:
@@ -110,17 +121,33 @@ class AvroDecoder:
     def _packed(self) -> Column:
         return F.hex(F.substring("payload", 1, 2)) == "0305"
 
+    def _body(self) -> Column:
+        body = F.expr(f"substring(payload, {_HEADER_BYTES[self.framing] + 1})")
+        return F.when(self._packed(), F.col("_opened.content")).otherwise(body) if self._opens else body
+
+    def _harmless(self) -> Column:
+        """Whether no decimal has more bytes than one that fits a column."""
+        if not decimals(self.schema):
+            return F.lit(True)
+        found = self._read(_without_decimals, F.col("_limits").isNotNull())
+        fitting = shared.every(
+            self.schema,
+            found["datum"],
+            lambda kind, value: F.length(value) <= DECIMAL_BYTES if isinstance(kind, DecimalType) else None,
+        )
+        return (F.length(self._body()) <= LARGE) | F.coalesce(cast(Column, fitting), F.lit(True))
+
     def _parsed(self) -> Column:
         """``datum`` and ``end``; both null where it cannot be read."""
-        body = F.expr(f"substring(payload, {_HEADER_BYTES[self.framing] + 1})")
-        if self._opens:
-            body = F.when(self._packed(), F.col("_opened.content")).otherwise(body)
         # Looks at what set the limits, so that they are set before.
-        framed = F.when(F.col("_limits").isNotNull(), F.concat(body, F.lit(bytearray(self.mark))))
-        reader = framed_schema(self.reader)
+        return self._read(framed_schema, F.col("_limits").isNotNull() & F.col("_harmless"))
+
+    def _read(self, shape: Callable[[str], str], condition: Column) -> Column:
+        framed = F.when(condition, F.concat(self._body(), F.lit(bytearray(self.mark))))
+        options = {"mode": "PERMISSIVE", "avroSchema": shape(self.reader)}
         parsed = F.lit(None)
         for identity, writer in self.writers.items():
-            one = from_avro(framed, framed_schema(writer), {"mode": "PERMISSIVE", "avroSchema": reader})
+            one = from_avro(framed, shape(writer), options)
             parsed = one if self.framing == "none" else F.when(self._id() == identity, one).otherwise(parsed)
         return parsed
 
@@ -149,6 +176,8 @@ class AvroDecoder:
                 ~self._id().isin(list(self.writers)),
                 shared.reason("schema", F.concat(F.lit("unknown schema id: "), self._id())),
             )
+        long = f"a decimal of more than {DECIMAL_BYTES} bytes"
+        verdict = verdict.when(~F.col("_harmless"), shared.reason("decode", long))
         verdict = verdict.when(end.isNull(), shared.reason("decode", _UNFIT)).when(
             end != F.lit(bytearray(self.mark)), shared.reason("decode", "bytes behind the datum")
         )
@@ -179,6 +208,21 @@ def framed_schema(schema: str) -> str:
     end = {"type": "fixed", "name": "End", "size": _MARK_BYTES}
     fields = [{"name": "datum", "type": json.loads(schema)}, {"name": "end", "type": end}]
     return json.dumps({"type": "record", "name": "Framed", "namespace": "millrace", "fields": fields})
+
+
+def _without_decimals(schema: str) -> str:
+    """The same frame, bytes in the place of decimals of any length."""
+
+    def bare(part: Any) -> Any:
+        if isinstance(part, list):
+            return [bare(each) for each in part]
+        if not isinstance(part, dict):
+            return part
+        if part.get("type") == "bytes" and part.get("logicalType") == "decimal":
+            return "bytes"
+        return {key: value if key == "default" else bare(value) for key, value in part.items()}
+
+    return json.dumps(bare(json.loads(framed_schema(schema))))
 
 
 def decoder(spark: SparkSession, settings: AvroFormat, text: str, path: str) -> AvroDecoder:

@@ -9,7 +9,8 @@ has the zero value there, in both languages. An empty payload is a message with 
 A dead letter has the stage
 
 ``decode``
-    A null payload, bytes that are no message, a message that is cut off, a text that is not UTF-8.
+    A null payload, bytes that are no message, a message that is cut off, a text that is not UTF-8, and one
+    of more than :data:`MOST_VALUES` values.
 ``schema``
     A field of another type than the descriptor's, a time out of range, no value for a ``required`` field.
 
@@ -49,9 +50,15 @@ _WIRE |= dict.fromkeys((STRING, MESSAGE, 12), wire.LENGTH)
 _PACKED = struct.Struct
 
 
+_GO_ON = bytes(range(0x80, 0x100))
 _FIXED_BYTES = {wire.FIXED64: 8, wire.FIXED32: 4}
 _MOST_OF_TWO_BYTES = 1 << 11
 """Field numbers below it have a tag of at most two bytes."""
+
+
+MOST_VALUES = 1_000_000
+"""Of a payload: messages, each with all of its fields, and items of lists. Two bytes can stand for a message, which takes
+half a kilobyte of Python's memory or more."""
 
 
 class SchemaError(ValueError):
@@ -107,19 +114,50 @@ class _Slot:
     message: bool
 
 
-def reader(message: Message) -> Callable[[bytes], dict[str, Any]]:
+@dataclass
+class Room:
+    """For how many values there is room in what is made of a payload."""
+
+    left: int = MOST_VALUES
+
+    def take(self, values: int) -> None:
+        """Make room for so many.
+
+        Raises
+        ------
+        WireError
+            There is none left.
+        """
+        self.left -= values
+        if self.left < 0:
+            raise wire.WireError(f"more than {MOST_VALUES:,} values")
+
+
+def reader(message: Message, room: Room | None = None) -> Callable[[bytes], dict[str, Any]]:
     """Make the function that reads a message.
 
     Parameters
     ----------
     message
         As the descriptor has it.
+    room
+        Of the payload; left out, as large for each message as for a payload.
 
     Returns
     -------
     Callable
         From bytes to values by column; raises :class:`etl.formats.wire.WireError` and :class:`SchemaError`.
     """
+    if room is None:
+        room = Room()
+        read_one = reader(message, room)
+
+        def read_alone(data: bytes) -> dict[str, Any]:
+            room.left = MOST_VALUES
+            return read_one(data)
+
+        return read_alone
+    width = 1 + len(message.fields)
     slots: dict[int, _Slot] = {}
     absent: dict[str, Any] = {}
     for one in message.fields:
@@ -137,7 +175,7 @@ def reader(message: Message) -> Callable[[bytes], dict[str, Any]]:
         if not (slot.repeated or slot.message) and number < _MOST_OF_TWO_BYTES
     }
     inner = {
-        f.name: (_moment if f.message.is_timestamp else reader(f.message))
+        f.name: (_moment if f.message.is_timestamp else reader(f.message, room))
         for f in message.fields
         if f.message
     }
@@ -146,6 +184,7 @@ def reader(message: Message) -> Callable[[bytes], dict[str, Any]]:
     required = [f.name for f in message.fields if f.required]
 
     def read_message(data: bytes) -> dict[str, Any]:
+        room.take(width)
         values = absent.copy()
         for name in lists:
             values[name] = []
@@ -196,8 +235,10 @@ def reader(message: Message) -> Callable[[bytes], dict[str, Any]]:
         if kind != slot.kind:
             if not (slot.repeated and kind == wire.LENGTH and not slot.message):
                 raise SchemaError(f"wrong type: {slot.name}")
+            room.take(_count(slot, raw))
             values[slot.name] += map(slot.read, _unpacked(slot, raw))
         elif slot.repeated:
+            room.take(1)
             values[slot.name].append(slot.read(raw))
         elif slot.message and values[slot.name]:
             # Of a message in several parts, of which there may be millions: bytes would be copied with each.
@@ -213,6 +254,11 @@ def reader(message: Message) -> Callable[[bytes], dict[str, Any]]:
 
 def _as_it_is(raw: Any) -> Any:
     return raw
+
+
+def _count(slot: _Slot, raw: Any) -> int:
+    """How many values a packed field has, or would have: each number ends with a byte without the highest bit."""
+    return len(raw.translate(None, _GO_ON)) if slot.kind == wire.VARINT else len(raw) // 4
 
 
 def _unpacked(slot: _Slot, raw: Any) -> list[Any]:
@@ -278,19 +324,32 @@ class _Each:
     message: Message
 
     def __call__(self) -> arrow.Decode:
-        read = reader(self.message)
+        room = Room()
+        return _Reading(reader(self.message, room), room)
 
-        def decode(payload: bytes | None) -> arrow.Decoded:
-            if payload is None:
-                return None, "decode", TOMBSTONE
-            try:
-                return read(payload), None, None
-            except wire.WireError as error:
-                return None, "decode", str(error)
-            except SchemaError as error:
-                return None, "schema", str(error)
 
-        return decode
+@dataclass(frozen=True)
+class _Reading:
+    """Decodes payloads one by one."""
+
+    read: Callable[[bytes], dict[str, Any]]
+    room: Room
+
+    @property
+    def values(self) -> int:
+        """How many the last payload has come to."""
+        return MOST_VALUES - self.room.left
+
+    def __call__(self, payload: bytes | None) -> arrow.Decoded:
+        self.room.left = MOST_VALUES
+        if payload is None:
+            return None, "decode", TOMBSTONE
+        try:
+            return self.read(payload), None, None
+        except wire.WireError as error:
+            return None, "decode", str(error)
+        except SchemaError as error:
+            return None, "schema", str(error)
 
 
 def decoder(data: bytes, message: str, path: str) -> ProtobufDecoder:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
@@ -33,6 +34,10 @@ def valid_text(value: Column) -> Column:
     return F.encode(value.cast("string"), "UTF-8") == value.cast("binary")
 
 
+Leaf = Callable[[DataType, Column], "Column | None"]
+"""What is to hold of a value that has no parts; None of a kind of which nothing is asked."""
+
+
 def texts(kind: DataType, value: Column) -> Column | None:
     """Whether every text in a value, at any depth, is UTF-8; None for a kind that holds no text.
 
@@ -43,28 +48,43 @@ def texts(kind: DataType, value: Column) -> Column | None:
     value
         The column; one that is null holds no text.
     """
+    return every(kind, value, lambda k, v: valid_text(v) if isinstance(k, StringType) else None)
+
+
+def every(kind: DataType, value: Column, leaf: Leaf) -> Column | None:
+    """Whether something holds of everything in a value, at any depth; None for a kind of which nothing is asked.
+
+    Parameters
+    ----------
+    kind
+        Of the value.
+    value
+        The column; of one that is null it holds.
+    leaf
+        What is asked.
+    """
     found: Column | None = None
-    if isinstance(kind, StringType):
-        found = valid_text(value)
-    elif isinstance(kind, ArrayType):
-        inner = kind.elementType
-        if texts(inner, value) is not None:
-            found = F.forall(value, lambda each: _held(inner, each))
+    if isinstance(kind, ArrayType):
+        if every(kind.elementType, value, leaf) is not None:
+            found = F.forall(value, lambda each: _held(kind.elementType, each, leaf))
     elif isinstance(kind, MapType):
-        keys, values = kind.keyType, kind.valueType
-        found = F.forall(F.map_keys(value), lambda each: _held(keys, each))
-        if texts(values, value) is not None:
-            found = found & F.forall(F.map_values(value), lambda each: _held(values, each))
+        for part, taken in ((kind.keyType, F.map_keys), (kind.valueType, F.map_values)):
+            if every(part, value, leaf) is not None:
+                found = _both(found, F.forall(taken(value), partial(_held, part, leaf=leaf)))
     elif isinstance(kind, StructType):
-        parts = [texts(f.dataType, value.getField(f.name)) for f in kind.fields]
-        for part in parts:
-            if part is not None:
-                found = part if found is None else found & part
+        for field in kind.fields:
+            found = _both(found, every(field.dataType, value.getField(field.name), leaf))
+    else:
+        found = leaf(kind, value)
     return None if found is None else value.isNull() | found
 
 
-def _held(kind: DataType, value: Column) -> Column:
-    judged = texts(kind, value)
+def _both(one: Column | None, other: Column | None) -> Column | None:
+    return other if one is None else one if other is None else one & other
+
+
+def _held(kind: DataType, value: Column, leaf: Leaf) -> Column:
+    judged = every(kind, value, leaf)
     return F.lit(True) if judged is None else judged
 
 

@@ -8,11 +8,13 @@ can be read by anyone at any time, and again.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
+from etl.formats import wire
 from etl.sources.kinesis_guard import Positions
 
 PAGE = 10_000
@@ -20,6 +22,13 @@ PAGE = 10_000
 
 AGGREGATE = bytes.fromhex("f3899ac2")
 """How an aggregate of Kinesis' producer library begins; the API hands it over as it is."""
+
+_DIGEST_BYTES = 16
+_KEYS, _RECORDS, _KEY_INDEX, _DATA = 1, 3, 1, 3
+"""Fields of the messages AggregatedRecord and Record (awslabs' amazon-kinesis-producer, aggregation-format.md)."""
+
+Packed = list[tuple[str, bytes]]
+"""Partition key and data of each record in an aggregate."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,37 @@ def unread_tails(shards: Iterable[Shard], before: Positions, here: Positions) ->
         for s in sorted(by_id.values(), key=lambda s: s.id)
         if s.closed and s.id not in here.reading and s.id not in before.ended and recent(s.id)
     ]
+
+
+def unpack(data: bytes) -> Packed | None:
+    """Take an aggregate apart; None where it is none, as the connectors have it too.
+
+    Anybody can write the bytes that an aggregate begins with. What is one ends with the MD5 of the message between.
+
+    Parameters
+    ----------
+    data
+        Of a record, as the API hands it over.
+    """
+    body, digest = data[len(AGGREGATE) : -_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if not (data.startswith(AGGREGATE) and body):
+        return None
+    if hashlib.md5(body, usedforsecurity=False).digest() != digest:
+        return None
+    try:
+        parts = wire.members(body)
+        keys = [str(key, "utf-8") for key in cast(list[bytes], parts.get(_KEYS, []))]
+        return [_record(each, keys) for each in parts.get(_RECORDS, [])]
+    except (wire.WireError, UnicodeDecodeError, LookupError, TypeError):
+        return None
+
+
+def _record(message: Any, keys: Sequence[str]) -> tuple[str, bytes]:
+    parts = wire.members(message)
+    index, data = parts[_KEY_INDEX][-1], parts[_DATA][-1]
+    if isinstance(index, bytes) or isinstance(data, int):
+        raise wire.WireError("a record of other fields")
+    return keys[index], data
 
 
 def list_shards(client: Any, stream: str) -> list[Shard]:

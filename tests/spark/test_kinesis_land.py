@@ -23,6 +23,7 @@ from etl.sinks.iceberg import Appended, Bound, IcebergSink
 from etl.sources.kinesis_guard import FURTHER, KinesisGuard
 from etl.supervise import Query, Supervisor
 from etl.tables import Table
+from tests.faults.feed import aggregate as packed
 from tests.spark.batches import ENVELOPE, KINESIS, Events, frame, good, ids, kinesis_rows, lander, log_offsets
 from tests.spark.test_exactly_once import LosesShuffles
 
@@ -66,9 +67,49 @@ def test_aggregates_are_refused_where_a_batch_may_end_inside_one(spark: SparkSes
     write = lander(spark, landing, events, source=KINESIS)
     write.splits_aggregates = True
     write(frame(spark, kinesis_rows(range(5), accounts.now())), 0)
-    with pytest.raises(Exception, match="switch aggregation off in the producer"):
+    with pytest.raises(
+        Exception,
+        match=r"switch aggregation off in the producer.*: flights-stream/7, arrived \d{4}-\d\d-\d\dT",
+    ):
         write(frame(spark, aggregate(7, [(b"a", good(1)), (b"a", good(2))])), 1)
     assert len(ids(spark, landing)) == 5
+
+
+def test_what_only_looks_like_an_aggregate_lands_as_what_it_is(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    landing, events, now = table("landing"), Events(), accounts.now()
+    write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
+    assert isinstance(write.guard, KinesisGuard)
+    write.splits_aggregates = True
+    log_positions(tmp_path, 0, {"shardId-0": None})
+    write(frame(spark, kinesis_rows([1], now)), 0)
+    log_positions(tmp_path, 1, {"shardId-1": None})
+    one, two = packed([("a", good(3))]), packed([("a", good(4)), ("b", good(5))])
+    forged = two[:-1] + bytes([two[-1] ^ 1])
+
+    def tail(*payloads: bytes) -> Callable[[Any, Any], Iterator[Any]]:
+        records = [
+            {"Data": p, "PartitionKey": "k", "SequenceNumber": str(n), "ApproximateArrivalTimestamp": now}
+            for n, p in enumerate(payloads, 2)
+        ]
+        return lambda *_: iter([records])
+
+    write.guard.tails = tail(good(2), one, two[:4], forged)
+    write(frame(spark, []), 1)
+    landed = spark.table(str(landing)).orderBy("_position").collect()
+    found = [(r["_id"], bytes(r["_key"]), r["flight"], r["_stage"]) for r in landed]
+    assert found == [
+        ("flights-stream/1", b"k", 1, None),
+        ("flights-stream/2", b"k", 2, None),
+        ("flights-stream/3", b"a", 3, None),
+        ("flights-stream/4", b"k", None, "decode"),
+        ("flights-stream/5", b"k", None, "decode"),
+    ]
+    assert bytes(landed[-1]["_bytes"]) == forged
+    write.guard.tails = tail(good(2), two)
+    with pytest.raises(LossError, match=r"Past an aggregate\): flights-stream/3, arrived \d{4}-.*Z"):
+        write(frame(spark, []), 1)
 
 
 # ---- where records are decoded ----

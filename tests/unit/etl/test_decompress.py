@@ -6,13 +6,14 @@ import bz2
 import contextlib
 import gzip
 import zlib
+from typing import Any
 
 import hypothesis
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from etl.decompress import DecompressError, decompress, in_parts
+from etl.decompress import MAGIC, MOST_STREAMS, DecompressError, decompress, in_parts
 
 LIMIT = 1_000_000
 
@@ -130,3 +131,40 @@ def test_open_messages_go_back_in_parts_of_so_many_bytes() -> None:
         [b"-", b"c", b"d"],
         [b"e"],
     ]
+
+
+EMPTY = {
+    **{name: PACK[name](b"") for name in ("gzip", "zlib", "bzip2", "zstd", "lz4")},
+    "snappy": bytes.fromhex("0104000000000000"),
+}
+
+
+@pytest.mark.parametrize("name", ["gzip", "zlib", "bzip2", "snappy"])
+def test_a_message_has_so_many_streams_at_most(name: str) -> None:
+    begin = bytes.fromhex(MAGIC[name][0]) if name == "snappy" else b""
+    most = MOST_STREAMS - (name == "snappy")
+    assert decompress(begin + EMPTY[name] * most, LIMIT) == b""
+    with pytest.raises(DecompressError, match=f"{name}: more than 10,000 (streams|chunks)"):
+        decompress(begin + EMPTY[name] * (most + 1), LIMIT)
+
+
+@pytest.mark.parametrize("name", ["zlib", "gzip", "bzip2"])
+def test_each_stream_is_given_little_of_those_behind_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an opener is given, and leaves over, it copies."""
+    copied = 0
+
+    class Counting:
+        def __init__(self, opener: Any) -> None:
+            self.opener = opener
+
+        def __getattr__(self, attribute: str) -> Any:
+            nonlocal copied
+            value = getattr(self.opener, attribute)
+            copied += len(value) if isinstance(value, bytes) else 0
+            return value
+
+    module, factory = (bz2, "BZ2Decompressor") if name == "bzip2" else (zlib, "decompressobj")
+    made = getattr(module, factory)
+    monkeypatch.setattr(module, factory, lambda *given, **named: Counting(made(*given, **named)))
+    assert decompress(PACK[name](b"x") * 5000, LIMIT) == b"x" * 5000
+    assert copied < 5000 * (32 << 10)

@@ -145,3 +145,31 @@ def test_values_go_back_in_batches_of_so_many_bytes(monkeypatch: pytest.MonkeyPa
         row["record"] and row["record"]["title"] for part in parts for row in part["_answer"].to_pylist()
     ]
     assert found == [None, "x" * 30, "x", "x" * 4, "x" * 50, "x" * 28, None]
+
+
+LINES = descriptors.read(orders.DESCRIPTOR, "old.Shelf", "order.desc")
+"""A message that holds others, of which an empty one takes two bytes."""
+
+
+def test_a_payload_comes_to_so_many_values_at_most() -> None:
+    wide = pb.block(9, b"\x02" * 1_000_000)
+    for message, payload in ((LINES, b"\x0a\x00" * 300_000), (ORDER, wide)):
+        one = protobuf._Each(message)()
+        assert one(payload)[1:] == ("decode", "more than 1,000,000 values")
+        assert one.values <= protobuf.MOST_VALUES + 1_000_000
+        assert one(b"")[1:] == (None, None), "the next one begins anew"
+    packed = one(pb.block(9, b"\x02" * 900_000))
+    assert packed[0] is not None
+    assert packed[0]["sizes"] == [1] * 900_000
+
+
+@pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated")
+def test_values_go_back_in_batches_of_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "MOST_VALUES", 100)
+    payloads = [pb.block(9, b"\x02" * n) for n in (70, 1, 20, 3, 200, 4)]
+    batch = pa.record_batch([pa.array(range(6)), pa.array(payloads, pa.binary())], ["n", "payload"])
+    answer = StructType().add("record", ORDER.struct).add("stage", StringType()).add("error", StringType())
+    parts = list(arrow._columns(protobuf._Each(ORDER), answer)([batch]))
+    assert [part["n"].to_pylist() for part in parts] == [[0, 1], [2, 3, 4], [5]]
+    found = [row["record"]["sizes"] for part in parts for row in part["_answer"].to_pylist()]
+    assert found == [[1] * n for n in (70, 1, 20, 3, 200, 4)]

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import boto3
+import hypothesis
 import pytest
 from botocore.exceptions import ClientError
+from hypothesis import strategies as st
 from moto import mock_aws
 
 from etl.errors import StartError, UnansweredError
 from etl.settings import KinesisSource
 from etl.sources import kinesis
 from etl.sources.kinesis_guard import KinesisGuard, Positions
-from etl.sources.kinesis_tails import Shard, Tail, unread_tails
+from etl.sources.kinesis_tails import AGGREGATE, Shard, Tail, unpack, unread_tails
+from tests import protobuf as pb
+from tests.faults.feed import aggregate
 
 SOURCE = KinesisSource("kinesis", "flights", "flights", "us-east-1", "earliest", 100, 1.0, 86_400)
 
@@ -176,3 +181,46 @@ def test_a_query_that_begins_at_the_latest_record_reads_no_tails_at_first(client
     )
     latest = dataclasses.replace(SOURCE, start="latest")
     assert list(kinesis.tails(latest, None, client=client)(positions(), positions(x=None))) == []
+
+
+def ended(body: bytes) -> bytes:
+    """An aggregate of a body, as its producer ends it."""
+    return AGGREGATE + body + hashlib.md5(body, usedforsecurity=False).digest()
+
+
+PACKED = [("a", b"one"), ("b", b""), ("a", b"two")]
+NO_AGGREGATES = {
+    "its beginning only": AGGREGATE,
+    "nothing that is an aggregate": AGGREGATE + b"{}",
+    "as long as a digest": AGGREGATE + bytes(16),
+    "the digest of nothing": ended(b""),
+    "another digest": aggregate(PACKED)[:-1] + bytes([aggregate(PACKED)[-1] ^ 1]),
+    "cut off": aggregate(PACKED)[:-20],
+    "no message": ended(b"\xff"),
+    "a key that it lacks": ended(pb.block(1, "a") + pb.block(3, pb.number(1, 1) + pb.block(3, b"x"))),
+    "a record without a key": ended(pb.block(1, "a") + pb.block(3, pb.block(3, b"x"))),
+    "a record without data": ended(pb.block(1, "a") + pb.block(3, pb.number(1, 0))),
+    "data that is a number": ended(pb.block(1, "a") + pb.block(3, pb.number(1, 0) + pb.number(3, 1))),
+    "a key that is bytes": ended(pb.block(1, "a") + pb.block(3, pb.block(1, "a") + pb.block(3, b"x"))),
+    "a key that is a number": ended(pb.number(1, 7) + pb.block(3, pb.number(1, 0) + pb.block(3, b"x"))),
+    "a record that is a number": ended(pb.block(1, "a") + pb.number(3, 1)),
+    "a key that is no text": ended(pb.block(1, b"\xff") + pb.block(3, pb.number(1, 0) + pb.block(3, b"x"))),
+    "another record": b"{}",
+    "an empty one": b"",
+}
+
+
+def test_an_aggregate_is_taken_apart() -> None:
+    assert unpack(aggregate(PACKED)) == PACKED
+
+
+@pytest.mark.parametrize("name", NO_AGGREGATES)
+def test_what_only_looks_like_an_aggregate_is_none(name: str) -> None:
+    assert unpack(NO_AGGREGATES[name]) is None
+
+
+@hypothesis.given(st.binary(max_size=60))
+def test_any_bytes_are_an_aggregate_or_none(body: bytes) -> None:
+    assert unpack(AGGREGATE + body) is None or AGGREGATE + body == ended(body[:-16])
+    found = unpack(ended(body))
+    assert found is None or all(isinstance(key, str) and isinstance(data, bytes) for key, data in found)
