@@ -232,7 +232,7 @@ class Job:
         derive = {"kind": "derive", "name": "derive", **onward, "source_table": self._table("landed")}
         derive |= {"state": None, "dead_letters": None, "route": None}
         if self._kind == "state":
-            mark = {"time": "_arrived_at", "delay_seconds": 600}
+            mark = {"time": "_arrived_at", "delay_seconds": 600, "ahead_seconds": 3600}
             state = {"watermark": mark, "distinct": [], "key": ["minute", "fifth"], "join": None}
             derive |= {"state": state, "transform": f"{counted.__module__}:counted"}
         return [land] if self._kind == "land" else [land, derive]

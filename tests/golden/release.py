@@ -109,7 +109,7 @@ def settings() -> JobSettings:
     """The job: a query that appends rows, and one that keeps sums as its state."""
     common: dict[str, Any] = {"kind": "derive", "source_table": "release.landed", "enrich": [], "route": None}
     common |= {"trigger_seconds": 0, "dead_letters": None}
-    mark = {"time": "_arrived_at", "delay_seconds": 60}
+    mark = {"time": "_arrived_at", "delay_seconds": 60, "ahead_seconds": 3600}
     state = {"watermark": mark, "distinct": [], "key": ["minute"], "join": None}
     queries = [
         {**common, "name": "rows", "transform": f"{__name__}:even", "state": None, "sink": _sink("rows")},
