@@ -83,7 +83,7 @@ class Job:
         self._choose = random.Random(number)  # noqa: S311 - repeatable on purpose
         self._topic = f"{home.name}-{number}"
         self._bootstrap = broker.bootstrap
-        broker.create_topic(self._topic, PARTITIONS)
+        broker.create_topic(self._topic, PARTITIONS, any_time=True)
         self._producer = KafkaProducer(broker.bootstrap, self._topic)
         self._first = 0
         self.home = home / str(number)
