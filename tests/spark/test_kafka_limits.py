@@ -47,7 +47,8 @@ def test_a_job_says_which_topics_take_any_time(spark: SparkSession, broker: Kafk
         "message.timestamp.type", "LogAppendTime", incremental_operation=AlterConfigOpType.SET
     )
     change = ConfigResource(ResourceType.TOPIC, "stamped", incremental_configs=[entry])
-    for future in broker.admin().incremental_alter_configs([change]).values():
+    admin = broker.admin()  # its futures die with it
+    for future in admin.incremental_alter_configs([change]).values():
         future.result()
     connecting = {"kafka.bootstrap.servers": broker.bootstrap}
     assert unlimited(spark, ["limited", "others", "stamped"], connecting) == {
