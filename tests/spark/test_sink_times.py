@@ -12,19 +12,27 @@ from moto.server import ThreadedMotoServer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from etl import tables
+from etl.settings import Connection
 from etl.settings_sinks import (
     DynamoDbSinkSettings,
     JdbcSinkSettings,
+    KafkaSinkSettings,
     OpenSearchSinkSettings,
     ParquetSinkSettings,
 )
 from etl.sinks.base import Sink, untimely
 from etl.sinks.dynamodb import DynamoDbSink
+from etl.sinks.iceberg import IcebergSink
 from etl.sinks.jdbc import JdbcSink
+from etl.sinks.kafka import KafkaSink
 from etl.sinks.opensearch import OpenSearchSink
 from etl.sinks.parquet import ParquetSink
+from etl.sinks.sending import Record, Refused, send
+from etl.tables import Table
 from tests import opensearch, postgres
-from tests.spark.sinks import Refused, none_refused, place, row, rows
+from tests.spark.sinks import Refused as RefusedRows
+from tests.spark.sinks import none_refused, place, row, rows
 
 TAKEN = {1: "0001-01-01", 2: "1500-03-01", 3: "1899-12-31", 4: "9999-12-31"}
 REFUSED = {5: "-290000-01-01", 6: "-9999-06-01", 7: "0000-12-31", 8: "+10000-01-01", 9: "+287168-02-03"}
@@ -84,7 +92,7 @@ def sinks(tmp_path_factory: pytest.TempPathFactory) -> object:
 def test_times_of_other_years_are_letters_and_the_other_rows_are_in(
     spark: SparkSession, sinks: dict[str, Callable[[str], Sink]], kind: str, column: str
 ) -> None:
-    batch, refused = odd(spark, TAKEN | REFUSED, column), Refused()
+    batch, refused = odd(spark, TAKEN | REFUSED, column), RefusedRows()
     sink = sinks[kind](f"odd_{column}")
     sink.prepare(spark, batch.schema)
     done = sink.write(batch, place(0), refused)
@@ -93,6 +101,48 @@ def test_times_of_other_years_are_letters_and_the_other_rows_are_in(
         f"flights-topic/0/{n}": f"{column} holds a time outside the years 1 to 9999" for n in REFUSED
     }
     assert REFUSED[6] in json.dumps(refused.fields("flights-topic/0/6"))
+
+
+@pytest.mark.parametrize("column", ["at", "day", "seat", "tags"])
+def test_so_are_they_before_a_message_is_sent(spark: SparkSession, column: str) -> None:
+    sink = KafkaSink(
+        KafkaSinkSettings("kafka", "topic", "main", None, 1_000_000),
+        Connection("external", None, "x:1", "none"),
+    )
+    found = sink.messages(odd(spark, TAKEN | REFUSED, column)).select("_id", "_refused").collect()
+    assert {row["_id"] for row in found if row["_refused"]} == {f"flights-topic/0/{n}" for n in REFUSED}
+
+
+class Taken:
+    """Takes every row, as Kinesis would."""
+
+    written = 0
+
+    def add(self, record: Record) -> list[Refused]:
+        assert int(record.id.rpartition("/")[2]) in TAKEN
+        self.written += 1
+        return []
+
+    def finish(self) -> list[Refused]:
+        return []
+
+    def close(self) -> None:
+        """Have nothing open."""
+
+
+def test_and_before_a_writer_has_them(spark: SparkSession) -> None:
+    refused = RefusedRows()
+    done = send(odd(spark, TAKEN | REFUSED, "at"), F.lit(None), Taken, refused)
+    assert (done.offered, done.written, done.refused) == (9, 4, 5)
+    assert len(refused.reasons()) == 5
+
+
+def test_tables_hold_every_time_as_it_is(spark: SparkSession, table: Callable[[str], Table]) -> None:
+    name, batch = table("odd"), odd(spark, TAKEN | REFUSED, "at")
+    tables.ensure(spark, name, batch.schema, time="at")
+    assert IcebergSink(name).append(batch, None).written == 9
+    found = spark.table(str(name)).selectExpr("flight", "string(date(at))")
+    assert dict(map(tuple, found.collect())) == TAKEN | REFUSED
 
 
 def test_files_hold_every_time_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
