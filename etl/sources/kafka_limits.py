@@ -49,18 +49,16 @@ def unlimited(spark: SparkSession, topics: Sequence[str], connecting: Mapping[st
     admin = None
     try:
         admin = kafka.admin(spark, connecting, SECONDS)
-        found = {}
+        asked = jvm.java.util.ArrayList()
         for topic in topics:
-            asked = jvm.java.util.ArrayList()
             asked.add(config.ConfigResource(kind, topic))
-            answer = (
-                admin.describeConfigs(asked).all().get(SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
-            )
-            [settings] = answer.values()
-            entries = {name: settings.get(name) for name in (AFTER, DIFFERENCE, TYPE)}
+        wait = jvm.java.util.concurrent.TimeUnit.SECONDS
+        found = {}
+        for answer in admin.describeConfigs(asked).all().get(SECONDS, wait).entrySet():
+            entries = {name: answer.getValue().get(name) for name in (AFTER, DIFFERENCE, TYPE)}
             held = {name: str(entry.value()) for name, entry in entries.items() if entry is not None}
             if (missing := lacking(held)) is not None:
-                found[topic] = missing
+                found[str(answer.getKey().name())] = missing
         return found
     except Py4JJavaError as error:
         return dict.fromkeys(topics, f"unknown: {describe(error)}")

@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 from millrace.sandbox import history, kafka, kinesalite, localstack
-from millrace.sandbox.process import only_one
 from millrace.sandbox.toolchain import program_environment
 from tests import opensearch, postgres
 from tests.listening import listeners, tree
@@ -40,9 +39,11 @@ def until(holds: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.1)
 
 
-def test_every_server_listens_on_this_machine_only(tmp_path):
+def test_every_server_listens_on_this_machine_only(tmp_path, monkeypatch):
+    # Another sandbox may be at work in the usual folder.
+    for module in (history, kafka, kinesalite, localstack, opensearch):
+        monkeypatch.setattr(module, "RUN", tmp_path)
     with ExitStack() as stack:
-        stack.enter_context(only_one())
         cloud = stack.enter_context(localstack.running())
         cloud.client("kinesis").create_stream(StreamName="s", ShardCount=1)
         cloud.client("s3").create_bucket(Bucket="bucket")

@@ -21,7 +21,7 @@ from etl.settings_sinks import (
     OpenSearchSinkSettings,
     ParquetSinkSettings,
 )
-from etl.sinks.base import Sink, untimely
+from etl.sinks.base import JSON_OPTIONS, Sink, text_of, untimely
 from etl.sinks.dynamodb import DynamoDbSink
 from etl.sinks.iceberg import IcebergSink
 from etl.sinks.jdbc import JdbcSink
@@ -135,6 +135,14 @@ def test_and_before_a_writer_has_them(spark: SparkSession) -> None:
     done = send(odd(spark, TAKEN | REFUSED, "at"), F.lit(None), Taken, refused)
     assert (done.offered, done.written, done.refused) == (9, 4, 5)
     assert len(refused.reasons()) == 5
+
+
+def test_a_refused_row_is_read_back_from_its_letter(spark: SparkSession) -> None:
+    batch = odd(spark, TAKEN | REFUSED, "at")
+    shape = batch.select("flight", "at").schema
+    read = batch.select(F.from_json(text_of(batch), shape, dict(JSON_OPTIONS)).alias("row"))
+    found = read.selectExpr("row.flight", "string(date(row.at))").collect()
+    assert dict(map(tuple, found)) == TAKEN | REFUSED
 
 
 def test_tables_hold_every_time_as_it_is(spark: SparkSession, table: Callable[[str], Table]) -> None:
