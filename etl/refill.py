@@ -37,9 +37,13 @@ from etl.settings import (
     LandSettings,
     ProtobufFormat,
 )
-from etl.sinks.iceberg import Bound, IcebergSink
+from etl.settings_sources import KafkaReading
+from etl.sinks.iceberg import Appended, Bound, IcebergSink
 from etl.sinks.kinesis_tail import Tail
 from etl.sources import kafka
+from etl.sources.bounds import Range, offset_bound
+from etl.sources.kafka_poison import Ranges, Reader, is_overflow
+from etl.sources.kafka_times import Overflown
 from etl.sources.kinesis_tails import AGGREGATE
 from etl.tables import Table
 
@@ -48,6 +52,9 @@ STEP = timedelta(hours=6)
 
 APART = timedelta(hours=1)
 """How far a Kafka record's own time may be from that of its neighbours: so much more of the topic is looked at."""
+
+AHEAD = timedelta(days=1)
+"""A Kafka record's time is its own up to so much after now."""
 
 LARGEST_BYTES = 256 * 1024 * 1024
 """Of a file, as it is stored: a task holds it as a whole."""
@@ -71,11 +78,15 @@ class Part:
         In the envelope's shape.
     bound
         Where in the table they can be.
+    around
+        Gives those records once more where Spark cannot read one for its time; looks at each where it is told to be
+        thorough, and gives None where it finds none of that kind.
     """
 
     name: str
     records: DataFrame
     bound: Bound
+    around: Callable[[bool], DataFrame | None] | None = None
 
 
 Parts = Callable[[SparkSession, BackfillRequest], Iterator[Part]]
@@ -124,9 +135,7 @@ class Refiller:
         totals = {"read": 0, "written": 0, "bad": 0}
         for part in self.parts(spark, request):
             at = accounts.now()
-            appended = self.sink.append(
-                self.decoder.decode(stamped(part.records)), part.bound, F.count("_error").alias("bad")
-            )
+            appended = self._landed(part)
             found = {
                 "read": appended.offered,
                 "written": appended.written,
@@ -149,9 +158,32 @@ class Refiller:
         )
         return 0
 
+    def _landed(self, part: Part) -> Appended:
+        try:
+            return self._append(part.records, self.decoder, part.bound)
+        except Exception as error:
+            if part.around is None or not is_overflow(error):
+                raise
+            for thorough in (False, True):
+                records = part.around(thorough)
+                if records is None:
+                    continue
+                try:
+                    return self._append(records, Overflown(self.decoder), part.bound)
+                except Exception as another:
+                    if thorough or not is_overflow(another):
+                        raise
+            raise
+
+    def _append(self, records: DataFrame, decoder: Decoder, bound: Bound) -> Appended:
+        return self.sink.append(decoder.decode(stamped(records)), bound, F.count("_error").alias("bad"))
+
 
 def of_topic(source: KafkaSource, connection: Connection) -> Parts:
     """Read a Kafka stream, a part for each step of a range.
+
+    A record whose own time is none that it can have arrived at is taken with the records beside it: its producer chose
+    that time. It is landed as a query would (:func:`etl.envelope.bounded`).
 
     Parameters
     ----------
@@ -160,23 +192,40 @@ def of_topic(source: KafkaSource, connection: Connection) -> Parts:
     connection
         After :func:`etl.sources.kafka.bind`.
     """
+    reading = source.reading or KafkaReading()
+    options = {} if reading.group_id_prefix is None else {"groupIdPrefix": reading.group_id_prefix}
 
     def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[Part]:
-        chosen = {
-            name: value
-            for name, value in kafka.options(source, connection, partitions=None).items()
-            if not name.startswith(("starting", "maxOffsets", "minOffsets", "maxTrigger"))
-        }
-        several = bool(source.reading is not None and source.reading.pattern)
+        reader = Reader(spark, kafka.connecting(connection), options, reading.headers)
+        planned = accounts.now()
+        latest = planned + AHEAD
+        places = reader.partitions(source.topic, pattern=reading.pattern, only=reading.partitions)
+
+        def enveloped(records: DataFrame, since: datetime, until: datetime) -> DataFrame:
+            found = envelope.from_kafka(records, source.name, several=reading.pattern)
+            arrived = F.col("_arrived_at")
+            odd = arrived.isNull() | (arrived < F.expr("timestamp_micros(0)")) | (arrived >= F.lit(latest))
+            kept = found.where(odd | ((arrived >= F.lit(since)) & (arrived < F.lit(until))))
+            return envelope.bounded(kept, planned, timedelta(seconds=source.retention_seconds))
+
         for since, until in _steps(request):
-            read = (
-                spark.read.format("kafka")
-                .options(**chosen, startingOffsetsByTimestampStrategy="latest")
-                .options(startingTimestamp=_millis(since - APART), endingTimestamp=_millis(until + APART))
-                .load()
+            apart = reader.between(places, *map(_millis, (since - APART, until + APART, latest)))
+            if not apart:
+                continue
+
+            def around(
+                thorough: bool, since: datetime = since, until: datetime = until, apart: Ranges = apart
+            ) -> DataFrame | None:
+                odd = reader.overflowing(apart, thorough=thorough)
+                return enveloped(reader.around(apart, odd), since, until) if odd else None
+
+            shards: dict[str, dict[str, Range]] = {source.name: {}}
+            for (topic, number), offsets in apart.items():
+                shards[source.name][f"{topic}/{number}" if reading.pattern else str(number)] = offsets
+            records = enveloped(reader.around(apart, {}), since, until)
+            yield Part(
+                accounts.text(since), records, Bound(offset_bound(source.name, shards[source.name])), around
             )
-            records = envelope.from_kafka(read, source.name, several=several)
-            yield _within(source.name, records, since, until)
 
     return parts
 
@@ -272,8 +321,8 @@ def _steps(request: BackfillRequest) -> Iterator[tuple[datetime, datetime]]:
         start = border
 
 
-def _millis(moment: datetime) -> str:
-    return str(round(moment.timestamp() * 1000))
+def _millis(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
 
 
 def _of_shards(

@@ -207,10 +207,14 @@ class RefusedReplayer:
         """Rows out of their records, as the transform makes them now; and letters without a record."""
         assert self.landing is not None, f"{self.query}: keeps state"
         spark = still.sparkSession
-        span = still.agg(F.min("_arrived_at").alias("first"), F.max("_arrived_at").alias("last")).first()
+        # In numbers: Spark's times go further than Python's.
+        ends = (F.expr(f"{end}(unix_micros(_arrived_at))") for end in ("min", "max"))
+        span = still.agg(*ends).first()
         assert span is not None
-        records = good_records(spark.table(str(self.landing)))
-        records = records.where(F.col("_arrived_at").between(F.lit(span["first"]), F.lit(span["last"])))
+        first, last = (F.expr(f"timestamp_micros({micros}L)") for micros in span)
+        records = good_records(spark.table(str(self.landing))).where(
+            F.col("_arrived_at").between(first, last)
+        )
         # A row's identity is its record's, or that with an ordinal after a slash for each explode.
         parts = F.split("_root", "/")
         begins = F.transform(

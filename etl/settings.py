@@ -137,10 +137,17 @@ class EnrichmentSettings:
 
 @dataclass(frozen=True)
 class WatermarkSettings:
-    """Records later than ``delay_seconds`` behind the latest ``time`` (a timestamp column) are left out."""
+    """Records later than ``delay_seconds`` behind the latest ``time`` (a timestamp column) are left out.
+
+    Attributes
+    ----------
+    ahead_seconds
+        So are those whose ``time`` is later than their arrival by more than that.
+    """
 
     time: str
     delay_seconds: float
+    ahead_seconds: float
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from etl.accounts import Reporter
 from etl.derive import Composition
 from etl.envelope import CARRIED, COLUMNS
 from etl.errors import StartError
+from etl.metrics.progress import EARLY
 from etl.results import identity
 from etl.settings import DeriveSettings, StateSettings, WatermarkSettings
 from etl.sinks.iceberg_keyed import KeyedIcebergSink
@@ -77,8 +78,8 @@ class Stateful:
             rows = rows.dropDuplicatesWithinWatermark(list(self.settings.distinct))
         if joined is not None and self.settings.join is not None:
             mark = self.settings.join.watermark
-            others = joined.withColumnRenamed("_id", JOINED_ID).drop(*(_HIDDEN - {mark.time}))
-            out = self.transform(rows, _watermarked(others, mark))
+            others = _watermarked(joined, mark, "joined").withColumnRenamed("_id", JOINED_ID)
+            out = self.transform(rows, others.drop(*(_HIDDEN - {mark.time})))
         else:
             out = self.transform(rows)
         if not isinstance(out, DataFrame):
@@ -111,12 +112,17 @@ class Stateful:
         return out.select(identity(out.schema, self.settings.key).alias("_id"), "*")
 
 
-def _watermarked(rows: DataFrame, mark: WatermarkSettings) -> DataFrame:
+def _watermarked(rows: DataFrame, mark: WatermarkSettings, which: str = "") -> DataFrame:
+    """Set the watermark, without the rows that would move it to where all that follows is late, for good."""
     kinds = {field.name: field.dataType for field in rows.schema.fields}
     if not isinstance(kinds.get(mark.time), TimestampType):
         found = kinds[mark.time].simpleString() if mark.time in kinds else "no such field"
         raise StartError(f"state: {mark.time} must be a timestamp of the schema, found {found}")
-    return rows.withWatermark(mark.time, f"{round(mark.delay_seconds * 1000)} milliseconds")
+    # Of two clocks the earlier one: a producer may choose Kafka's time of a record, up to a day ahead.
+    known = F.least("_arrived_at", "_landed_at") + F.expr(f"INTERVAL '{mark.ahead_seconds:.6f}' SECOND")
+    early = F.coalesce(F.col(f"`{mark.time}`") > known, F.lit(False))
+    observed = rows.observe(EARLY + which, F.count(F.when(early, 1)).alias("rows"))
+    return observed.where(~early).withWatermark(mark.time, f"{round(mark.delay_seconds * 1000)} milliseconds")
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,13 @@ def _job(names: Names, job: JobPlan) -> Iterator[Panel]:
     yield from panel("Behind the watermark", "s", *ours("WatermarkDelay", "Maximum"))
     yield from panel("Rows of state", "short", *ours("StateRows", "Maximum"))
     yield from panel("Memory of state", "bytes", *ours("StateMemory", "Maximum"))
-    yield from panel("Rows that came too late", "short", *ours("LateRows", "Sum"))
+    yield from panel(
+        "Rows that came too late, or too far ahead",
+        "short",
+        *ours("LateRows", "Sum", "late"),
+        *ours("EarlyRows", "Sum", "ahead"),
+        limits=(Limit("alarm", 0),),
+    )
     yield Panel("Tasks run again", "short", ours("RetriedTasks", "Sum"))
     yield Panel(
         "Starts, failures, and samples lost",

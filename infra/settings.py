@@ -214,7 +214,11 @@ def _state(state: State, names: Names) -> dict[str, Any]:
 
 
 def _watermark(mark: Watermark) -> dict[str, Any]:
-    return {"time": mark.time, "delay_seconds": mark.delay.total_seconds()}
+    return {
+        "time": mark.time,
+        "delay_seconds": mark.delay.total_seconds(),
+        "ahead_seconds": mark.ahead.total_seconds(),
+    }
 
 
 def _source(

@@ -16,6 +16,14 @@ from millrace.sizing.model import JobPlan
 _SPARKS_OWN = "spark-kafka-source"
 """Prefix of consumer groups where ``groupIdPrefix`` is not given (Structured Streaming + Kafka integration guide)."""
 
+READS_TOPIC = [
+    "kafka-cluster:DescribeTopic",
+    # Whether the brokers turn away records of any time.
+    "kafka-cluster:DescribeTopicDynamicConfiguration",
+    "kafka-cluster:ReadData",
+]
+"""Of MSK's IAM access control (MSK developer guide, "Semantics of IAM authorization policy actions")."""
+
 
 @dataclass(frozen=True)
 class SourcePermissions:
@@ -107,7 +115,7 @@ class SourcePermissions:
         ]
         return [
             allow(f"Connect{label}", ["kafka-cluster:Connect"], [arn]),
-            allow(f"Read{label}", ["kafka-cluster:DescribeTopic", "kafka-cluster:ReadData"], topics),
+            allow(f"Read{label}", READS_TOPIC, topics),
             allow(
                 f"Groups{label}",
                 ["kafka-cluster:AlterGroup", "kafka-cluster:DescribeGroup"],
@@ -136,7 +144,7 @@ class SourcePermissions:
             allow("ConnectClusters", ["kafka-cluster:Connect"], cluster_arns, why=REMADE),
             allow(
                 "ReadTopics",
-                ["kafka-cluster:DescribeTopic", "kafka-cluster:ReadData"],
+                READS_TOPIC,
                 [self._arn("kafka", topic) for topic in topics],
                 why=REMADE,
             ),

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from io import FileIO
 from pathlib import Path
 
-from millrace.sandbox.process import free_port
+from millrace.sandbox.process import free_port, start_watched
 
 USER, PASSWORD, DATABASE = "millrace", "not a secret", "postgres"
 _NOBODY = 65534
@@ -28,6 +29,7 @@ class Postgres:
     programs: Path
     port: int
     process: subprocess.Popen[bytes] | None = None
+    held: FileIO | None = None
 
     @property
     def url(self) -> str:
@@ -38,7 +40,7 @@ class Postgres:
         options = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", *settings]
         command = [self.programs / "postgres", "-D", self.home / "data", "-p", str(self.port)]
         with (self.home / "log").open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process, self.held = start_watched(
                 [*command, *(part for option in options for part in ("-c", option))],
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -59,6 +61,8 @@ class Postgres:
         if self.process is not None:
             self.process.send_signal(2)
             self.process.wait(60)
+            assert self.held is not None
+            self.held.close()
             self.process = None
 
     def run(self, sql: str) -> list[list[str]]:

@@ -51,7 +51,12 @@ class Part:
     without: tuple[str, ...] = ()
 
 
-_OWN_SERVERS = ("integration/lifecycle", "integration/test_dev_stacks.py", "integration/test_faults.py")
+_OWN_SERVERS = (
+    "integration/lifecycle",
+    "integration/test_dev_stacks.py",
+    "integration/test_faults.py",
+    "integration/test_listening.py",
+)
 """Need nothing of the one deployment that the other integration tests share."""
 
 _PROGRAMS = ("unit/cli", "unit/lifecycle", "unit/sandbox")

@@ -61,6 +61,7 @@ METRICS = (
     Metric("StateRows", "Count", "level"),
     Metric("StateMemory", "Bytes", "level"),
     Metric("LateRows", "Count", "total"),
+    Metric("EarlyRows", "Count", "total"),
     Metric("QueryFailures", "Count", "total"),
     Metric("QueryRetries", "Count", "total"),
     Metric("DroppedSamples", "Count", "total", per_query=False),

@@ -9,6 +9,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal
 
+from etl.clock import UTC
 from etl.metrics.ages import Arrivals
 from etl.metrics.sketch import Sketch
 
@@ -25,6 +26,10 @@ PARTS = MappingProxyType(
     }
 )
 """Spark's names in ``StreamingQueryProgress.durationMs`` to ours."""
+
+
+EARLY = "millrace_early"
+"""How the names of observed figures begin whose ``rows`` were too far ahead of their arrival for a watermark."""
 
 
 @dataclass(frozen=True)
@@ -239,11 +244,24 @@ def _state(progress: Mapping[str, Any], begun: float) -> dict[str, float]:
         found["StateRows"] = sum(o["numRowsTotal"] for o in operators)
         found["StateMemory"] = sum(o["memoryUsedBytes"] for o in operators)
         found["LateRows"] = sum(o.get("numRowsDroppedByWatermark", 0) for o in operators)
+    early = [row for name, row in (progress.get("observedMetrics") or {}).items() if name.startswith(EARLY)]
+    if early:
+        found["EarlyRows"] = sum(row["rows"] for row in early if row)
     watermark = (progress.get("eventTime") or {}).get("watermark")
     # Spark's watermark is 1970 until it has seen an event.
-    if watermark is not None and seconds(watermark) > 0:
-        found["WatermarkDelay"] = max(0.0, begun - seconds(watermark))
+    if watermark is not None and (at := _event_seconds(watermark)) > 0:
+        # Negative where it is ahead of the clock, and all that comes now is late.
+        found["WatermarkDelay"] = begun - at
     return found
+
+
+def _event_seconds(moment: str) -> float:
+    """Read an event's time, which may be of a year that Python does not have; then the last that it has."""
+    year = moment.removeprefix("+").partition("-")[0]
+    return _LAST if len(year) > 4 else seconds(moment)
+
+
+_LAST = datetime.max.replace(tzinfo=UTC).timestamp()
 
 
 def _number(value: Any) -> float:

@@ -2,21 +2,27 @@
 
 A sink here has one method, ``write``, which writes a batch idempotently and says in its docstring what it
 guarantees; ``docs/sinks.md`` has the table. A row that the sink cannot take (too large, a value that the
-server refuses) becomes a dead letter with stage ``sink``; a server that refuses to work is waited for within
+server refuses, a time of no year from 1 to 9999) becomes a dead letter with stage ``sink``; a server that refuses to work is waited for within
 limits (:mod:`etl.sinks.backoff`), and then the batch fails and comes again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from datetime import date
+from functools import reduce
+from operator import or_
+from typing import Protocol, cast
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
+    DateType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -192,6 +198,62 @@ def carried(rows: DataFrame) -> list[Column]:
     kinds: dict[str, DataType] = {f.name: f.dataType for f in LETTER.fields}
     have = set(rows.columns)
     return [F.col(c) if c in have else F.lit(None).cast(kinds[c]).alias(c) for c in CARRIED]
+
+
+FIRST_DAY, LAST_DAY = date.min, date.max
+"""Days that a row may hold where it leaves the lake: years of four digits (RFC 3339, and ``date`` of SQL's standard).
+Spark's own go from 290,308 BC to 294,247, which PostgreSQL, clocks of most languages and readers of JSON do not."""
+
+
+def untimely(rows: DataFrame) -> Column:
+    """Why a sink beside the lake cannot hold a row for one of its times, wherever in the row that is; null where it can.
+
+    Parameters
+    ----------
+    rows
+        Of a batch, in a session whose time zone is UTC.
+    """
+    reason = F.lit(None).cast("string")
+    for each in rows.schema.fields:
+        outside = _outside(F.col(f"`{each.name}`"), each.dataType)
+        if outside is not None:
+            text = f"{each.name} holds a time outside the years {FIRST_DAY.year} to {LAST_DAY.year}"
+            reason = F.when(outside, F.lit(text)).otherwise(reason)
+    return reason
+
+
+def _outside(value: Column, kind: DataType) -> Column | None:
+    """Whether a value holds such a time; None where its type holds none."""
+    if isinstance(kind, ArrayType):
+        return _any_outside(value, kind.elementType)
+    if isinstance(kind, MapType):
+        found = (
+            _any_outside(F.map_keys(value), kind.keyType),
+            _any_outside(F.map_values(value), kind.valueType),
+        )
+        return _either(found)
+    if isinstance(kind, StructType):
+        return _either(_outside(value.getField(f.name), f.dataType) for f in kind.fields)
+    if isinstance(kind, DateType):
+        first, last = (F.expr(f"date'{day}'") for day in (FIRST_DAY, LAST_DAY))
+        return (value < first) | (value > last)
+    if kind.typeName() in ("timestamp", "timestamp_ntz"):
+        first, last = (F.expr(f"timestamp'{day} 00:00:00'") for day in (FIRST_DAY, LAST_DAY))
+        return (value < first) | (value >= last + F.expr("INTERVAL 1 DAY"))
+    return None
+
+
+def _any_outside(values: Column, kind: DataType) -> Column | None:
+    # Nothing is asked of each element where none can be one.
+    if _outside(F.lit(None), kind) is None:
+        return None
+    return F.exists(values, lambda each: cast(Column, _outside(each, kind)))
+
+
+def _either(found: Iterable[Column | None]) -> Column | None:
+    # One that is null hides no other.
+    known = [F.coalesce(each, F.lit(False)) for each in found if each is not None]
+    return reduce(or_, known) if known else None
 
 
 def letters_of(rows: DataFrame, error: Column) -> DataFrame:

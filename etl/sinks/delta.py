@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.accounts import Observed
-from etl.clock import UTC
+from etl.clock import moment_of
 from etl.envelope import IDENTITY
 from etl.errors import StartError, describe
 from etl.settings_sinks import DeltaSinkSettings
@@ -103,7 +103,7 @@ class DeltaSink:
         spark, held = rows.sparkSession, self._held
         if not held.tells(place):
             (last,) = self._table(spark).agg(F.expr("max(unix_micros(_arrived_at))")).collect()[0]
-            held.last = None if last is None else datetime.fromtimestamp(last / 1e6, tz=UTC)
+            held.last = None if last is None else moment_of(last)
         # Known again only when the batch is in: should it fail half-way, the table tells what it holds.
         held.place = None
         done = self._write_new(rows, held.last, again)

@@ -110,7 +110,8 @@ class IcebergSink:
     table: Table
 
     def _commit(self, rows: DataFrame, properties: Mapping[str, str], fence: Fence | None) -> None:
-        writer = rows.writeTo(str(self.table))
+        # Whatever the table says, which may be an earlier release's or another owner's (ADR 0285).
+        writer = rows.writeTo(str(self.table)).option("fanout-enabled", "false")
         for name, value in {**properties, **(fence.properties if fence else {})}.items():
             writer = writer.option(f"snapshot-property.{name}", value)
         if fence is None or not fence.shut or not fences(rows.sparkSession):

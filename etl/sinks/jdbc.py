@@ -16,7 +16,7 @@ from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  #
 from etl.errors import StartError, java_error
 from etl.settings_sinks import JdbcSinkSettings
 from etl.sinks.backoff import START_SECONDS, Backoff
-from etl.sinks.base import Again, Place, Refuse, SinkError, Written, letters_of, version_of
+from etl.sinks.base import Again, Place, Refuse, SinkError, Written, letters_of, untimely, version_of
 from etl.sinks.postgres import Session, Shape, connect, sql_state, tls
 from etl.sinks.sending import PlanCounted, behind_rdd
 
@@ -188,9 +188,9 @@ class JdbcSink:
 
 
 def _unfit(rows: DataFrame) -> Any:
-    """Why a row cannot even be staged: PostgreSQL's text knows no NUL."""
+    """Why a row cannot even be staged: PostgreSQL's text knows no NUL, and its times no year before 4714 BC."""
     texts = [f.name for f in rows.schema.fields if isinstance(f.dataType, StringType)]
-    reason = F.lit(None).cast("string")
+    reason = untimely(rows)
     for name in texts:
         reason = F.when(F.col(f"`{name}`").contains("\x00"), f"{name} holds a NUL character").otherwise(
             reason

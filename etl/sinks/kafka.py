@@ -18,7 +18,7 @@ from etl.errors import StartError, whole_text
 from etl.settings import Connection
 from etl.settings_sinks import KafkaSinkSettings
 from etl.sinks.backoff import Backoff
-from etl.sinks.base import DELETED, Again, Place, Refuse, Written, deletes, letters_of, text_of
+from etl.sinks.base import DELETED, Again, Place, Refuse, Written, deletes, letters_of, text_of, untimely
 from etl.sinks.kafka_tail import BATCH_HEADER, ID_HEADER, SOURCE_HEADER, Tail
 from etl.sinks.marks import CAME_AGAIN, Marks
 from etl.sources import kafka
@@ -99,7 +99,7 @@ class KafkaSink:
                 admin.close()
 
     def messages(self, rows: DataFrame, batch: str = "") -> DataFrame:
-        """Rows as messages: key, value, headers, and ``_refused`` where one is too large; with their identity.
+        """Rows as messages: key, value, headers, and ``_refused`` where one cannot be; with their identity.
 
         Parameters
         ----------
@@ -117,11 +117,12 @@ class KafkaSink:
             self._key.cast("binary").alias("key"),
             _value(rows).cast("binary").alias("value"),
             headers.alias("headers"),
+            untimely(rows).alias("_untimely"),
         )
         size = _bytes_of(
             F.col("key"), F.col("value"), *(F.col("headers")[i]["value"] for i in range(len(names)))
         )
-        return formed.withColumn("_refused", self._reason(size))
+        return formed.withColumn("_refused", F.coalesce("_untimely", self._reason(size))).drop("_untimely")
 
     @property
     def _key(self) -> Column:
@@ -133,7 +134,8 @@ class KafkaSink:
 
     def _letters(self, rows: DataFrame, batch: str) -> DataFrame:
         size = _bytes_of(self._key, _value(rows), *_headers(rows, batch).values())
-        return letters_of(rows, self._reason(size)).where(F.col("_error").isNotNull())
+        why = F.coalesce(untimely(rows), self._reason(size))
+        return letters_of(rows, why).where(F.col("_error").isNotNull())
 
     def write(
         self,

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from etl import hadoop
 from etl.accounts import Observed
-from etl.clock import UTC
+from etl.clock import UTC, moment_of
 from etl.envelope import IDENTITY
 from etl.errors import StartError
 from etl.settings_sinks import ParquetSinkSettings
@@ -114,7 +114,7 @@ class ParquetSink:
             last = None
             if others:
                 last = self._manifests.figures(spark, others, F.max("last").alias("last"))["last"]
-            self._horizons[run] = None if last is None else _moment(last)
+            self._horizons[run] = None if last is None else moment_of(last)
         return self._horizons[run]
 
     def _known(self, rows: DataFrame, run: str) -> DataFrame | None:
@@ -178,10 +178,6 @@ def _files(spark: SparkSession, manifests: Manifests, urls: list[str], within: C
     named = F.collect_list(F.when(within, F.struct("folder", "files"))).alias("named")
     found = manifests.figures(spark, urls, named)["named"]
     return [f"{manifests.path}/{batch['folder']}/{file}" for batch in found for file in batch["files"]]
-
-
-def _moment(micros: int) -> datetime:
-    return datetime.fromtimestamp(micros / 1e6, tz=UTC)
 
 
 _EVER: Any = datetime.max.replace(tzinfo=UTC)

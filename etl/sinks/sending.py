@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from etl.sinks.base import LETTER, STAGE, Refuse, Written, carried, deletes, text_of
+from etl.sinks.base import LETTER, STAGE, Refuse, Written, carried, deletes, text_of, untimely
 
 _TIMES = ("_arrived_at", "_landed_at")
 
@@ -141,13 +141,14 @@ def send(rows: DataFrame, key: Column, open_writer: Callable[[], Writer], refuse
     """
     spark = rows.sparkSession
     micros = [F.expr(f"unix_micros(`{c}`)").alias(c) for c in _TIMES]
-    whole = rows.select(
-        *carried(rows),
-        key.cast("string").alias("_key"),
-        text_of(rows).alias("_text"),
-        deletes(rows).alias("_deleted"),
-    )
-    sent = whole.select("_id", "_source", *micros, "_key", "_text", "_deleted")
+    more = {
+        "_key": key.cast("string"),
+        "_text": text_of(rows),
+        "_deleted": deletes(rows),
+        "_untimely": untimely(rows),
+    }
+    whole = rows.select(*carried(rows), *(column.alias(name) for name, column in more.items()))
+    sent = whole.select("_id", "_source", *micros, *more)
     outcome = spark.createDataFrame(sent.rdd.mapPartitions(partial(_deliver, open_writer)), _OUTCOME)
     # Two readers: the accounts, and the dead letters where there are some. It holds a row for each partition
     # and for each refused row; a block that is lost is sent again, which idempotence bears.
@@ -187,11 +188,12 @@ def _deliver(open_writer: Callable[[], Writer], rows: Iterable[Any]) -> Iterator
     writer: Writer | None = None
     offered = 0
     try:
-        for row in rows:
+        for *fields, why in rows:
             # An empty partition opens no connection.
             writer = writer or open_writer()
             offered += 1
-            for refused in writer.add(Record(*row)):
+            record = Record(*fields)
+            for refused in writer.add(record) if why is None else ((record, why),):
                 yield _refused(refused)
         if writer is None:
             return

@@ -103,6 +103,106 @@ class Reader:
         with self._consumer() as consumer:
             return self._overflowing(consumer, ranges, thorough=thorough)
 
+    def partitions(self, topic: str, *, pattern: bool, only: Sequence[int] | None) -> Sequence[Partition]:
+        """Ask for the partitions of what a query reads.
+
+        Parameters
+        ----------
+        topic
+            Its name, or the regular expression that whole names match.
+        pattern
+            Which of the two.
+        only
+            Numbers; None for all.
+
+        Raises
+        ------
+        UnansweredError
+            The brokers do not answer, or have no such topic.
+        """
+        jvm: Any = self.spark._jvm
+        with self._consumer() as consumer:
+            wait = jvm.java.time.Duration.ofSeconds(SECONDS)
+            there = {str(e.getKey()): len(e.getValue()) for e in consumer.listTopics(wait).entrySet()}
+        matches = jvm.java.util.regex.Pattern.matches if pattern else str.__eq__
+        found = [(name, n) for name, count in there.items() if matches(topic, name) for n in range(count)]
+        chosen = sorted(place for place in found if only is None or place[1] in only)
+        if not chosen:
+            raise UnansweredError(f"there is no topic {topic}")
+        return chosen
+
+    def between(self, places: Sequence[Partition], since: int, until: int, latest: int) -> Ranges:
+        """Find the offsets of a range of time, by the times of single records.
+
+        The brokers' index of times knows a partition's *first* record from a moment on, which may be one that claims to be
+        of a year far ahead: everything behind it would be left out. So times from ``latest`` on count for none.
+
+        Parameters
+        ----------
+        places
+            Partitions.
+        since, until
+            Milliseconds since 1970; the order of times may be disturbed by less than what the caller adds.
+        latest
+            Times from then on, or before 1970, are no record's own.
+
+        Returns
+        -------
+        Ranges
+            Without the partitions that hold nothing.
+
+        Raises
+        ------
+        UnansweredError
+            The brokers do not answer.
+        """
+        jvm: Any = self.spark._jvm
+        with self._consumer() as consumer:
+            asked = jvm.java.util.ArrayList()
+            for topic, number in places:
+                asked.add(jvm.org.apache.kafka.common.TopicPartition(topic, number))
+            wait = jvm.java.time.Duration.ofSeconds(SECONDS)
+            begins, ends = (
+                {
+                    (str(e.getKey().topic()), int(e.getKey().partition())): int(e.getValue())
+                    for e in found.entrySet()
+                }
+                for found in (consumer.beginningOffsets(asked, wait), consumer.endOffsets(asked, wait))
+            )
+            found = {}
+            for place in places:
+                first = self._from(consumer, place, (begins[place], ends[place]), since, latest)
+                end = self._from(consumer, place, (first, ends[place]), until, latest)
+                if first < end:
+                    found[place] = (first, end)
+            return found
+
+    def _from(
+        self, consumer: Any, place: Partition, within: tuple[int, int], moment: int, latest: int
+    ) -> int:
+        """The first offset of records from a moment on, by bisection."""
+        low, high = within
+        while low < high:
+            middle = (low + high) // 2
+            at = self._time_after(consumer, place, (middle, high), latest)
+            if at is not None and at < moment:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _time_after(
+        self, consumer: Any, place: Partition, within: tuple[int, int], latest: int
+    ) -> int | None:
+        """The time of the first record of a range that has one of its own."""
+        for _, records in self._polled(consumer, {place: within}):
+            for record in records:
+                if int(record.offset()) >= within[1]:
+                    return None
+                if 0 <= (at := int(record.timestamp())) < latest:
+                    return at
+        return None
+
     def around(self, ranges: Ranges, odd: Mapping[Partition, Sequence[int]]) -> DataFrame:
         """Read a batch in spite of some records.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial, reduce
 from typing import Any
@@ -21,12 +21,16 @@ from etl.decoder import Decoder
 from etl.route import COLUMN
 from etl.settings import DeriveSettings, JobSettings, KafkaSource, KinesisSource, QuerySettings
 from etl.sources import kafka
+from etl.sources.kafka_limits import unlimited
 from etl.sources.kafka_poison import LATEST, Ranges, Reader, is_overflow
 from etl.sources.legs import enveloped, in_order
 from etl.supervise import Query
 
 STAGE = "timestamp"
 """Stage of dead letters whose time overflows."""
+
+MOST_TOLD = 20
+"""Records that a line names; all of them are in the table."""
 
 _RAW = "_with_payload"
 
@@ -88,9 +92,13 @@ class Timed:
     mixed: bool
     name: str
     report: Reporter
+    _asked: bool = field(default=False, init=False, repr=False)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Write a batch."""
+        """Write a batch; before a run's first one, say which topics take records of any time."""
+        if not self._asked:
+            self._asked = True
+            self._tell_unlimited(batch.sparkSession, batch_id)
         try:
             self.handle(self._bounded(batch, batch_id), batch_id)
         except Exception as error:
@@ -98,6 +106,12 @@ class Timed:
                 raise
             if not self._repaired(batch, batch_id):
                 raise
+
+    def _tell_unlimited(self, spark: SparkSession, batch_id: int) -> None:
+        for leg in self.legs:
+            topics = sorted(leg.checkpoint.end_of(spark, batch_id) or {})
+            for topic, missing in unlimited(spark, topics, leg.connecting()).items():
+                self.report.emit("takes_any_time", query=self.name, topic=topic, missing=missing)
 
     def _repaired(self, batch: DataFrame, batch_id: int) -> bool:
         """Write a batch that Spark cannot read as it is; False where no record of it says why."""
@@ -127,7 +141,18 @@ class Timed:
         records = sum(len(offsets) for *_, odd in found for offsets in odd.values())
         if not records:
             return None
-        self.report.emit("read_around", query=self.name, batch=batch_id, records=records)
+        passed = [f"{t}/{p}/{at}" for *_, odd in found for (t, p), offsets in odd.items() for at in offsets]
+        # Where good records and dead letters part, the table of these.
+        kept = getattr(self.handle, "letters", None) or self.handle.sink
+        self.report.emit(
+            "read_around",
+            query=self.name,
+            batch=batch_id,
+            records=records,
+            first=passed[:MOST_TOLD],
+            table=str(kept.table),
+            stage=STAGE,
+        )
         parts = [enveloped(reader.around(ranges, odd), leg.sources) for leg, reader, ranges, odd in found]
         return reduce(lambda a, b: a.unionByName(b), parts)
 

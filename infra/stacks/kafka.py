@@ -16,6 +16,7 @@ from infra.removal import removal_policy
 from infra.stacks.base import EnvironmentStack
 from millrace.config.model import Environment, KafkaTopic, MskCluster
 from millrace.config.names import Names
+from millrace.sizing.kafka import TIME_LIMITS
 from millrace.sizing.model import Plan
 
 
@@ -120,6 +121,7 @@ def topic_properties(settings: KafkaTopic) -> str:
         (
             f"compression.type={settings.compression}",
             f"retention.ms={round(settings.retention.total_seconds() * 1000)}",
+            *(f"{name}={value}" for name, value in TIME_LIMITS.items()),
         )
     )
 

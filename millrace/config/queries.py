@@ -39,6 +39,11 @@ class Watermark(Model):
         description="Records later than this, behind the latest time that was seen, are left out; what is older "
         "is forgotten."
     )
+    ahead: Duration = Field(
+        default=timedelta(hours=1),
+        description="Records whose time is later than their arrival by more than this are left out: one of them would "
+        "make all that follow late. They stay in the landing table.",
+    )
 
 
 class Join(Model):

@@ -71,7 +71,9 @@ def history_server() -> str:
     SandboxError
         It did not start.
     """
-    return start({"spark.history.fs.logDirectory": EVENT_LOGS.as_uri()}, {}).address
+    server = start({"spark.history.fs.logDirectory": EVENT_LOGS.as_uri()}, {})
+    server.process.release()
+    return server.address
 
 
 def bucket_history_server(bucket: EventLogBucket) -> HistoryServer:
@@ -114,7 +116,7 @@ def start(
             "--properties-file",
             properties,
         ],
-        environment={**program_environment(), **environment, "SPARK_LOCAL_IP": "127.0.0.1"},
+        environment={**program_environment(), **environment},
         log=RUN / "history.log",
     )
     try:

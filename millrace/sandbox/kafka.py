@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from millrace.sandbox import jars
 from millrace.sandbox.process import RUN, Process, ended, free_port
 from millrace.sandbox.toolchain import java_home, program_environment
+from millrace.sizing.kafka import TIME_LIMITS
 
 _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 
@@ -29,15 +30,23 @@ class Kafka:
         """Make an admin client."""
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
 
-    def create_topic(self, name: str, partitions: int) -> None:
+    def create_topic(self, name: str, partitions: int, *, any_time: bool = False) -> None:
         """Create a topic without replicas and wait until it is there.
+
+        Parameters
+        ----------
+        name, partitions
+            Its own.
+        any_time
+            Take records whatever their times say, as topics of others do.
 
         Raises
         ------
         KafkaException
             The broker refused, for one because the topic exists.
         """
-        topic = NewTopic(name, num_partitions=partitions, replication_factor=1)
+        limits = {} if any_time else dict(TIME_LIMITS)
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=limits)
         admin = self.admin()  # its futures die with it
         for future in admin.create_topics([topic], operation_timeout=30).values():
             future.result()

@@ -26,6 +26,9 @@ ACCOUNT = "000000000000"
 _JSONATA_JAVA = "21"
 """The folder in which LocalStack looks for the Java of its JSONata; ours is a 17, which runs it too."""
 
+_LOOPBACK = Path(__file__).with_name("loopback.py")
+"""LocalStack listens on all interfaces whatever ``GATEWAY_LISTEN`` says, and so does its Kinesis, which is Node."""
+
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 
 
@@ -150,11 +153,12 @@ def _start(region: str, settings: dict[str, str], script: Path | None, name: str
         "DISABLE_EVENTS": "1",
         "SKIP_SSL_CERT_DOWNLOAD": "1",
         "OVERRIDE_IN_DOCKER": "0",  # inside a container it would write to /var/lib
+        "NODE_OPTIONS": f'--require "{_LOOPBACK.with_suffix(".cjs")}"',
         **settings,
     }
     process = Process.start(
         name,
-        [python, "-m", "localstack.runtime.main"],
+        [python, _LOOPBACK, "localstack.runtime.main"],
         environment=environment,
         log=RUN / f"{name}.log",
         cwd=ROOT,

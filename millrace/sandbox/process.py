@@ -1,8 +1,10 @@
 """Programs that the sandbox starts, and the promise that each of them ends.
 
 Every program runs in a process group of its own and leaves a record in
-``.millrace/sandbox/processes``. Whoever starts one stops it; what a killed
-sandbox left behind is found by its record and stopped by the next.
+``.millrace/sandbox/processes``. Whoever starts one stops it. Where whoever started it is
+killed, a shell in the program's group sees that and ends the group, unless it was
+told to leave it running; what was left running is found by its record and stopped
+by the next sandbox.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import psutil
 
@@ -33,9 +37,49 @@ _RECORDS = RUN / "processes"
 _TICK_SECONDS = 0.01
 """In which the kernel counts when programs start."""
 
+_WATCHED = """\
+exec 3<&0
+(
+  trap "" HUP INT TERM
+  read -r released <&3 || { kill -TERM 0; sleep 10; kill -KILL 0; }
+) &
+exec "$@" </dev/null 3<&-
+"""
+"""Becomes the program, beside a shell of its group that waits for the end of the pipe: the kernel closes it with
+whatever held it, also after kill -9. On Linux and macOS alike; Linux' own signal at a parent's death would come at the
+end of the *thread* that started the program, and macOS has none."""
+
 
 class SandboxError(RuntimeError):
     """Something on this machine did not start, stopped by itself or took too long."""
+
+
+def start_watched(command: Sequence[str | Path], **options: Any) -> tuple[subprocess.Popen[bytes], FileIO]:
+    """Start a program in a session of its own that ends when this one does, however it ends.
+
+    Parameters
+    ----------
+    command
+        The program and its arguments.
+    **options
+        More of :class:`subprocess.Popen`; its standard input is empty.
+
+    Returns
+    -------
+    tuple
+        The program, and what is to be held open as long as it is to run. A line written to it lets the program live on.
+    """
+    watched, held = os.pipe()
+    try:
+        popen = subprocess.Popen(
+            ["/bin/sh", "-c", _WATCHED, "sh", *command], stdin=watched, start_new_session=True, **options
+        )
+    except BaseException:
+        os.close(held)
+        raise
+    finally:
+        os.close(watched)
+    return popen, FileIO(held, "w")
 
 
 def free_port() -> int:
@@ -56,6 +100,8 @@ class Process:
         As people know it: ``localstack``, ``kafka``, ``job-departures``.
     log
         Its standard output and error.
+    held
+        Of :func:`start_watched`.
     scratch
         A folder of its own that goes when it has ended.
     """
@@ -63,6 +109,7 @@ class Process:
     name: str
     log: Path
     popen: subprocess.Popen[bytes]
+    held: FileIO
     scratch: Path | None = None
 
     @classmethod
@@ -80,16 +127,10 @@ class Process:
         log.parent.mkdir(parents=True, exist_ok=True)
         _RECORDS.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
-            popen = subprocess.Popen(
-                command,
-                env=dict(environment),
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+            popen, held = start_watched(
+                command, env=dict(environment), cwd=cwd, stdout=output, stderr=subprocess.STDOUT
             )
-        process = cls(name=name, log=log, popen=popen, scratch=scratch)
+        process = cls(name=name, log=log, popen=popen, held=held, scratch=scratch)
         record = {
             "name": name,
             "pid": popen.pid,
@@ -136,10 +177,16 @@ class Process:
         with suppress(ProcessLookupError):
             os.killpg(self.popen.pid, number)
 
+    def release(self) -> None:
+        """Let the program run on when this one ends; ``millrace sandbox stop`` finds it by its record."""
+        with self.held, suppress(BrokenPipeError):
+            self.held.write(b"\n")
+
     def kill(self) -> None:
         """End the program as a power cut would (kill -9 of the group)."""
         self.signal_group(signal.SIGKILL)
         self.popen.wait()
+        self.held.close()
         if self.scratch is not None:
             shutil.rmtree(self.scratch, ignore_errors=True)
         self._record.unlink(missing_ok=True)
@@ -179,7 +226,9 @@ def ended(process: Process | None, *, keep: bool) -> Iterator[None]:
         keep = False
         raise
     finally:
-        if process is not None and not keep:
+        if process is not None and keep:
+            process.release()
+        elif process is not None:
             process.stop()
 
 

@@ -147,4 +147,6 @@ def program_environment() -> dict[str, str]:
         "SPARK_HOME": str(spark_home()),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
+        # What Spark's pages listen on, which know no setting for it.
+        "SPARK_LOCAL_IP": "127.0.0.1",
     }

@@ -154,6 +154,12 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
             why=("the sink refuses rows" if refusing else "records could not be decoded")
             + "; they are in the query's table of dead letters",
         )
+    if isinstance(asked, DeriveQuery) and asked.state is not None:
+        for kind, metric, why in (
+            ("late-rows", "LateRows", "rows come behind the watermark and are missing in the results"),
+            ("early-rows", "EarlyRows", "records claim times far ahead of their arrival and are left out"),
+        ):
+            yield _ours(names, job, name, kind, metric, "Sum", threshold=0, period=5 * MINUTE, why=why)
 
 
 def _ours(

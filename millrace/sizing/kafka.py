@@ -14,6 +14,16 @@ from millrace.sizing.tables import LimitTable, PriceTable, limits
 
 MIB, GIB = 1024**2, 1024**3
 
+HOUR_MS, CENTURY_MS = 3_600_000, 36_525 * 86_400_000
+
+TIME_LIMITS: Mapping[str, str] = {
+    "message.timestamp.after.max.ms": str(HOUR_MS),
+    "message.timestamp.before.max.ms": str(CENTURY_MS),
+}
+"""Topic settings by which brokers turn away records whose time no producer can mean: later than the broker's clock by more
+than an hour, which is Kafka 4's own default (KIP-1030), or by more than a century earlier. Kafka 3.6 and later know both
+(KIP-937), and ``AWS::MSK::Topic`` knows no earlier one."""
+
 
 @dataclass(frozen=True)
 class Load:

@@ -93,10 +93,16 @@ METRICS = (
     ),
     Metric("LimitedInARow", "Count", "such batches one after the other, up to this one", "source"),
     Metric("RetriedTasks", "Count", "tasks of a batch that failed and were run again"),
-    Metric("WatermarkDelay", "Seconds", "start of a trigger minus the watermark", "state"),
+    Metric(
+        "WatermarkDelay",
+        "Seconds",
+        "start of a trigger minus the watermark; negative where it is ahead",
+        "state",
+    ),
     Metric("StateRows", "Count", "rows in the state store", "state"),
     Metric("StateMemory", "Bytes", "memory of the state store", "state"),
     Metric("LateRows", "Count", "rows that came behind the watermark and were dropped", "state"),
+    Metric("EarlyRows", "Count", "records too far ahead of their arrival, kept from the watermark", "state"),
     Metric("QueryFailures", "Count", "1 when a query ends with an error"),
     Metric("QueryRetries", "Count", "1 each time a query that failed is started again, alone"),
     Metric(

@@ -83,7 +83,7 @@ class Job:
         self._choose = random.Random(number)  # noqa: S311 - repeatable on purpose
         self._topic = f"{home.name}-{number}"
         self._bootstrap = broker.bootstrap
-        broker.create_topic(self._topic, PARTITIONS)
+        broker.create_topic(self._topic, PARTITIONS, any_time=True)
         self._producer = KafkaProducer(broker.bootstrap, self._topic)
         self._first = 0
         self.home = home / str(number)
@@ -232,7 +232,7 @@ class Job:
         derive = {"kind": "derive", "name": "derive", **onward, "source_table": self._table("landed")}
         derive |= {"state": None, "dead_letters": None, "route": None, "latest_by": []}
         if self._kind == "state":
-            mark = {"time": "_arrived_at", "delay_seconds": 600}
+            mark = {"time": "_arrived_at", "delay_seconds": 600, "ahead_seconds": 3600}
             state = {"watermark": mark, "distinct": [], "key": ["minute", "fifth"], "join": None}
             derive |= {"state": state, "transform": f"{counted.__module__}:counted"}
         return [land] if self._kind == "land" else [land, derive]

@@ -115,7 +115,7 @@ def settings() -> JobSettings:
         "latest_by": [],
     }
     common |= {"trigger_seconds": 0, "dead_letters": None}
-    mark = {"time": "_arrived_at", "delay_seconds": 60}
+    mark = {"time": "_arrived_at", "delay_seconds": 60, "ahead_seconds": 3600}
     state = {"watermark": mark, "distinct": [], "key": ["minute"], "join": None}
     queries = [
         {**common, "name": "rows", "transform": f"{__name__}:even", "state": None, "sink": _sink("rows")},

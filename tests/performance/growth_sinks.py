@@ -165,7 +165,7 @@ class KeyedByTime(_Derive):
     transform: ClassVar[str] = f"{growth_transforms.__name__}:by_minute"
 
     def prepare(self) -> None:
-        mark = {"time": "_arrived_at", "delay_seconds": 60}
+        mark = {"time": "_arrived_at", "delay_seconds": 60, "ahead_seconds": 3600}
         state = {"watermark": mark, "distinct": [], "key": list(self.key), "join": None}
         self.prepared(transform=self.transform, state=state)
         self.bench.fill(self.query.table, "results", self.size, self.most, self.written)

@@ -73,7 +73,7 @@ class Routed(Timed):
     def __init__(self, spark: SparkSession, broker: Kafka, home: Path, kind: str) -> None:
         super().__init__(spark, broker, home, "land")
         self.routed = kind
-        broker.create_topic(f"{self._topic}-b", 1)
+        broker.create_topic(f"{self._topic}-b", 1, any_time=True)
 
     def _queries(self) -> list[dict[str, Any]]:
         (land,) = super()._queries()
@@ -138,6 +138,11 @@ def test_a_time_that_overflows_is_a_dead_letter_and_stops_nothing(
         assert row["_hash"] is not None
     batches = [each for each in job.events if each["event"] == "batch"]
     assert sum(each["bad"] for each in batches) == 1
+    (passed,) = (each for each in job.events if each["event"] == "read_around")
+    assert passed["first"] == [f"{job._topic}/0/7"]
+    assert passed["table"] == job._full("letters" if job.kind == "direct" else "landed")
+    (told_of,) = (each for each in job.events if each["event"] == "takes_any_time")
+    assert told_of["missing"] == "message.timestamp.after.max.ms"
 
 
 @pytest.mark.faults

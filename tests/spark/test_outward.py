@@ -166,7 +166,7 @@ def test_results_of_a_later_batch_and_of_a_later_checkpoint_win(
     )
     landing, events, binds = table("landing"), Events(), {"dynamodb.endpoint": dynamodb}
     state = {
-        "watermark": {"time": "_arrived_at", "delay_seconds": 60}, "distinct": [], "key": ["parity"], "join": None,
+        "watermark": {"time": "_arrived_at", "delay_seconds": 60, "ahead_seconds": 3600}, "distinct": [], "key": ["parity"], "join": None,
     }  # fmt: skip
 
     def job(checkpoints: str) -> JobSettings:

@@ -105,6 +105,36 @@ def test_a_topics_range_lands_where_it_is_lacking(
     assert filled(spark, settings, later)[:2] == (10, 3)
 
 
+@pytest.mark.faults
+def test_a_record_that_claims_another_time_neither_stops_a_refill_nor_ends_it_early(
+    spark: SparkSession, table: Names, broker: kafka.Kafka, tmp_path: Path
+) -> None:
+    broker.create_topic("odd-times", 1, any_time=True)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    start = datetime.now(UTC).replace(microsecond=0) - 10 * HOUR
+    claimed = {2: 2**63 - 1, 4: 9_000_000_000_000, 6: 1_764_000_000_000_000_000}
+    for n in range(60):
+        at = start + n * timedelta(minutes=10)
+        millis = claimed.get(n, round(at.timestamp() * 1000))
+        producer.produce("odd-times", value=good(n), timestamp=millis)
+    assert producer.flush(30) == 0
+    landing = table("odd")
+    lander(spark, landing, Events())
+    settings = job(landing, {**topic(broker.bootstrap), "topic": "odd-times"}, tmp_path / "schema.ddl")
+    # Of the second half alone, then of all. An odd record is taken with what lies an hour beside it.
+    second = BackfillRequest("land-flights", start + 5 * HOUR, start + 10 * HOUR, origin="stream")
+    assert filled(spark, settings, second) == (30, 30, 0, 0)
+    whole = BackfillRequest("land-flights", start, start + 10 * HOUR, origin="stream")
+    assert filled(spark, settings, whole) == (60, 30, 2, 30)
+    assert filled(spark, settings, whole)[1] == 0
+    rows = spark.table(str(landing)).where("_error IS NOT NULL").orderBy("_id")
+    assert [(r["_id"], r["_stage"]) for r in rows.select("_id", "_stage").collect()] == [
+        (f"odd-times/0/{n}", "timestamp") for n in (2, 6)
+    ]
+    found = [r["flight"] for r in spark.table(str(landing)).select("flight").collect()]
+    assert sorted(n for n in found if n is not None) == [n for n in range(60) if n not in (2, 6)]
+
+
 def test_a_streams_range_lands_with_the_identities_of_its_connector(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

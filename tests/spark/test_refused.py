@@ -83,7 +83,7 @@ class Refusing:
 
     def job(self, **changed: Any) -> JobSettings:
         state: dict[str, Any] = {
-            "watermark": {"time": "_arrived_at", "delay_seconds": 60},
+            "watermark": {"time": "_arrived_at", "delay_seconds": 60, "ahead_seconds": 3600},
             "distinct": [],
             "key": [],
         }
@@ -179,7 +179,7 @@ def test_results_of_many_records_are_not_replayed(
     spark: SparkSession, table: Names, tmp_path: Path, dynamodb: str
 ) -> None:
     pipe = Refusing(spark, table, tmp_path, dynamodb)
-    mark = {"time": "_arrived_at", "delay_seconds": 60}
+    mark = {"time": "_arrived_at", "delay_seconds": 60, "ahead_seconds": 3600}
     state = {"watermark": mark, "distinct": [], "key": ["flight"], "join": None}
     with pytest.raises(StartError, match="a later one replaces an earlier one"):
         pipe.replay(state=state, transform=f"{__name__}:by_flight")

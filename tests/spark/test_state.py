@@ -28,7 +28,7 @@ from tests.spark.batches import Events, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-MARK = {"time": "_arrived_at", "delay_seconds": 60}
+MARK = {"time": "_arrived_at", "delay_seconds": 60, "ahead_seconds": 3600}
 
 
 def by_minute(flights: DataFrame) -> DataFrame:
@@ -285,8 +285,16 @@ def test_two_streams_are_joined_once(
 @pytest.mark.parametrize(
     ("state", "function", "message"),
     [
-        ({"watermark": {"time": "delay", "delay_seconds": 1}}, "by_minute", "delay must be a timestamp"),
-        ({"watermark": {"time": "when", "delay_seconds": 1}}, "by_minute", "found no such field"),
+        (
+            {"watermark": {"time": "delay", "delay_seconds": 1, "ahead_seconds": 3600}},
+            "by_minute",
+            "delay must be a timestamp",
+        ),
+        (
+            {"watermark": {"time": "when", "delay_seconds": 1, "ahead_seconds": 3600}},
+            "by_minute",
+            "found no such field",
+        ),
         ({"distinct": ["order"]}, None, "state.distinct: no such field: order"),
         ({"key": ["hour"]}, "by_minute", "its result lacks hour, named in state.key"),
         ({}, "without_identity", "name the columns that identify a result in state.key"),

@@ -22,7 +22,7 @@ KINESIS: dict[str, Any] = {
 }  # fmt: skip
 KAFKA: dict[str, Any] = LAND["source"]
 STATE: dict[str, Any] = {
-    "watermark": {"time": "at", "delay_seconds": 60.0}, "distinct": [], "key": ["page"], "join": None,
+    "watermark": {"time": "at", "delay_seconds": 60.0, "ahead_seconds": 3600}, "distinct": [], "key": ["page"], "join": None,
 }  # fmt: skip
 DERIVE: dict[str, Any] = {
     "kind": "derive", "name": "pages", "source_table": "lake.landed", "enrich": [], "transform": None,
@@ -92,7 +92,7 @@ REFUSED = {
     "no state where there was some": (made(DERIVE), made({**DERIVE, "state": None}), "state was kept and is none"),
     "another key": (made(DERIVE), made(with_state(key=["page", "country"])), "the key was page and is page, country"),
     "another watermark's column": (
-        made(DERIVE), made(with_state(watermark={"time": "seen", "delay_seconds": 60.0})), "watermark's column",
+        made(DERIVE), made(with_state(watermark={"time": "seen", "delay_seconds": 60.0, "ahead_seconds": 3600})), "watermark's column",
     ),
     "other distinct fields": (made(with_state(distinct=["a"])), made(with_state(distinct=["a", "b"])), "distinct"),
     "other operators": (
@@ -123,7 +123,7 @@ CONTINUED = {
     "another start": (made(LANDED), made({**LAND, "source": {**KAFKA, "start": "latest"}}), []),
     "a topic more": (made(routed("a")), made(routed("a", "b")), ["the new ones are read from their start"]),
     "a longer delay": (
-        made(DERIVE), made(with_state(watermark={"time": "at", "delay_seconds": 600.0})), [],
+        made(DERIVE), made(with_state(watermark={"time": "at", "delay_seconds": 600.0, "ahead_seconds": 3600})), [],
     ),
     "more cores": (made(DERIVE), made(DERIVE, partitions="16"), ["the checkpoint keeps its own"]),
     "more cores without state": (made(LANDED), made(LANDED, partitions="16"), []),

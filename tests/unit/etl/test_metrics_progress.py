@@ -185,5 +185,11 @@ def test_state_and_watermark() -> None:
     values = measured(TABLE, told).values
     assert [values[k] for k in ("StateRows", "StateMemory", "LateRows")] == [140, 8192, 6]
     assert values["WatermarkDelay"] == 30.0
+    ahead = progress(eventTime={"watermark": "287168-01-01T00:00:00.000Z"})
+    assert measured(TABLE, ahead).values["WatermarkDelay"] < -(10**11), (
+        "a watermark that makes all late looks well"
+    )
+    seen = progress(observedMetrics={"millrace_early": {"rows": 2}, "millrace_earlyjoined": {"rows": 1}})
+    assert measured(TABLE, seen).values["EarlyRows"] == 3
     unset = progress(eventTime={"watermark": "1970-01-01T00:00:00.000Z"})
     assert "WatermarkDelay" not in measured(TABLE, unset).values

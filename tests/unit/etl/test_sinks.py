@@ -174,7 +174,7 @@ class Connected:
 @pytest.mark.parametrize("count", [2, 3])
 def test_connections_are_closed_whatever_happens(count: int) -> None:
     writer = Connected()
-    rows = [Record(str(n + 1), None, None, None, None, "{}") for n in range(count)]
+    rows = [(*Record(str(n + 1), None, None, None, None, "{}"), None) for n in range(count)]
     delivered = _deliver(lambda: writer, rows)
     if count == 3:
         with pytest.raises(OSError, match="gone"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -52,7 +53,7 @@ def test_children_end_with_their_parent(tmp_path, records, end):
     process = start(tmp_path, FOREVER)
     up(process)
     members = group(process.popen.pid)
-    assert len(members) == 2
+    assert len(members) == 3  # with the shell that watches
     getattr(process, end)()
     until = time.monotonic() + 5
     while (left := [m for m in members if runs(m)]) and time.monotonic() < until:
@@ -109,7 +110,8 @@ def test_left_behind_is_stopped_and_strangers_are_not(tmp_path, records):
     ours.popen.wait(5)
     time.sleep(0.1)
     assert stranger.alive
-    stranger.kill()
+    for process in (ours, stranger):
+        process.kill()
 
 
 def test_what_is_left_behind_is_known_after_the_clock_was_set(tmp_path, monkeypatch):
@@ -124,6 +126,7 @@ def test_what_is_left_behind_is_known_after_the_clock_was_set(tmp_path, monkeypa
     monkeypatch.setattr(psutil.Process, "create_time", lambda self: created(self) + 3600)
     assert stop_left_behind() == ["p"]
     assert not process.alive
+    process.kill()
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt()])
@@ -135,6 +138,35 @@ def test_what_is_to_be_kept_is_stopped_where_what_it_is_for_fails(tmp_path, erro
             raise error
     assert process.alive == (error is None)
     process.kill()
+
+
+OWNER = """
+import os, sys, time
+from pathlib import Path
+from millrace.sandbox import process as processes
+from millrace.sandbox.process import Process
+folder = Path(sys.argv[1])
+processes._RECORDS = folder / "processes"
+started = Process.start("p", [sys.executable, "-c", sys.argv[2]], environment=os.environ, log=folder / "p.log")
+started.wait_until(lambda: "up" in started.log.read_text(), seconds=30, what="up")
+if sys.argv[3] == "release":
+    started.release()
+print(started.popen.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("what", ["release", "hold"])
+def test_what_is_not_released_ends_with_whoever_started_it_however_that_ends(tmp_path, what):
+    command = [sys.executable, "-c", OWNER, str(tmp_path), FOREVER, what]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        leader = psutil.Process(int(owner.stdout.readline()))
+        child = next(p for p in leader.children() if "python" in p.name())
+        owner.kill()
+    _, left = psutil.wait_procs([leader, child], timeout=5 if what == "hold" else 0.5)
+    assert left == ([] if what == "hold" else [leader, child])
+    assert stop_left_behind() == ([] if what == "hold" else ["p"])
 
 
 def test_one_sandbox_at_a_time(tmp_path, monkeypatch):

@@ -1,0 +1,32 @@
+"""Runs a Python module all of whose servers listen on 127.0.0.1: ``python loopback.py MODULE``.
+
+For programs that listen on every interface and cannot be told otherwise. It runs in such a program's own
+Python, which has none of our packages.
+"""
+
+from __future__ import annotations
+
+import runpy
+import socket
+import sys
+from typing import Any
+
+_EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - what is not listened on
+
+_bind = socket.socket.bind
+
+
+def _bind_here(self: socket.socket, address: Any) -> None:
+    if isinstance(address, tuple) and address[0] in _EVERYWHERE:
+        host = "::1" if self.family == socket.AF_INET6 else "127.0.0.1"
+        address = (host, *address[1:])
+    _bind(self, address)
+
+
+if __name__ == "__main__":
+    socket.socket.bind = _bind_here  # type: ignore[assignment,method-assign]
+    # This file's folder, whose modules have names of other packages.
+    del sys.path[0]
+    _, module, *arguments = sys.argv
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)

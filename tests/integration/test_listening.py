@@ -1,0 +1,102 @@
+"""Nothing of the sandbox or of its tests listens where another machine could reach it, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from millrace.sandbox import history, kafka, kinesalite, localstack
+from millrace.sandbox.toolchain import program_environment
+from tests import opensearch, postgres
+from tests.listening import listeners, tree
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux' /proc")
+
+PAGES = """
+import sys, time
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[1]").config("spark.driver.host", "127.0.0.1")
+spark = builder.config("spark.ui.port", "0").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
+assert spark.range(3).count() == 3 and spark.sparkContext.uiWebUrl
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def until(holds: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it takes too long"
+        time.sleep(0.1)
+
+
+def test_every_server_listens_on_this_machine_only(tmp_path, monkeypatch):
+    # Another sandbox may be at work in the usual folder.
+    for module in (history, kafka, kinesalite, localstack, opensearch):
+        monkeypatch.setattr(module, "RUN", tmp_path)
+    with ExitStack() as stack:
+        cloud = stack.enter_context(localstack.running())
+        cloud.client("kinesis").create_stream(StreamName="s", ShardCount=1)
+        cloud.client("s3").create_bucket(Bucket="bucket")
+        stack.enter_context(kafka.running())
+        stack.enter_context(kinesalite.running())
+        stack.enter_context(postgres.running())
+        stack.enter_context(opensearch.running())
+        logs = tmp_path / "event-logs"
+        logs.mkdir()
+        server = history.start({"spark.history.fs.logDirectory": logs.as_uri()}, {})
+        stack.callback(server.process.stop)
+        log = (tmp_path / "pages.log").open("wb")
+        stack.callback(log.close)
+        pages = subprocess.Popen(
+            [sys.executable, "-c", PAGES], env=program_environment(), stdout=log, stderr=log, cwd=Path.cwd()
+        )
+        stack.callback(pages.wait)
+        stack.callback(pages.kill)
+        until(lambda: b"up" in Path(log.name).read_bytes() or pages.poll() is not None)
+        found = listeners(tree())
+        assert len({each.port for each in found if each.kind.startswith("tcp")}) >= 13
+        assert not [f"{each.address}:{each.port} {each.program}" for each in found if not each.local]
+
+
+SERVERS = """
+import time
+from millrace.sandbox import kafka, localstack, process
+from tests import postgres
+with process.only_one(), localstack.running() as cloud, kafka.running(), postgres.running():
+    cloud.client("kinesis").create_stream(StreamName="s", ShardCount=1)
+    print("up", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_servers_end_with_a_program_that_is_killed(tmp_path):
+    log = (tmp_path / "log").open("wb")
+    with log:
+        program = subprocess.Popen(
+            [sys.executable, "-c", SERVERS],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "MILLRACE_SANDBOX": str(tmp_path / "sandbox")},
+        )
+    text = tmp_path / "log"
+    until(lambda: "up" in text.read_text() or program.poll() is not None, 120)
+    started = psutil.Process(program.pid).children(recursive=True)
+    commands = " ".join(argument for process in started for argument in process.cmdline())
+    assert all(name in commands for name in ("kinesis", "kafka.Kafka", "bin/postgres")), text.read_text()
+    program.send_signal(signal.SIGKILL)
+    program.wait()
+    _, left = psutil.wait_procs(started, timeout=20)
+    for process in left:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    assert not [process.pid for process in left]

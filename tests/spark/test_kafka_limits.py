@@ -1,0 +1,62 @@
+"""Topics that Millrace makes turn away times that no producer can mean; of others the job says what they lack."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from pyspark.sql import SparkSession
+
+from etl.sources.kafka_limits import unlimited
+from millrace.sandbox import kafka
+from millrace.sandbox.kafka import Kafka
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Kafka]:
+    with kafka.running() as running:
+        yield running
+
+
+def sent(broker: Kafka, topic: str, at: int) -> KafkaError | None:
+    answers: list[KafkaError | None] = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    producer.produce(topic, b"{}", timestamp=at, on_delivery=lambda error, _: answers.append(error))
+    assert producer.flush(30) == 0
+    return answers[0]
+
+
+def test_brokers_turn_away_what_no_producer_can_mean(broker: Kafka) -> None:
+    broker.create_topic("ours", 1)
+    now = round(time.time() * 1000)
+    for at in (now, now - 400 * 86_400_000, now + 1_800_000, 1):
+        assert sent(broker, "ours", at) is None
+    for at in (2**63 - 1, now * 1000, now + 2 * 86_400_000):
+        error = sent(broker, "ours", at)
+        assert error is not None
+        assert error.code() == KafkaError.INVALID_TIMESTAMP
+
+
+def test_a_job_says_which_topics_take_any_time(spark: SparkSession, broker: Kafka) -> None:
+    for topic, any_time in (("limited", False), ("others", True), ("stamped", True)):
+        broker.create_topic(topic, 1, any_time=any_time)
+    entry = ConfigEntry(
+        "message.timestamp.type", "LogAppendTime", incremental_operation=AlterConfigOpType.SET
+    )
+    change = ConfigResource(ResourceType.TOPIC, "stamped", incremental_configs=[entry])
+    admin = broker.admin()  # its futures die with it
+    for future in admin.incremental_alter_configs([change]).values():
+        future.result()
+    connecting = {"kafka.bootstrap.servers": broker.bootstrap}
+    assert unlimited(spark, ["limited", "others", "stamped"], connecting) == {
+        "others": "message.timestamp.after.max.ms"
+    }
+
+
+def test_brokers_that_do_not_say_stop_nothing(spark: SparkSession, broker: Kafka) -> None:
+    connecting = {"kafka.bootstrap.servers": broker.bootstrap}
+    (said,) = unlimited(spark, ["absent"], connecting).values()
+    assert said.startswith("unknown: ")

@@ -1,0 +1,167 @@
+"""Times that no sink, or not every sink, can hold: of a batch, only the rows that have one are dead letters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from etl import tables
+from etl.settings import Connection
+from etl.settings_sinks import (
+    DynamoDbSinkSettings,
+    JdbcSinkSettings,
+    KafkaSinkSettings,
+    OpenSearchSinkSettings,
+    ParquetSinkSettings,
+)
+from etl.sinks.base import JSON_OPTIONS, Sink, text_of, untimely
+from etl.sinks.dynamodb import DynamoDbSink
+from etl.sinks.iceberg import IcebergSink
+from etl.sinks.jdbc import JdbcSink
+from etl.sinks.kafka import KafkaSink
+from etl.sinks.opensearch import OpenSearchSink
+from etl.sinks.parquet import ParquetSink
+from etl.sinks.sending import Record, Refused, send
+from etl.tables import Table
+from tests import opensearch, postgres
+from tests.spark.sinks import Refused as RefusedRows
+from tests.spark.sinks import none_refused, place, row, rows
+
+TAKEN = {1: "0001-01-01", 2: "1500-03-01", 3: "1899-12-31", 4: "9999-12-31"}
+REFUSED = {5: "-290000-01-01", 6: "-9999-06-01", 7: "0000-12-31", 8: "+10000-01-01", 9: "+287168-02-03"}
+
+
+def odd(spark: SparkSession, days: dict[int, str], column: str) -> DataFrame:
+    """Rows with these days in one column; a second array element and a map's value are columns, too."""
+    batch = rows(spark, [row(n) for n in days])
+    day = F.create_map(*(F.lit(each) for pair in days.items() for each in pair))[F.col("flight")]
+    value = day.cast("date" if column == "day" else "timestamp")
+    if column == "seat":
+        value = F.struct(F.col("flight").alias("row"), F.array(F.col("at"), value).alias("times"))
+    if column == "tags":
+        value = F.create_map(F.lit("a"), value)
+    return batch.withColumn(column, value)
+
+
+@pytest.fixture(scope="module")
+def sinks(tmp_path_factory: pytest.TempPathFactory) -> object:
+    with postgres.running() as server, opensearch.running() as domain:
+        moto = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+        moto.start()
+        host, port = moto.get_host_and_port()
+        endpoint = f"http://{host}:{port}"
+        patch = pytest.MonkeyPatch()
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "test")
+        dynamodb = boto3.client("dynamodb", endpoint_url=endpoint, region_name="us-east-1")
+
+        def jdbc(name: str) -> JdbcSink:
+            settings = JdbcSinkSettings("jdbc", server.url, f"public.{name}", "", "us-east-1", 2)
+            return JdbcSink(settings, lambda: (postgres.USER, postgres.PASSWORD))
+
+        def items(name: str) -> DynamoDbSink:
+            keys = (("_id", "HASH"), ("_source", "RANGE"))
+            dynamodb.create_table(
+                TableName=name,
+                BillingMode="PAY_PER_REQUEST",
+                AttributeDefinitions=[{"AttributeName": k, "AttributeType": "S"} for k, _ in keys],
+                KeySchema=[{"AttributeName": k, "KeyType": t} for k, t in keys],
+            )
+            return DynamoDbSink(DynamoDbSinkSettings("dynamodb", name, "us-east-1"), endpoint)
+
+        def documents(name: str) -> OpenSearchSink:
+            domain.documents.clear()
+            return OpenSearchSink(
+                OpenSearchSinkSettings("opensearch", domain.endpoint, opensearch.INDEX, "us-east-1")
+            )
+
+        yield {"jdbc": jdbc, "dynamodb": items, "opensearch": documents}
+        patch.undo()
+        moto.stop()
+
+
+@pytest.mark.parametrize("column", ["at", "day", "seat", "tags"])
+@pytest.mark.parametrize("kind", ["jdbc", "dynamodb", "opensearch"])
+def test_times_of_other_years_are_letters_and_the_other_rows_are_in(
+    spark: SparkSession, sinks: dict[str, Callable[[str], Sink]], kind: str, column: str
+) -> None:
+    batch, refused = odd(spark, TAKEN | REFUSED, column), RefusedRows()
+    sink = sinks[kind](f"odd_{column}")
+    sink.prepare(spark, batch.schema)
+    done = sink.write(batch, place(0), refused)
+    assert (done.offered, done.written, done.refused) == (9, 4, 5)
+    assert refused.reasons() == {
+        f"flights-topic/0/{n}": f"{column} holds a time outside the years 1 to 9999" for n in REFUSED
+    }
+    assert REFUSED[6] in json.dumps(refused.fields("flights-topic/0/6"))
+
+
+@pytest.mark.parametrize("column", ["at", "day", "seat", "tags"])
+def test_so_are_they_before_a_message_is_sent(spark: SparkSession, column: str) -> None:
+    sink = KafkaSink(
+        KafkaSinkSettings("kafka", "topic", "main", None, 1_000_000),
+        Connection("external", None, "x:1", "none"),
+    )
+    found = sink.messages(odd(spark, TAKEN | REFUSED, column)).select("_id", "_refused").collect()
+    assert {row["_id"] for row in found if row["_refused"]} == {f"flights-topic/0/{n}" for n in REFUSED}
+
+
+class Taken:
+    """Takes every row, as Kinesis would."""
+
+    written = 0
+
+    def add(self, record: Record) -> list[Refused]:
+        assert int(record.id.rpartition("/")[2]) in TAKEN
+        self.written += 1
+        return []
+
+    def finish(self) -> list[Refused]:
+        return []
+
+    def close(self) -> None:
+        """Have nothing open."""
+
+
+def test_and_before_a_writer_has_them(spark: SparkSession) -> None:
+    refused = RefusedRows()
+    done = send(odd(spark, TAKEN | REFUSED, "at"), F.lit(None), Taken, refused)
+    assert (done.offered, done.written, done.refused) == (9, 4, 5)
+    assert len(refused.reasons()) == 5
+
+
+def test_a_refused_row_is_read_back_from_its_letter(spark: SparkSession) -> None:
+    batch = odd(spark, TAKEN | REFUSED, "at")
+    shape = batch.select("flight", "at").schema
+    read = batch.select(F.from_json(text_of(batch), shape, dict(JSON_OPTIONS)).alias("row"))
+    found = read.selectExpr("row.flight", "string(date(row.at))").collect()
+    assert dict(map(tuple, found)) == TAKEN | REFUSED
+
+
+def test_tables_hold_every_time_as_it_is(spark: SparkSession, table: Callable[[str], Table]) -> None:
+    name, batch = table("odd"), odd(spark, TAKEN | REFUSED, "at")
+    tables.ensure(spark, name, batch.schema, time="at")
+    assert IcebergSink(name).append(batch, None).written == 9
+    found = spark.table(str(name)).selectExpr("flight", "string(date(at))")
+    assert dict(map(tuple, found.collect())) == TAKEN | REFUSED
+
+
+def test_files_hold_every_time_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    for column in ("at", "day"):
+        sink = ParquetSink(ParquetSinkSettings("parquet", str(tmp_path / column), 1))
+        batch = odd(spark, TAKEN | REFUSED, column)
+        sink.prepare(spark, batch.schema)
+        assert sink.write(batch, place(0), none_refused).written == 9
+        found = spark.read.parquet(str(tmp_path / column)).selectExpr("flight", f"string(date({column}))")
+        assert dict(map(tuple, found.collect())) == TAKEN | REFUSED
+
+
+def test_rows_without_a_time_are_not_asked(spark: SparkSession) -> None:
+    assert untimely(spark.range(1))._jc.toString() == F.lit(None).cast("string")._jc.toString()
