@@ -314,9 +314,7 @@ class Environment(Model):
     storage: Storage = Storage()
     governance: Governance = Governance()
     observability: Observability = Observability()
-    history: HistoryServer | None = Field(
-        default=None, description="Deploys Spark's history server."
-    )
+    history: HistoryServer | None = Field(default=None, description="Deploys Spark's history server.")
     partition_buffer: float = Field(
         default=0.0, ge=0, le=2, description="Spare partitions as a share of those computed."
     )
