@@ -123,6 +123,11 @@ PERMISSIONS = (
         for what, action, resource in (
             ("the job's prefixes", "s3:PutObject", "arn:aws:s3:::flights-prod-lake/*"),
             ("the environment's buckets", "s3:GetObject", "arn:aws:s3:::*/*"),
+            (
+                "the job's own assets",
+                "s3:GetObject",
+                "arn:aws:s3:::cdk-hnb659fds-assets-444455556666-us-east-1/*",
+            ),
             ("the job's streams", "kinesis:GetRecords", "arn:aws:kinesis:us-east-1:444455556666:stream/*"),
             ("the job's topics", "kafka-cluster:ReadData", "*"),
             ("the environment's keys", "kms:Decrypt", "*"),
@@ -138,7 +143,7 @@ PERMISSIONS = (
         Remove(),
     ),
     Mutation(
-        "permission: metrics of two namespaces",
+        "permission: metrics of one namespace",
         POLICY,
         (*STATEMENTS, {"Action": "cloudwatch:PutMetricData"}, "Condition"),
         Remove(),

@@ -149,7 +149,7 @@ class ResourcesAreNamed(PolicyRule):
                 actions = set(listed(statement.get("Action"))) - WITHOUT_RESOURCES
                 # A key of others is not known by name, only the service that uses it.
                 via = actions == {"kms:Decrypt"} and "kms:viaservice" in condition_keys(statement)
-                whole = [place for place in places if self._is_whole(place, actions) and not via]
+                whole = [place for place in places if self._is_whole(place) and not via]
                 if whole and actions:
                     yield path, f"statement {index} allows {', '.join(sorted(actions))} on {', '.join(whole)}"
                 metrics = "cloudwatch:PutMetricData" in listed(statement.get("Action"))
@@ -157,16 +157,14 @@ class ResourcesAreNamed(PolicyRule):
                     yield path, f"statement {index} writes metrics of any namespace"
 
     @staticmethod
-    def _is_whole(arn: str, actions: set[str]) -> bool:
+    def _is_whole(arn: str) -> bool:
         # The sixth part of an ARN is what its service calls the resource.
         service, _, name = arn.partition(":::") if ":::" in arn else ("", "", arn.split(":", 5)[-1])
         if name in ("*", "*/*") or EVERY_ONE.fullmatch(name):
             return True
-        # A bucket is shared by jobs: each writes below prefixes of its own.
+        # A bucket is shared by jobs, that of the bootstrap by the whole account: each has prefixes of its own.
         bucket, _, key = name.partition("/")
-        return service.endswith(":s3") and (
-            "*" in bucket or (key == "*" and not actions <= {"s3:GetObject", "s3:GetObjectVersion"})
-        )
+        return service.endswith(":s3") and ("*" in bucket or key == "*")
 
 
 class PoliciesAreOurs(PolicyRule):
