@@ -31,7 +31,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import DecimalType, StructType
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructField, StructType
 from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl import errors
@@ -66,6 +66,9 @@ five bytes are enough for two gigabytes, and the end of the executor."""
 _LIMITING = "org.apache.avro.SystemLimitException"
 _MARK_BYTES = 16
 _HEADER_BYTES = {"none": 0, "confluent": 5, "glue": 18}
+_MOST_DIGITS = 38
+"""Of a decimal of Spark's."""
+
 _UNFIT = "not one datum of the schema: cut off, or written with another schema"
 
 
@@ -109,7 +112,8 @@ class AvroDecoder:
             limited = limited.withColumn("_opened", function(packed))
         limited = limited.withColumn("_harmless", self._harmless())
         parsed = limited.withColumn("_parsed", self._parsed())
-        held = parsed.withColumn("_verdict", self._verdict()).withColumn("_record", F.col("_parsed.datum"))
+        record = F.col("_parsed.datum").cast(cast(StructType, _loose(self.schema)))
+        held = parsed.withColumn("_verdict", self._verdict()).withColumn("_record", record)
         return shared.judged(
             held.drop("_limits", "_harmless", "_parsed", "_opened"), self.schema, "_record", "_verdict"
         )
@@ -181,6 +185,15 @@ class AvroDecoder:
         verdict = verdict.when(end.isNull(), shared.reason("decode", _UNFIT)).when(
             end != F.lit(bytearray(self.mark)), shared.reason("decode", "bytes behind the datum")
         )
+        fitting = shared.every(
+            self.schema,
+            datum,
+            lambda kind, value: value.cast(kind).isNotNull() if isinstance(kind, DecimalType) else None,
+        )
+        if fitting is not None:
+            verdict = verdict.when(
+                ~fitting, shared.reason("schema", "a decimal of more digits than the schema has")
+            )
         readable = shared.texts(self.schema, datum)
         if readable is not None:
             verdict = verdict.when(~readable, shared.reason("decode", "a text in it is not UTF-8"))
@@ -204,10 +217,42 @@ def _set(limit: tuple[str, int]) -> str:
 
 
 def framed_schema(schema: str) -> str:
-    """A record of the datum and of what stands behind it."""
+    """A record of the datum, read with :func:`_wide`, and of what stands behind it."""
+    return _framed(_wide(json.loads(schema)))
+
+
+def _framed(schema: Any) -> str:
     end = {"type": "fixed", "name": "End", "size": _MARK_BYTES}
-    fields = [{"name": "datum", "type": json.loads(schema)}, {"name": "end", "type": end}]
+    fields = [{"name": "datum", "type": schema}, {"name": "end", "type": end}]
     return json.dumps({"type": "record", "name": "Framed", "namespace": "millrace", "fields": fields})
+
+
+def _wide(part: Any) -> Any:
+    """A schema whose decimals have as many digits as their bytes hold.
+
+    Of a decimal of up to 18 digits Spark takes the last eight bytes, whatever stands before them
+    (``AvroDeserializer.createDecimal``): a longer one would be another number, without a word.
+    """
+    if isinstance(part, list):
+        return [_wide(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    found = {key: value if key == "default" else _wide(value) for key, value in part.items()}
+    if part.get("logicalType") == "decimal" and part.get("type") in ("bytes", "fixed"):
+        size = part.get("size", DECIMAL_BYTES)
+        found["precision"] = max(part["precision"], min(len(str(2 ** (8 * size - 1) - 1)) - 1, _MOST_DIGITS))
+    return found
+
+
+def _loose(kind: DataType) -> DataType:
+    """A type of which everything may be null: a cast to fewer digits may make it so."""
+    if isinstance(kind, ArrayType):
+        return ArrayType(_loose(kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(kind.keyType, _loose(kind.valueType))
+    if isinstance(kind, StructType):
+        return StructType([StructField(f.name, _loose(f.dataType)) for f in kind.fields])
+    return kind
 
 
 def _without_decimals(schema: str) -> str:
@@ -274,7 +319,7 @@ def _limited(spark: SparkSession, path: str) -> None:
 
 def _columns(spark: SparkSession, reader: str, path: str) -> StructType:
     try:
-        parsed = from_avro(F.lit(bytearray()), framed_schema(reader))
+        parsed = from_avro(F.lit(bytearray()), _framed(json.loads(reader)))
         schema = spark.range(1).select(parsed.alias("parsed")).schema["parsed"].dataType
     except TypeError as error:
         raise StartError(

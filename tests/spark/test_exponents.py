@@ -312,4 +312,25 @@ def test_avro(spark: SparkSession) -> None:
         elif payload != b"x":
             assert row["_error"].startswith(error), row["_error"]
             assert bytes(row["_bytes"]) == payload
-        assert cost < FEW + 60 * len(payload)
+        assert cost < FEW + 90 * len(payload)
+
+
+def test_a_decimal_of_more_bytes_than_its_digits_is_no_other_number(spark: SparkSession) -> None:
+    """Spark alone takes the last eight bytes of one of up to 18 digits: 2.58 for each of the first two items."""
+    decoder = avro.decoder(spark, AvroFormat("avro", "none", None, None, None), json.dumps(AVSC), "test.avsc")
+    over, beyond = b"\x01" + bytes(8) + b"\x01\x02", b"\x01" + bytes(17) + b"\x01\x02"
+    long = "a decimal of more digits than the schema has"
+    wanted = {
+        priced(b"\x01\x02", over): long,
+        priced(b"\x01\x02", beyond): "not one datum of the schema: cut off, or written with another schema",
+        priced(b"\x01\x02"): None,
+        priced(bytes(18) + b"\x01\x02"): None,
+        priced(b"\xfe\xfe"): None,
+        priced(b"\xff" * 18 + b"\xfe\xfe"): None,
+    }
+    for payload, row, _ in costs(spark, decoder, list(wanted)):
+        assert row["_error"] == wanted[payload]
+        if row["_error"] is None:
+            assert row["price"] in (Decimal("2.58"), Decimal("-2.58"))
+        else:
+            assert bytes(row["_bytes"]) == payload
