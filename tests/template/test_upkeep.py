@@ -42,7 +42,7 @@ def permissions(tmp_path: Path, job: str, storage: str = "{}") -> dict[str, list
     loaded = environment(tmp_path, storage)
     names = Names(loaded, "111122223333")
     keys = Keys("arn:data", "arn:logs", "arn:streams")
-    made = JobPermissions(names, plan(loaded).jobs[job], keys, assets_bucket="assets", log_group="logs")
+    made = JobPermissions(names, plan(loaded).jobs[job], keys, assets="assets/job", log_group="logs")
     grants = made.grants()
     return {grant.sid: grant.resources for grant in grants}
 
