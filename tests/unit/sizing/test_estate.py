@@ -28,7 +28,7 @@ def names(found: object) -> set[str]:
 
 def test_services_are_those_that_are_called(from_text: Loader) -> None:
     assert plan(from_text(text())).network.services == BASE
-    with_history = plan(from_text(text(top="history: {}")))
+    with_history = plan(from_text(text(top="history: {clients: [10.20.0.0/24]}")))
     assert with_history.network.services == (*BASE, "ecr.api", "ecr.dkr")
     assert plan(load("prod", root=ROOT)).network.services[:7] == (*BASE, "kafka")
 
