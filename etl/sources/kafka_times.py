@@ -1,4 +1,4 @@
-"""Hands Kafka batches on with times that a table can hold, whatever their producers wrote (``docs/adr/0267-times.md``)."""
+"""Hands Kafka batches on with times that a table can hold, whatever their producers wrote (``docs/adr/0267-times-of-kafka-records.md``)."""
 
 from __future__ import annotations
 
