@@ -147,7 +147,9 @@ def test_one_broker_of_the_sandbox_stands_for_any_cluster(cluster: str, tmp_path
     text = KAFKA_ONLY.format(more="")
     text = re.sub("theirs: {kind.*}", f"theirs: {cluster}", text)
     if "serverless" in cluster:
-        text = text.replace("    cluster: theirs\n", "    cluster: theirs\n    existing: true\n    partitions: 4\n")
+        text = text.replace(
+            "    cluster: theirs\n", "    cluster: theirs\n    existing: true\n    partitions: 4\n"
+        )
     subnets = ", ".join(f"subnet-0123456789abcdef{n}" for n in range(3))
     file.write_text(re.sub("subnets: .*}", f"subnets: [{subnets}]}}", text))
     model = load(file, root=ROOT)
