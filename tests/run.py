@@ -66,7 +66,7 @@ _EDGES = tuple(
     f"spark/test_{name}.py"
     for name in (
         *("formats", "formats_landed", "protobuf_by_google", "traffic_decoded"),
-        *("latest", "outward", "sink_jdbc", "sink_kafka", "sink_opensearch", "sink_parquet", "sink_services"),
+        *("outward", "sink_jdbc", "sink_kafka", "sink_opensearch", "sink_parquet", "sink_services"),
     )
 )
 """Payload formats, and sinks beside the lake: a session of its own costs less than the wait for one lane."""
@@ -91,14 +91,24 @@ _LATE = tuple(
 )
 """The second half of the core, in a session of its own: the lanes end together, and a heap of one session holds it."""
 
+_HOSTILE = tuple(
+    f"spark/test_{name}.py"
+    for name in (
+        *("bare_python", "exponents", "kafka_limits", "kafka_times", "latest", "origins", "partitions"),
+        *("redaction", "sink_jdbc_tls", "sink_times", "state_times"),
+    )
+)
+"""What the world outside does to a job; many start a program or a broker of their own."""
+
 LANES = (
     (
         Part("unit", "unit-functions", ("unit",), without=_PROGRAMS),
         Part("integration", "integration-own", _OWN_SERVERS),
+        Part("spark", "spark-hostile", _HOSTILE),
     ),
     (
         Part("template", "template", ("template",)),
-        Part("spark", "spark-core", ("spark",), without=(*_EDGES, *_LATE)),
+        Part("spark", "spark-core", ("spark",), without=(*_EDGES, *_LATE, *_HOSTILE)),
         Part("spark", "spark-late", _LATE),
     ),
     (
