@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
@@ -66,11 +65,11 @@ def every(kind: DataType, value: Column, leaf: Leaf) -> Column | None:
     found: Column | None = None
     if isinstance(kind, ArrayType):
         if every(kind.elementType, value, leaf) is not None:
-            found = F.forall(value, lambda each: _held(kind.elementType, each, leaf))
+            found = F.forall(value, _asking(kind.elementType, leaf))
     elif isinstance(kind, MapType):
         for part, taken in ((kind.keyType, F.map_keys), (kind.valueType, F.map_values)):
             if every(part, value, leaf) is not None:
-                found = _both(found, F.forall(taken(value), partial(_held, part, leaf=leaf)))
+                found = _both(found, F.forall(taken(value), _asking(part, leaf)))
     elif isinstance(kind, StructType):
         for field in kind.fields:
             found = _both(found, every(field.dataType, value.getField(field.name), leaf))
@@ -83,9 +82,14 @@ def _both(one: Column | None, other: Column | None) -> Column | None:
     return other if one is None else one if other is None else one & other
 
 
-def _held(kind: DataType, value: Column, leaf: Leaf) -> Column:
-    judged = every(kind, value, leaf)
-    return F.lit(True) if judged is None else judged
+def _asking(kind: DataType, leaf: Leaf) -> Callable[[Column], Column]:
+    """:func:`every` of one element, as a function of it alone: Spark counts the parameters."""
+
+    def asked(value: Column) -> Column:
+        judged = every(kind, value, leaf)
+        return F.lit(True) if judged is None else judged
+
+    return asked
 
 
 def required(schema: StructType, record: Column, prefix: str = "") -> Iterator[tuple[str, Column]]:
