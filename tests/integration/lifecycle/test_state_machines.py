@@ -144,7 +144,9 @@ def test_what_is_denied_is_not_tried_again(machines: Machines, job: str) -> None
     done = execute(machines, job, "start-denied")
     assert done.status == "FAILED"
     # EMR Serverless has no error of its own for what is denied; what its model has is not tried again.
-    assert done.error == ("Glue.AccessDeniedException" if job == GLUE else "EmrServerless.ValidationException")
+    assert done.error == (
+        "Glue.AccessDeniedException" if job == GLUE else "EmrServerless.ValidationException"
+    )
     assert len(done.calls[START[job]]) == 1
     assert "Alert" not in done.path
 
