@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 builder = SparkSession.builder.master("local[1]").config("spark.driver.host", "127.0.0.1")
 spark = builder.config("spark.ui.port", "0").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
 assert spark.range(3).count() == 3 and spark.sparkContext.uiWebUrl
-print("up", flush=True)
+print("all is there", flush=True)
 time.sleep(600)
 """
 
@@ -62,7 +62,8 @@ def test_every_server_listens_on_this_machine_only(tmp_path, monkeypatch):
         )
         stack.callback(pages.wait)
         stack.callback(pages.kill)
-        until(lambda: b"up" in Path(log.name).read_bytes() or pages.poll() is not None)
+        until(lambda: b"all is there" in Path(log.name).read_bytes() or pages.poll() is not None)
+        assert pages.poll() is None, Path(log.name).read_text()
         found = listeners(tree())
         assert len({each.port for each in found if each.kind.startswith("tcp")}) >= 13
         assert not [f"{each.address}:{each.port} {each.program}" for each in found if not each.local]
@@ -74,7 +75,7 @@ from millrace.sandbox import kafka, localstack, process
 from tests import postgres
 with process.only_one(), localstack.running() as cloud, kafka.running(), postgres.running():
     cloud.client("kinesis").create_stream(StreamName="s", ShardCount=1)
-    print("up", flush=True)
+    print("all is there", flush=True)
     time.sleep(600)
 """
 
@@ -89,7 +90,7 @@ def test_servers_end_with_a_program_that_is_killed(tmp_path):
             env={**os.environ, "MILLRACE_SANDBOX": str(tmp_path / "sandbox")},
         )
     text = tmp_path / "log"
-    until(lambda: "up" in text.read_text() or program.poll() is not None, 120)
+    until(lambda: "all is there" in text.read_text() or program.poll() is not None, 120)
     started = psutil.Process(program.pid).children(recursive=True)
     commands = " ".join(argument for process in started for argument in process.cmdline())
     assert all(name in commands for name in ("kinesis", "kafka.Kafka", "bin/postgres")), text.read_text()

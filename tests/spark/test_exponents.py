@@ -29,7 +29,7 @@ price DECIMAL(9,2), `naïve` DECIMAL(9,2), `a/b` DECIMAL(9,2), prices ARRAY<DECI
 grid ARRAY<ARRAY<DECIMAL(9,2)>>, item STRUCT<cost: DECIMAL(38,18), name: STRING>, items ARRAY<STRUCT<cost: DECIMAL(9,2)>>,
 ratio DOUBLE, id STRING, big BIGINT, at TIMESTAMP, day DATE, n INT
 """
-FEW = 8 << 20
+FEW = 64 << 20
 """Bytes that a record may take; a decimal of two million digits takes many times as many."""
 
 WILD: dict[str, bytes] = {
