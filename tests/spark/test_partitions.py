@@ -29,10 +29,12 @@ def batch(spark: SparkSession, days: int = DAYS) -> DataFrame:
 def order_of_writing(spark: SparkSession, write: Callable[[], Any]) -> str:
     """The plan of the write that ran last, as Spark tells a listener of its SQL."""
     store = spark._jsparkSession.sharedState().statusStore()
-    before = store.executionsCount()
+    # Not by number: of a long session the oldest are forgotten.
+    before = {each.executionId() for each in _list(store.executionsList())}
     write()
     spark._jsc.sc().listenerBus().waitUntilEmpty()
-    plans = [str(each.physicalPlanDescription()) for each in _list(store.executionsList())[before:]]
+    ran = [each for each in _list(store.executionsList()) if each.executionId() not in before]
+    plans = [str(each.physicalPlanDescription()) for each in ran]
     [plan] = [
         each
         for each in plans
