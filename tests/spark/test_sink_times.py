@@ -63,7 +63,7 @@ def sinks(tmp_path_factory: pytest.TempPathFactory) -> object:
         dynamodb = boto3.client("dynamodb", endpoint_url=endpoint, region_name="us-east-1")
 
         def jdbc(name: str) -> JdbcSink:
-            settings = JdbcSinkSettings("jdbc", server.url, f"public.{name}", "", "us-east-1", 2)
+            settings = JdbcSinkSettings("jdbc", server.url, f"public.{name}", "", "us-east-1", 2, "off")
             return JdbcSink(settings, lambda: (postgres.USER, postgres.PASSWORD))
 
         def items(name: str) -> DynamoDbSink:
