@@ -41,7 +41,7 @@ from pyspark.sql.utils import ParseException  # type: ignore[attr-defined]  # it
 from etl.decoder import Observe
 from etl.errors import StartError
 from etl.formats import exponents
-from etl.formats.rows import valid_text
+from etl.formats.rows import TOMBSTONE, valid_text
 from etl.projection import Projection
 
 NOT_ONE = "not exactly one JSON object"
@@ -233,7 +233,7 @@ class JsonDecoder:
         """What :meth:`_exact` would say of a null payload; with routes most are, for each of their decoders."""
         return F.struct(
             F.lit(None).cast(_with_marks(nullable(self.schema))).alias("record"),
-            _reason("decode", F.lit("null payload (a tombstone)")).alias("verdict"),
+            _reason("decode", F.lit(TOMBSTONE)).alias("verdict"),
         )
 
     def _exact(self) -> Column:

@@ -112,7 +112,9 @@ class AvroDecoder:
             limited = limited.withColumn("_opened", function(packed))
         limited = limited.withColumn("_harmless", self._harmless())
         parsed = limited.withColumn("_parsed", self._parsed())
-        record = F.col("_parsed.datum").cast(cast(StructType, _loose(self.schema)))
+        record = F.col("_parsed.datum")
+        if decimals(self.schema):
+            record = record.cast(cast(StructType, _loose(self.schema)))
         held = parsed.withColumn("_verdict", self._verdict()).withColumn("_record", record)
         return shared.judged(
             held.drop("_limits", "_harmless", "_parsed", "_opened"), self.schema, "_record", "_verdict"

@@ -8,21 +8,17 @@ limits (:mod:`etl.sinks.backoff`), and then the batch fails and comes again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from functools import reduce
-from operator import or_
-from typing import Protocol, cast
+from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     DataType,
     DateType,
-    MapType,
     StringType,
     StructField,
     StructType,
@@ -30,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from etl.envelope import CARRIED
+from etl.formats.rows import every
 
 STAGE = "sink"
 """Of a dead letter that decoded well and was transformed, and that the sink refused."""
@@ -215,45 +212,22 @@ def untimely(rows: DataFrame) -> Column:
     """
     reason = F.lit(None).cast("string")
     for each in rows.schema.fields:
-        outside = _outside(F.col(f"`{each.name}`"), each.dataType)
-        if outside is not None:
+        within = every(each.dataType, F.col(f"`{each.name}`"), _within)
+        if within is not None:
             text = f"{each.name} holds a time outside the years {FIRST_DAY.year} to {LAST_DAY.year}"
-            reason = F.when(outside, F.lit(text)).otherwise(reason)
+            reason = F.when(~within, F.lit(text)).otherwise(reason)
     return reason
 
 
-def _outside(value: Column, kind: DataType) -> Column | None:
-    """Whether a value holds such a time; None where its type holds none."""
-    if isinstance(kind, ArrayType):
-        return _any_outside(value, kind.elementType)
-    if isinstance(kind, MapType):
-        found = (
-            _any_outside(F.map_keys(value), kind.keyType),
-            _any_outside(F.map_values(value), kind.valueType),
-        )
-        return _either(found)
-    if isinstance(kind, StructType):
-        return _either(_outside(value.getField(f.name), f.dataType) for f in kind.fields)
+def _within(kind: DataType, value: Column) -> Column | None:
+    """Whether a time is in those years; None for a type that is no time."""
     if isinstance(kind, DateType):
         first, last = (F.expr(f"date'{day}'") for day in (FIRST_DAY, LAST_DAY))
-        return (value < first) | (value > last)
+        return value.between(first, last)
     if kind.typeName() in ("timestamp", "timestamp_ntz"):
         first, last = (F.expr(f"timestamp'{day} 00:00:00'") for day in (FIRST_DAY, LAST_DAY))
-        return (value < first) | (value >= last + F.expr("INTERVAL 1 DAY"))
+        return (value >= first) & (value < last + F.expr("INTERVAL 1 DAY"))
     return None
-
-
-def _any_outside(values: Column, kind: DataType) -> Column | None:
-    # Nothing is asked of each element where none can be one.
-    if _outside(F.lit(None), kind) is None:
-        return None
-    return F.exists(values, lambda each: cast(Column, _outside(each, kind)))
-
-
-def _either(found: Iterable[Column | None]) -> Column | None:
-    # One that is null hides no other.
-    known = [F.coalesce(each, F.lit(False)) for each in found if each is not None]
-    return reduce(or_, known) if known else None
 
 
 def letters_of(rows: DataFrame, error: Column) -> DataFrame:

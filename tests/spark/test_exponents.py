@@ -29,7 +29,7 @@ price DECIMAL(9,2), `naïve` DECIMAL(9,2), `a/b` DECIMAL(9,2), prices ARRAY<DECI
 grid ARRAY<ARRAY<DECIMAL(9,2)>>, item STRUCT<cost: DECIMAL(38,18), name: STRING>, items ARRAY<STRUCT<cost: DECIMAL(9,2)>>,
 ratio DOUBLE, id STRING, big BIGINT, at TIMESTAMP, day DATE, n INT
 """
-FEW = 64 << 20
+FEW = 8 << 20
 """Bytes that a record may take; a decimal of two million digits takes many times as many."""
 
 WILD: dict[str, bytes] = {
@@ -104,15 +104,23 @@ def decoder(spark: SparkSession) -> JsonDecoder:
 def costs(
     spark: SparkSession, decoder: Decoder, payloads: Sequence[bytes]
 ) -> Iterator[tuple[bytes, Row, int]]:
-    """Each payload with its row and the bytes that the JVM allocated for it, beside those for the first one."""
-    plain = None
-    for payload in (payloads[0], *payloads):
+    """Each payload with its row and the bytes that the JVM allocated for it, beside those for the first one.
+
+    Other threads allocate too, and now and then: where it comes to more than a few, the least of three is what it takes.
+    """
+
+    def measure(payload: bytes) -> tuple[Row, int]:
         before = allocated(spark)
         [row] = decode(spark, decoder, [payload])
-        cost = allocated(spark) - before
-        if plain is not None:
-            yield payload, row, cost - plain
-        plain = plain or cost
+        return row, allocated(spark) - before
+
+    plain = min(measure(payloads[0])[1] for _ in range(3))
+    for payload in payloads:
+        row, cost = measure(payload)
+        for _ in range(2):
+            if cost - plain > FEW:
+                cost = min(cost, measure(payload)[1])
+        yield payload, row, cost - plain
 
 
 def test_a_number_out_of_range_is_a_dead_letter_that_costs_nothing(
@@ -312,7 +320,7 @@ def test_avro(spark: SparkSession) -> None:
         elif payload != b"x":
             assert row["_error"].startswith(error), row["_error"]
             assert bytes(row["_bytes"]) == payload
-        assert cost < FEW + 90 * len(payload)
+        assert cost < FEW + 60 * len(payload)
 
 
 def test_a_decimal_of_more_bytes_than_its_digits_is_no_other_number(spark: SparkSession) -> None:
