@@ -47,7 +47,8 @@ def main(arguments: Sequence[str]) -> int:
         try:
             document = _read(spark, given.document)
             job = launch.read_document(document, given)
-            if (region := launch.region(document)) is not None:
+            region = launch.region(document)
+            if region is not None:
                 # Clients of AWS look here; whether an engine sets it is nowhere written.
                 os.environ.setdefault("AWS_REGION", region)
                 os.environ.setdefault("AWS_DEFAULT_REGION", region)
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
             name = launch.deployed_name(document, job)
             others = {"spark": SparkMetrics(spark).write}
             followers = lag.groups(spark, job, given.binds, report)
-            monitor = open_monitor(name, job, console, report, given.binds, others, followers)
+            monitor = open_monitor(name, job, console, report, given.binds, region, others, followers)
             ending.callback(monitor.close)
             held = _lease(spark, job, report)
             held.acquire()

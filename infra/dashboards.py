@@ -3,12 +3,39 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from infra.panels import Panel, Section, Series
 
 _PERIOD = 60
 _WIDTH, _HEIGHT, _COLUMNS = 8, 6, 3
+
+MOST_ALARMS = 100
+"""Of an alarm widget ("Dashboard body structure and syntax", CloudWatch API reference)."""
+
+MOST_METRICS = 2500
+"""Of all widgets of a dashboard together (CloudWatch quotas)."""
+
+
+def boards(shown: Sequence[Section]) -> list[tuple[Section, ...]]:
+    """Part the sections into as many dashboards as it takes, in their order.
+
+    Parameters
+    ----------
+    shown
+        From :func:`infra.panels.sections`.
+    """
+    found: list[tuple[Section, ...]] = [()]
+    room = MOST_METRICS
+    for section in shown:
+        metrics = sum(len(panel.series) for panel in section.panels)
+        if metrics > room and found[-1]:
+            found.append(())
+            room = MOST_METRICS
+        found[-1] += (section,)
+        room -= metrics
+    return found
 
 
 def cloudwatch_body(shown: tuple[Section, ...], region: str, alarm_arns: tuple[str, ...]) -> dict[str, Any]:
@@ -27,18 +54,18 @@ def cloudwatch_body(shown: tuple[Section, ...], region: str, alarm_arns: tuple[s
         {
             "type": "alarm",
             "x": 0,
-            "y": 0,
+            "y": number * _HEIGHT,
             "width": _WIDTH * _COLUMNS,
             "height": _HEIGHT,
-            # 100 alarms are all that one widget shows.
             "properties": {
-                "title": "Alarms",
-                "alarms": list(alarm_arns[:100]),
+                "title": "Alarms" if number == 0 else f"Alarms, {first + 1} and on",
+                "alarms": list(alarm_arns[first : first + MOST_ALARMS]),
                 "sortBy": "stateUpdatedTimestamp",
             },
         }
+        for number, first in enumerate(range(0, len(alarm_arns), MOST_ALARMS))
     ]
-    top = _HEIGHT
+    top = len(widgets) * _HEIGHT
     for section in shown:
         widgets.append(
             {

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from constructs import Construct
 
+from infra.constructs.alarms import add_alarms, alarm_name
 from infra.constructs.state_machine import JobStateMachine
 from infra.governance import govern
 from infra.stacks.emr_job import EmrJobStack
@@ -16,7 +17,7 @@ from infra.stacks.job import Foundation, JobStack
 from infra.stacks.kafka import KafkaStack, owned_clusters, owned_topics
 from infra.stacks.lifecycle import LifecycleStack
 from infra.stacks.network import NetworkStack
-from infra.stacks.observability import ObservabilityStack, alarm_name
+from infra.stacks.observability import ObservabilityStack
 from infra.stacks.storage import StorageStack
 from infra.stacks.streams import StreamsStack, owned_streams
 from millrace.config.model import GlueJob
@@ -93,6 +94,12 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
         for source in (streams, kafka):
             if source is not None:
                 stack.add_stack_dependency(source, reason="a job that starts finds its sources")
+        if environment.observability.alarms == "by-job":
+            own = [each for each in plan.alarms if each.subject == f"job/{name}"]
+            add_alarms(stack, names, own, topic=lifecycle.alerts.topic_arn)
+            stack.add_stack_dependency(
+                observability, reason="an alarm leaves one stack before it is made in another"
+            )
         silenced = silenced_by_stop(plan.alarms, name)
         JobStateMachine(
             stack,

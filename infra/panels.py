@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from millrace.config.model import KinesisStream, MskCluster
 from millrace.config.names import Names
 from millrace.sizing.alarms import BATCH_SHARE
-from millrace.sizing.metrics import BY_NAME, NAMESPACE, reporters
+from millrace.sizing.metrics import BY_NAME, namespace, reporters
 from millrace.sizing.model import JobPlan, Plan
 
 _PARTS = {
@@ -90,9 +90,15 @@ def _job(names: Names, job: JobPlan) -> Iterator[Panel]:
     def ours(metric: str, statistic: str, label: str = "") -> tuple[Series, ...]:
         dimensions = {"job": names.job(job.name)}
         if not BY_NAME[metric].per_query:
-            return (Series(label or job.name, NAMESPACE, metric, dimensions, statistic),)
+            return (Series(label or job.name, namespace(names.job(job.name)), metric, dimensions, statistic),)
         return tuple(
-            Series(f"{query} {label}".rstrip(), NAMESPACE, metric, dimensions | {"query": query}, statistic)
+            Series(
+                f"{query} {label}".rstrip(),
+                namespace(names.job(job.name)),
+                metric,
+                dimensions | {"query": query},
+                statistic,
+            )
             for query in reporters(BY_NAME[metric], names.environment, job.name)
         )
 

@@ -20,6 +20,7 @@ from millrace.config.names import Names
 from millrace.config.queries import DeriveQuery, StreamQuery, written
 from millrace.config.regions import domain
 from millrace.config.tables import kept_by, readers
+from millrace.sizing.metrics import namespace
 from millrace.sizing.model import JobPlan
 
 __all__ = ["Grant", "JobPermissions", "Keys", "glue_network_grants"]
@@ -276,16 +277,17 @@ class JobPermissions:
                 why="Streams, and on Glue groups below the job's own, have names that are made at run time",
             ),
             allow("FindLogGroups", ["logs:DescribeLogGroups"], ["*"], why=NO_NARROWER),
-            *([self._glue_metrics()] if self.plan.engine == "glue" else []),
+            self._metrics(),
         ]
 
-    def _glue_metrics(self) -> Grant:
-        """Glue writes its own metrics with the job's role; ours, on which alarms rest, are lines of the log."""
+    def _metrics(self) -> Grant:
+        """Metrics of this job alone: other jobs' alarms rest on theirs. Glue writes its own with the job's role."""
+        own = namespace(self.names.job(self.plan.name))
         return allow(
             "PutMetrics",
             ["cloudwatch:PutMetricData"],
             ["*"],
-            {"StringEquals": {"cloudwatch:namespace": "Glue"}},
+            {"StringEquals": {"cloudwatch:namespace": [own, "Glue"] if self.plan.engine == "glue" else own}},
             why=NO_NARROWER,
         )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-NAMESPACE = "Millrace"
-"""CloudWatch namespace, and in lower case the first word of every Prometheus name."""
+PREFIX = "Millrace"
+"""First word of each job's CloudWatch namespace, and in lower case of every Prometheus name."""
 
 Kind = Literal["total", "level", "spread"]
 """``total`` adds up over batches, ``level`` is what the last batch saw, ``spread`` has a value for each record."""

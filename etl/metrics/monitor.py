@@ -84,6 +84,9 @@ class Monitor:
             if before is not None:
                 # Once more, for its last batches; then it is forgotten, and with it all that Spark keeps of that run.
                 self._ended.append(before)
+            else:
+                # A query that begins has something to tell, so that its silence from now on is one.
+                self._put(Sample(time.time(), query, {"Triggers": 0}))
             meter = before[0] if before else Meter(query, self._origins.get(query, Origin()))
             self._watched[query] = meter, feed
 

@@ -1,16 +1,15 @@
-"""Where a job's metrics go: CloudWatch always; a file and a page for Prometheus where they are asked for."""
+"""Where a job's metrics go: CloudWatch of its region; a file and a page for Prometheus where they are asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from etl.accounts import Reporter, Stream
 from etl.errors import StartError
-from etl.metrics import emf, prometheus
+from etl.metrics import cloudwatch, prometheus
 from etl.metrics.jsonlines import JsonLines
 from etl.metrics.monitor import Monitor
 from etl.metrics.pipe import Pipe
@@ -48,25 +47,13 @@ class Console:
         self._stream.flush()
 
 
-@dataclass(frozen=True)
-class CloudWatch:
-    """Metrics as lines on standard output, which both engines bring to CloudWatch Logs."""
-
-    job: str
-    console: Console
-
-    def write(self, samples: Sequence[Sample]) -> None:
-        """Write samples in the embedded metric format."""
-        for line in emf.lines(self.job, samples):
-            self.console.write(line + "\n")
-
-
 def open_monitor(
     name: str,
     job: JobSettings,
     console: Console,
     report: Reporter,
     binds: Mapping[str, str],
+    region: str | None = None,
     others: Mapping[str, Callable[[Sequence[Sample]], None]] = MappingProxyType({}),
     followers: Mapping[str, Pipe[Mapping[str, Any]]] = MappingProxyType({}),
 ) -> Monitor:
@@ -84,6 +71,8 @@ def open_monitor(
         Whose events are listened to; it is told where the file and the page are.
     binds
         Names and values of ``--bind``: ``metrics.file`` and ``metrics.port``.
+    region
+        Of the job's CloudWatch; None sends nothing there.
     others
         More outputs, by name.
     followers
@@ -94,11 +83,11 @@ def open_monitor(
     StartError
         A file that cannot be written, or a port that is no number or is taken.
     """
-    cloudwatch = CloudWatch(name, console)
-    outputs: list[Pipe[Sample]] = [
-        Pipe("metrics-cloudwatch", cloudwatch.write, gather_seconds=emf.GATHER_SECONDS, urgent=_urgent)
-    ]
-    outputs += [Pipe(f"metrics-{other}", write) for other, write in others.items()]
+    outputs: list[Pipe[Sample]] = [Pipe(f"metrics-{other}", write) for other, write in others.items()]
+    if region is not None:
+        sent = cloudwatch.CloudWatch(name, region, report).write
+        gathered = cloudwatch.GATHER_SECONDS
+        outputs.append(Pipe("metrics-cloudwatch", sent, gather_seconds=gathered, urgent=_urgent))
     told: dict[str, Any] = {}
     if file := binds.get("metrics.file"):
         outputs.append(Pipe("metrics-file", JsonLines(_file(file), name).write))

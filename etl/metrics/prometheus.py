@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from etl.metrics.catalogue import METRICS, NAMESPACE, Metric
+from etl.metrics.catalogue import METRICS, PREFIX, Metric
 from etl.metrics.progress import Sample
 from etl.metrics.sketch import Sketch
 
@@ -33,7 +33,7 @@ def metric_name(metric: Metric) -> str:
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", metric.name).lower()
     unit = _UNITS.get(metric.unit, "")
     suffix = "" if name.endswith(unit) else f"_{unit}"
-    return f"{NAMESPACE.lower()}_{name}{suffix}{'_total' if metric.kind == 'total' else ''}"
+    return f"{PREFIX.lower()}_{name}{suffix}{'_total' if metric.kind == 'total' else ''}"
 
 
 class Page:

@@ -18,7 +18,7 @@ from infra.constructs.state_machine_definition import (
     Engine,
 )
 from infra.constructs.state_machine_outcomes import State, choice
-from millrace.sizing.metrics import BY_NAME, NAMESPACE
+from millrace.sizing.metrics import BY_NAME, namespace
 from millrace.sizing.model import JobPlan
 
 _GLUE_PAGE = 20
@@ -256,7 +256,7 @@ def _measure(job: str, queries: Sequence[str]) -> dict[str, State]:
                     "Id": f"q{number}",
                     "MetricStat": {
                         "Metric": {
-                            "Namespace": NAMESPACE,
+                            "Namespace": namespace(job),
                             "MetricName": metric.name,
                             "Dimensions": [
                                 {"Name": "job", "Value": job},

@@ -13,12 +13,13 @@ from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
 from infra.assets import asset_url
+from infra.constructs.alarms import add_alarms, alarm_name
 from infra.constructs.logs import EncryptedLogGroup
-from infra.dashboards import cloudwatch_body, grafana, to_text
+from infra.dashboards import boards, cloudwatch_body, grafana, to_text
 from infra.panels import sections
 from infra.stacks.base import EnvironmentStack
 from millrace.config.names import Names
-from millrace.sizing.model import RUNBOOK, Alarm, Plan
+from millrace.sizing.model import Alarm, Plan
 
 
 class ObservabilityStack(EnvironmentStack):
@@ -46,7 +47,13 @@ class ObservabilityStack(EnvironmentStack):
             description=f"Alarms and dashboards of {names.prefix}",
         )
         settings = names.environment.observability
-        self._alarms(plan.alarms, alerts)
+        by_job = settings.alarms == "by-job"
+        add_alarms(
+            self,
+            names,
+            [each for each in plan.alarms if not (by_job and each.of_job)],
+            topic=alerts.topic_arn,
+        )
         for address in settings.notify:
             sns.Subscription(
                 self, f"To-{address}", topic=alerts, protocol=sns.SubscriptionProtocol.EMAIL, endpoint=address
@@ -57,14 +64,16 @@ class ObservabilityStack(EnvironmentStack):
             self._workspace(logs_key)
         shown = sections(names, plan)
         region = names.environment.region
-        cloudwatch.CfnDashboard(
-            self,
-            "Dashboard",
-            dashboard_name=names.prefix,
-            dashboard_body=self.to_json_string(
-                cloudwatch_body(shown, region, tuple(self._alarm_arn(alarm) for alarm in plan.alarms))
-            ),
-        )
+        arns = tuple(self._alarm_arn(alarm) for alarm in plan.alarms)
+        for number, part in enumerate(boards(shown), 1):
+            ending = "" if number == 1 else f"-{number}"
+            body = cloudwatch_body(part, region, arns if number == 1 else ())
+            cloudwatch.CfnDashboard(
+                self,
+                f"Dashboard{ending}",
+                dashboard_name=f"{names.prefix}{ending}",
+                dashboard_body=self.to_json_string(body),
+            )
         board = grafana(shown, title=names.prefix, uid=names.prefix[:40], region=region)
         CfnOutput(
             self,
@@ -72,30 +81,6 @@ class ObservabilityStack(EnvironmentStack):
             value=asset_url(self._file("grafana.json", to_text(board))),
             description="JSON to import into Grafana; see docs/metrics.md",
         )
-
-    def _alarms(self, alarms: tuple[Alarm, ...], alerts: sns.ITopic) -> None:
-        for alarm in alarms:
-            cloudwatch.CfnAlarm(
-                self,
-                f"Alarm-{alarm.name}",
-                alarm_name=alarm_name(self.names, alarm),
-                alarm_description=f"{alarm.why} ({RUNBOOK}#{alarm.kind})",
-                namespace=alarm.namespace,
-                metric_name=alarm.metric,
-                dimensions=[
-                    cloudwatch.CfnAlarm.DimensionProperty(name=name, value=value)
-                    for name, value in alarm.dimensions.items()
-                ],
-                statistic=alarm.statistic,
-                threshold=alarm.threshold,
-                comparison_operator="GreaterThanThreshold" if alarm.above else "LessThanThreshold",
-                period=alarm.period,
-                evaluation_periods=alarm.of,
-                datapoints_to_alarm=alarm.periods,
-                treat_missing_data=alarm.missing,
-                alarm_actions=[alerts.topic_arn],
-                ok_actions=[alerts.topic_arn],
-            )
 
     def _alarm_arn(self, alarm: Alarm) -> str:
         region, account = self.names.environment.region, self.names.account
@@ -137,8 +122,3 @@ class ObservabilityStack(EnvironmentStack):
         path = Path(stage.asset_outdir) / name
         path.write_text(text, encoding="utf-8")
         return Asset(self, "GrafanaJson", path=str(path))
-
-
-def alarm_name(names: Names, alarm: Alarm) -> str:
-    """Return an alarm's name in CloudWatch, such as ``flights-prod/job/flights/land-flights/no-batch``."""
-    return f"{names.prefix}/{alarm.name}"

@@ -143,6 +143,11 @@ class Observability(Model):
     notify: tuple[Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")], ...] = Field(
         default=(), description="E-mail addresses that alarms go to; each confirms its subscription once."
     )
+    alarms: Literal["together", "by-job"] = Field(
+        default="together",
+        description="In which stack alarms of jobs are: all in the one of observability, or each job's in its own, "
+        "for more than one stack holds.",
+    )
     prometheus: bool = Field(
         default=False, description="A Managed Prometheus workspace, written to by jobs on EMR Serverless."
     )

@@ -13,7 +13,7 @@ from millrace.config.queries import SourceQuery
 from millrace.lifecycle import logs
 from millrace.lifecycle.problems import PassingError, told
 from millrace.lifecycle.verbs import Aws
-from millrace.sizing.metrics import BY_NAME, NAMESPACE
+from millrace.sizing.metrics import BY_NAME, namespace
 
 PATIENCE_SECONDS = 900
 POLL_SECONDS = 10.0
@@ -156,7 +156,7 @@ def _values(aws: Aws, job: str, metric: str, statistic: str, begin: datetime) ->
             "Id": f"q{number}",
             "MetricStat": {
                 "Metric": {
-                    "Namespace": NAMESPACE,
+                    "Namespace": namespace(aws.names.job(job)),
                     "MetricName": metric,
                     "Dimensions": [
                         {"Name": "job", "Value": aws.names.job(job)},

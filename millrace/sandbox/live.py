@@ -59,7 +59,7 @@ def states(path: Path) -> dict[str, QueryState]:
     """
     found: dict[str, QueryState] = {}
     for line in _last_lines(path):
-        if line["query"] is not None and "Triggers" in line:
+        if line["query"] is not None and line.get("Triggers"):
             before = found.get(line["query"]) or QueryState(line["query"], datetime.min.replace(tzinfo=UTC))
             found[line["query"]] = _after(before, line)
     return found

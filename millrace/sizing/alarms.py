@@ -7,13 +7,17 @@ from typing import Literal
 
 from millrace.config.model import Environment, KafkaTopic, KinesisStream, MskCluster
 from millrace.config.names import Names
+from millrace.config.problems import Finding
 from millrace.config.queries import DeriveQuery, LandQuery, RouteQuery, SourceQuery
-from millrace.sizing.metrics import BY_NAME, NAMESPACE
+from millrace.sizing.metrics import BY_NAME, namespace
 from millrace.sizing.model import Alarm, ClusterPlan, JobPlan, Missing, QueryPlan
 from millrace.sizing.windows import HOUR, MINUTE, TRIGGERS_MISSED, all_of, some_of, window
 
 BATCH_SHARE = 1.2
 """AWS' own rule for Glue streaming: a batch longer than 120 % of its window, for ten minutes."""
+
+MOST_IN_A_STACK = 450
+"""A stack holds 500 resources (CloudFormation quotas); subscriptions, dashboards and the workspace are in it as well."""
 
 _SUSTAINED_SECONDS = 600
 _LATE_PERIODS = 3
@@ -44,9 +48,30 @@ def alarms(
     return tuple(found)
 
 
+def beyond_a_stack(environment: Environment, alarms: tuple[Alarm, ...]) -> list[Finding]:
+    """Return what is wrong where a stack would hold more alarms than it can.
+
+    Parameters
+    ----------
+    environment
+        The loaded file: whether jobs' alarms are in stacks of their own.
+    alarms
+        All of its plan.
+    """
+    apart = environment.observability.alarms == "by-job"
+    together = sum(not (apart and alarm.of_job) for alarm in alarms)
+    if together <= MOST_IN_A_STACK:
+        return []
+    given = f"{together} alarms in one stack"
+    if apart:
+        allowed = f"streams and clusters with at most {MOST_IN_A_STACK} alarms: split the environment"
+        return [Finding(("streams",), given, allowed)]
+    return [Finding(("observability", "alarms"), given, f"by-job beyond {MOST_IN_A_STACK} alarms")]
+
+
 def silenced_by_stop(alarms: tuple[Alarm, ...], job: str) -> tuple[str, ...]:
     """Return the names of the alarms that a job which was stopped on purpose would set off."""
-    return tuple(a.name for a in alarms if a.subject == f"job/{job}" and a.missing == "breaching")
+    return tuple(a.name for a in alarms if a.subject == f"job/{job}" and a.silence)
 
 
 def _job(names: Names, plan: JobPlan) -> Iterator[Alarm]:
@@ -105,13 +130,13 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
         name,
         "no-batch",
         "Triggers",
-        "Sum",
+        "SampleCount",
         threshold=1,
         above=False,
         period=length,
         periods=count,
         of=count,
-        missing="breaching",
+        missing="missing",
         why=f"no trigger ended in the time of {TRIGGERS_MISSED}, {TRIGGERS_MISSED * trigger:g} s",
     )
     yield _ours(
@@ -168,7 +193,7 @@ def _ours(
     query: str | None,
     name: str,
     metric: str,
-    statistic: Literal["Maximum", "Sum", "Average"],
+    statistic: Literal["Maximum", "Sum", "Average", "SampleCount"],
     *,
     threshold: float,
     period: int,
@@ -184,7 +209,7 @@ def _ours(
     return Alarm(
         f"job/{middle}/{name}",
         f"job/{job}",
-        NAMESPACE,
+        namespace(names.job(job)),
         metric,
         dimensions,
         statistic,

@@ -11,8 +11,22 @@ from typing import Literal
 from millrace.config.model import Environment, KafkaTopic
 from millrace.config.queries import DeriveQuery, Query, SourceQuery
 
-NAMESPACE = "Millrace"
-"""CloudWatch namespace of all metrics of ours."""
+
+def namespace(job: str) -> str:
+    """CloudWatch namespace of a job's metrics: its role may write in no other, as alarms rest on them.
+
+    Parameters
+    ----------
+    job
+        Deployed name.
+
+    Examples
+    --------
+    >>> namespace("flights-prod-departures")
+    'Millrace/flights-prod-departures'
+    """
+    return f"Millrace/{job}"
+
 
 Of = Literal["job", "query", "source", "kafka", "state", "letters"]
 """What reports a metric: a job, each query, one with a source of its own, one that reads Kafka, one with state."""
@@ -58,7 +72,11 @@ METRICS = (
     Metric("WalCommitDuration", "Seconds", "the part that writes the offsets to the checkpoint"),
     Metric("AddBatchDuration", "Seconds", "the part that reads, decodes and writes"),
     Metric("CommitOffsetsDuration", "Seconds", "the part that writes the commit to the checkpoint"),
-    Metric("Triggers", "Count", "1 each time a trigger ended, also when there was nothing to read"),
+    Metric(
+        "Triggers",
+        "Count",
+        "1 each time a trigger ended, also when there was nothing to read; 0 when a query begins",
+    ),
     Metric("InputRows", "Count", "records read by a batch"),
     Metric(
         "InputRowsPerSecond", "Count/Second", "records of a batch divided by the time since the one before"

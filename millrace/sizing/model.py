@@ -185,7 +185,7 @@ class JobPlan:
 RUNBOOK = "docs/runbook.md"
 """Says of each alarm, by its kind, what it means and what to type."""
 
-Missing = Literal["breaching", "notBreaching"]
+Missing = Literal["missing", "notBreaching"]
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,8 @@ class Alarm:
     periods, of
         Goes off when so many of the last ``of`` periods are beyond the threshold.
     missing
-        What a period without data counts as.
+        What a period without data counts as. Where it is ``missing``, silence is what people are called for: the alarm's state
+        becomes ``INSUFFICIENT_DATA``.
     why
         One line for whoever is called.
     """
@@ -219,7 +220,7 @@ class Alarm:
     namespace: str
     metric: str
     dimensions: Mapping[str, str]
-    statistic: Literal["Maximum", "Sum", "Average"]
+    statistic: Literal["Maximum", "Sum", "Average", "SampleCount"]
     threshold: float
     above: bool
     period: int
@@ -227,6 +228,16 @@ class Alarm:
     of: int
     missing: Missing
     why: str
+
+    @property
+    def of_job(self) -> bool:
+        """Whether it watches a job."""
+        return self.subject.startswith("job/")
+
+    @property
+    def silence(self) -> bool:
+        """Whether it goes off when nothing is reported."""
+        return self.missing == "missing"
 
     @property
     def kind(self) -> str:

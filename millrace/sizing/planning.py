@@ -10,7 +10,7 @@ from millrace.config import kafka_versions
 from millrace.config.model import Environment, KinesisStream, MskCluster
 from millrace.config.problems import Finding
 from millrace.sizing.advice import merging
-from millrace.sizing.alarms import alarms
+from millrace.sizing.alarms import alarms, beyond_a_stack
 from millrace.sizing.capacity import whole_cores
 from millrace.sizing.cost import stream_cost
 from millrace.sizing.hops import Hop, hops
@@ -55,6 +55,8 @@ def plan(environment: Environment) -> Plan:
     demands, streams, clusters, jobs = sized
     network, way_out = plan_network(environment, table)
     watched = alarms(environment, jobs, clusters)
+    if crowded := beyond_a_stack(environment, watched):
+        raise environment.places.error(crowded)
     return Plan(
         environment=environment.name,
         region=environment.region,

@@ -46,6 +46,8 @@ def usage_cost(
             )
             stored += hop.work.rate * hop.average * size * SECONDS * known["usage.stored_share"] / GB
     assumed = any(hop.assumed for hop in hops)
+    # Batches of so long share a call, and a query whose batches are further apart than that has a call for each.
+    called = min(batches, SECONDS / known["usage.metrics_seconds"])
     written = batches * known["usage.log_bytes_per_batch"] / GB
     lines = [
         item(
@@ -61,7 +63,15 @@ def usage_cost(
             written,
             "logs.gb_in",
             prices,
-            f"{written:,.1f} GB of accounts and metrics",
+            f"{written:,.1f} GB of accounts",
+            assumed=assumed,
+        ),
+        item(
+            "metric calls",
+            called / 1000,
+            "cloudwatch.thousand_calls",
+            prices,
+            f"{called:,.0f} calls with metrics",
             assumed=assumed,
         ),
     ]

@@ -28,7 +28,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,6 @@ from millrace.lifecycle.upgrade import UpgradeError, current, previous, roll_bac
 from millrace.lifecycle.verbs import Aws, execute
 from millrace.sandbox import kafka, kinesalite, localstack
 from millrace.sandbox.deployment import Sandbox
-from millrace.sandbox.live import METRICS_FILE
 from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.process import RUN, SandboxError, only_one
 from millrace.sandbox.spark import Job, forget_tables
@@ -102,7 +100,7 @@ class RealRuns(Engines):
 
 @dataclass
 class Watcher:
-    """Brings what runs tell to where their watchers look: CloudWatch's metrics, and lines of failures in its logs."""
+    """Brings the lines of failures of runs to where their watchers look: CloudWatch's logs."""
 
     engines: RealRuns
     stack: LocalStack
@@ -111,7 +109,7 @@ class Watcher:
     _seen: dict[Path, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._logs, self._metrics = self.stack.client("logs"), self.stack.client("cloudwatch")
+        self._logs = self.stack.client("logs")
         # The group is the stack's.
         self._logs.create_log_stream(logGroupName=self.group, logStreamName="driver")
 
@@ -124,8 +122,6 @@ class Watcher:
                     self._logs.put_log_events(
                         logGroupName=self.group, logStreamName="driver", logEvents=[event]
                     )
-            for line in self._new(job.process.log.with_name(METRICS_FILE)):
-                self._bring(json.loads(line))
 
     def _new(self, file: Path) -> Iterator[str]:
         if not file.exists():
@@ -135,23 +131,6 @@ class Watcher:
         end = text.rfind("\n") + 1
         self._seen[file] = end
         yield from text[begin:end].splitlines()
-
-    def _bring(self, line: dict[str, Any]) -> None:
-        if line.get("query") is None or "Triggers" not in line:
-            return
-        values = {"Triggers": float(line["Triggers"])}
-        if line.get("RecordAge"):
-            values["RecordAge"] = float(line["RecordAge"]["max"])
-        for name in ("BatchDuration", "BacklogSeconds"):
-            if name in line:
-                values[name] = float(line[name])
-        dimensions = [{"Name": "job", "Value": self.job}, {"Name": "query", "Value": line["query"]}]
-        at = datetime.fromisoformat(line["at"])
-        data = [
-            {"MetricName": name, "Dimensions": dimensions, "Timestamp": at, "Value": value}
-            for name, value in values.items()
-        ]
-        self._metrics.put_metric_data(Namespace="Millrace", MetricData=data)
 
 
 @dataclass

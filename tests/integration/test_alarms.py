@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from etl.metrics.catalogue import BY_NAME
-from infra.stacks.observability import alarm_name
+from infra.constructs.alarms import alarm_name
 from millrace.sandbox.drill import Outcome
 from millrace.sandbox.live import METRICS_FILE, states
 from millrace.sandbox.process import RUN

@@ -137,7 +137,7 @@ def test_a_stop_switches_exactly_the_alarms_that_silence_sets_off(each: Synthesi
         silent = {
             alarm["Properties"]["AlarmName"]
             for alarm in deployed
-            if alarm["Properties"]["TreatMissingData"] == "breaching"
+            if alarm["Properties"]["TreatMissingData"] == "missing"
             and names & {d["Value"] for d in alarm["Properties"]["Dimensions"]}
         }
         assert silent

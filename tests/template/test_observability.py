@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from etl.metrics import catalogue
-from infra.dashboards import cloudwatch_body, grafana
+from infra.dashboards import boards, cloudwatch_body, grafana
 from infra.panels import sections
-from millrace.sizing.metrics import BY_NAME, METRICS, NAMESPACE
+from millrace.sizing.metrics import BY_NAME, METRICS, namespace
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 from tests.template.test_security import listed
 
@@ -50,13 +50,18 @@ def test_thresholds_follow_the_plan_into_the_template(prod: Synthesis) -> None:
             assert deployed[f"{name}/batch-duration"]["Threshold"] == pytest.approx(1.2 * trigger, abs=1e-3)
             silent = deployed[f"{name}/no-batch"]
             assert silent["Period"] * silent["EvaluationPeriods"] >= 3 * trigger
-            assert silent["TreatMissingData"] == "breaching"
+            assert silent["TreatMissingData"] == "missing"
 
 
 def test_every_alarm_tells_the_topic(each: Synthesis) -> None:
     for path, alarm in each.resources("AWS::CloudWatch::Alarm").items():
-        (action,) = alarm["Properties"]["AlarmActions"]
+        properties = alarm["Properties"]
+        (action,) = properties["AlarmActions"]
         assert "Alerts" in json.dumps(action), path
+        # A new alarm has no data. Who were told of missing data by ALARM would be called before a job's first start.
+        silent = properties["TreatMissingData"] == "missing"
+        assert properties.get("InsufficientDataActions") == ([action] if silent else None), path
+        assert silent is properties.get("AlarmName", "").endswith("/no-batch"), path
 
 
 def test_the_topic_is_encrypted_and_refuses_plain_http(each: Synthesis) -> None:
@@ -80,9 +85,46 @@ def test_the_core_is_told_the_name_that_alarms_watch(each: Synthesis) -> None:
         watched = {
             alarm.dimensions["job"]
             for alarm in each.plan.alarms
-            if alarm.subject == f"job/{job}" and alarm.namespace == NAMESPACE
+            if alarm.subject == f"job/{job}" and alarm.namespace == namespace(document["name"])
         }
         assert watched == {document["name"]}
+
+
+def test_alarms_beyond_one_stack_are_the_jobs_own(synthesise: Synthesise, dev: Synthesis) -> None:
+    apart = dev.environment.observability.model_copy(update={"alarms": "by-job"})
+    found = synthesise(dev.environment.model_copy(update={"observability": apart}))
+    homes = {
+        resource["Properties"]["AlarmName"].removeprefix(f"{found.names.prefix}/"): part.split("/")[0]
+        for part, resource in found.resources("AWS::CloudWatch::Alarm").items()
+        if "AlarmName" in resource["Properties"]  # those of the plan
+    }
+    assert homes == {
+        alarm.name: alarm.subject.replace("job/", "job-") if alarm.of_job else "observability"
+        for alarm in found.plan.alarms
+    }
+    # Names are taken until the stack that had them has let go.
+    for job in found.environment.jobs:
+        assert (
+            found.names.stack("observability")
+            in found.manifest[found.names.stack(f"job-{job}")]["dependencies"]
+        )
+
+
+def test_no_dashboard_holds_more_than_cloudwatch_shows(prod: Synthesis) -> None:
+    shown = sections(prod.names, prod.plan) * 40
+    parts = boards(shown)
+    assert len(parts) > 1
+    assert tuple(section for part in parts for section in part) == shown
+    arns = tuple(f"arn:{n}" for n in range(250))
+    for part in parts:
+        widgets = cloudwatch_body(part, "us-east-1", arns)["widgets"]
+        metrics = [len(w["properties"]["metrics"]) for w in widgets if w["type"] == "metric"]
+        assert sum(metrics) <= 2500
+        assert max(metrics) <= 500
+        alarms = [w["properties"]["alarms"] for w in widgets if w["type"] == "alarm"]
+        assert [len(each) for each in alarms] == [100, 100, 50]
+        assert [arn for each in alarms for arn in each] == list(arns)
+        assert len({(w["x"], w["y"]) for w in widgets}) == len(widgets)
 
 
 def body(found: Synthesis) -> dict[str, Any]:
@@ -138,7 +180,8 @@ def test_dashboards_ask_for_metrics_that_are_reported(prod: Synthesis) -> None:
         for panel in board(prod)["panels"]
         for target in panel.get("targets", ())
     }
-    ours = {each for each in asked if each[0] == NAMESPACE}
+    jobs = {namespace(document["name"]) for document in prod.documents.values()}
+    ours = {each for each in asked if each[0] in jobs}
     assert {name for _, name, *_ in ours} == set(BY_NAME), "every metric of ours is shown"
     for _, name, *dimensions in ours:
         assert dimensions == (["job", "query"] if BY_NAME[name].per_query else ["job"])
@@ -148,13 +191,13 @@ def test_the_document_lists_the_metrics() -> None:
     text = (ROOT / "docs" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| ([\w/]+) \| (job, query|job) \|", text, re.MULTILINE)
     assert rows == [(m.name, m.unit, "job, query" if m.per_query else "job") for m in METRICS]
-    assert f"`{NAMESPACE}`" in text
+    assert f"`{namespace('flights-prod-departures')}`" in text
 
 
 def test_the_core_sends_what_is_promised() -> None:
     sent = [(m.name, m.unit, m.per_query) for m in catalogue.METRICS]
     assert sent == [(m.name, m.unit, m.per_query) for m in METRICS]
-    assert catalogue.NAMESPACE == NAMESPACE
+    assert namespace("a-job") == f"{catalogue.PREFIX}/a-job"
 
 
 def test_standard_output_goes_where_cloudwatch_reads_metrics_out_of_it(each: Synthesis) -> None:

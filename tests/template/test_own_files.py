@@ -70,12 +70,18 @@ def test_a_job_deletes_below_prefixes_of_its_own_name_alone(each: Synthesis) -> 
                     assert f"/{job}/*" in text, (job, text)
 
 
-def test_no_job_writes_a_metric_that_alarms_rest_on(each: Synthesis) -> None:
+def test_no_job_writes_a_metric_that_another_jobs_alarms_rest_on(each: Synthesis) -> None:
+    watched: dict[str, str] = {}
+    for alarm in each.resources("AWS::CloudWatch::Alarm").values():
+        dimensions = {d["Name"]: d["Value"] for d in alarm["Properties"].get("Dimensions", [])}
+        if "job" in dimensions:
+            watched[dimensions["job"]] = alarm["Properties"]["Namespace"]
+    assert len(set(watched.values())) == len(each.documents)
     for job, document in each.documents.items():
         found = [s for s in statements(each, job) if "cloudwatch:PutMetricData" in listed(s["Action"])]
-        conditions = [s["Condition"] for s in found]
-        glue = {"StringEquals": {"cloudwatch:namespace": "Glue"}}
-        assert conditions == ([glue] if document["engine"] == "glue" else []), job
+        (spaces,) = [listed(s["Condition"]["StringEquals"]["cloudwatch:namespace"]) for s in found]
+        assert set(spaces) - {"Glue"} == {watched[document["name"]]}, job
+        assert ("Glue" in spaces) is (document["engine"] == "glue"), job
 
 
 def test_a_jar_that_was_changed_after_set_up_is_no_asset(tmp_path: Path) -> None:

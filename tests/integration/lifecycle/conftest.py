@@ -27,6 +27,7 @@ from millrace.sandbox import localstack
 from millrace.sandbox.localstack import LocalStack
 from millrace.sizing import Plan, plan
 from millrace.sizing.alarms import silenced_by_stop
+from millrace.sizing.metrics import namespace
 from tests.integration.lifecycle import shop as shop_module
 from tests.integration.lifecycle.cases import CASES, EMR, JOBS, SLOWEST_SECONDS, Case
 from tests.integration.lifecycle.engines import Engines, serving
@@ -219,7 +220,7 @@ def shop(
             "BatchDuration": (now - 60, shop_module.SLOWEST_SECONDS),
         }
         stack.client("cloudwatch").put_metric_data(
-            Namespace="Millrace",
+            Namespace=namespace(job),
             MetricData=[
                 {
                     "MetricName": name,
@@ -251,7 +252,7 @@ def make_alarms(stack: LocalStack, names: Names, planned: Plan) -> None:
         for alarm in silenced_by_stop(planned.alarms, job):
             stack.client("cloudwatch").put_metric_alarm(
                 AlarmName=f"{names.prefix}/{alarm}",
-                Namespace="Millrace",
+                Namespace=namespace(names.job(job)),
                 MetricName="Triggers",
                 Statistic="Sum",
                 Period=3600,
@@ -266,7 +267,7 @@ def make_metrics(stack: LocalStack, names: Names) -> None:
     now = datetime.now(UTC)
     for query, seconds, hours in (("land-flights", SLOWEST_SECONDS, 3), ("land-flights", 900, 9)):
         stack.client("cloudwatch").put_metric_data(
-            Namespace="Millrace",
+            Namespace=namespace(names.job(EMR)),
             MetricData=[
                 {
                     "MetricName": "BatchDuration",

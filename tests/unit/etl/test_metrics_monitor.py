@@ -25,12 +25,18 @@ class Told:
 
     def __init__(self) -> None:
         self.samples: list[Sample] = []
+        self.begun: list[str | None] = []
+        """Queries of which only the beginning was told."""
         self.release = threading.Event()
         self.release.set()
 
     def write(self, samples: Sequence[Sample]) -> None:
         self.release.wait()
-        self.samples += samples
+        for sample in samples:
+            if sample.values == {"Triggers": 0}:
+                self.begun.append(sample.query)
+            else:
+                self.samples.append(sample)
 
     def of(self, name: str) -> list[float]:
         return [sample.values[name] for sample in self.samples if name in sample.values]
@@ -63,6 +69,16 @@ def test_accounts_and_progress_of_a_batch_become_one_sample() -> None:
     assert dict(started.values) == {"Starts": 1}
     values = batch.values
     assert (values["BadRecords"], values["BacklogRecords"], values["RetriedTasks"]) == (20, 4, 2)
+
+
+def test_a_query_that_begins_says_so_and_one_that_is_started_again_does_not() -> None:
+    """So that CloudWatch has a datum of it, after which its silence is one."""
+    told = Told()
+    monitor = Monitor([Pipe("told", told.write)], poll_seconds=SOON)
+    for query in ("land", "derive", "land"):
+        monitor.watch(query, Query())
+    assert monitor.close()
+    assert told.begun == ["land", "derive"]
 
 
 def test_a_query_without_a_known_origin_is_measured_too() -> None:

@@ -1,4 +1,4 @@
-"""CloudWatch's lines, the rotated file and Prometheus' page, each read back by something that is not ours."""
+"""CloudWatch's calls, the rotated file and Prometheus' page, each read back by something that is not ours."""
 
 from __future__ import annotations
 
@@ -6,20 +6,26 @@ import json
 import os
 import threading
 import time
+from collections import Counter
 from http.client import HTTPConnection
+from io import StringIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
+import boto3
 import numpy as np
 import pytest
+from botocore.serialize import create_serializer
+from moto import mock_aws
 
 from etl.accounts import Reporter
 from etl.errors import StartError
-from etl.metrics import emf
+from etl.metrics import cloudwatch
 from etl.metrics.catalogue import BY_NAME, METRICS
 from etl.metrics.jsonlines import JsonLines
 from etl.metrics.outputs import Console, open_monitor
-from etl.metrics.pipe import ROOM
+from etl.metrics.pipe import ROOM, Pipe
 from etl.metrics.progress import Sample
 from etl.metrics.prometheus import Page, metric_name, serve
 from etl.metrics.sketch import Sketch
@@ -38,78 +44,93 @@ def aged(ages: Sketch = AGES, **values: float) -> Sample:
     return Sample(1000.0, "land", values, 1, ages)
 
 
-def documents(*samples: Sample) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in emf.lines(JOB, samples)]
+def data(*samples: Sample) -> list[dict[str, Any]]:
+    """What a job sends of samples that fit one call."""
+    (call,) = cloudwatch.calls(JOB, samples)
+    return call
 
 
-def test_a_line_says_what_is_a_metric_and_what_a_dimension() -> None:
-    (line,) = documents(sample(InputRows=5, BatchDuration=1.23456, Triggers=1))
-    assert line["_aws"] == {
-        "Timestamp": 1_000_000,
-        "CloudWatchMetrics": [
-            {
-                "Namespace": "Millrace",
-                "Dimensions": [["job", "query"]],
-                "Metrics": [
-                    {"Name": "InputRows", "Unit": "Count"},
-                    {"Name": "BatchDuration", "Unit": "Seconds"},
-                    {"Name": "Triggers", "Unit": "Count"},
-                ],
-            }
-        ],
-    }
-    assert (line["job"], line["query"], line["batches"]) == (JOB, "land", [1, 1])
-    assert (line["InputRows"], line["BatchDuration"], line["Triggers"]) == (5, 1.235, 1)
+def values(datum: dict[str, Any]) -> list[float]:
+    return [v for v, count in zip(datum["Values"], datum["Counts"], strict=True) for _ in range(count)]
+
+
+def named(found: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    return [datum for datum in found if datum["MetricName"] == name]
+
+
+OF_QUERY = [{"Name": "job", "Value": JOB}, {"Name": "query", "Value": "land"}]
+
+
+def test_a_datum_says_whose_it_is_and_in_which_unit() -> None:
+    found = data(sample(InputRows=5, BatchDuration=1.23456, Triggers=1))
+    assert [(d["MetricName"], d["Unit"], d["Values"], d["Counts"]) for d in found] == [
+        ("InputRows", "Count", [5], [1]),
+        ("BatchDuration", "Seconds", [1.235], [1]),
+        ("Triggers", "Count", [1], [1]),
+    ]
+    assert all(d["Dimensions"] == OF_QUERY for d in found)
+    assert {d["Timestamp"].timestamp() for d in found} == {1000}
 
 
 def test_what_concerns_the_job_has_no_query() -> None:
-    (line,) = documents(sample(None, batch=None, Starts=1))
-    assert line["_aws"]["CloudWatchMetrics"][0]["Dimensions"] == [["job"]]
-    assert "query" not in line
-    assert "batches" not in line
+    (datum,) = data(sample(None, batch=None, Starts=1))
+    assert datum["Dimensions"] == OF_QUERY[:1]
 
 
-def test_batches_of_a_query_share_a_line_and_queries_do_not() -> None:
-    lines = documents(
-        sample(InputRows=5), sample("derive", InputRows=7), sample(at=1010.0, batch=2, InputRows=6)
+def test_batches_of_a_query_and_a_minute_share_a_datum() -> None:
+    found = data(
+        sample(at=960, InputRows=5),
+        sample("derive", InputRows=7),
+        sample(at=1019, batch=2, InputRows=5),
+        sample(at=1020, batch=3, InputRows=6),
     )
-    assert [(line["query"], line["InputRows"]) for line in lines] == [("land", [5, 6]), ("derive", 7)]
-    assert lines[0]["_aws"]["Timestamp"] == 1_010_000
-    assert lines[0]["batches"] == [1, 2]
+    assert [(d["Dimensions"][1]["Value"], values(d), d["Timestamp"].timestamp()) for d in found] == [
+        ("land", [5, 5], 1019),
+        ("derive", [7], 1000),
+        ("land", [6], 1020),
+    ]
 
 
 def test_ages_keep_percentiles_and_the_oldest() -> None:
-    (line,) = documents(aged(), aged(Sketch(tuple((float(n), 1.0) for n in range(1000, 3000)), 3000.5)))
-    ages = line["RecordAge"]
-    assert len(ages) == emf.MOST_VALUES
+    found = data(aged(), aged(Sketch(tuple((float(n), 1.0) for n in range(1000, 3000)), 3000.5)))
+    (datum,) = named(found, "RecordAge")
+    ages = values(datum)
+    assert len(ages) == cloudwatch.MOST_VALUES
     assert max(ages) == 3000.5
     exact = np.arange(3000)
     for q in (50, 95, 99):
         assert np.percentile(ages, q) == pytest.approx(np.percentile(exact, q), abs=35)  # 1 % of ranks is 30
 
 
-def test_no_line_is_too_long_and_no_value_is_lost() -> None:
-    everything = {m.name: 123456.789 for m in METRICS if m.kind != "spread"}
-    samples = [Sample(float(n), "land", everything, n, AGES) for n in range(250)]
-    lines = list(emf.lines(JOB, samples))
-    assert max(len(line.encode()) for line in lines) <= emf.MOST_BYTES
-    assert not any("\n" in line for line in lines)
-    counts = dict.fromkeys(everything, 0)
-    for document in map(json.loads, lines):
-        (directive,) = document["_aws"]["CloudWatchMetrics"]
-        names = [metric["Name"] for metric in directive["Metrics"]]
-        assert len(names) == len(set(names)) <= emf.MOST_METRICS
-        for name in names:
-            values = document[name] if isinstance(document[name], list) else [document[name]]
-            assert len(values) <= emf.MOST_VALUES
-            if name in counts:
-                counts[name] += len(values)
-    assert set(counts.values()) == {250}
+def test_no_call_is_too_large_and_no_value_is_lost() -> None:
+    """CloudWatch's own model and serializer say how large: 1,000 data, 150 values, a mebibyte."""
+    names = [m.name for m in METRICS if m.kind != "spread"]
+    queries = [f"query-{n:02}" for n in range(40)]
+    samples = [
+        Sample(960.0 + n / 100, query, dict.fromkeys(names, 1000000000.0 + n + 0.123), n, AGES)
+        for query in queries
+        for n in range(250)
+    ]
+    calls = list(cloudwatch.calls("j" * 100, samples))
+    assert len(calls) > 1
+    client = boto3.client("cloudwatch", region_name="us-east-1")
+    model = client.meta.service_model.operation_model("PutMetricData")
+    for protocol in client.meta.service_model.metadata["protocols"]:
+        for call in calls:
+            assert len(call) <= cloudwatch.MOST_DATA
+            assert max(len(datum["Values"]) for datum in call) <= cloudwatch.MOST_VALUES
+            asked = create_serializer(protocol).serialize_to_request(
+                {"Namespace": "Millrace", "MetricData": call}, model
+            )
+            body = asked["body"] if isinstance(asked["body"], bytes) else urlencode(asked["body"]).encode()
+            assert len(body) <= 1 << 20, protocol
+    counted = Counter(d["MetricName"] for call in calls for d in call for _ in values(d))
+    assert {counted[name] for name in names} == {250 * len(queries)}
 
 
-def test_a_value_that_is_no_number_makes_no_line() -> None:
+def test_a_value_that_is_no_number_is_not_sent() -> None:
     with pytest.raises(ValueError, match="no metric has the value nan"):
-        documents(sample(BatchDuration=float("nan")))
+        data(sample(BatchDuration=float("nan")))
 
 
 def test_the_file_has_a_line_for_each_sample(tmp_path: Path) -> None:
@@ -216,18 +237,50 @@ def test_standard_output_that_nobody_reads_holds_nobody_up() -> None:
     assert all(json.loads(line)["job"] == "flights" for line in lines), "whole lines"
 
 
-def opened(binds: dict[str, str], tmp_path: Path) -> list[dict[str, Any]]:
+def opened(binds: dict[str, str], tmp_path: Path, region: str | None = None) -> list[dict[str, Any]]:
     """Open a job's outputs, close them, and give what it printed."""
     with (tmp_path / "stdout").open("w") as stream:
         console = Console(stream)
-        monitor = open_monitor(JOB, parse(SETTINGS), console, Reporter("flights", console), binds)
+        monitor = open_monitor(JOB, parse(SETTINGS), console, Reporter("flights", console), binds, region)
         assert monitor.close()
     return [json.loads(line) for line in (tmp_path / "stdout").read_text().splitlines()]
 
 
-def test_every_start_is_told_to_cloudwatch(tmp_path: Path) -> None:
-    (line,) = opened({}, tmp_path)
-    assert (line["job"], line["Starts"]) == (JOB, 1)
+def test_every_start_is_told_to_cloudwatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with mock_aws():
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        assert opened({}, tmp_path, region="eu-west-1") == []
+        found = boto3.client("cloudwatch", region_name="eu-west-1").list_metrics()["Metrics"]
+    assert found == [
+        {"Namespace": f"Millrace/{JOB}", "MetricName": "Starts", "Dimensions": OF_QUERY[:1]},
+    ]
+
+
+def test_a_cloudwatch_that_cannot_be_reached_is_said_once_and_counted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    told = StringIO()
+    output = cloudwatch.CloudWatch(JOB, "eu-west-1", Reporter("flights", told))
+    for n in range(2):
+        with pytest.raises(OSError, match="Unable to locate credentials"):
+            output.write([sample(batch=n, InputRows=n)])
+    pipe = Pipe("refused", output.write)
+    pipe.put(sample(InputRows=3))
+    assert pipe.close(30)
+    assert pipe.take_dropped() == 1
+    (event,) = [json.loads(line) for line in told.getvalue().splitlines()]
+    assert event["event"] == "metrics_unsent"
+    assert event["error"] == "CloudWatch takes no metrics: Unable to locate credentials"
+
+
+def test_without_a_region_nothing_is_sent(tmp_path: Path) -> None:
+    assert opened({}, tmp_path) == []
 
 
 def test_the_file_and_the_page_are_asked_for_by_name(tmp_path: Path) -> None:

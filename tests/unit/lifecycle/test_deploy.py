@@ -113,7 +113,13 @@ def put_lines(aws: Aws, *events: dict[str, Any], group: str = "/hello-minimal/jo
 
 
 def put_metric(
-    aws: Aws, name: str, value: float, seconds: float, *, namespace: str = "Millrace", **dimensions: str
+    aws: Aws,
+    name: str,
+    value: float,
+    seconds: float,
+    *,
+    namespace: str = "Millrace/hello-minimal-clicks",
+    **dimensions: str,
 ) -> None:
     """Write one value so many seconds after now."""
     aws.client("cloudwatch").put_metric_data(

@@ -19,6 +19,7 @@ STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
     "Maximum": max,
     "Sum": sum,
     "Average": lambda values: sum(values) / len(values),
+    "SampleCount": len,
 }
 Points = Sequence[tuple[float, float]]
 """Second and value."""
@@ -29,16 +30,17 @@ def goes_off(alarm: Alarm, points: Points, now: float) -> bool:
 
     A period without data counts as the alarm says; windows slide, so a period ends whenever one looks.
     """
-    beyond = 0
+    beyond = silent = 0
     for number in range(alarm.of):
         end = now - number * alarm.period
         values = [value for at, value in points if end - alarm.period <= at < end]
         if not values:
-            beyond += alarm.missing == "breaching"
+            silent += alarm.silence
             continue
         found = STATISTICS[alarm.statistic](values)
         beyond += found > alarm.threshold if alarm.above else found < alarm.threshold
-    return beyond >= alarm.periods
+    # Without a datum in any of them the state is INSUFFICIENT_DATA, which is told of where silence is what one is called for.
+    return beyond >= alarm.periods or silent == alarm.of
 
 
 @dataclass(frozen=True)

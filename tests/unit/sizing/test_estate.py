@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from millrace.config import ConfigurationError, environments, load
 from millrace.sizing import plan, total
 from millrace.sizing.alarms import silenced_by_stop
-from millrace.sizing.metrics import BY_NAME, NAMESPACE
+from millrace.sizing.metrics import BY_NAME, namespace
 from millrace.sizing.network import key_classes
 from millrace.sizing.streams import shard_steps
 from millrace.sizing.windows import window
@@ -151,7 +151,7 @@ def test_thresholds_come_from_the_plan(from_text: Loader) -> None:
     assert batch.threshold == pytest.approx(1.2 * land.trigger_seconds.value)
     assert batch.period * batch.of >= 600
     silent = alarms["job/clicks/land/no-batch"]
-    assert silent.missing == "breaching"
+    assert (silent.missing, silent.silence) == ("missing", True)
     assert silent.period * silent.of >= 3 * land.trigger_seconds.value
     assert "job/clicks/derive/dead-letters" not in alarms
 
@@ -191,7 +191,8 @@ def test_every_query_and_stream_is_watched(name: str) -> None:
         silenced = silenced_by_stop(found.alarms, job_name)
         assert set(silenced) == {f"job/{job_name}/{query}/no-batch" for query in job.queries}
     for alarm in found.alarms:
-        if alarm.namespace == NAMESPACE:
+        if "job" in alarm.dimensions:
+            assert alarm.namespace == namespace(alarm.dimensions["job"])
             assert BY_NAME[alarm.metric].per_query is ("query" in alarm.dimensions)
     for stream, settings in environment.streams.items():
         if settings.kind == "kinesis":

@@ -160,7 +160,7 @@ def test_what_a_month_costs(from_text: Loader) -> None:
     assert settled > found.jobs["clicks"].queries["land"].trigger_seconds.value, "batches run back to back"
     batches = 730 * 3600 / settled
     assert job["S3 requests"] == pytest.approx((batches * (12 + 32) + 730 * 3600 / 10) / 1000 * 0.005)
-    assert job["logs"] == pytest.approx(batches * 4000 / 1e9 * 0.50)
+    assert job["logs"] == pytest.approx(batches * 300 / 1e9 * 0.50)
     assert job["S3 storage"] == pytest.approx(23_900 * 100 * 730 * 3600 * 0.3 / 1e9 * 0.023)
     shared = {line.name: line.usd for line in found.shared}
     assert shared.keys() == {"keys", "endpoints", "endpoint data", "metrics", "alarms", "dashboard"}
@@ -193,7 +193,7 @@ def test_batches_are_counted_as_often_as_they_run(from_text: Loader, trigger: st
     apart = max(parse_duration(trigger).total_seconds(), 2 / (1 - 800 / 5000 / cores))
     cost = {line.name: line.usd for line in job.cost}
     batches = 730 * 3600 / apart
-    assert cost["logs"] == pytest.approx(batches * 4000 / 1e9 * 0.50)
+    assert cost["logs"] == pytest.approx(batches * 300 / 1e9 * 0.50)
     assert cost["S3 requests"] == pytest.approx((batches * (12 + cores) + 730 * 3600 / 10) / 1000 * 0.005)
 
 

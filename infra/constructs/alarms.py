@@ -1,0 +1,56 @@
+"""Alarms out of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aws_cdk import aws_cloudwatch as cloudwatch
+from constructs import Construct
+
+from millrace.config.names import Names
+from millrace.sizing.model import RUNBOOK, Alarm
+
+
+def alarm_name(names: Names, alarm: Alarm) -> str:
+    """Return an alarm's name in CloudWatch, such as ``flights-prod/job/flights/land-flights/no-batch``."""
+    return f"{names.prefix}/{alarm.name}"
+
+
+def add_alarms(scope: Construct, names: Names, alarms: Iterable[Alarm], *, topic: str) -> None:
+    """Add alarms to a stack.
+
+    Parameters
+    ----------
+    scope
+        The stack.
+    names
+        The deployed names.
+    alarms
+        Of the plan.
+    topic
+        ARN of who is told.
+    """
+    for alarm in alarms:
+        cloudwatch.CfnAlarm(
+            scope,
+            f"Alarm-{alarm.name}",
+            alarm_name=alarm_name(names, alarm),
+            alarm_description=f"{alarm.why} ({RUNBOOK}#{alarm.kind})",
+            namespace=alarm.namespace,
+            metric_name=alarm.metric,
+            dimensions=[
+                cloudwatch.CfnAlarm.DimensionProperty(name=name, value=value)
+                for name, value in alarm.dimensions.items()
+            ],
+            statistic=alarm.statistic,
+            threshold=alarm.threshold,
+            comparison_operator="GreaterThanThreshold" if alarm.above else "LessThanThreshold",
+            period=alarm.period,
+            evaluation_periods=alarm.of,
+            datapoints_to_alarm=alarm.periods,
+            treat_missing_data=alarm.missing,
+            alarm_actions=[topic],
+            ok_actions=[topic],
+            # A new alarm begins in this state, and only a change of state is told: nobody is called before the first start.
+            insufficient_data_actions=[topic] if alarm.silence else None,
+        )
