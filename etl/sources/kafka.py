@@ -20,7 +20,7 @@ from etl.sources.start import milliseconds, moment_of
 
 Answer = TypeVar("Answer")
 
-_BROKERS = {
+BROKERS = {
     "iam": "BootstrapBrokerStringSaslIam",
     "scram-sha-512": "BootstrapBrokerStringSaslScram",
     "mutual-tls": "BootstrapBrokerStringTls",
@@ -105,7 +105,7 @@ def bootstrap_servers(connection: Connection, *, client: Any = None) -> str:
         if not arns:
             raise StartError(f"there is no MSK cluster named {connection.cluster} in this account and region")
         how = kind(connection)
-        brokers = kafka.get_bootstrap_brokers(ClusterArn=arns[0]).get(_BROKERS.get(how, ""))
+        brokers = kafka.get_bootstrap_brokers(ClusterArn=arns[0]).get(BROKERS.get(how, ""))
     if not brokers:
         raise StartError(f"MSK cluster {connection.cluster} offers no address for authentication {how}")
     return str(brokers)

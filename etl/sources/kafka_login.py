@@ -28,11 +28,6 @@ WITHOUT: Mapping[str, Mapping[str, str]] = {
 }
 """Options of what needs no secret."""
 
-_MODULES = {
-    "scram-sha-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "plain": "org.apache.kafka.common.security.plain.PlainLoginModule",
-}
-
 NEEDED = {
     "scram-sha-512": ("username", "password"),
     "plain": ("username", "password"),
@@ -62,30 +57,64 @@ def options(connection: Connection, endpoint: str | None = None) -> dict[str, st
     if not isinstance(login, SecretLogin):
         return dict(WITHOUT[login])
     try:
-        held = secret.read(login.secret, endpoint, NEEDED[login.kind])
+        held = dict(secret.read(login.secret, endpoint, NEEDED[login.kind]))
     except SinkError as error:
         raise StartError(str(error)) from error
-    chosen, private = {"kafka.security.protocol": "SSL"}, dict[str, str]()
-    if login.kind in _MODULES:
-        chosen = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": login.kind.upper()}
-        user, password = _quoted(held["username"]), _quoted(held["password"])
-        private["kafka.sasl.jaas.config"] = (
-            f"{_MODULES[login.kind]} required username={user} password={password};"
+    if login.kind == "mutual-tls" and "-----BEGIN PRIVATE KEY-----" not in held["privateKey"]:
+        # One with a password of its own needs an algorithm that not every Java has by the name that Kafka asks for.
+        raise StartError(
+            f"secret {login.secret}: privateKey is no plain key of PKCS #8 in PEM (-----BEGIN PRIVATE KEY-----); "
+            "`openssl pkcs8 -topk8 -nocrypt` writes one, and the secret encrypts it"
         )
-    elif login.kind == "mutual-tls":
-        if "-----BEGIN PRIVATE KEY-----" not in held["privateKey"]:
-            # One with a password of its own needs an algorithm that not every Java has by the name that Kafka asks for.
-            raise StartError(
-                f"secret {login.secret}: privateKey is no plain key of PKCS #8 in PEM (-----BEGIN PRIVATE KEY-----); "
-                "`openssl pkcs8 -topk8 -nocrypt` writes one, and the secret encrypts it"
-            )
-        chosen["kafka.ssl.keystore.type"] = "PEM"
-        private["kafka.ssl.keystore.certificate.chain"] = held["certificate"]
-        private["kafka.ssl.keystore.key"] = held["privateKey"]
-    if "certificateAuthority" in held:
-        chosen["kafka.ssl.truststore.type"] = "PEM"
-        private["kafka.ssl.truststore.certificates"] = held["certificateAuthority"]
+    chosen = spelled_out(login.kind, held)
+    private = {name: value for name, value in chosen.items() if name in _PRIVATE}
     return chosen | _referred(private)
+
+
+_PRIVATE = frozenset(
+    {
+        "kafka.sasl.jaas.config",
+        "kafka.ssl.keystore.certificate.chain",
+        "kafka.ssl.keystore.key",
+        "kafka.ssl.truststore.certificates",
+    }
+)
+"""Options that hold what the secret holds."""
+
+
+def spelled_out(kind: str, held: dict[str, str]) -> dict[str, str]:
+    """Options of Spark's Kafka source with what a secret holds in them; a notebook has this function's text.
+
+    Parameters
+    ----------
+    kind
+        Of authentication.
+    held
+        By the secret.
+    """
+
+    def quoted(text: str) -> str:
+        # As Java's StreamTokenizer reads it back.
+        for one, written in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
+            text = text.replace(one, written)
+        return f'"{text}"'
+
+    found = {"kafka.security.protocol": "SSL"}
+    if kind in ("scram-sha-512", "plain"):
+        module = "scram.Scram" if kind == "scram-sha-512" else "plain.Plain"
+        user, password = quoted(held["username"]), quoted(held["password"])
+        found = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": kind.upper()}
+        found["kafka.sasl.jaas.config"] = (
+            f"org.apache.kafka.common.security.{module}LoginModule required username={user} password={password};"
+        )
+    if kind == "mutual-tls":
+        found["kafka.ssl.keystore.type"] = "PEM"
+        found["kafka.ssl.keystore.certificate.chain"] = held["certificate"]
+        found["kafka.ssl.keystore.key"] = held["privateKey"]
+    if "certificateAuthority" in held:
+        found["kafka.ssl.truststore.type"] = "PEM"
+        found["kafka.ssl.truststore.certificates"] = held["certificateAuthority"]
+    return found
 
 
 def _referred(private: Mapping[str, str]) -> dict[str, str]:
@@ -109,18 +138,6 @@ def _escaped(value: str) -> str:
     """
     text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\f", "\\f")
     return re.sub(r"^[ \t]", r"\\\g<0>", text)
-
-
-def _quoted(text: str) -> str:
-    r"""A text in a login module's line, as Java's ``StreamTokenizer`` reads it back.
-
-    Examples
-    --------
-    >>> print(_quoted('a"b'))
-    "a\"b"
-    """
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
-    return f'"{escaped}"'
 
 
 def refusal(error: BaseException, connection: Connection) -> str | None:
