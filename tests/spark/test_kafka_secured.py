@@ -15,8 +15,14 @@ from typing import Any
 import boto3
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
 from moto.server import ThreadedMotoServer
+from pydantic import TypeAdapter
 
+from millrace.config import Names, load
+from millrace.config.kafka_login import Login
+from millrace.config.model import ExternalCluster
+from millrace.lifecycle import kafka_client
 from millrace.sandbox import jars
 from millrace.sandbox.process import Process
 from millrace.sandbox.toolchain import program_environment, spark_home
@@ -38,11 +44,14 @@ class Place:
     held: dict[str, dict[str, str]]
     arns: dict[str, str]
 
-    def store(self, name: str, held: dict[str, str]) -> str:
-        client = boto3.client(
-            "secretsmanager", endpoint_url=self.endpoint, region_name="us-east-1",
+    def client(self, service: str) -> Any:
+        return boto3.client(
+            service, endpoint_url=self.endpoint, region_name="us-east-1",
             aws_access_key_id="test", aws_secret_access_key="test",
         )  # fmt: skip
+
+    def store(self, name: str, held: dict[str, str]) -> str:
+        client = self.client("secretsmanager")
         return str(client.create_secret(Name=name, SecretString=json.dumps(held))["ARN"])
 
 
@@ -287,3 +296,16 @@ def test_a_password_that_is_refused_ends_the_start_with_a_message_of_one_line(
     assert wrong in told
     assert "Traceback" not in text
     assert not [path for path, text in written(tmp_path).items() if "hunter3" in text]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_command_line_signs_in_by_the_same_secret(kind: str, place: Place) -> None:
+    """By a client of its own, librdkafka."""
+    place.broker.kafka.create_topic(f"seen-{kind}", 1)
+    login = TypeAdapter(Login).validate_python({"kind": kind, "secret": place.arns[kind]})
+    servers = place.broker.servers[kind]
+    theirs = ExternalCluster(kind="external", bootstrap_servers=servers, authentication=login)
+    model = load("minimal", root=ROOT).model_copy(update={"kafka": {"theirs": theirs}})
+    names = Names(model, "111122223333")
+    found = AdminClient(dict(kafka_client.settings(names, "theirs", place.client))).list_topics(timeout=60)
+    assert f"seen-{kind}" in found.topics
