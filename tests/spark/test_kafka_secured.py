@@ -133,6 +133,9 @@ def job(place: Place, home: Path, arns: dict[str, str]) -> Iterator[Process]:
         "spark.local.dir": str(home / "tmp"),
         "spark.log.level": "INFO",
         "spark.eventLog.enabled": "true",
+        # Spark 4 packs and rolls them.
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
         "spark.eventLog.dir": (home / "events").as_uri(),
         "spark.sql.shuffle.partitions": "2",
         catalog: "org.apache.iceberg.spark.SparkCatalog",
