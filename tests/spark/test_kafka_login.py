@@ -178,10 +178,9 @@ def test_a_secret_that_is_not_there_and_another_mechanism_are_told(
 
 
 @pytest.mark.faults
-def test_a_certificate_of_the_brokers_that_is_out_of_date_is_told(
-    spark: SparkSession, secrets: Secrets, tmp_path: Path, broker: Guarded
+def test_brokers_that_are_named_otherwise_than_in_their_certificate_are_told(
+    spark: SparkSession, secrets: Secrets, broker: Guarded
 ) -> None:
-    """Beside the other broker's, whose name it does not bear either."""
     servers = broker.servers["plain"].replace("localhost", "127.0.0.1")
     told = refused(spark, bound(secrets, servers, "plain", secrets.holds(broker.secret("plain"))))
     assert "No subject alternative names matching IP address 127.0.0.1" in told
