@@ -295,18 +295,13 @@ def _leg(
         return Leg(leg.region, lambda: ids.of_stream(leg, endpoint), while_running=False)
     name = leg[0].connection
     connection = job.connections.get(name)
-    connecting: list[Mapping[str, str]] = []
+    # Once: who runs needs AWS itself for that no more.
+    entry = None if connection is None else kafka.Entry(kafka.bind(name, connection, binds))
 
     def ask() -> Ids:
-        if connection is None:
+        if entry is None:
             return {}  # who opens it says so
-        try:
-            # Once: who runs needs AWS itself for that no more.
-            if not connecting:
-                connecting.append(kafka.connecting(kafka.bind(name, connection, binds)))
-        except StartError as error:
-            raise UnansweredError(str(error)) from error
-        return ids.of_topics(spark, leg, connecting[0])
+        return entry.ask(lambda options: ids.of_topics(spark, leg, options))
 
     of = name if connection is None else connection.cluster or name
     streams = {

@@ -196,6 +196,7 @@ def of_topic(source: KafkaSource, connection: Connection) -> Parts:
     options = {} if reading.group_id_prefix is None else {"groupIdPrefix": reading.group_id_prefix}
 
     def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[Part]:
+        kafka.sign_in(spark, connection)
         reader = Reader(spark, kafka.connecting(connection), options, reading.headers)
         planned = accounts.now()
         latest = planned + AHEAD

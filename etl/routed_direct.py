@@ -299,7 +299,10 @@ def query(
     handler = RoutedDirector(
         settings, decoder, tuple(lanes), IcebergSink(letters), read.topics, read.checkpoint, report
     )
-    return Query(settings.name, read.rows, handler, read.checkpoint.location, settings.trigger_seconds)
+    reopen = None if read.guards else read.reopen
+    return Query(
+        settings.name, read.rows, handler, read.checkpoint.location, settings.trigger_seconds, reopen
+    )
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def _land(
         handler,
         read.checkpoint.location,
         query.trigger_seconds,
-        read.reopen if guard else None,
+        read.reopen,
         check=read.watch,
     )
 
@@ -146,7 +146,15 @@ def _direct(
         sink = sink_of(job, query.sink, binds)
         sink.prepare(spark, compose.schema(spark, letters))
         handler = OutwardDirect(query, decoder, compose, sink, kept, checkpoint, report)
-    return Query(query.name, read.rows, handler, checkpoint.location, query.trigger_seconds, check=read.watch)
+    return Query(
+        query.name,
+        read.rows,
+        handler,
+        checkpoint.location,
+        query.trigger_seconds,
+        None if read.guards else read.reopen,
+        check=read.watch,
+    )
 
 
 def _derive(

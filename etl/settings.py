@@ -13,6 +13,7 @@ from etl.settings_sources import Connection as Connection
 from etl.settings_sources import KafkaReading as KafkaReading
 from etl.settings_sources import KafkaSource as KafkaSource
 from etl.settings_sources import KinesisSource as KinesisSource
+from etl.settings_sources import SecretLogin as SecretLogin
 
 Engine = Literal["glue", "emr", "sandbox"]
 

@@ -104,6 +104,20 @@ class KafkaSource:
 
 
 @dataclass(frozen=True)
+class SecretLogin:
+    """What a cluster lets in by, or is known by, and the secret of Secrets Manager that holds it.
+
+    Attributes
+    ----------
+    secret
+        ARN of a JSON object: see :mod:`etl.sources.kafka_login`.
+    """
+
+    kind: Literal["scram-sha-512", "plain", "mutual-tls", "tls"]
+    secret: str
+
+
+@dataclass(frozen=True)
 class Connection:
     """How to reach a Kafka cluster.
 
@@ -114,4 +128,4 @@ class Connection:
     kind: Literal["msk", "external"]
     cluster: str | None
     bootstrap_servers: str | None
-    authentication: Literal["iam", "tls", "none"]
+    authentication: Literal["iam", "tls", "none"] | SecretLogin

@@ -64,7 +64,7 @@ def _read_union(arguments: tuple[Any, ...], value: Any, path: str) -> Any:
     if names and isinstance(value, str):
         return read(names[0], value, path)
     candidates = [a for a in candidates if a not in names]
-    kinds = {typing.get_args(typing.get_type_hints(c)["kind"])[0]: c for c in candidates}
+    kinds = {k: c for c in candidates for k in typing.get_args(typing.get_type_hints(c)["kind"])}
     found = value.get("kind") if isinstance(value, dict) else None
     if found not in kinds:
         raise SettingsError(f"{path}.kind: {found!r} is not one of {', '.join(map(repr, kinds))}")

@@ -12,7 +12,7 @@ from infra.grants import FILES, INTERFACES, NO_NARROWER, Grant, allow, list_pref
 from infra.launch import event_log_prefix
 from infra.settings import sources
 from infra.sink_permissions import SinkPermissions
-from infra.source_permissions import SourcePermissions
+from infra.source_permissions import SourcePermissions, kafka_secrets
 from infra.spark import database_location
 from millrace.config.estate import ExistingTable
 from millrace.config.model import KafkaTopic, KinesisStream
@@ -67,6 +67,7 @@ class JobPermissions:
         return [
             *SourcePermissions(self.names, self.plan).grants(),
             *SinkPermissions(self.names, self.plan, self.keys.streams).grants(),
+            *kafka_secrets(self.names, self.names.environment.jobs[self.plan.name]),
             *self._tables(),
             *self._objects(),
             *self._keys(),

@@ -12,6 +12,7 @@ from typing import Any
 
 from infra.formats import format_settings
 from infra.sinks import sink_settings, written_clusters
+from millrace.config.kafka_login import Login, secret_of
 from millrace.config.model import Environment, ExternalCluster, Job, KafkaTopic, KinesisStream
 from millrace.config.names import Names
 from millrace.config.queries import (
@@ -130,15 +131,20 @@ def _connection(environment: Environment, cluster: str, names: Names) -> dict[st
             "kind": "external",
             "cluster": None,
             "bootstrap_servers": kafka.bootstrap_servers,
-            "authentication": kafka.authentication,
+            "authentication": _authentication(kafka.authentication),
         }
     return {
         "kind": "msk",
         "cluster": names.cluster(cluster),
         # CloudFormation has no attribute for the brokers: the job's role looks them up at start.
         "bootstrap_servers": None,
-        "authentication": "iam",
+        "authentication": _authentication(kafka.authentication),
     }
+
+
+def _authentication(login: Login) -> str | dict[str, str]:
+    secret = secret_of(login)
+    return login.kind if secret is None else {"kind": login.kind, "secret": secret[0]}
 
 
 def _query(environment: Environment, job: str, query: Query, plan: QueryPlan, names: Names) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from infra.grants import FILES, NO_NARROWER, REMADE, Grant, allow, list_prefixes
 from infra.sinks import folder, sinks, written_clusters, written_topics
-from millrace.config.model import ExternalCluster, MskCluster
+from millrace.config.model import MskCluster
 from millrace.config.names import Names
 from millrace.config.queries import DeriveQuery
 from millrace.config.sinks import (
@@ -108,6 +108,7 @@ class SinkPermissions:
         for cluster in written_clusters(environment, job):
             settings = environment.kafka[cluster]
             label = "".join(part.title() for part in cluster.split("-"))
+            base = ""
             names = [self.names.stream(name) for name, topic in topics.items() if topic.cluster == cluster]
             if isinstance(settings, MskCluster):
                 base = self._arn("kafka", f"cluster/{self._cluster(cluster, settings)}")
@@ -115,9 +116,9 @@ class SinkPermissions:
                     allow(f"FindClusters{label}", ["kafka:ListClustersV2"], ["*"], why=NO_NARROWER),
                     allow(f"FindBrokers{label}", ["kafka:GetBootstrapBrokers"], [base], why=REMADE),
                 ]
-            elif isinstance(settings, ExternalCluster) and settings.arn is not None:
+            elif settings.arn is not None:
                 base = settings.arn
-            else:
+            if settings.authentication.kind != "iam" or not base:
                 continue
             why = REMADE if "*" in base else None
             writing = [f"{base.replace(':cluster/', ':topic/', 1)}/{name}" for name in names]

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from infra.grants import NO_NARROWER, REMADE, Grant, allow
 from infra.settings import kafka_clusters, sources
+from infra.sinks import written_clusters
 from millrace.config.check_reading import plain_beginning
-from millrace.config.model import ExternalCluster, GlueJob, KafkaTopic, KinesisStream, MskCluster
+from millrace.config.kafka_login import secret_of
+from millrace.config.model import ExternalCluster, GlueJob, Job, KafkaTopic, KinesisStream, MskCluster
 from millrace.config.names import Names
 from millrace.config.queries import LandQuery, SourceQuery, StreamQuery
 from millrace.config.reading import KafkaReading
@@ -23,6 +25,27 @@ READS_TOPIC = [
     "kafka-cluster:ReadData",
 ]
 """Of MSK's IAM access control (MSK developer guide, "Semantics of IAM authorization policy actions")."""
+
+
+def kafka_secrets(names: Names, job: Job) -> list[Grant]:
+    """Return the statements by which a job signs in to the Kafka clusters that it reads and writes.
+
+    Parameters
+    ----------
+    names
+        The deployed names.
+    job
+        As the environment has it.
+    """
+    environment = names.environment
+    clusters = dict.fromkeys((*kafka_clusters(environment, job), *written_clusters(environment, job)))
+    found = [held for c in clusters if (held := secret_of(environment.kafka[c].authentication)) is not None]
+    if not found:
+        return []
+    secrets = list(dict.fromkeys(secret for secret, _ in found))
+    keys = list(dict.fromkeys(key for _, key in found if key is not None))
+    grants = [allow("ReadKafkaSecrets", ["secretsmanager:GetSecretValue"], secrets)]
+    return [*grants, *([allow("DecryptKafkaSecrets", ["kms:Decrypt"], keys)] if keys else [])]
 
 
 @dataclass(frozen=True)
@@ -52,13 +75,20 @@ class SourcePermissions:
         kinesis = [name for name, stream in streams.items() if isinstance(stream, KinesisStream)]
         if kinesis:
             found += self._kinesis(kinesis, older=isinstance(job, GlueJob))
-        owned = [c for c in kafka_clusters(environment, job) if isinstance(environment.kafka[c], MskCluster)]
+        clusters = {name: environment.kafka[name] for name in kafka_clusters(environment, job)}
+        owned = [name for name, each in clusters.items() if isinstance(each, MskCluster)]
         if owned:
-            found += self._kafka(owned, streams)
-        for cluster in kafka_clusters(environment, job):
-            settings = environment.kafka[cluster]
-            if isinstance(settings, ExternalCluster) and settings.arn is not None:
-                found += self._external(cluster, settings.arn, streams)
+            found += self._found(owned)
+        by_role = [name for name in owned if clusters[name].authentication.kind == "iam"]
+        if by_role:
+            found += self._kafka(by_role, streams)
+        for name, each in clusters.items():
+            if (
+                isinstance(each, ExternalCluster)
+                and each.arn is not None
+                and each.authentication.kind == "iam"
+            ):
+                found += self._external(name, each.arn, streams)
         return found
 
     def _kinesis(self, streams: list[str], *, older: bool) -> list[Grant]:
@@ -124,6 +154,13 @@ class SourcePermissions:
             ),
         ]
 
+    def _found(self, clusters: list[str]) -> list[Grant]:
+        arns = [self._arn("kafka", f"cluster/{self._cluster(c)}") for c in clusters]
+        return [
+            allow("FindClusters", ["kafka:ListClustersV2"], ["*"], why=NO_NARROWER),
+            allow("FindBrokers", ["kafka:GetBootstrapBrokers"], arns, why=REMADE),
+        ]
+
     def _kafka(self, clusters: list[str], streams: dict[str, KinesisStream | KafkaTopic]) -> list[Grant]:
         # The last part of a cluster's ARN is a random id that changes when the cluster is made
         # again under its name; the role stays right, and needs nothing of the Kafka stack.
@@ -139,8 +176,6 @@ class SourcePermissions:
             for group in self._groups(c)
         ]
         return [
-            allow("FindClusters", ["kafka:ListClustersV2"], ["*"], why=NO_NARROWER),
-            allow("FindBrokers", ["kafka:GetBootstrapBrokers"], cluster_arns, why=REMADE),
             allow("ConnectClusters", ["kafka-cluster:Connect"], cluster_arns, why=REMADE),
             allow(
                 "ReadTopics",

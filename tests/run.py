@@ -94,7 +94,17 @@ _LATE = tuple(
 _HOSTILE = tuple(
     f"spark/test_{name}.py"
     for name in (
-        *("bare_python", "exponents", "kafka_limits", "kafka_times", "latest", "origins", "partitions"),
+        *(
+            "bare_python",
+            "exponents",
+            "kafka_limits",
+            "kafka_login",
+            "kafka_secured",
+            "kafka_times",
+            "latest",
+            "origins",
+            "partitions",
+        ),
         *("redaction", "sink_jdbc_tls", "sink_times", "state_times"),
     )
 )

@@ -63,17 +63,25 @@ class Authority:
             serialization.Encoding.PEM
         )
 
-    def server(self, folder: Path, name: str) -> ssl.SSLContext:
-        """TLS of a server of this name."""
+    def signed(
+        self, name: str, *, days: int = 1, names: tuple[str, ...] = (), password: str | None = None
+    ) -> tuple[str, str]:
+        """A certificate and its key, PEM, the key as PKCS #8."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        file = folder / f"{name}.pem"
-        file.write_bytes(
-            self._signed(subject, key, ca=False, names=(name,)).public_bytes(serialization.Encoding.PEM)
-            + key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
+        made = self._signed(subject, key, ca=False, names=names, days=days)
+        kept = (
+            serialization.NoEncryption()
+            if password is None
+            else serialization.BestAvailableEncryption(password.encode())
         )
+        written = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, kept)
+        return made.public_bytes(serialization.Encoding.PEM).decode(), written.decode()
+
+    def server(self, folder: Path, name: str) -> ssl.SSLContext:
+        """TLS of a server of this name."""
+        file = folder / f"{name}.pem"
+        file.write_text("".join(self.signed(name, names=(name,))))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(file)
         return context

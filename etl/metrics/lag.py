@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 from pyspark.sql import SparkSession
 
 from etl.accounts import Reporter
-from etl.errors import describe
+from etl.errors import StartError, describe
 from etl.metrics.pipe import Pipe
 from etl.settings import Connection, DeriveSettings, JobSettings, KafkaSource
 from etl.sources import kafka
@@ -39,8 +39,8 @@ class Group:
         Of the group.
     source
         The topic, or the topics of its pattern.
-    connecting
-        Options of :func:`etl.sources.kafka.connecting`.
+    entry
+        To the brokers.
     failed
         Told of an error once, until a write succeeds again.
     """
@@ -50,13 +50,13 @@ class Group:
         spark: SparkSession,
         name: str,
         source: KafkaSource,
-        connecting: Mapping[str, str],
+        entry: kafka.Entry,
         failed: Callable[[str], None],
     ) -> None:
         self._spark = spark
         self._name = name
         self._source = source
-        self._connecting = connecting
+        self._entry = entry
         self._failed = failed
         self._admin: Any = None
         self._told = False
@@ -74,7 +74,10 @@ class Group:
             return
         try:
             self._alter(offsets)
+        except StartError as error:
+            raise OSError(f"consumer group {self._name}: {error}") from error
         except Py4JError as error:
+            self._entry.forget()
             if not isinstance(error, Py4JNetworkError):  # with that the JVM itself has gone
                 self._close()
                 if not self._told:
@@ -86,7 +89,7 @@ class Group:
     def _alter(self, offsets: Mapping[tuple[str, int], int]) -> None:
         jvm: Any = self._spark._jvm
         if self._admin is None:
-            self._admin = kafka.admin(self._spark, self._connecting, PATIENCE_SECONDS)
+            self._admin = kafka.admin(self._spark, self._entry.options(), PATIENCE_SECONDS)
         places = jvm.java.util.HashMap()
         for (topic, partition), offset in offsets.items():
             place = jvm.org.apache.kafka.common.TopicPartition(topic, partition)
@@ -157,4 +160,6 @@ def _group(
     def failed(error: str) -> None:
         report.emit("lag_unwritten", query=query, group=name, error=error)
 
-    return Group(spark, name, source, kafka.connecting(connection), failed)
+    entry = kafka.Entry(connection)
+    entry.options()
+    return Group(spark, name, source, entry, failed)

@@ -17,10 +17,11 @@ from etl.settings_sinks import (
     ParquetSinkSettings,
     SinkSettings,
 )
+from etl.sinks import jdbc
 from etl.sinks.base import Sink
 from etl.sinks.delta import DeltaSink
 from etl.sinks.dynamodb import DynamoDbSink
-from etl.sinks.jdbc import JdbcSink, read_secret
+from etl.sinks.jdbc import JdbcSink
 from etl.sinks.kafka import KafkaSink
 from etl.sinks.kinesis import KinesisSink
 from etl.sinks.opensearch import OpenSearchSink
@@ -47,7 +48,7 @@ def sink_of(job: JobSettings, settings: SinkSettings, binds: Mapping[str, str]) 
     """
     if isinstance(settings, JdbcSinkSettings):
         endpoint = binds.get("secretsmanager.endpoint")
-        return JdbcSink(settings, partial(read_secret, settings.secret, settings.region, endpoint))
+        return JdbcSink(settings, partial(jdbc.login, settings.secret, endpoint))
     if isinstance(settings, KafkaSinkSettings):
         if settings.connection not in job.connections:
             raise StartError(f"sink {settings.topic}: there is no connection {settings.connection}")

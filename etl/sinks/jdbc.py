@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 from pyspark.sql.types import StringType, StructType
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
+from etl import secret
 from etl.errors import StartError, java_error
 from etl.settings_sinks import JdbcSinkSettings
 from etl.sinks.backoff import START_SECONDS, Backoff
@@ -204,35 +205,13 @@ def _message(error: BaseException) -> str:
     return text.splitlines()[0][:500]
 
 
-def read_secret(secret: str, region: str, endpoint: str | None) -> tuple[str, str]:
+def login(arn: str, endpoint: str | None) -> tuple[str, str]:
     """User and password out of a secret of Secrets Manager, in the form that AWS' own rotation keeps.
-
-    Parameters
-    ----------
-    secret
-        Its ARN.
-    region, endpoint
-        Where it is.
 
     Raises
     ------
     SinkError
-        It cannot be read, or holds something else.
+        As of :func:`etl.secret.read`.
     """
-    import json
-
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    from etl.sinks import aws
-
-    try:
-        text = aws.client("secretsmanager", region, endpoint).get_secret_value(SecretId=secret)[
-            "SecretString"
-        ]
-        held = json.loads(text)
-        return str(held["username"]), str(held["password"])
-    except (BotoCoreError, ClientError) as error:
-        raise SinkError(f"secret {secret}: {error}") from error
-    except (ValueError, KeyError, TypeError):
-        # Without its cause, whose text might hold what the secret holds.
-        raise SinkError(f"secret {secret}: not JSON with username and password") from None
+    held = secret.read(arn, endpoint, ("username", "password"))
+    return held["username"], held["password"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -18,10 +19,21 @@ from etl.errors import StartError, whole_text
 from etl.settings import Connection
 from etl.settings_sinks import KafkaSinkSettings
 from etl.sinks.backoff import Backoff
-from etl.sinks.base import DELETED, Again, Place, Refuse, Written, deletes, letters_of, text_of, untimely
+from etl.sinks.base import (
+    DELETED,
+    Again,
+    Place,
+    Refuse,
+    SinkError,
+    Written,
+    deletes,
+    letters_of,
+    text_of,
+    untimely,
+)
 from etl.sinks.kafka_tail import BATCH_HEADER, ID_HEADER, SOURCE_HEADER, Tail
 from etl.sinks.marks import CAME_AGAIN, Marks
-from etl.sources import kafka
+from etl.sources import kafka, kafka_login
 
 OVERHEAD_BYTES = 256
 """Of a message beside key, value and the texts of its headers: the batch's head (61), lengths, names of headers."""
@@ -49,11 +61,16 @@ class KafkaSink:
     connection: Connection
     sends: bool = False
     _marks: list[Marks] = field(default_factory=list, repr=False, compare=False)
+    _entry: kafka.Entry = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Keep how the brokers are entered, until a batch fails."""
+        object.__setattr__(self, "_entry", kafka.Entry(self.connection))
 
     def options(self) -> Mapping[str, str]:
         """Options of Spark's Kafka sink."""
         return {
-            **kafka.connecting(self.connection),
+            **self._entry.options(),
             "topic": self.settings.topic,
             "includeHeaders": "true",
             "kafka.acks": "all",
@@ -82,18 +99,14 @@ class KafkaSink:
 
     def _topics(self, spark: SparkSession) -> set[str]:
         jvm: Any = spark._jvm
-        settings = jvm.java.util.Properties()
-        for name, value in kafka.connecting(self.connection).items():
-            settings.put(name.removeprefix("kafka."), value)
         admin = None
         try:
-            admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+            admin = kafka.admin(spark, self._entry.options(), _START_SECONDS)
             names = admin.listTopics().names().get(_START_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
             return {str(name) for name in names}
         except Py4JJavaError as error:
-            raise StartError(
-                f"Kafka topic {self.settings.topic}: {error.java_exception.toString()}"
-            ) from error
+            said = kafka_login.refusal(error, self.connection) or error.java_exception.toString()
+            raise StartError(f"Kafka topic {self.settings.topic}: {said}") from error
         finally:
             if admin is not None:
                 admin.close()
@@ -137,6 +150,18 @@ class KafkaSink:
         why = F.coalesce(untimely(rows), self._reason(size))
         return letters_of(rows, why).where(F.col("_error").isNotNull())
 
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        """Sign in to the brokers as the last batch did, or after one that failed with what the secret holds now."""
+        try:
+            self._entry.options()
+            yield
+        except StartError as error:
+            raise SinkError(f"Kafka topic {self.settings.topic}: {error}") from error
+        except BaseException:
+            self._entry.forget()
+            raise
+
     def write(
         self,
         rows: DataFrame,
@@ -155,10 +180,14 @@ class KafkaSink:
         (``docs/adr/0274-a-look-at-the-end-of-the-stream.md``). A topic that is compacted by the default key keeps
         one message for each identity.
         """
+        with self._entered():
+            return self._write(rows, place, refuse, again)
+
+    def _write(self, rows: DataFrame, place: Place | None, refuse: Refuse, again: Again | None) -> Written:
         spark = rows.sparkSession
         if place is None or not place.name:
             return self._send(rows, "", None, refuse)
-        tail = Tail(self.settings.topic, kafka.connecting(self.connection))
+        tail = Tail(self.settings.topic, self._entry.options())
         marks, backoff = self._of_run(), Backoff(f"Kafka topic {self.settings.topic}")
         mark = marks.begin(spark, place, lambda: tail.end(spark))
         while True:

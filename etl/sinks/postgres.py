@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -32,6 +29,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from etl import shipped
 from etl.errors import StartError, java_error
 from etl.formats.build import read_file
 from etl.sinks.base import DELETED, JSON_OPTIONS, SinkError
@@ -137,8 +135,7 @@ class Session:
 def tls(spark: SparkSession, kind: str, authorities: str | None) -> dict[str, str]:
     """Return the driver's properties for TLS; without any, it would connect in the clear where the server has no TLS.
 
-    The driver reads certificates from files only, in the JVM of the Spark driver and of each executor. Spark brings a file
-    that it is told of into each executor's working directory, so on a cluster it has the same relative name everywhere.
+    The driver reads certificates from files only, in the JVM of the Spark driver and of each executor.
 
     Parameters
     ----------
@@ -156,18 +153,8 @@ def tls(spark: SparkSession, kind: str, authorities: str | None) -> dict[str, st
         return {"sslmode": "disable"}
     if authorities is None:
         return {"sslmode": "verify-full", "sslfactory": "org.postgresql.ssl.DefaultJavaSSLFactory"}
-    content = read_file(spark, authorities)
-    name = f"authorities-{hashlib.sha256(content).hexdigest()[:16]}.pem"
-    context = spark.sparkContext
-    local = bool(context._jsc.sc().isLocal())
-    file = Path(tempfile.gettempdir() if local else Path.cwd(), name)
-    # In one step: a second query of the job may be reading it.
-    with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as made:
-        made.write(content)
-    Path(made.name).replace(file)
-    if not local:
-        context.addFile(str(file))
-    return {"sslmode": "verify-full", "sslrootcert": str(file) if local else name}
+    file = shipped.ship(spark.sparkContext, "authorities", read_file(spark, authorities))
+    return {"sslmode": "verify-full", "sslrootcert": file}
 
 
 def connect(

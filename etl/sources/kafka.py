@@ -4,36 +4,48 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
 from etl import carried, envelope
-from etl.errors import StartError
-from etl.settings import Connection, KafkaReading, KafkaSource
+from etl.errors import StartError, UnansweredError
+from etl.settings import Connection, KafkaReading, KafkaSource, SecretLogin
+from etl.sources import kafka_login
 from etl.sources.asking import asking
 from etl.sources.start import milliseconds, moment_of
 
-_AUTHENTICATION: Mapping[str, Mapping[str, str]] = {
-    "none": {},
-    "tls": {"kafka.security.protocol": "SSL"},
-    "iam": {
-        "kafka.security.protocol": "SASL_SSL",
-        "kafka.sasl.mechanism": "AWS_MSK_IAM",
-        "kafka.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
-        "kafka.sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
-    },
-}
+Answer = TypeVar("Answer")
 
-_BROKERS = {
+BROKERS = {
     "iam": "BootstrapBrokerStringSaslIam",
+    "scram-sha-512": "BootstrapBrokerStringSaslScram",
+    "mutual-tls": "BootstrapBrokerStringTls",
     "tls": "BootstrapBrokerStringTls",
     "none": "BootstrapBrokerString",
 }
 
+SIGN_IN_SECONDS = 30
+"""How long a start waits for brokers that say neither yes nor no; the queries then wait in their own way."""
 
-def bind(name: str, connection: Connection, binds: Mapping[str, str]) -> Connection:
+
+@dataclass(frozen=True)
+class Bound(Connection):
+    """A connection as it is where the job runs.
+
+    Attributes
+    ----------
+    secrets_endpoint
+        Of a local Secrets Manager; None for the region's own.
+    """
+
+    secrets_endpoint: str | None = None
+
+
+def bind(name: str, connection: Connection, binds: Mapping[str, str]) -> Bound:
     """Apply what was given with ``--bind kafka.NAME.…`` to a connection.
 
     Parameters
@@ -48,15 +60,22 @@ def bind(name: str, connection: Connection, binds: Mapping[str, str]) -> Connect
     Raises
     ------
     StartError
-        An authentication that does not exist.
+        An authentication that does not exist, or takes a secret.
     """
     authentication = binds.get(f"kafka.{name}.authentication", connection.authentication)
-    if authentication not in _AUTHENTICATION:
+    if not isinstance(authentication, SecretLogin) and authentication not in kafka_login.WITHOUT:
         raise StartError(
-            f"--bind kafka.{name}.authentication={authentication}: not one of {', '.join(_AUTHENTICATION)}"
+            f"--bind kafka.{name}.authentication={authentication}: not one of {', '.join(kafka_login.WITHOUT)}"
         )
     servers = binds.get(f"kafka.{name}.bootstrap", connection.bootstrap_servers)
-    return Connection(connection.kind, connection.cluster, servers, authentication)  # type: ignore[arg-type]
+    endpoint = binds.get("secretsmanager.endpoint")
+    return Bound(connection.kind, connection.cluster, servers, authentication, endpoint)  # type: ignore[arg-type]
+
+
+def kind(connection: Connection) -> str:
+    """Kind of its authentication, such as ``plain``."""
+    login = connection.authentication
+    return login.kind if isinstance(login, SecretLogin) else login
 
 
 def bootstrap_servers(connection: Connection, *, client: Any = None) -> str:
@@ -85,11 +104,10 @@ def bootstrap_servers(connection: Connection, *, client: Any = None) -> str:
         arns = [c["ClusterArn"] for c in clusters if c["ClusterName"] == connection.cluster]
         if not arns:
             raise StartError(f"there is no MSK cluster named {connection.cluster} in this account and region")
-        brokers = kafka.get_bootstrap_brokers(ClusterArn=arns[0]).get(_BROKERS[connection.authentication])
+        how = kind(connection)
+        brokers = kafka.get_bootstrap_brokers(ClusterArn=arns[0]).get(BROKERS.get(how, ""))
     if not brokers:
-        raise StartError(
-            f"MSK cluster {connection.cluster} offers no address for authentication {connection.authentication}"
-        )
+        raise StartError(f"MSK cluster {connection.cluster} offers no address for authentication {how}")
     return str(brokers)
 
 
@@ -110,7 +128,7 @@ def resolved(connection: Connection) -> Connection:
 
 
 def connecting(connection: Connection) -> dict[str, str]:
-    """Options of Spark's Kafka source and sink that say where the cluster is and how it is entered.
+    """Options of Spark's Kafka source and sink that say where the cluster is and how to sign in, as of this moment.
 
     Parameters
     ----------
@@ -120,10 +138,94 @@ def connecting(connection: Connection) -> dict[str, str]:
     Raises
     ------
     StartError
-        As of :func:`bootstrap_servers`.
+        As of :func:`bootstrap_servers` and :func:`etl.sources.kafka_login.options`.
     """
+    endpoint = connection.secrets_endpoint if isinstance(connection, Bound) else None
     servers = bootstrap_servers(connection)
-    return {"kafka.bootstrap.servers": servers, **_AUTHENTICATION[connection.authentication]}
+    return {"kafka.bootstrap.servers": servers, **kafka_login.options(connection, endpoint)}
+
+
+@dataclass
+class Entry:
+    """Options of :func:`connecting`, kept until somebody could not use them: a secret may have been changed since.
+
+    Parameters
+    ----------
+    connection
+        After :func:`bind`.
+    """
+
+    connection: Connection
+    _options: Mapping[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def options(self) -> Mapping[str, str]:
+        """Those that are kept, or of now.
+
+        Raises
+        ------
+        StartError
+            As of :func:`connecting`.
+        """
+        self._options = found = self._options or connecting(self.connection)
+        return found
+
+    def forget(self) -> None:
+        """Ask anew the next time."""
+        self._options = {}
+
+    def ask(self, question: Callable[[Mapping[str, str]], Answer]) -> Answer:
+        """Ask the brokers of a job that runs.
+
+        Parameters
+        ----------
+        question
+            Given the options.
+
+        Raises
+        ------
+        UnansweredError
+            They do not answer, or refuse, or nobody knows now how to sign in.
+        """
+        try:
+            return question(self.options())
+        except StartError as error:
+            raise UnansweredError(str(error)) from error
+        except UnansweredError:
+            self.forget()
+            raise
+
+
+def sign_in(spark: SparkSession, connection: Connection) -> None:
+    """Sign in once, so that a refusal is told before the first record is read.
+
+    Brokers that do not answer are no refusal: who reads them waits.
+
+    Parameters
+    ----------
+    spark
+        Whose class path has the client.
+    connection
+        After :func:`bind`.
+
+    Raises
+    ------
+    StartError
+        The brokers refuse, cannot be known, or the secret is none that Kafka's client takes.
+    """
+    if kind(connection) in ("none", "iam"):
+        return
+    entered = connecting(connection)
+    client = None
+    try:
+        client = admin(spark, entered, SIGN_IN_SECONDS)
+        seconds: Any = spark._jvm.java.util.concurrent.TimeUnit.SECONDS  # type: ignore[union-attr]
+        client.describeCluster().nodes().get(SIGN_IN_SECONDS, seconds)
+    except Py4JJavaError as error:
+        if (why := kafka_login.refusal(error, connection)) is not None:
+            raise StartError(f"Kafka cluster at {entered['kafka.bootstrap.servers']}: {why}") from error
+    finally:
+        if client is not None:
+            client.close(spark._jvm.java.time.Duration.ZERO)  # type: ignore[union-attr]
 
 
 def admin(spark: SparkSession, connecting: Mapping[str, str], seconds: int) -> Any:
@@ -165,7 +267,7 @@ def options(source: KafkaSource, connection: Connection, *, partitions: int | No
     """
     reading = source.reading or KafkaReading()
     chosen = {
-        "kafka.bootstrap.servers": bootstrap_servers(connection),
+        **connecting(connection),
         **_topics(source.topic, reading),
         **_start(source, reading),
         "maxOffsetsPerTrigger": str(source.records_per_batch),
@@ -175,7 +277,6 @@ def options(source: KafkaSource, connection: Connection, *, partitions: int | No
         "includeHeaders": "true" if reading.headers else "false",
         # Records of aborted transactions were never published.
         "kafka.isolation.level": "read_committed",
-        **_AUTHENTICATION[connection.authentication],
     }
     if partitions:
         chosen["minPartitions"] = str(partitions)

@@ -120,6 +120,7 @@ def watch(spark: SparkSession, source: KafkaSource, connection: Connection) -> W
     """
     if source.reading is None or source.reading.partitions is None:
         return None
-    # Once: who runs looks every minute, and needs AWS itself for that no more.
-    connecting = kafka.connecting(connection)
-    return Watch(source, lambda: count(spark, source.topic, connecting))
+    # Once: who runs looks every minute, and needs AWS itself for that no more, until the brokers refuse.
+    entry = kafka.Entry(connection)
+    entry.options()
+    return Watch(source, lambda: entry.ask(lambda options: count(spark, source.topic, options)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -35,7 +36,7 @@ class Opened:
     guards
         Of the legs of Kinesis.
     reopen
-        Opens all legs again, with limits for the shards of that moment.
+        Opens all legs again, with limits for the shards, and secrets, of that moment.
     watch
         Of a topic that several jobs share out; None for any other.
     """
@@ -83,7 +84,8 @@ def opened(
     Raises
     ------
     StartError
-        No such connection, nothing that answers for it, or a shared topic with partitions that no list knows.
+        No such connection, nothing that answers for it, brokers that let the job not in, or a shared topic with
+        partitions that no list knows.
     """
     location = f"{job.checkpoints}/{name}"
     topics: list[Topics] = []
@@ -97,10 +99,10 @@ def opened(
             guards.append(guard)
         else:
             connection = _connection(job, name, leg[0], binds)
+            kafka.sign_in(spark, connection)
             watch = watch or _watch(spark, leg[0], connection)
-            rows = read_topics(spark, leg, connection, partitions=partitions)
             topics.append(Topics(leg, checkpoint))
-            opener = lambda rows=rows: rows  # type: ignore[misc]  # noqa: E731 - the rows of this turn, not of the last
+            opener = partial(read_topics, spark, leg, connection, partitions=partitions)
         openers.append(opener)
 
     def reopen() -> DataFrame:

@@ -15,7 +15,7 @@ from constructs import Construct
 from infra.constructs.logs import EncryptedLogGroup
 from infra.findings import acknowledge
 from infra.removal import removal_policy
-from infra.stacks.network import MSK_IAM_PORT
+from infra.stacks.network import MSK_PORTS
 from millrace.config.model import Environment, MskCluster
 from millrace.config.names import Names
 from millrace.sizing.model import ClusterPlan
@@ -228,5 +228,5 @@ def _broker_group(
         description=f"Brokers of {names.cluster(cluster)}",
         allow_all_outbound=False,
     )
-    group.add_ingress_rule(workers, ec2.Port.tcp(MSK_IAM_PORT), "Jobs")
+    group.add_ingress_rule(workers, ec2.Port.tcp(MSK_PORTS["iam"]), "Jobs")
     return group

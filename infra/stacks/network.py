@@ -23,8 +23,8 @@ from millrace.sizing.model import NetworkPlan
 from millrace.sizing.network import sinks
 
 HTTPS = 443
-MSK_IAM_PORT = 9098
-"""Brokers' port for IAM authentication inside AWS (MSK developer guide, "Port information")."""
+MSK_PORTS = {"iam": 9098, "scram-sha-512": 9096, "mutual-tls": 9094, "tls": 9094, "none": 9092}
+"""Brokers' port inside AWS for each kind of authentication (MSK developer guide, "Port information", read 2026-11-23)."""
 
 _AWS_OWNED_BUCKETS = (
     # Glue reads its own libraries, EMR Serverless what its user interface and logs need.
@@ -298,5 +298,5 @@ def kafka_ports(environment: Environment) -> tuple[int, ...]:
         if isinstance(cluster, ExternalCluster):
             ports |= {int(server.rpartition(":")[2]) for server in cluster.bootstrap_servers.split(",")}
         else:
-            ports.add(MSK_IAM_PORT)
+            ports.add(MSK_PORTS[cluster.authentication.kind])
     return tuple(sorted(ports))

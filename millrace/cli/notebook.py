@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
 import pprint
 from pathlib import Path
@@ -33,6 +35,18 @@ def brokers(cluster, key):
     (arn,) = [one["ClusterArn"] for one in found if one["ClusterName"] == cluster]
     return kafka.get_bootstrap_brokers(ClusterArn=arn)[key]
 '''
+
+_SIGN_IN = """
+import json
+
+import boto3
+
+{function}
+# Read where the notebook runs: no cell holds it.
+SECRET = {secret!r}
+held = boto3.client("secretsmanager", region_name=SECRET.split(":")[3]).get_secret_value(SecretId=SECRET)
+OPTIONS.update(spelled_out({kind!r}, json.loads(held["SecretString"])))
+"""
 
 
 def register(app: typer.Typer) -> None:
@@ -194,11 +208,11 @@ def _land_cells(
     query: dict[str, Any], settings: dict[str, Any], environment: Environment, binds: dict[str, str]
 ) -> list[dict[str, Any]]:
     from etl.engines import glue
-    from etl.settings import KafkaReading, KafkaSource, KinesisSource
-    from etl.sources import kafka
+    from etl.settings import KafkaReading, KafkaSource, KinesisSource, SecretLogin
+    from etl.sources import kafka, kafka_login
 
     given = dict(query["source"])
-    prelude = ""
+    prelude = signed_in = ""
     if given["kind"] == "kinesis":
         source = KinesisSource(**given)
         format_, options, payload = (
@@ -210,18 +224,27 @@ def _land_cells(
         if given["reading"] is not None:
             given["reading"] = KafkaReading(**given["reading"])
         topic = KafkaSource(**given)
-        connection = kafka.bind(topic.connection, _connection(settings, topic.connection), binds)
-        known = connection.bootstrap_servers
+        bound = kafka.bind(topic.connection, _connection(settings, topic.connection), binds)
+        connection = bound
+        known, login = connection.bootstrap_servers, connection.authentication
+        if isinstance(login, SecretLogin):
+            connection = dataclasses.replace(connection, authentication="none")
+            signed_in = _SIGN_IN.format(
+                function=inspect.getsource(kafka_login.spelled_out), kind=login.kind, secret=login.secret
+            )
         options = kafka.options(
-            topic, _with_servers(connection, known or "set below"), partitions=query["repartition"]
+            topic,
+            dataclasses.replace(connection, bootstrap_servers=known or "set below"),
+            partitions=query["repartition"],
         )
         format_, payload = "kafka", "value"
         if known is None:
             prelude = _MSK_LOOKUP.format(region=environment.region).lstrip() + "\n\n"
-            prelude += f"SERVERS = brokers({connection.cluster!r}, 'BootstrapBrokerStringSaslIam')\n"
+            prelude += f"SERVERS = brokers({connection.cluster!r}, {kafka.BROKERS[kafka.kind(bound)]!r})\n"
     lines = prelude + f"OPTIONS = {pprint.pformat(options, sort_dicts=True)}\n"
     if prelude:
         lines += 'OPTIONS["kafka.bootstrap.servers"] = SERVERS\n'
+    lines += signed_in
     lines += (
         f'records = spark.readStream.format("{format_}").options(**OPTIONS).load()\nrecords.printSchema()'
     )
@@ -258,15 +281,10 @@ def _derive_cells(query: dict[str, Any], settings: dict[str, Any]) -> list[dict[
 
 
 def _connection(settings: dict[str, Any], name: str) -> Any:
+    from etl import strict
     from etl.settings import Connection
 
-    return Connection(**settings["connections"][name])
-
-
-def _with_servers(connection: Any, servers: str) -> Any:
-    import dataclasses
-
-    return dataclasses.replace(connection, bootstrap_servers=servers)
+    return strict.read(Connection, settings["connections"][name], name)
 
 
 def _schema_text(path: str) -> str:

@@ -78,6 +78,7 @@ def split(
 
 def _reached(environment: Environment, cluster: str) -> Settings:
     """How a cluster is reached: in the sandbox that was left running, by its own address, or by AWS."""
+    from millrace.config.kafka_login import secret_of
     from millrace.config.model import ExternalCluster
     from millrace.config.names import Names
     from millrace.lifecycle import kafka_client
@@ -89,7 +90,8 @@ def _reached(environment: Environment, cluster: str) -> Settings:
         return place.kafka(cluster)
     names = Names(environment, environment.account or "")
     kafka = environment.kafka[cluster]
-    if isinstance(kafka, ExternalCluster) and kafka.authentication != "iam":
+    login = kafka.authentication
+    if isinstance(kafka, ExternalCluster) and login.kind != "iam" and secret_of(login) is None:
         return kafka_client.settings(names, cluster, lambda service: service)  # no service of AWS is asked
     aws = connect(names)
     return kafka_client.settings(aws.names, cluster, aws.client)

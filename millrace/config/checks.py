@@ -15,6 +15,7 @@ from millrace.config import kafka_versions
 from millrace.config.base import arn_parts
 from millrace.config.check_estate import check_estate
 from millrace.config.check_jobs import check_jobs
+from millrace.config.check_kafka_login import check_login
 from millrace.config.check_names import check_names, check_tags
 from millrace.config.check_reading import check_pattern
 from millrace.config.check_sinks import KAFKA_MESSAGE, made_here
@@ -83,12 +84,13 @@ def _clusters(environment: Environment) -> Iterator[Finding]:
     zones = len(network.subnets) if network.vpc is not None else network.availability_zones
     for name, cluster in environment.kafka.items():
         path = ("kafka", name)
+        yield from check_login(environment, name, cluster)
         if not isinstance(cluster, MskCluster):
             for server in cluster.bootstrap_servers.split(","):
                 host, _, port = server.strip().rpartition(":")
                 if not host or not port.isdigit() or not 0 < int(port) < 65536:
                     yield Finding((*path, "bootstrap_servers"), server.strip(), "host:port, comma separated")
-            if cluster.authentication == "iam" and cluster.arn is None:
+            if cluster.authentication.kind == "iam" and cluster.arn is None:
                 yield Finding(
                     (*path, "arn"),
                     MISSING,

@@ -22,6 +22,7 @@ from millrace.config.estate import (
     Observability,
     Storage,
 )
+from millrace.config.kafka_login import IamLogin, Login, TlsLogin
 from millrace.config.places import Places
 from millrace.config.queries import Query
 from millrace.config.units import Duration, Size
@@ -125,6 +126,9 @@ class MskCluster(Model):
         default=None,
         description="ARN of a cluster that somebody else owns: read, never changed; left out, one is made.",
     )
+    authentication: Login = Field(
+        default=IamLogin(), description="How jobs sign in; another than iam with `existing` only."
+    )
     tier: Literal["standard", "express", "serverless"] = "standard"
     version: str = Field(
         default=kafka_versions.DEFAULT,
@@ -147,7 +151,7 @@ class ExternalCluster(Model):
 
     kind: Literal["external"]
     bootstrap_servers: str = Field(min_length=3, description="host:port, comma separated.")
-    authentication: Literal["iam", "tls", "none"] = "tls"
+    authentication: Login = Field(default=TlsLogin(), description="How jobs sign in.")
     arn: ClusterArn | None = Field(
         default=None, description="The MSK cluster behind it; jobs with authentication iam may use no other."
     )

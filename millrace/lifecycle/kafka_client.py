@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 
+from millrace.config.kafka_login import PasswordLogin, secret_of
 from millrace.config.model import ExternalCluster
 from millrace.config.names import Names
 from millrace.lifecycle.deployed import NotDeployedError
@@ -15,11 +17,28 @@ from millrace.lifecycle.problems import AwsError, told
 Settings = Mapping[str, Any]
 """Of librdkafka."""
 
-_PROTOCOLS = {"none": "PLAINTEXT", "tls": "SSL"}
+_BROKERS = {
+    "iam": "BootstrapBrokerStringSaslIam",
+    "scram-sha-512": "BootstrapBrokerStringSaslScram",
+    "mutual-tls": "BootstrapBrokerStringTls",
+    "tls": "BootstrapBrokerStringTls",
+    "none": "BootstrapBrokerString",
+}
+
+_PRIVATE = {
+    "username": "sasl.username",
+    "password": "sasl.password",
+    "certificate": "ssl.certificate.pem",
+    "privateKey": "ssl.key.pem",
+    "certificateAuthority": "ssl.ca.pem",
+}
+"""Keys of a secret, to librdkafka's."""
 
 
 def settings(names: Names, cluster: str, client: Callable[[str], Any]) -> Settings:
     """Brokers and authentication of a cluster, with the caller's own AWS credentials where it asks for IAM.
+
+    A cluster's secret is read with them, too.
 
     Parameters
     ----------
@@ -35,16 +54,37 @@ def settings(names: Names, cluster: str, client: Callable[[str], Any]) -> Settin
     NotDeployedError
         There is no such cluster.
     AwsError
-        AWS refuses, or the cluster takes no one in by IAM.
+        AWS refuses, the cluster has no address for its kind of authentication, or the secret does not fit.
     """
     kafka = names.environment.kafka[cluster]
-    if isinstance(kafka, ExternalCluster):
-        if kafka.authentication == "iam":
-            return _by_iam(kafka.bootstrap_servers, names.environment.region)
-        return {
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "security.protocol": _PROTOCOLS[kafka.authentication],
-        }
+    login = kafka.authentication
+    servers = (
+        kafka.bootstrap_servers if isinstance(kafka, ExternalCluster) else _servers(names, cluster, client)
+    )
+    if login.kind == "iam":
+        return _by_iam(servers, names.environment.region)
+    found = {
+        "bootstrap.servers": servers,
+        "security.protocol": "PLAINTEXT" if login.kind == "none" else "SSL",
+    }
+    if isinstance(login, PasswordLogin):
+        found |= {"security.protocol": "SASL_SSL", "sasl.mechanism": login.kind.upper()}
+    secret = secret_of(login)
+    return found if secret is None else found | _held(secret[0], client)
+
+
+def _held(secret: str, client: Callable[[str], Any]) -> dict[str, str]:
+    with told(f"reading secret {secret}"):
+        text = client("secretsmanager").get_secret_value(SecretId=secret)["SecretString"]
+    try:
+        return {_PRIVATE[key]: value for key, value in json.loads(text).items() if key in _PRIVATE}
+    except (ValueError, AttributeError):
+        # Without its cause, whose text might hold what the secret holds.
+        raise AwsError(f"secret {secret}: not a JSON object; docs/sources.md says what it holds") from None
+
+
+def _servers(names: Names, cluster: str, client: Callable[[str], Any]) -> str:
+    kind = names.environment.kafka[cluster].authentication.kind
     name = names.cluster(cluster)
     with told(f"asking AWS for the brokers of {name}"):
         msk = client("kafka")
@@ -53,10 +93,10 @@ def settings(names: Names, cluster: str, client: Callable[[str], Any]) -> Settin
         arns = [c["ClusterArn"] for c in found if c["ClusterName"] == name]
         if not arns:
             raise NotDeployedError(f"there is no MSK cluster {name}: `millrace deploy` makes it")
-        brokers = msk.get_bootstrap_brokers(ClusterArn=arns[0]).get("BootstrapBrokerStringSaslIam")
+        brokers = msk.get_bootstrap_brokers(ClusterArn=arns[0]).get(_BROKERS[kind])
     if not brokers:
-        raise AwsError(f"MSK cluster {name} offers no address for IAM authentication")
-    return _by_iam(brokers, names.environment.region)
+        raise AwsError(f"MSK cluster {name} offers no address for authentication {kind}")
+    return str(brokers)
 
 
 def _by_iam(brokers: str, region: str) -> Settings:

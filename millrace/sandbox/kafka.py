@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,24 +62,42 @@ def _answers(bootstrap: str) -> bool:
 
 
 @contextmanager
-def running(*, keep: bool = False) -> Iterator[Kafka]:
+def running(
+    *,
+    keep: bool = False,
+    listeners: Mapping[str, tuple[str, int]] | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[Kafka]:
     """Start an empty broker and stop it at the end; one that is to be kept where what it is for fails only.
+
+    Parameters
+    ----------
+    keep
+        Whether it goes on where what it is for succeeds.
+    listeners
+        Beside the plain one: name to protocol and port, such as ``{"SCRAM": ("SASL_SSL", 9096)}``; clients find them at
+        ``localhost``, for which certificates are.
+    settings
+        More of the broker's own.
 
     Raises
     ------
     SandboxError
         It did not start.
     """
-    kafka = _start()
+    kafka = _start(listeners or {}, settings or {})
     with ended(kafka.process, keep=keep):
         yield kafka
 
 
-def _start() -> Kafka:
+def _start(listeners: Mapping[str, tuple[str, int]], more: Mapping[str, str]) -> Kafka:
     home = RUN / "kafka"
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     broker, controller = free_port(), free_port()
+    others = {name: f"{name}://localhost:{port}" for name, (_, port) in listeners.items()}
+    plain = f"PLAINTEXT://127.0.0.1:{broker}"
+    protocols = [f"{name}:{protocol}" for name, (protocol, _) in listeners.items()]
     settings = home / "server.properties"
     settings.write_text(
         "\n".join(
@@ -87,9 +105,10 @@ def _start() -> Kafka:
                 "process.roles=broker,controller",
                 "node.id=1",
                 f"controller.quorum.voters=1@127.0.0.1:{controller}",
-                f"listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}",
-                f"advertised.listeners=PLAINTEXT://127.0.0.1:{broker}",
-                "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "listeners=" + ",".join((plain, f"CONTROLLER://127.0.0.1:{controller}", *others.values())),
+                "advertised.listeners=" + ",".join((plain, *others.values())),
+                "listener.security.protocol.map="
+                + ",".join(("PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT", *protocols)),
                 "controller.listener.names=CONTROLLER",
                 f"log.dirs={home / 'data'}",
                 "offsets.topic.replication.factor=1",
@@ -98,6 +117,7 @@ def _start() -> Kafka:
                 "group.initial.rebalance.delay.ms=0",
                 "auto.create.topics.enable=false",
                 "message.max.bytes=10485880",
+                *(f"{name}={value}" for name, value in more.items()),
             )
         )
         + "\n"

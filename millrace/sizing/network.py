@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from millrace.config.kafka_login import secret_of
 from millrace.config.model import EmrJob, Environment, KinesisStream, MskCluster
 from millrace.config.queries import SourceQuery, written
 from millrace.config.sinks import JdbcSink, Sink
@@ -46,7 +47,9 @@ def services(environment: Environment) -> tuple[str, ...]:
         isinstance(job, EmrJob) for job in environment.jobs.values()
     ):
         found.append("aps-workspaces")
-    if any(isinstance(sink, JdbcSink) for sink in sinks(environment)):
+    if any(isinstance(sink, JdbcSink) for sink in sinks(environment)) or any(
+        secret_of(cluster.authentication) for cluster in environment.kafka.values()
+    ):
         found.append("secretsmanager")
     if environment.history is not None:
         found += ["ecr.api", "ecr.dkr"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,15 +12,22 @@ from millrace.config import Names
 from millrace.config.model import ExternalCluster
 from millrace.lifecycle import kafka_client
 from millrace.lifecycle.kafka_client import settings
+from millrace.lifecycle.problems import AwsError
 from tests.unit.verify.conftest import ACCOUNT, environment
 
 
-def of(authentication: Any) -> dict[str, Any]:
+def of(authentication: Any, clients: Mapping[str, Any] | None = None) -> dict[str, Any]:
     cluster = ExternalCluster(
         kind="external", bootstrap_servers="b-1.theirs:9098", authentication=authentication
     )
     model = environment("minimal").model_copy(update={"kafka": {"theirs": cluster}})
-    return dict(settings(Names(model, ACCOUNT), "theirs", lambda service: pytest.fail(service)))
+    return dict(
+        settings(
+            Names(model, ACCOUNT),
+            "theirs",
+            lambda service: (clients or {}).get(service) or pytest.fail(service),
+        )
+    )
 
 
 def test_iam_signs_in_with_a_token_of_the_environment_s_region(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,3 +47,53 @@ def test_iam_signs_in_with_a_token_of_the_environment_s_region(monkeypatch: pyte
 @pytest.mark.parametrize(("authentication", "protocol"), [("tls", "SSL"), ("none", "PLAINTEXT")])
 def test_others_need_no_token(authentication: str, protocol: str) -> None:
     assert of(authentication) == {"bootstrap.servers": "b-1.theirs:9098", "security.protocol": protocol}
+
+
+class Held:
+    """A Secrets Manager with one text."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.asked = text, list[str]()
+
+    def get_secret_value(self, *, SecretId: str) -> dict[str, str]:  # noqa: N803 - boto3's
+        self.asked.append(SecretId)
+        return {"SecretString": self.text}
+
+
+SECRET = "arn:aws:secretsmanager:us-east-1:111122223333:secret:shop-AbCdEf"
+
+
+@pytest.mark.parametrize(
+    ("kind", "held", "found"),
+    [
+        (
+            "plain",
+            {"username": "u", "password": "p", "other": "x"},
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p"},
+        ),
+        (
+            "scram-sha-512",
+            {"username": "u", "password": "p", "certificateAuthority": "ca"},
+            {
+                "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "u",
+                "sasl.password": "p", "ssl.ca.pem": "ca",
+            },
+        ),
+        (
+            "mutual-tls",
+            {"certificate": "c", "privateKey": "k"},
+            {"security.protocol": "SSL", "ssl.certificate.pem": "c", "ssl.key.pem": "k"},
+        ),
+    ],
+)  # fmt: skip
+def test_a_secret_is_read_where_it_is_used(kind: str, held: dict[str, str], found: dict[str, str]) -> None:
+    secrets = Held(json.dumps(held))
+    got = of({"kind": kind, "secret": SECRET}, {"secretsmanager": secrets})
+    assert got == {"bootstrap.servers": "b-1.theirs:9098", **found}
+    assert secrets.asked == [SECRET]
+
+
+def test_a_secret_that_is_no_object_is_not_shown() -> None:
+    with pytest.raises(AwsError, match="not a JSON object") as told:
+        of({"kind": "plain", "secret": SECRET}, {"secretsmanager": Held("hunter2")})
+    assert "hunter2" not in str(told.value)

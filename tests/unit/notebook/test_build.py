@@ -5,15 +5,19 @@ from __future__ import annotations
 import ast
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import boto3
 import pytest
 
 from etl.engines import glue
 from etl.settings import KinesisSource
+from etl.sources import kafka_login
 from infra.settings import job_settings
 from millrace.cli.notebook import build
 from millrace.config import Names, environments, load
+from millrace.config.kafka_login import PasswordLogin
 from millrace.sizing import plan
 
 ROOT = Path(__file__).parents[3]
@@ -77,3 +81,25 @@ def test_brokers_are_looked_up_unless_they_are_given() -> None:
     assert "'kafka.bootstrap.servers': '127.0.0.1:1'" in bound
     assert "AWS_MSK_IAM" not in bound
     assert "boto3" not in bound
+
+
+def test_a_secret_is_read_where_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    arn = "arn:aws:secretsmanager:us-east-1:111122223333:secret:AmazonMSK_shop-AbCdEf"
+    login = PasswordLogin(kind="scram-sha-512", secret=arn)
+    environment = load("prod", root=ROOT)
+    cluster = environment.kafka["operations"].model_copy(update={"authentication": login})
+    spoilt = environment.model_copy(update={"kafka": {"operations": cluster}})
+    text = next(each for each in code(build(spoilt, "flights", {})) if "OPTIONS = " in each)
+    assert "'BootstrapBrokerStringSaslScram'" in text
+    # What reads, without the part that needs a session and AWS.
+    signing = text[text.index("import json") : text.index("records = ")]
+    held = {"username": 'u"', "password": "p\\"}
+    client = SimpleNamespace(get_secret_value=lambda **_: {"SecretString": json.dumps(held)})
+    monkeypatch.setattr(boto3, "client", lambda *_, **__: client)
+    space: dict[str, Any] = {"OPTIONS": {}}
+    exec(signing, space)  # noqa: S102 - what was just generated
+    assert space["OPTIONS"] == kafka_login.spelled_out("scram-sha-512", held)
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    assert space["OPTIONS"]["kafka.sasl.jaas.config"] == (
+        f'{module} required username="u\\"" password="p\\\\";'
+    )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from millrace.cli import verify as command
 from millrace.config import Environment, Names
+from millrace.config.kafka_login import NoLogin
 from millrace.lifecycle.bill import ENVIRONMENT, PROJECT
 from millrace.lifecycle.verbs import Aws
 from millrace.verify import removal
@@ -128,7 +129,7 @@ def test_a_topic_whose_brokers_do_not_answer_is_told_as_left(
 ) -> None:
     model = kafka_only(tmp_path)
     servers = model.kafka["theirs"].model_copy(
-        update={"bootstrap_servers": "127.0.0.1:1", "authentication": "none"}
+        update={"bootstrap_servers": "127.0.0.1:1", "authentication": NoLogin(kind="none")}
     )
     nobody = model.model_copy(update={"kafka": {"theirs": servers}})
     aws = Aws(Names(nobody, ACCOUNT), lambda service: pytest.fail(service))

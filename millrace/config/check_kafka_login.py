@@ -1,0 +1,70 @@
+"""Whether a Kafka cluster can let jobs in the way that the file says, and whether they can read its secret."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from millrace.config.base import arn_parts
+from millrace.config.kafka_login import TlsLogin, secret_of
+from millrace.config.model import Environment, ExternalCluster, MskCluster
+from millrace.config.problems import MISSING, Finding, Path
+
+MSK_SECRET = "AmazonMSK_"  # noqa: S105 - what the names of secrets begin with
+"""Names of secrets with which MSK can be told to let in (MSK developer guide, "Set up SASL/SCRAM authentication for an
+Amazon MSK cluster", read 2026-11-23; there also: not with AWS' own key)."""
+
+
+def check_login(
+    environment: Environment, name: str, cluster: MskCluster | ExternalCluster
+) -> Iterator[Finding]:
+    """Find what contradicts itself in a cluster's ``authentication``.
+
+    Parameters
+    ----------
+    environment
+        Whose region its jobs run in.
+    name, cluster
+        Of the cluster.
+    """
+    login, path = cluster.authentication, ("kafka", name, "authentication")
+    if isinstance(cluster, MskCluster):
+        yield from _msk(path, cluster)
+    if isinstance(login, TlsLogin) and login.secret is None and login.secret_key is not None:
+        yield Finding((*path, "secret_key"), login.secret_key, "nothing without secret")
+    found = secret_of(login)
+    if found is None:
+        return
+    secret, key = found
+    for what, kind, arn in (("secret", "a secret", secret), ("secret_key", "a key", key)):
+        # A closed network has an endpoint for its own region alone.
+        if arn is not None and arn_parts(arn)[0] != environment.region:
+            yield Finding((*path, what), arn, f"{kind} in {environment.region}")
+
+
+def _msk(path: Path, cluster: MskCluster) -> Iterator[Finding]:
+    login = cluster.authentication
+    if login.kind == "iam":
+        return
+    if cluster.existing is None:
+        yield Finding(
+            path,
+            login.kind,
+            "iam: a cluster that is made here lets jobs in by their role alone",
+            "name one that lets in otherwise with existing, or with kind: external",
+        )
+    elif cluster.tier == "serverless":
+        yield Finding(path, login.kind, "iam: a serverless cluster takes no other")
+    elif login.kind == "plain":
+        yield Finding(path, login.kind, "iam, scram-sha-512, mutual-tls, tls or none: MSK has no SASL/PLAIN")
+    elif login.kind == "scram-sha-512":
+        secret, key = login.secret, login.secret_key
+        if not arn_parts(secret)[2].removeprefix("secret:").startswith(MSK_SECRET):
+            yield Finding(
+                (*path, "secret"), secret, f"a secret whose name begins with {MSK_SECRET}: MSK takes no other"
+            )
+        if key is None:
+            yield Finding(
+                (*path, "secret_key"),
+                MISSING,
+                "the secret's customer key: MSK takes no secret with AWS' own key",
+            )

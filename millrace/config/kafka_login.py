@@ -1,0 +1,83 @@
+"""How jobs sign in to a Kafka cluster: ``authentication: iam``, or a mapping where it takes a secret."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from millrace.config.base import KeyArn, Model, SecretArn
+
+_KEY = Field(
+    default=None,
+    description="Customer key of the secret, which jobs may then use to read it; left out, AWS' own key.",
+)
+
+
+class IamLogin(Model):
+    """The job's own role, on MSK."""
+
+    kind: Literal["iam"] = "iam"
+
+
+class NoLogin(Model):
+    """Neither login nor TLS."""
+
+    kind: Literal["none"]
+
+
+class TlsLogin(Model):
+    """TLS by which jobs know the brokers, and nobody asks who they are."""
+
+    kind: Literal["tls"] = "tls"
+    secret: SecretArn | None = Field(
+        default=None,
+        description="Secret with certificateAuthority, PEM, as JSON; left out, the authorities that Java trusts.",
+    )
+    secret_key: KeyArn | None = _KEY
+
+
+class PasswordLogin(Model):
+    """User and password over TLS: SASL/SCRAM, as on MSK, or SASL/PLAIN, as on Confluent Cloud."""
+
+    kind: Literal["scram-sha-512", "plain"]
+    secret: SecretArn = Field(
+        description="Secret with username and password, as JSON, and certificateAuthority, PEM, where the brokers' authority "
+        "is none that Java trusts; the job's own role reads it. MSK takes those only whose name begins with AmazonMSK_.",
+    )
+    secret_key: KeyArn | None = _KEY
+
+
+class CertificateLogin(Model):
+    """A certificate of the job's own, over TLS."""
+
+    kind: Literal["mutual-tls"]
+    secret: SecretArn = Field(
+        description="Secret with certificate and privateKey (PKCS #8), PEM, as JSON, and certificateAuthority, where the "
+        "brokers' authority is none that Java trusts; the job's own role reads it.",
+    )
+    secret_key: KeyArn | None = _KEY
+
+
+_Kinds = Annotated[
+    IamLogin | NoLogin | TlsLogin | PasswordLogin | CertificateLogin, Field(discriminator="kind")
+]
+
+
+def _spelled_out(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+Login = Annotated[
+    IamLogin | NoLogin | TlsLogin | PasswordLogin | CertificateLogin,
+    Field(discriminator="kind"),
+    BeforeValidator(_spelled_out, json_schema_input_type=Literal["iam", "tls", "none"] | _Kinds),
+]
+"""A name alone is a mapping of that kind."""
+
+
+def secret_of(login: Login) -> tuple[str, str | None] | None:
+    """Return the ARNs of a login's secret and of the secret's customer key, if it has one."""
+    if isinstance(login, IamLogin | NoLogin) or login.secret is None:
+        return None
+    return login.secret, login.secret_key
