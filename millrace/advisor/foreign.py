@@ -22,7 +22,7 @@ from millrace.config import ConfigurationError
 from millrace.config.engines import glue_workers
 from millrace.config.problems import Problem
 from millrace.sizing.cost import HOURS
-from millrace.sizing.tables import price_regions, prices
+from millrace.sizing.tables import dpu_price, price_regions, prices
 
 _GIB = 1024**3
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])?(?:i?b)?", re.IGNORECASE)
@@ -104,7 +104,7 @@ def _glue_month(version: str, worker: str | None, workers: int | None, region: s
         kind = glue_workers(version)[worker]
     except (KeyError, ValueError):
         return None  # a version or worker that the tables do not know has no price
-    price = "glue.memory_dpu_hour" if kind.memory_optimized else "glue.dpu_hour"
+    price = dpu_price(version, memory_optimized=kind.memory_optimized)
     return workers * kind.dpu * HOURS * prices(region).usd(price)
 
 

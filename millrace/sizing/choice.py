@@ -11,7 +11,7 @@ from millrace.config.model import EmrJob, EmrWorker, GlueJob, Job
 from millrace.sizing.cost import HOURS
 from millrace.sizing.memory import GIB, Memory
 from millrace.sizing.model import Choice
-from millrace.sizing.tables import PriceTable, limits
+from millrace.sizing.tables import PriceTable, dpu_price, limits
 
 _GLUE_VERSION = str(GlueJob.model_fields["version"].default)
 _SMALLEST_VCPU = 2
@@ -22,7 +22,7 @@ def worker_hour(choice_engine: str, worker: str, job: Job, prices: PriceTable) -
     """Return USD for an hour of the worker that a job has."""
     if isinstance(job, GlueJob):
         kind = glue_workers(job.version)[worker]
-        return kind.dpu * prices.usd("glue.memory_dpu_hour" if kind.memory_optimized else "glue.dpu_hour")
+        return kind.dpu * prices.usd(dpu_price(job.version, memory_optimized=kind.memory_optimized))
     assert choice_engine == "emr"
     return _emr_hour(job.worker, job.architecture, prices)
 
@@ -86,7 +86,7 @@ def _glue(job: Job, cores: int, memory: Memory, prices: PriceTable) -> Iterator[
     version = job.version if isinstance(job, GlueJob) else _GLUE_VERSION
     for worker in glue_workers(version).values():
         tasks = glue_tasks_per_worker(version, worker.name)
-        price = prices.usd("glue.memory_dpu_hour" if worker.memory_optimized else "glue.dpu_hour")
+        price = prices.usd(dpu_price(version, memory_optimized=worker.memory_optimized))
         executors = math.ceil(cores / tasks)
         usd = (executors + 1) * HOURS * worker.dpu * price
         needed = memory.needed(tasks, executors, known["memory.heap_share.glue"])

@@ -9,7 +9,7 @@ from millrace.config.engines import EMR_DISK_GIB, GIB, glue_workers
 from millrace.config.model import GlueJob, Job, KafkaTopic, KinesisStream, Stream
 from millrace.sizing import words
 from millrace.sizing.model import CostItem, Figure
-from millrace.sizing.tables import PriceTable
+from millrace.sizing.tables import PriceTable, dpu_price
 
 HOURS = 730
 SECONDS = HOURS * 3600
@@ -167,7 +167,7 @@ def job_cost(job: Job, workers: Figure[int], prices: PriceTable) -> tuple[CostIt
     hours = count * HOURS
     if isinstance(job, GlueJob):
         worker = glue_workers(job.version)[job.worker]
-        price = "glue.memory_dpu_hour" if worker.memory_optimized else "glue.dpu_hour"
+        price = dpu_price(job.version, memory_optimized=worker.memory_optimized)
         why = f"at most, {count} {job.worker} of {worker.dpu:g} DPU for {HOURS} h"
         return (item("workers", hours * worker.dpu, price, prices, why, assumed=guess),)
     vcpu, memory = job.worker.vcpu, job.worker.memory / GIB

@@ -121,6 +121,28 @@ def prices(region: str, root: Path | None = None) -> PriceTable:
     return PriceTable.model_validate(YAML(typ="safe", pure=True).load(text))
 
 
+def dpu_price(version: str, *, memory_optimized: bool) -> str:
+    """Name the price of a DPU-hour: that of the Glue version, where it has one of its own.
+
+    Every table holds all names of :data:`ELSEWHERE`'s, so a name from there is in each.
+
+    Parameters
+    ----------
+    version
+        Of Glue, such as ``6.0``.
+    memory_optimized
+        Whether the worker counts memory DPUs.
+
+    Examples
+    --------
+    >>> dpu_price("6.0", memory_optimized=True), dpu_price("5.1", memory_optimized=False)
+    ('glue.6.0.memory_dpu_hour', 'glue.dpu_hour')
+    """
+    unit = "memory_dpu_hour" if memory_optimized else "dpu_hour"
+    own = f"glue.{version}.{unit}"
+    return own if own in prices(ELSEWHERE).prices else f"glue.{unit}"
+
+
 @cache
 def limits() -> LimitTable:
     """Read the limits of the services."""

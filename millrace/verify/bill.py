@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from millrace.config.engines import GIB, glue_workers
 from millrace.config.model import EmrJob, Environment, GlueJob, Job
+from millrace.sizing import tables
 from millrace.sizing.cost import HOURS, item
 from millrace.sizing.model import CostItem, Plan
 from millrace.sizing.tables import PriceTable, prices
@@ -96,7 +97,7 @@ def quantities(job: Job, workers: int, seconds: float) -> dict[str, float]:
 def dpu_price(job: GlueJob) -> str:
     """Which price a Glue job's DPU-hours have."""
     memory = glue_workers(job.version)[job.worker].memory_optimized
-    return "glue.memory_dpu_hour" if memory else "glue.dpu_hour"
+    return tables.dpu_price(job.version, memory_optimized=memory)
 
 
 def emr_prices(job: EmrJob) -> tuple[str, str]:

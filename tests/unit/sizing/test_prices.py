@@ -73,3 +73,18 @@ def test_a_table_that_cannot_be_read_is_one_message(project: Path, text: str, wh
     (problem,) = caught.value.problems
     assert problem.key == "region"
     assert why in problem.allowed
+
+
+@pytest.mark.parametrize(("version", "usd", "unconfirmed"), [("5.1", 0.44, False), ("6.0", 0.308, True)])
+def test_glue_is_priced_by_its_version(project: Path, version: str, usd: float, *, unconfirmed: bool) -> None:
+    text = TEXT.format(region="us-east-1").replace(
+        "engine: glue\n", f'engine: glue\n    version: "{version}"\n'
+    )
+    (project / "environments" / "shop.yaml").write_text(text)
+    job = plan(load("shop", root=project)).jobs["clicks"]
+    (line,) = [item for item in job.cost if item.name == "workers"]
+    dpu = {"G.025X": 0.25, "G.1X": 1.0}[job.worker]
+    assert line.usd == pytest.approx(job.max_workers.value * dpu * 730 * usd)
+    assert job.worker_usd_hour == pytest.approx(dpu * usd)
+    assert job.choices[0].usd == pytest.approx(line.usd)
+    assert ("the price glue.6.0.dpu_hour is unconfirmed" in line.why) == unconfirmed
