@@ -24,7 +24,7 @@ from millrace.sizing.network import sinks
 
 HTTPS = 443
 MSK_PORTS = {"iam": 9098, "scram-sha-512": 9096, "mutual-tls": 9094, "tls": 9094, "none": 9092}
-"""Brokers' port inside AWS for each kind of authentication (MSK developer guide, "Port information", read 2026-11-23)."""
+"""Brokers' port inside AWS for each kind of authentication (MSK developer guide, "Port information")."""
 
 _AWS_OWNED_BUCKETS = (
     # Glue reads its own libraries, EMR Serverless what its user interface and logs need.

@@ -119,7 +119,7 @@ def document(place: Place, home: Path, arns: dict[str, str]) -> Path:
 
 @contextmanager
 def job(place: Place, home: Path, arns: dict[str, str]) -> Iterator[Process]:
-    """Start it with everything logged that Spark logs by itself, and its pages."""
+    """Start it with everything logged that Spark logs by itself."""
     (home / "events").mkdir()
     catalog = "spark.sql.catalog.lake"
     settings = {
