@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, timedelta
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -10,6 +10,18 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
+
+OLD = timedelta(days=90)
+"""Prices read longer ago than this are told; the length is ours, AWS names no date until which a price holds."""
+
+_NAMED = 5
+"""So many old prices are named, more are counted."""
+
+PRICES = "environments/prices"
+"""Folder of a project with price tables of its own, ``REGION.yaml``."""
+
+ELSEWHERE = "us-east-1"
+"""Whose prices stand in for those of a region without a table."""
 
 
 class _Row(BaseModel):
@@ -19,9 +31,17 @@ class _Row(BaseModel):
 
 
 class Price(_Row):
-    """One price in USD; its unit is the end of its name."""
+    """One price in USD; its unit is the end of its name.
+
+    Attributes
+    ----------
+    read, source
+        Where they are not the table's: of a price that the last update found no answer for.
+    """
 
     usd: float = Field(gt=0)
+    read: date | None = None
+    source: str | None = None
 
 
 class PriceTable(BaseModel):
@@ -43,6 +63,26 @@ class PriceTable(BaseModel):
             No such price.
         """
         return self.prices[name].usd
+
+    def old(self, today: date) -> str | None:
+        """Say which prices were read more than :data:`OLD` ago, in one line; None where none was.
+
+        Parameters
+        ----------
+        today
+            The day to count from.
+        """
+        read = {name: price.read or self.read for name, price in self.prices.items()}
+        old = sorted(name for name, day in read.items() if today - day > OLD)
+        if not old:
+            return None
+        first = min(read[name] for name in old)
+        which = f"{len(old)} of {len(read)} prices" if len(old) > _NAMED else ", ".join(old)
+        return (
+            f"prices/{self.region}.yaml: {which} may be out of date, read on {first.isoformat()}, "
+            f"{(today - first).days} days ago: run `millrace prices update --region {self.region}`, or write them to "
+            f"{PRICES}/{self.region}.yaml"
+        )
 
 
 class Limit(_Row):
@@ -78,13 +118,6 @@ def price_regions() -> tuple[str, ...]:
     return tuple(
         sorted(each.name.removesuffix(".yaml") for each in folder.iterdir() if each.name.endswith(".yaml"))
     )
-
-
-PRICES = "environments/prices"
-"""Folder of a project with price tables of its own, ``REGION.yaml``."""
-
-ELSEWHERE = "us-east-1"
-"""Whose prices stand in for those of a region without a table."""
 
 
 @cache
