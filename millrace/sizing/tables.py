@@ -136,20 +136,67 @@ def prices(region: str, root: Path | None = None) -> PriceTable:
     ValueError
         The project's own table is none; the message names the file.
     """
-    own = None if root is None else root / PRICES / f"{region}.yaml"
-    if own is not None and own.is_file():
-        try:
-            found = PriceTable.model_validate(
-                YAML(typ="safe", pure=True).load(own.read_text(encoding="utf-8"))
+    own = _own(region, root)
+    if own is None:
+        return _shipped(region if region in price_regions() else ELSEWHERE)
+    lacking = sorted(_shipped(ELSEWHERE).prices.keys() - own.prices.keys())
+    if lacking:
+        raise ValueError(
+            f"{PRICES}/{region}.yaml: it lacks {', '.join(lacking)}: `millrace prices update --region {region}` "
+            "adds them"
+        )
+    return own
+
+
+def known(region: str, root: Path | None = None) -> dict[str, Price]:
+    """Return every price that a region's table must hold, with its date and source, for a table to be written.
+
+    The project's own go before ours; those of :data:`ELSEWHERE` stand in, unconfirmed, for what both lack.
+
+    Parameters
+    ----------
+    region, root
+        As for :func:`prices`.
+
+    Raises
+    ------
+    ValueError
+        The project's own table is none; the message names the file.
+    """
+    tables = [_shipped(ELSEWHERE)]
+    if region in price_regions():
+        tables.append(_shipped(region))
+    own = _own(region, root)
+    if own is not None:
+        tables.append(own)
+    found: dict[str, Price] = {}
+    for table in tables:
+        strange = table.region != region
+        for name, price in table.prices.items():
+            found[name] = Price(
+                usd=price.usd,
+                confirmed=price.confirmed and not strange,
+                read=price.read or table.read,
+                source=price.source or (f"{table.region}: {table.source}" if strange else table.source),
             )
-        except (OSError, ValueError, YAMLError) as error:
-            raise ValueError(f"{PRICES}/{region}.yaml: {error}") from error
-        lacking = sorted(prices(ELSEWHERE).prices.keys() - found.prices.keys())
-        if found.region != region or lacking:
-            why = f"it is of {found.region}" if found.region != region else f"it lacks {', '.join(lacking)}"
-            raise ValueError(f"{PRICES}/{region}.yaml: {why}")
-        return found
-    name = region if region in price_regions() else ELSEWHERE
+    return found
+
+
+def _own(region: str, root: Path | None) -> PriceTable | None:
+    file = None if root is None else root / PRICES / f"{region}.yaml"
+    if file is None or not file.is_file():
+        return None
+    try:
+        found = PriceTable.model_validate(YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, YAMLError) as error:
+        raise ValueError(f"{PRICES}/{region}.yaml: {error}") from error
+    if found.region != region:
+        raise ValueError(f"{PRICES}/{region}.yaml: it is of {found.region}")
+    return found
+
+
+@cache
+def _shipped(name: str) -> PriceTable:
     text = (resources.files("millrace.sizing") / "prices" / f"{name}.yaml").read_text(encoding="utf-8")
     return PriceTable.model_validate(YAML(typ="safe", pure=True).load(text))
 
