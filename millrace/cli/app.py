@@ -21,6 +21,7 @@ from millrace.cli import (
     logs,
     notebook,
     plan,
+    prices,
     replay,
     sandbox,
     schema,
@@ -72,6 +73,7 @@ bench.register(app)
 simulate.register(app)
 import_job.register(app)
 cost.register(app)
+prices.register(app)
 schema.register(app)
 split.register(app)
 deploy.register(app)

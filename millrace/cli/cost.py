@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.plan import EnvironmentName
+from millrace.cli.plan import EnvironmentName, old_prices
 from millrace.config import ConfigurationError, load
 from millrace.config.problems import Problem
 
@@ -63,7 +63,7 @@ def cost_command(
         for option, value in (("--since", since), ("--until", until)):
             if value is not None:
                 raise _wrong(option, value, "only together with --actual: a plan is of a month")
-        _planned(sized, as_json=as_json)
+        _planned(sized, old_prices(environment), as_json=as_json)
         return
     today = datetime.now(UTC).date()
     begin = today.replace(day=1) if since is None else _day("--since", since)
@@ -81,10 +81,21 @@ def cost_command(
         bill = ask(_explorer(), environment, begin, end)
     subjects = dict.fromkeys(line.subject for line in bill.lines)
     found = pairs(sized, {each: bill.of(each) for each in subjects}, bill.days)
+    note = old_prices(environment)
     if as_json:
-        typer.echo(json.dumps(to_json(bill, found), indent=2))
+        typer.echo(json.dumps({**to_json(bill, found), "warnings": _list(note)}, indent=2))
     else:
         _show(sized, bill, found)
+        _tell(note)
+
+
+def _list(note: str | None) -> list[str]:
+    return [] if note is None else [note]
+
+
+def _tell(note: str | None) -> None:
+    if note is not None:
+        typer.echo(f"Note: {note}")
 
 
 def _explorer() -> Any:
@@ -136,7 +147,7 @@ def to_json(bill: Bill, found: tuple[Pair, ...]) -> dict[str, Any]:
     }
 
 
-def _planned(sized: Plan, *, as_json: bool) -> None:
+def _planned(sized: Plan, note: str | None, *, as_json: bool) -> None:
     from millrace.sizing.cost import HOURS
     from millrace.sizing.export import to_json as whole
 
@@ -146,7 +157,14 @@ def _planned(sized: Plan, *, as_json: bool) -> None:
         costs = {name: {each: of["cost"] for each, of in members.items()} for name, members in parts.items()}
         typer.echo(
             json.dumps(
-                {"version": 1, **costs, "shared": document["shared"], "total": document["total"]}, indent=2
+                {
+                    "version": 1,
+                    **costs,
+                    "shared": document["shared"],
+                    "total": document["total"],
+                    "warnings": _list(note),
+                },
+                indent=2,
             )
         )
         return
@@ -157,6 +175,7 @@ def _planned(sized: Plan, *, as_json: bool) -> None:
 
     show(Group(cost_table(sized, terminal=is_terminal(sys.stdout))))
     typer.echo(f"a month of {HOURS} hours, prices of {sized.prices.isoformat()}, {sized.prices_of}")
+    _tell(note)
 
 
 def _show(sized: Plan, bill: Bill, found: tuple[Pair, ...]) -> None:

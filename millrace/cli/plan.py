@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,6 +71,8 @@ def plan_command(
 
     environment = load(env)
     sized = plan(environment)
+    if (note := old_prices(environment)) is not None:
+        sized = replace(sized, warnings=(*sized.warnings, note))
     if html is not None:
         from millrace.cli.pages import write_page
         from millrace.cli.plan_page import plan_page
@@ -86,6 +90,22 @@ def plan_command(
     from millrace.cli.render_plan import render
 
     show(*render(environment, sized, width=width(sys.stdout)))
+
+
+def old_prices(environment: Environment, today: date | None = None) -> str | None:
+    """Say in one line that an environment's prices are old; a plan alone, which is the same on every day, does not.
+
+    Parameters
+    ----------
+    environment
+        Its region's table is looked at.
+    today
+        Left out, the day in UTC.
+    """
+    from millrace.sizing.tables import prices
+
+    table = prices(environment.region, environment.places.root)
+    return table.old(datetime.now(UTC).date() if today is None else today)
 
 
 def _explain(environment: Environment, sized: Plan, key: str, *, as_json: bool) -> None:

@@ -187,8 +187,8 @@ def _jobs(
 def _of_prices(environment: Environment, table: PriceTable) -> Iterator[str]:
     if table.region != environment.region:
         yield (
-            f"region: the prices are those of {table.region}, as there is no table of {environment.region}: write one "
-            f"to {PRICES}/{environment.region}.yaml, with the names of prices/{table.region}.yaml"
+            f"region: the prices are those of {table.region}, as there is no table of {environment.region}: "
+            f"`millrace prices update --region {environment.region}` writes {PRICES}/{environment.region}.yaml"
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, timedelta
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -10,6 +10,18 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
+
+OLD = timedelta(days=90)
+"""Prices read longer ago than this are told; the length is ours, AWS names no date until which a price holds."""
+
+_NAMED = 5
+"""So many old prices are named, more are counted."""
+
+PRICES = "environments/prices"
+"""Folder of a project with price tables of its own, ``REGION.yaml``."""
+
+ELSEWHERE = "us-east-1"
+"""Whose prices stand in for those of a region without a table."""
 
 
 class _Row(BaseModel):
@@ -19,9 +31,17 @@ class _Row(BaseModel):
 
 
 class Price(_Row):
-    """One price in USD; its unit is the end of its name."""
+    """One price in USD; its unit is the end of its name.
+
+    Attributes
+    ----------
+    read, source
+        Where they are not the table's: of a price that the last update found no answer for.
+    """
 
     usd: float = Field(gt=0)
+    read: date | None = None
+    source: str | None = None
 
 
 class PriceTable(BaseModel):
@@ -43,6 +63,26 @@ class PriceTable(BaseModel):
             No such price.
         """
         return self.prices[name].usd
+
+    def old(self, today: date) -> str | None:
+        """Say which prices were read more than :data:`OLD` ago, in one line; None where none was.
+
+        Parameters
+        ----------
+        today
+            The day to count from.
+        """
+        read = {name: price.read or self.read for name, price in self.prices.items()}
+        old = sorted(name for name, day in read.items() if today - day > OLD)
+        if not old:
+            return None
+        first = min(read[name] for name in old)
+        which = f"{len(old)} of {len(read)} prices" if len(old) > _NAMED else ", ".join(old)
+        return (
+            f"prices/{self.region}.yaml: {which} may be out of date, read on {first.isoformat()}, "
+            f"{(today - first).days} days ago: run `millrace prices update --region {self.region}`, or write them to "
+            f"{PRICES}/{self.region}.yaml"
+        )
 
 
 class Limit(_Row):
@@ -80,13 +120,6 @@ def price_regions() -> tuple[str, ...]:
     )
 
 
-PRICES = "environments/prices"
-"""Folder of a project with price tables of its own, ``REGION.yaml``."""
-
-ELSEWHERE = "us-east-1"
-"""Whose prices stand in for those of a region without a table."""
-
-
 @cache
 def prices(region: str, root: Path | None = None) -> PriceTable:
     """Read a region's price table: the project's own, ours, or that of another region, which then says so.
@@ -103,20 +136,67 @@ def prices(region: str, root: Path | None = None) -> PriceTable:
     ValueError
         The project's own table is none; the message names the file.
     """
-    own = None if root is None else root / PRICES / f"{region}.yaml"
-    if own is not None and own.is_file():
-        try:
-            found = PriceTable.model_validate(
-                YAML(typ="safe", pure=True).load(own.read_text(encoding="utf-8"))
+    own = _own(region, root)
+    if own is None:
+        return _shipped(region if region in price_regions() else ELSEWHERE)
+    lacking = sorted(_shipped(ELSEWHERE).prices.keys() - own.prices.keys())
+    if lacking:
+        raise ValueError(
+            f"{PRICES}/{region}.yaml: it lacks {', '.join(lacking)}: `millrace prices update --region {region}` "
+            "adds them"
+        )
+    return own
+
+
+def known(region: str, root: Path | None = None) -> dict[str, Price]:
+    """Return every price that a region's table must hold, with its date and source, for a table to be written.
+
+    The project's own go before ours; those of :data:`ELSEWHERE` stand in, unconfirmed, for what both lack.
+
+    Parameters
+    ----------
+    region, root
+        As for :func:`prices`.
+
+    Raises
+    ------
+    ValueError
+        The project's own table is none; the message names the file.
+    """
+    tables = [_shipped(ELSEWHERE)]
+    if region in price_regions():
+        tables.append(_shipped(region))
+    own = _own(region, root)
+    if own is not None:
+        tables.append(own)
+    found: dict[str, Price] = {}
+    for table in tables:
+        strange = table.region != region
+        for name, price in table.prices.items():
+            found[name] = Price(
+                usd=price.usd,
+                confirmed=price.confirmed and not strange,
+                read=price.read or table.read,
+                source=price.source or (f"{table.region}: {table.source}" if strange else table.source),
             )
-        except (OSError, ValueError, YAMLError) as error:
-            raise ValueError(f"{PRICES}/{region}.yaml: {error}") from error
-        lacking = sorted(prices(ELSEWHERE).prices.keys() - found.prices.keys())
-        if found.region != region or lacking:
-            why = f"it is of {found.region}" if found.region != region else f"it lacks {', '.join(lacking)}"
-            raise ValueError(f"{PRICES}/{region}.yaml: {why}")
-        return found
-    name = region if region in price_regions() else ELSEWHERE
+    return found
+
+
+def _own(region: str, root: Path | None) -> PriceTable | None:
+    file = None if root is None else root / PRICES / f"{region}.yaml"
+    if file is None or not file.is_file():
+        return None
+    try:
+        found = PriceTable.model_validate(YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, YAMLError) as error:
+        raise ValueError(f"{PRICES}/{region}.yaml: {error}") from error
+    if found.region != region:
+        raise ValueError(f"{PRICES}/{region}.yaml: it is of {found.region}")
+    return found
+
+
+@cache
+def _shipped(name: str) -> PriceTable:
     text = (resources.files("millrace.sizing") / "prices" / f"{name}.yaml").read_text(encoding="utf-8")
     return PriceTable.model_validate(YAML(typ="safe", pure=True).load(text))
 

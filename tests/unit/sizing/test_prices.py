@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
+from millrace.cli.plan import old_prices
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
 from millrace.sizing.tables import PRICES, prices
+from tests.unit.cli.test_commands import millrace
 
 TEXT = """\
 project: shop
@@ -88,3 +92,43 @@ def test_glue_is_priced_by_its_version(project: Path, version: str, usd: float, 
     assert job.worker_usd_hour == pytest.approx(dpu * usd)
     assert job.choices[0].usd == pytest.approx(line.usd)
     assert ("the price glue.6.0.dpu_hour is unconfirmed" in line.why) == unconfirmed
+
+
+@pytest.mark.parametrize(
+    ("days", "old"),
+    [(90, False), (91, True)],
+)
+def test_a_table_is_old_after_ninety_days(project: Path, days: int, *, old: bool) -> None:
+    (project / PRICES / "eu-west-1.yaml").write_text(table(0.44))
+    prices.cache_clear()
+    environment = load("shop", root=project)
+    count = len(prices("us-east-1").prices)
+    note = old_prices(environment, date(2026, 11, 1) + timedelta(days=days))
+    assert (note is not None) == old
+    if note is not None:
+        assert note.startswith(
+            f"prices/eu-west-1.yaml: {count} of {count} prices may be out of date, read on 2026-11-01, 91 days ago: "
+            "run `millrace prices update --region eu-west-1`"
+        )
+
+
+def test_one_price_that_stayed_is_old_alone(project: Path) -> None:
+    stayed = table(0.44).replace("kms.key_month: {usd: 1.0}", "kms.key_month: {usd: 1.0, read: 2026-06-01}")
+    (project / PRICES / "eu-west-1.yaml").write_text(stayed)
+    prices.cache_clear()
+    note = old_prices(load("shop", root=project), date(2026, 11, 2))
+    assert note is not None
+    assert note.startswith(
+        "prices/eu-west-1.yaml: kms.key_month may be out of date, read on 2026-06-01, 154 days ago:"
+    )
+
+
+@pytest.mark.parametrize("verb", ["plan", "cost"])
+def test_old_prices_are_told_in_one_line(project: Path, verb: str) -> None:
+    (project / PRICES / "eu-west-1.yaml").write_text(table(0.44).replace("2026-11-01", "2020-01-01"))
+    prices.cache_clear()
+    found = millrace(verb, "--env", "shop", cwd=project)
+    assert found.returncode == 0
+    assert [line for line in found.stdout.splitlines() if "may be out of date, read on 2020-01-01" in line]
+    document = json.loads(millrace(verb, "--env", "shop", "--json", cwd=project).stdout)
+    assert len([each for each in document["warnings"] if "read on 2020-01-01" in each]) == 1

@@ -1,0 +1,186 @@
+"""Renewing a price table from the AWS Price List API: what fits exactly is taken, all else is told."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from io import StringIO
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
+
+from millrace.sizing.products import PRODUCTS, Product
+from millrace.sizing.tables import Price, PriceTable
+
+SOURCE = "AWS Price List API"
+
+_FAR = 10
+"""A price that changes by more than this factor is taken for a unit that we read wrongly; ours."""
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """What came of asking.
+
+    Attributes
+    ----------
+    table
+        Prices that were answered with today's date, the others as they were.
+    stayed
+        Names of prices that were asked for in vain, each with the reason.
+    unknown
+        Names of prices for which no product is known; they were not asked for.
+    """
+
+    table: PriceTable
+    stayed: Mapping[str, str]
+    unknown: tuple[str, ...]
+
+    @property
+    def renewed(self) -> int:
+        """How many prices were answered."""
+        return len(self.table.prices) - len(self.stayed) - len(self.unknown)
+
+
+def endpoint(region: str) -> str:
+    """Name the region whose endpoint knows a region's prices.
+
+    China has its own; the other endpoints all know all regions, GovCloud's too, which has none and whose credentials
+    none of them takes (AWS General Reference, "AWS Price List endpoints", as read in November 2026).
+
+    Examples
+    --------
+    >>> endpoint("cn-north-1"), endpoint("eu-west-1")
+    ('cn-northwest-1', 'us-east-1')
+    """
+    return "cn-northwest-1" if region.startswith("cn-") else "us-east-1"
+
+
+def renew(pricing: Any, region: str, known: Mapping[str, Price], today: date) -> Renewal:
+    """Ask for every price that has a product.
+
+    Parameters
+    ----------
+    pricing
+        A boto3 client of ``pricing`` at :func:`endpoint`.
+    region
+        Such as ``eu-west-1``.
+    known
+        Prices as they are now, each with its date and source: :func:`millrace.sizing.tables.known`.
+    today
+        The date of what is answered.
+
+    Raises
+    ------
+    botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError
+        No credentials, no permission, or AWS failed; nothing was changed.
+    """
+    prices: dict[str, Price] = {}
+    stayed: dict[str, str] = {}
+    for name, old in known.items():
+        prices[name] = old
+        product = PRODUCTS.get(name)
+        if product is None:
+            continue
+        try:
+            usd = _price(product, list(_answers(pricing, product, region)), region)
+            if not old.usd / _FAR <= usd <= old.usd * _FAR:
+                raise _UnclearError(
+                    f"the answer, ${usd:g}, is far from ${old.usd:g}: the unit may be another"
+                )
+        except _UnclearError as unclear:
+            stayed[name] = str(unclear)
+        else:
+            prices[name] = Price(usd=usd)
+    table = PriceTable(region=region, read=today, source=SOURCE, prices=prices)
+    return Renewal(table, stayed, tuple(name for name in known if name not in PRODUCTS))
+
+
+def to_yaml(table: PriceTable) -> str:
+    """Return a table as the text of a file that :func:`millrace.sizing.tables.prices` reads."""
+    document = table.model_dump(exclude_defaults=True)
+    rows = CommentedMap()
+    for name, price in document["prices"].items():
+        row = CommentedMap(price)
+        row.fa.set_flow_style()
+        rows[name] = row
+    document["prices"] = rows
+    yaml, out = YAML(), StringIO()
+    yaml.width = 200
+    yaml.dump(document, out)
+    return f"# What AWS charges in {table.region}, in USD; written by `millrace prices update`.\n{out.getvalue()}"
+
+
+class _UnclearError(Exception):
+    """No price, or none that is certain; the message is the reason."""
+
+
+def _answers(pricing: Any, product: Product, region: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the products that the API finds, over all its pages; its filter of usage types takes parts of names."""
+    wanted = {**product.attributes, **({} if product.worldwide else {"regionCode": region})}
+    filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()]
+    filters.append({"Type": "CONTAINS", "Field": "usagetype", "Value": product.usage})
+    asked: dict[str, Any] = {
+        "ServiceCode": product.service,
+        "Filters": filters,
+        "FormatVersion": "aws_v1",
+        "MaxResults": 100,
+    }
+    while True:
+        page = pricing.get_products(**asked)
+        for text in page.get("PriceList", ()):
+            try:
+                yield json.loads(text)
+            except ValueError:
+                raise _UnclearError("an answer that is no JSON") from None
+        if not page.get("NextToken"):
+            return
+        asked["NextToken"] = page["NextToken"]
+
+
+def _price(product: Product, answers: list[Mapping[str, Any]], region: str) -> float:
+    """Return the price of the one product that fits, in our unit.
+
+    Regions' prefixes are such as ``EUW1-`` and ``EU-``, for keys the region itself; us-east-1 often has none.
+    """
+    name = re.compile(rf"(?:[A-Z]{{2,4}}\d?-|{re.escape(region)}-)?{re.escape(product.usage)}")
+    try:
+        fitting = [each for each in answers if name.fullmatch(each["product"]["attributes"]["usagetype"])]
+        if not fitting:
+            raise _UnclearError(f"{product.service} has no product {product.usage}")
+        if len(fitting) > 1:
+            skus = ", ".join(sorted(each["product"]["sku"] for each in fitting))
+            raise _UnclearError(f"{len(fitting)} products fit {product.usage}: {skus}")
+        terms = list(fitting[0]["terms"]["OnDemand"].values())
+        if len(terms) != 1:
+            raise _UnclearError(f"{len(terms)} terms of one product")
+        return _amount(product, _tier(product, list(terms[0]["priceDimensions"].values())))
+    except (KeyError, TypeError, AttributeError, InvalidOperation) as error:
+        raise _UnclearError(f"an answer of another shape: {error!r}") from error
+
+
+def _tier(product: Product, tiers: list[Mapping[str, Any]]) -> Mapping[str, Any]:
+    begins = {Decimal(each.get("beginRange", "0")): each for each in tiers}
+    if len(begins) != len(tiers) or (len(tiers) > 1 and not product.tiers):
+        at = ", ".join(each.get("beginRange", "0") for each in tiers)
+        raise _UnclearError(f"tiers that are not expected, from {at}")
+    if (ours := begins.get(Decimal(str(product.begin)))) is None:
+        raise _UnclearError(f"no tier from {product.begin:g}")
+    return ours
+
+
+def _amount(product: Product, tier: Mapping[str, Any]) -> float:
+    unit = re.sub(r"[^a-z0-9]", "", tier["unit"].lower())
+    if unit not in product.units:
+        raise _UnclearError(f"the unit is {tier['unit']}, not {' or '.join(product.units)}")
+    if "USD" not in tier["pricePerUnit"]:
+        raise _UnclearError(f"the price is in {', '.join(tier['pricePerUnit'])}, not in USD")
+    usd = float(Decimal(tier["pricePerUnit"]["USD"]) * Decimal(str(product.factor)))
+    if usd <= 0:
+        raise _UnclearError("the price is 0: a tier that is free, or another product")
+    return usd

@@ -1,0 +1,176 @@
+"""The products of the AWS Price List API behind our prices, in one table.
+
+No row was confirmed by an answer of the API itself. Sources: public code that asks the API (infracost, its files below
+``internal/resources/aws``, August 2026) for services, usage types, operations and families; for what infracost does not
+price (EMR Serverless, Glue 6.0, sizes of Express brokers) usage types that other public code and bills show, as read in
+November 2026. Units are those of such code, too. An answer that fits no row exactly is refused, so a wrong row costs a
+price that is not renewed, and never a wrong price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from millrace.sizing.cost import HOURS
+
+
+@dataclass(frozen=True)
+class Product:
+    """Where the API holds one of our prices.
+
+    Attributes
+    ----------
+    service
+        Service code.
+    usage
+        The whole usage type behind the region's prefix: ``EUW1-Storage-ShardHour`` is ``Storage-ShardHour``.
+    units
+        What AWS may call the unit, in lower case without hyphens and spaces.
+    factor
+        Our unit in those of AWS.
+    attributes
+        Others that the product must have.
+    tiers
+        Whether the price depends on how much is used.
+    begin
+        Where the tier begins that is ours, in AWS' unit.
+    worldwide
+        Whether the product has no region.
+    """
+
+    service: str
+    usage: str
+    units: tuple[str, ...]
+    factor: float = 1
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    tiers: bool = False
+    begin: float = 0
+    worldwide: bool = False
+
+
+_HOUR = ("hrs", "hr", "hours", "hour")
+_GB = ("gb", "gigabytes")
+_GB_MONTHS = ("gbmo", "gbmonth", "gbmonths")
+
+
+def _hours(*things: str) -> tuple[str, ...]:
+    return (*_HOUR, *(f"{thing}{hour}" for thing in things for hour in _HOUR))
+
+
+def _kinesis(usage: str, operation: str, units: tuple[str, ...], factor: float = 1) -> Product:
+    return Product("AmazonKinesis", usage, units, factor, {"operation": operation})
+
+
+def _glue(usage: str) -> Product:
+    return Product("AWSGlue", usage, _hours("dpu", "mdpu", "memorydpu"), attributes={"operation": "Jobrun"})
+
+
+def _emr(usage: str, *things: str) -> Product:
+    return Product("ElasticMapReduce", f"EMR-SERVERLESS-{usage}", _hours(*things))
+
+
+_MSK = {
+    f"msk.{tier.lower()}.m7g.{size}_hour": Product(
+        "AmazonMSK", f"{tier}.m7g.{size}", _hours("broker", "instance")
+    )
+    for tier in ("Kafka", "Express")
+    for size in ("large", "xlarge", "2xlarge", "4xlarge", "8xlarge", "16xlarge")
+}
+
+_METRICS = {
+    f"cloudwatch.metric_month{name}": Product(
+        "AmazonCloudWatch", "CW:MetricMonitorUsage", ("metrics",), tiers=True, begin=begin
+    )
+    for name, begin in (
+        ("", 0),
+        ("_after_10000", 10_000),
+        ("_after_250000", 250_000),
+        ("_after_1000000", 1_000_000),
+    )
+}
+
+PRODUCTS: Mapping[str, Product] = MappingProxyType(
+    {
+        "glue.dpu_hour": _glue("ETL-DPU-Hour"),
+        "glue.memory_dpu_hour": _glue("ETL-MemOptimized-DPU-Hour"),  # a weaker source than the others
+        "glue.6.0.dpu_hour": _glue("ETL-DPU-Hour-Gen2"),
+        "emr.x86_64.vcpu_hour": _emr("vCPUHours", "vcpu"),
+        "emr.x86_64.gib_hour": _emr("MemoryGBHours", "gb", "memorygb"),
+        "emr.arm64.vcpu_hour": _emr("ARM-vCPUHours", "vcpu"),
+        "emr.arm64.gib_hour": _emr("ARM-MemoryGBHours", "gb", "memorygb"),
+        "emr.disk_gib_hour": _emr("StorageGBHours", "gb", "storagegb"),
+        "kinesis.shard_hour": _kinesis("Storage-ShardHour", "shardHourStorage", _hours("shard")),
+        "kinesis.million_put_units": _kinesis(
+            "PutRequestPayloadUnits",
+            "PutRequest",
+            ("putrequest", "putrequests", "payloadunits", "units"),
+            1e6,
+        ),
+        "kinesis.extended_retention_shard_hour": _kinesis(
+            "Extended-ShardHour", "shardHourStorage", _hours("shard")
+        ),
+        "kinesis.long_retention_gb_month": _kinesis(
+            "LongTermRetention-ByteHrs", "LongTermRetentionByteHrs", _GB_MONTHS
+        ),
+        "kinesis.fan_out_consumer_shard_hour": _kinesis(
+            "EnhancedFanoutHour", "ConsumerHour", _hours("consumershard", "consumer", "shard")
+        ),
+        "kinesis.fan_out_gb": _kinesis("ReadBytes", "EnhancedFanoutDataRetrieval", _GB),
+        "kinesis.on_demand.stream_hour": _kinesis(
+            "OnDemand-StreamHour", "OnDemandStreamHr", _hours("stream")
+        ),
+        "kinesis.on_demand.gb_in": _kinesis("OnDemand-BilledIncomingBytes", "OnDemandDataIngested", _GB),
+        "kinesis.on_demand.gb_out": _kinesis("OnDemand-BilledOutgoingBytes", "OnDemandDataRetrieval", _GB),
+        "kinesis.on_demand.fan_out_gb": _kinesis(
+            "OnDemand-BilledOutgoingEFOBytes", "OnDemandEFODataRetrieval", _GB
+        ),
+        "kinesis.on_demand.extended_retention_gb_month": _kinesis(
+            "OnDemand-ExtendedRetention-ByteHrs", "OnDemandExtendedRetentionByteHrs", _GB_MONTHS
+        ),
+        "kinesis.on_demand.long_retention_gb_month": _kinesis(
+            "OnDemand-LongTermRetention-ByteHrs", "OnDemandLongTermRetentionByteHrs", _GB_MONTHS
+        ),
+        **_MSK,
+        "msk.storage_gb_month": Product("AmazonMSK", "Kafka.Storage.GP2", _GB_MONTHS),
+        "kms.key_month": Product("awskms", "KMS-Keys", ("keys", "key", "keymonths")),
+        "network.endpoint_month": Product(
+            "AmazonVPC", "VpcEndpoint-Hours", _HOUR, HOURS, {"productFamily": "VpcEndpoint"}
+        ),
+        "network.endpoint_gb": Product(
+            "AmazonVPC", "VpcEndpoint-Bytes", _GB, attributes={"productFamily": "VpcEndpoint"}, tiers=True
+        ),
+        "network.nat_hour": Product(
+            "AmazonEC2", "NatGateway-Hours", _HOUR, attributes={"productFamily": "NAT Gateway"}
+        ),
+        "network.nat_gb": Product(
+            "AmazonEC2", "NatGateway-Bytes", _GB, attributes={"productFamily": "NAT Gateway"}
+        ),
+        **_METRICS,
+        "cloudwatch.alarm_month": Product(
+            "AmazonCloudWatch", "CW:AlarmMonitorUsage", ("alarms",), attributes={"productFamily": "Alarm"}
+        ),
+        "cloudwatch.dashboard_month": Product(
+            "AmazonCloudWatch",
+            "DashboardsUsageHour",
+            ("dashboards", "dashboard"),
+            worldwide=True,
+        ),
+        "fargate.vcpu_hour": Product("AmazonECS", "Fargate-vCPU-Hours:perCPU", _hours("vcpu")),
+        "fargate.gib_hour": Product("AmazonECS", "Fargate-GB-Hours", _hours("gb")),
+        "alb.hour": Product(
+            "AWSELB",
+            "LoadBalancerUsage",
+            _hours("lb", "loadbalancer"),
+            attributes={"productFamily": "Load Balancer-Application"},
+        ),
+        "logs.gb_in": Product("AmazonCloudWatch", "DataProcessing-Bytes", _GB),
+        "s3.thousand_puts": Product("AmazonS3", "Requests-Tier1", ("requests", "request"), 1000),
+        "s3.gb_month": Product(
+            "AmazonS3", "TimedStorage-ByteHrs", _GB_MONTHS, attributes={"volumeType": "Standard"}, tiers=True
+        ),
+    }
+)
+"""By the name of the price. Prices that are not here have no product that a public source names: Express data in, the
+memory DPU of Glue 6.0, MSK Serverless."""
