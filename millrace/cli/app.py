@@ -21,6 +21,7 @@ from millrace.cli import (
     logs,
     notebook,
     plan,
+    policies,
     replay,
     sandbox,
     schema,
@@ -73,6 +74,7 @@ simulate.register(app)
 import_job.register(app)
 cost.register(app)
 schema.register(app)
+policies.register(app)
 split.register(app)
 deploy.register(app)
 upgrade.register(app)
