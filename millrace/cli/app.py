@@ -21,6 +21,7 @@ from millrace.cli import (
     logs,
     notebook,
     plan,
+    policies,
     prices,
     replay,
     sandbox,
@@ -75,6 +76,7 @@ import_job.register(app)
 cost.register(app)
 prices.register(app)
 schema.register(app)
+policies.register(app)
 split.register(app)
 deploy.register(app)
 upgrade.register(app)

@@ -1,0 +1,98 @@
+"""What people need who deploy and who operate an environment: the calls of the commands, command by command.
+
+Sources: the actions are those that the commands call, which ``tests/unit/cli/test_policies.py`` records; resource types and
+condition keys are those of the service authorization reference. The roles of the bootstrap are those that CDK's synthesizer
+writes into each assembly. See ``docs/adr/0112-policies-of-people.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from infra import read_permissions as read
+from infra import run_permissions as run
+from infra.command_scope import Scope
+from infra.grants import Grant
+from infra.policies import shared_out
+
+_Part = Callable[[Scope], list[Grant]]
+_ASK: tuple[_Part, ...] = (run.machines,)
+_ONCE: tuple[_Part, ...] = (*_ASK, run.runs, run.lines)
+_DEPLOY: tuple[_Part, ...] = (
+    *(run.bootstrap, run.stacks, *_ASK, run.applications, run.health, run.lines),
+    *(read.catalog, read.read_checkpoints, run.versions),
+)
+_PARTS: dict[str, tuple[_Part, ...]] = {
+    "deploy": _DEPLOY,
+    "upgrade": _DEPLOY,
+    "rollback": _DEPLOY,
+    "start": _ASK,
+    "stop": _ASK,
+    "drain": _ASK,
+    "status": _ASK,
+    "logs": (run.lines,),
+    "checkpoint": (read.read_checkpoints, read.write_checkpoints),
+    "replay": (*_ONCE, read.write_checkpoints),
+    "bench": (*_ONCE, read.read_checkpoints, read.write_checkpoints),
+    "backfill": (*_ONCE, read.catalog, read.table_files),
+    "audit": (
+        *(read.catalog, read.table_files, read.read_checkpoints),
+        *(read.streams, read.kafka, run.health),
+    ),
+    "split": (read.kafka,),
+    "schema": (read.catalog,),
+    "history": (read.event_logs,),
+    "cost": (read.bill,),
+}
+
+ROLES: dict[str, tuple[str, ...]] = {
+    "deployer": ("deploy", "upgrade", "rollback", "start", "status"),
+    "operator": (
+        *("status", "start", "stop", "drain", "logs", "checkpoint", "replay", "bench", "backfill"),
+        *("audit", "split", "schema", "history", "cost"),
+    ),
+}
+"""The commands of each person; ``verify`` deploys a copy of its own and has no policy here."""
+
+
+def statement(grant: Grant) -> dict[str, Any]:
+    """Write a grant as IAM's JSON has it."""
+    found: dict[str, Any] = {
+        "Sid": grant.sid,
+        "Effect": "Allow",
+        "Action": list(grant.actions),
+        "Resource": list(grant.resources),
+    }
+    return found | ({"Condition": dict(grant.conditions)} if grant.conditions else {})
+
+
+def _length(grant: Grant) -> int:
+    return len(json.dumps(statement(grant), separators=(",", ":")))
+
+
+def grants(scope: Scope, command: str) -> list[Grant]:
+    """Return what one command needs, in a fixed order.
+
+    Raises
+    ------
+    KeyError
+        No policy has that command.
+    """
+    return [grant for part in _PARTS[command] for grant in part(scope)]
+
+
+def policies(scope: Scope, role: str) -> list[dict[str, Any]]:
+    """Write the policies of ``deployer`` or ``operator``, none longer than IAM takes.
+
+    Returns
+    -------
+    list of dict
+        Policy documents, usually one or two.
+    """
+    parts = dict.fromkeys(part for command in ROLES[role] for part in _PARTS[command])
+    # The same statement, such as that of a key, may be a part of several.
+    found = {json.dumps(statement(grant)): grant for part in parts for grant in part(scope)}
+    shared = shared_out(list(found.values()), _length)
+    return [{"Version": "2012-10-17", "Statement": [statement(grant) for grant in each]} for each in shared]

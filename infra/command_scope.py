@@ -1,0 +1,111 @@
+"""Names and conditions that hold the statements of commands to one environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aws_cdk import DefaultStackSynthesizer
+
+from infra.constructs.state_machine_base import arn_of
+from infra.grants import Grant, allow
+from millrace.config.estate import Bucket
+from millrace.config.model import GlueJob
+from millrace.config.names import Names
+from millrace.config.regions import domain
+
+TAGGED = "Its id is made by CloudFormation; the tags of the environment hold it to its own"
+_STACK_IN_ROLE = 20
+"""Characters of a stack's name that are taken to be in the name of its role, which has 64 at most."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """One environment, as policies name it.
+
+    Parameters
+    ----------
+    names
+        The deployed names.
+    tables
+        ``database.table`` of each table that the jobs' settings name.
+    """
+
+    names: Names
+    tables: Sequence[str]
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """Names of the environment's jobs."""
+        return tuple(self.names.environment.jobs)
+
+    @property
+    def on_emr(self) -> tuple[str, ...]:
+        """Those of them that run on EMR Serverless."""
+        jobs = self.names.environment.jobs
+        return tuple(name for name, job in jobs.items() if not isinstance(job, GlueJob))
+
+    def arn(self, service: str, resource: str) -> str:
+        """Write an ARN in the environment's account and region."""
+        return arn_of(self.names, service, resource)
+
+    def s3(self, place: str) -> str:
+        """Write the ARN of a bucket, or of objects in one."""
+        return f"arn:{self.names.partition}:s3:::{place}"
+
+    def bucket(self, kind: Bucket) -> str:
+        """Write the ARN of one of the environment's buckets."""
+        return self.s3(self.names.bucket(kind))
+
+    def of_bootstrap(self, pattern: str) -> str:
+        """A name of the bootstrap, as CDK's synthesizer has it."""
+        environment = self.names.environment
+        for key, value in {
+            "AWS::Partition": self.names.partition,
+            "AWS::AccountId": self.names.account,
+            "AWS::Region": environment.region,
+            "Qualifier": environment.governance.qualifier or DefaultStackSynthesizer.DEFAULT_QUALIFIER,
+        }.items():
+            pattern = pattern.replace(f"${{{key}}}", value)
+        return pattern
+
+    def ours(self) -> dict[str, Any]:
+        """Hold a statement to what bears the environment's tags (``infra/stacks/base.py``)."""
+        environment = self.names.environment
+        return {
+            "StringEquals": {
+                "aws:ResourceTag/millrace:project": environment.project,
+                "aws:ResourceTag/millrace:environment": environment.name,
+            }
+        }
+
+    def via(self, service: str) -> dict[str, Any]:
+        """Hold a key to its use through one service."""
+        region = self.names.environment.region
+        # No document says which of the two it is in China.
+        via = sorted({f"{service}.{region}.amazonaws.com", f"{service}.{region}.{domain(region)}"})
+        return {"StringEquals": {"kms:ViaService": via if len(via) > 1 else via[0]}}
+
+    def key(self, sid: str, actions: list[str], service: str, data_class: str) -> list[Grant]:
+        """Use the key of a class of data through a service: the company's own key, else the one with our tags."""
+        given = getattr(self.names.environment.storage.keys, data_class)
+        via = self.via(service)
+        if given is not None:
+            return [allow(f"{sid}Given", actions, [given], via)]
+        both = {"StringEquals": {**via["StringEquals"], **self.ours()["StringEquals"]}}
+        return [allow(sid, actions, [self.arn("kms", "key/*")], both, why=TAGGED)]
+
+    def s3_keys(self, verb: str, actions: list[str], data_class: str) -> list[Grant]:
+        """Use the key of a class of data through S3; ``verb`` begins the statement's name."""
+        given = getattr(self.names.environment.storage.keys, data_class) is not None
+        return self.key(f"{verb}{data_class.title() if given else ''}Files", actions, "s3", data_class)
+
+    def role(self, job: str) -> str:
+        """Write the ARN of a job's role, with an open end where CloudFormation names it."""
+        given = self.names.environment.jobs[job].role
+        if given is not None:
+            return given
+        path = self.names.environment.governance.role_path
+        stack = self.names.stack(f"job-{job}")
+        return f"arn:{self.names.partition}:iam::{self.names.account}:role{path}{stack[:_STACK_IN_ROLE]}*"

@@ -1,0 +1,164 @@
+"""Statements of the commands that look at data: checkpoints, tables, streams, event logs, the bill."""
+
+from __future__ import annotations
+
+from infra.command_scope import Scope
+from infra.constructs.log_flattener import FLAT_PREFIX
+from infra.grants import FILES, NO_NARROWER, REMADE, Grant, allow, list_prefixes
+from infra.source_permissions import READS_TOPIC
+from infra.spark import database_location
+from millrace.config.check_reading import plain_beginning
+from millrace.config.model import ExternalCluster, KafkaTopic, KinesisStream, MskCluster
+
+_AUDIT_GROUP = "millrace-audit"
+
+
+def read_checkpoints(scope: Scope) -> list[Grant]:
+    """Read the checkpoints of all jobs."""
+    bucket = scope.bucket("checkpoints")
+    return [
+        # Of all the bucket: who may not list it is told 403, not 404, of an object that is not there (API reference,
+        # GetObject), and a request for an object has no prefix that a condition could hold against.
+        allow("ListCheckpoints", ["s3:ListBucket"], [bucket]),
+        allow("ReadCheckpoints", ["s3:GetObject"], [f"{bucket}/{job}/*" for job in scope.jobs], why=FILES),
+        *scope.s3_keys("Decrypt", ["kms:Decrypt"], "data"),
+    ]
+
+
+def write_checkpoints(scope: Scope) -> list[Grant]:
+    """Change the checkpoints of all jobs, and what commands lay beside them for a run."""
+    bucket = scope.bucket("checkpoints")
+    actions = ["s3:DeleteObject", "s3:PutObject"]
+    if "checkpoints" in scope.names.environment.storage.buckets:
+        # Ours keeps no versions; another one may, and corrected payloads do not stay in it.
+        actions.append("s3:DeleteObjectVersion")
+    return [
+        allow("WriteCheckpoints", actions, [f"{bucket}/{job}/*" for job in scope.jobs], why=FILES),
+        *scope.s3_keys("Encrypt", ["kms:GenerateDataKey"], "data"),
+    ]
+
+
+def catalog(scope: Scope) -> list[Grant]:
+    """Read the columns and places of the jobs' tables."""
+    databases, tables = [], []
+    for name in scope.tables:
+        database, table = name.split(".")
+        databases.append(scope.arn("glue", f"database/{database}"))
+        tables.append(scope.arn("glue", f"table/{database}/{table}"))
+    if not tables:
+        return []
+    return [
+        allow(
+            "ReadCatalog",
+            ["glue:GetTable"],
+            [scope.arn("glue", "catalog"), *dict.fromkeys(databases), *tables],
+        )
+    ]
+
+
+def table_files(scope: Scope) -> list[Grant]:
+    """Read the files of the environment's own tables."""
+    own = [name.split(".")[1] for name in scope.tables if name.split(".")[0] == scope.names.database]
+    if not own:
+        return []
+    location = database_location(scope.names).removeprefix("s3://")
+    files = [f"{scope.s3(location)}/{table}/*" for table in own]
+    return [
+        allow("ReadTableFiles", ["s3:GetObject"], files, why=FILES),
+        *scope.s3_keys("Decrypt", ["kms:Decrypt"], "data"),
+    ]
+
+
+def streams(scope: Scope) -> list[Grant]:
+    """Kinesis streams of this account; another one's are not audited."""
+    streams = scope.names.environment.streams
+    arns = {
+        name: scope.names.stream_arn(name)
+        for name, each in streams.items()
+        if isinstance(each, KinesisStream)
+    }
+    arns = {name: arn for name, arn in arns.items() if arn.split(":")[4] == scope.names.account}
+    if not arns:
+        return []
+    found = [
+        allow(
+            "ReadStreams",
+            ["kinesis:GetRecords", "kinesis:GetShardIterator", "kinesis:ListShards"],
+            list(dict.fromkeys(arns.values())),
+        )
+    ]
+    existing = {
+        name: each for name, each in streams.items() if getattr(each, "existing", None) and name in arns
+    }
+    if len(existing) < len(arns):
+        found += scope.key("DecryptStreams", ["kms:Decrypt"], "kinesis", "streams")
+    given = [key for each in existing.values() if (key := getattr(each, "existing_key", None))]
+    if given:
+        found.append(
+            allow("DecryptGivenStreams", ["kms:Decrypt"], list(dict.fromkeys(given)), scope.via("kinesis"))
+        )
+    return found
+
+
+def kafka(scope: Scope) -> list[Grant]:
+    """Read topics and their offsets, with the consumer group of the audit, which commits nothing."""
+    environment = scope.names.environment
+    topics = [(n, each) for n, each in environment.streams.items() if isinstance(each, KafkaTopic)]
+    found: list[Grant] = []
+    places: dict[str, str] = {}
+    for cluster in dict.fromkeys(topic.cluster for _, topic in topics):
+        kafka = environment.kafka[cluster]
+        if isinstance(kafka, ExternalCluster):
+            if kafka.arn is not None:
+                places[cluster] = kafka.arn
+        elif isinstance(kafka, MskCluster) and kafka.existing is not None:
+            places[cluster] = kafka.existing
+        else:
+            places[cluster] = scope.arn("kafka", f"cluster/{scope.names.cluster(cluster)}/*")
+    if any(not isinstance(environment.kafka[topic.cluster], ExternalCluster) for _, topic in topics):
+        actions = ["kafka:GetBootstrapBrokers", "kafka:ListClustersV2"]
+        found.append(allow("FindBrokers", actions, ["*"], why=NO_NARROWER))
+    if not places:
+        return found
+
+    def inside(cluster: str, kind: str, name: str) -> str:
+        return f"{places[cluster].replace(':cluster/', f':{kind}/')}/{name}"
+
+    read = [
+        inside(
+            topic.cluster,
+            "topic",
+            scope.names.stream(name) if topic.pattern is None else f"{plain_beginning(topic.pattern)}*",
+        )
+        for name, topic in topics
+        if topic.cluster in places
+    ]
+    groups = [inside(cluster, "group", _AUDIT_GROUP) for cluster in places]
+    return [
+        *found,
+        allow("ConnectClusters", ["kafka-cluster:Connect"], list(places.values()), why=REMADE),
+        allow("ReadTopics", READS_TOPIC, read, why=REMADE),
+        allow("AuditGroup", ["kafka-cluster:DescribeGroup"], groups, why=REMADE),
+    ]
+
+
+def event_logs(scope: Scope) -> list[Grant]:
+    """Read the jobs' Spark event logs."""
+    environment, bucket = scope.names.environment, scope.bucket("event-logs")
+    prefixes = [f"{section.engine}/{job}" for job, section in environment.jobs.items()]
+    if environment.history is not None:
+        prefixes.append(FLAT_PREFIX)
+    return [
+        allow("ReadEventLogs", ["s3:GetObject"], [f"{bucket}/{prefix}/*" for prefix in prefixes], why=FILES),
+        list_prefixes("ListEventLogs", bucket, prefixes),
+        *scope.s3_keys("Decrypt", ["kms:Decrypt"], "logs"),
+    ]
+
+
+def bill(scope: Scope) -> list[Grant]:
+    """Ask Cost Explorer for what carries the environment's tags."""
+    view = f"arn:{scope.names.partition}:billing::{scope.names.account}:billingview/primary"
+    return [
+        allow("ReadBill", ["ce:GetCostAndUsage"], [view]),
+        allow("ReadBillTags", ["ce:ListCostAllocationTags"], ["*"], why=NO_NARROWER),
+    ]

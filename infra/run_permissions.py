@@ -1,0 +1,157 @@
+"""Statements of the commands that deploy, start, stop and watch jobs."""
+
+from __future__ import annotations
+
+from aws_cdk import DefaultStackSynthesizer
+
+from infra.command_scope import TAGGED, Scope
+from infra.grants import FILES, NO_NARROWER, Grant, allow
+from millrace.config.model import KinesisStream
+
+_PARTS_OF_ALL = ("kafka", "lifecycle", "network", "observability", "storage", "streams")
+"""Stacks that an environment has beside those of its jobs; a test holds them against the assemblies."""
+
+_RUNS = "The id of a run is known when it has begun"
+_ROLE = "CloudFormation makes up the end of a role's name, and shortens its stack's"
+
+
+def bootstrap(scope: Scope) -> list[Grant]:
+    """CDK acts as two roles of its bootstrap; templates are deployed by a third, which the first one passes."""
+    roles = [
+        scope.of_bootstrap(DefaultStackSynthesizer.DEFAULT_DEPLOY_ROLE_ARN),
+        scope.of_bootstrap(DefaultStackSynthesizer.DEFAULT_FILE_ASSET_PUBLISHING_ROLE_ARN),
+    ]
+    version = scope.of_bootstrap(DefaultStackSynthesizer.DEFAULT_BOOTSTRAP_STACK_VERSION_SSM_PARAMETER)
+    return [
+        allow("ActAsBootstrapRoles", ["sts:AssumeRole"], roles),
+        allow("ReadBootstrapVersion", ["ssm:GetParameter"], [scope.arn("ssm", f"parameter{version}")]),
+    ]
+
+
+def stacks(scope: Scope) -> list[Grant]:
+    """Read the deployed templates, outputs and launch documents."""
+    assets = scope.of_bootstrap(DefaultStackSynthesizer.DEFAULT_FILE_ASSETS_BUCKET_NAME)
+    parts = (*_PARTS_OF_ALL, *(f"job-{job}" for job in scope.jobs))
+    if scope.names.environment.history is not None:
+        parts += ("history", "history-image")
+    stacks = [scope.arn("cloudformation", f"stack/{scope.names.stack(part)}/*") for part in parts]
+    documents = [f"{scope.s3(assets)}/{scope.names.stack(f'job-{job}')}/*" for job in scope.jobs]
+    return [
+        allow(
+            "CompareStacks",
+            ["cloudformation:DescribeStacks", "cloudformation:GetTemplate"],
+            stacks,
+            why="A stack's ARN ends with an id",
+        ),
+        allow("ReadLaunchDocuments", ["s3:GetObject"], documents, why=FILES),
+    ]
+
+
+def versions(scope: Scope) -> list[Grant]:
+    """Keep what a deployment replaces."""
+    places = [f"{scope.bucket('checkpoints')}/{job}/_millrace/versions/*" for job in scope.jobs]
+    return [
+        allow("KeepVersions", ["s3:PutObject"], places, why=FILES),
+        *scope.s3_keys("Encrypt", ["kms:GenerateDataKey"], "data"),
+    ]
+
+
+def applications(scope: Scope) -> list[Grant]:
+    """Stop an EMR Serverless application, which takes changes only then."""
+    if not scope.on_emr:
+        return []
+    return [
+        allow(
+            "StopApplications",
+            ["emr-serverless:GetApplication", "emr-serverless:StopApplication"],
+            [scope.arn("emr-serverless", "/applications/*")],
+            scope.ours(),
+            why=TAGGED,
+        )
+    ]
+
+
+def health(scope: Scope) -> list[Grant]:
+    """Read the metrics that tell whether a job works."""
+    actions = ["cloudwatch:GetMetricData"]
+    if any(isinstance(stream, KinesisStream) for stream in scope.names.environment.streams.values()):
+        actions.append("cloudwatch:GetMetricStatistics")
+    return [allow("ReadMetrics", actions, ["*"], why=NO_NARROWER)]
+
+
+def machines(scope: Scope) -> list[Grant]:
+    """Ask a job's state machine, which is found by its stack's output."""
+    stacks = [scope.arn("cloudformation", f"stack/{scope.names.stack(f'job-{job}')}/*") for job in scope.jobs]
+    return [
+        allow("FindMachines", ["cloudformation:DescribeStacks"], stacks, why="A stack's ARN ends with an id"),
+        allow(
+            "AskMachines",
+            ["states:StartExecution"],
+            [scope.arn("states", "stateMachine:*")],
+            scope.ours(),
+            why=TAGGED,
+        ),
+        # Executions have the tags of their machine (Step Functions developer guide, "Creating tag-based IAM policies").
+        allow(
+            "FollowMachines",
+            ["states:DescribeExecution", "states:GetExecutionHistory"],
+            [scope.arn("states", "execution:*:*")],
+            scope.ours(),
+            why=TAGGED,
+        ),
+        # Developer guide, "Data at rest encryption": who starts or reads an encrypted machine needs its key.
+        *scope.key("UseMachines", ["kms:Decrypt", "kms:GenerateDataKey"], "states", "alerts"),
+    ]
+
+
+def runs(scope: Scope) -> list[Grant]:
+    """One run of a job with arguments of its own, by the call that its machine starts it with."""
+    found = [
+        allow(
+            "ReadMachines",
+            ["states:DescribeStateMachine"],
+            [scope.arn("states", "stateMachine:*")],
+            scope.ours(),
+            why=TAGGED,
+        )
+    ]
+    glue = [
+        scope.arn("glue", f"job/{scope.names.job(name)}") for name in scope.jobs if name not in scope.on_emr
+    ]
+    if glue:
+        found.append(allow("RunGlueJobs", ["glue:GetJobRun", "glue:StartJobRun"], glue))
+    if scope.on_emr:
+        application = scope.arn("emr-serverless", "/applications/*")
+        found += [
+            allow("StartEmrRuns", ["emr-serverless:StartJobRun"], [application], scope.ours(), why=TAGGED),
+            allow("WatchEmrRuns", ["emr-serverless:GetJobRun"], [f"{application}/jobruns/*"], why=_RUNS),
+            allow(
+                "PassJobRoles",
+                ["iam:PassRole"],
+                list(dict.fromkeys(scope.role(job) for job in scope.on_emr)),
+                {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
+                why=_ROLE,
+            ),
+        ]
+    return found
+
+
+def lines(scope: Scope) -> list[Grant]:
+    """Read the lines of the jobs' runs."""
+    groups = []
+    for job in scope.jobs:
+        name = f"log-group:/{scope.names.prefix}/jobs/{job}"
+        endings = ["", ":*"]
+        if job not in scope.on_emr:
+            # Groups below its prefix, and where Glue appends the name of the security configuration.
+            endings += ["/*", f"-{scope.names.job(job)}*"]
+        groups += [scope.arn("logs", f"{name}{ending}") for ending in endings]
+    return [
+        allow("FindLogGroups", ["logs:DescribeLogGroups"], ["*"], why=NO_NARROWER),
+        allow(
+            "ReadLines",
+            ["logs:FilterLogEvents", "logs:GetLogEvents"],
+            groups,
+            why="Streams, and on Glue groups below the job's own, have names that are made at run time",
+        ),
+    ]
