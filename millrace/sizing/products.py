@@ -148,6 +148,9 @@ PRODUCTS: Mapping[str, Product] = MappingProxyType(
             "AmazonEC2", "NatGateway-Bytes", _GB, attributes={"productFamily": "NAT Gateway"}
         ),
         **_METRICS,
+        "cloudwatch.thousand_calls": Product(
+            "AmazonCloudWatch", "CW:Requests", ("requests", "request"), 1000
+        ),
         "cloudwatch.alarm_month": Product(
             "AmazonCloudWatch", "CW:AlarmMonitorUsage", ("alarms",), attributes={"productFamily": "Alarm"}
         ),
