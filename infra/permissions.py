@@ -230,6 +230,17 @@ class JobPermissions:
         found = [
             allow("EncryptData", ["kms:Decrypt", "kms:GenerateDataKey"], [self.keys.data, self.keys.logs])
         ]
+        assets = environment.governance.bootstrap_key
+        if assets is not None:
+            # The bucket holds other stacks' files as well: through S3, and for what the role may read there.
+            found.append(
+                allow(
+                    "DecryptFiles",
+                    ["kms:Decrypt"],
+                    [assets],
+                    {"StringEquals": {"kms:ViaService": self._through("s3")}},
+                )
+            )
         kinesis = [
             stream
             for stream in sources(environment, environment.jobs[self.plan.name]).values()
@@ -243,19 +254,23 @@ class JobPermissions:
             found.append(allow("DecryptGiven", ["kms:Decrypt"], list(dict.fromkeys(given))))
         # What is read with a role of the other account is decrypted with it, too.
         if any(s.existing is not None and s.existing_key is None and s.read_role is None for s in kinesis):
-            region = environment.region
-            # No document says which of the two it is in China.
-            via = sorted({f"kinesis.{region}.amazonaws.com", f"kinesis.{region}.{domain(region)}"})
             found.append(
                 allow(
                     "DecryptExistingStreams",
                     ["kms:Decrypt"],
                     [self._arn("kms", "key/*")],
-                    {"StringEquals": {"kms:ViaService": via if len(via) > 1 else via[0]}},
+                    {"StringEquals": {"kms:ViaService": self._through("kinesis")}},
                     why="The key of a stream that is not ours is not known; it is used through Kinesis only",
                 )
             )
         return found
+
+    def _through(self, service: str) -> str | list[str]:
+        """Return the name of a service in the condition ``kms:ViaService``."""
+        region = self.names.environment.region
+        # No document says which of the two it is in China.
+        via = sorted({f"{service}.{region}.amazonaws.com", f"{service}.{region}.{domain(region)}"})
+        return via if len(via) > 1 else via[0]
 
     def _telemetry(self) -> list[Grant]:
         # Not `GROUP*`: that is also the group of a job whose name begins with this one's.

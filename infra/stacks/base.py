@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aws_cdk import DefaultStackSynthesizer, Fn, Stack, Tags
+from aws_cdk import DefaultStackSynthesizer, Fn, Stack, Tags, Token
 from aws_cdk import Environment as CdkEnvironment
 from constructs import Construct
 
@@ -55,6 +55,17 @@ class EnvironmentStack(Stack):
         # These are part of every name, too: no resource sees them change.
         Tags.of(self).add("millrace:project", environment.project)
         Tags.of(self).add("millrace:environment", environment.name)
+
+    def keep_exported(self, *values: str) -> None:
+        """Export values for good, whether another stack of this synthesis imports them or not.
+
+        CDK exports what something in the app imports. When the last importer leaves the file its stack
+        is still deployed, and CloudFormation refuses to take away what it imports
+        (docs/adr/0109-exports-that-stay.md). What somebody else owns is a literal, and needs no export.
+        """
+        for value in values:
+            if Token.is_unresolved(value):
+                self.export_value(value)
 
     @property
     def availability_zones(self) -> list[str]:

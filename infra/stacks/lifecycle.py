@@ -70,4 +70,5 @@ class LifecycleStack(EnvironmentStack):
                 conditions=account,
             )
         )
+        self.keep_exported(self.key.key_arn, self.alerts.topic_arn)
         CfnOutput(self, "AlertsTopicArn", value=self.alerts.topic_arn)

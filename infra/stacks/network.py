@@ -66,7 +66,8 @@ class NetworkStack(EnvironmentStack):
         Security group of all jobs: members reach each other, Glue's condition for a
         connection, and whatever answers on HTTPS or Kafka ports.
     endpoints
-        Security group of the interface endpoints; ``None`` where there are none of ours.
+        Security group of the interface endpoints, there whether they are or not; ``None`` in a VPC
+        that was brought along.
     """
 
     def __init__(self, scope: Construct, *, names: Names, plan: NetworkPlan, logs_key: kms.IKey) -> None:
@@ -105,8 +106,16 @@ class NetworkStack(EnvironmentStack):
             self._gateway_to_s3()
             if any(isinstance(sink, DynamoDbSink) for sink in sinks(self.names.environment)):
                 self._gateway_to_dynamodb()
+            # With NAT gateways, too: another stack stands on it while the way out changes.
+            self.endpoints = self._endpoints_group()
             if plan.egress.value == "endpoints":
-                self.endpoints = self._endpoints(plan)
+                self._endpoints(plan, self.endpoints)
+        self.keep_exported(
+            self.vpc.vpc_id,
+            self.workers.security_group_id,
+            *(subnet.subnet_id for subnet in self.subnets),
+            *(() if self.endpoints is None else (self.endpoints.security_group_id,)),
+        )
         CfnOutput(self, "VpcId", value=self.vpc.vpc_id)
         CfnOutput(self, "WorkersSecurityGroup", value=self.workers.security_group_id)
 
@@ -237,7 +246,7 @@ class NetworkStack(EnvironmentStack):
             _statement("OwnAccount", ["dynamodb:*"], ["*"], {"aws:PrincipalAccount": self.account})
         )
 
-    def _endpoints(self, plan: NetworkPlan) -> ec2.SecurityGroup:
+    def _endpoints_group(self) -> ec2.SecurityGroup:
         group = ec2.SecurityGroup(
             self,
             "Endpoints",
@@ -246,6 +255,9 @@ class NetworkStack(EnvironmentStack):
             allow_all_outbound=False,
         )
         group.add_ingress_rule(self.workers, ec2.Port.tcp(HTTPS), "Jobs")
+        return group
+
+    def _endpoints(self, plan: NetworkPlan, group: ec2.SecurityGroup) -> None:
         # A role in another account, taken to read its stream, is a principal of that account.
         accounts = sorted({self.account, *reading_accounts(self.names.environment)})
         for service in plan.services:
@@ -262,7 +274,6 @@ class NetworkStack(EnvironmentStack):
             endpoint.add_to_policy(
                 _statement("OwnAccount", ["*"], ["*"], {"aws:PrincipalAccount": principals})
             )
-        return group
 
 
 def _statement(

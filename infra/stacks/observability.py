@@ -113,6 +113,7 @@ class ObservabilityStack(EnvironmentStack):
             f"arn:{self.partition}:aps:{region}:{names.account}:workspace/{workspace.attr_workspace_id}"
         )
         self.remote_write_url = f"{workspace.attr_prometheus_endpoint}api/v1/remote_write"
+        self.keep_exported(workspace.attr_workspace_id, workspace.attr_prometheus_endpoint)
         CfnOutput(self, "PrometheusWorkspace", value=workspace.attr_workspace_id)
 
     def _file(self, name: str, text: str) -> Asset:

@@ -78,6 +78,12 @@ class StorageStack(EnvironmentStack):
                 location_uri=database_location(names),
                 removal_policy=removal_policy(environment, disposable=may_go(environment, "database")),
             )
+        self.keep_exported(
+            self.data_key.key_arn,
+            self.logs_key.key_arn,
+            self.event_logs.bucket_name,
+            self.access_logs.bucket_name,
+        )
         if not any(CfnResource.is_cfn_resource(each) for each in self.node.find_all()):
             # All of it exists already; a stack without a resource cannot be deployed, and the outputs
             # below are what others look up.

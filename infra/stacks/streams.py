@@ -49,6 +49,7 @@ class StreamsStack(EnvironmentStack):
             data_class="streams",
             disposable=all(stream.disposable for stream in owned.values()),
         )
+        self.keep_exported(self.key.key_arn)
         self.consumers: dict[str, kinesis.StreamConsumer] = {}
         self.streams = {name: self._stream(name, stream, plan) for name, stream in owned.items()}
         # One output for all: output names are bare words, in which `a-b` and `ab` would be the same.

@@ -79,7 +79,7 @@ def deploy(
             else:
                 typer.echo("\n".join(altered(tables)), nl=bool(tables.altered))
             begun = [change.job for change in found.jobs if change.after == "restart"]
-            wrong = [*refused(tables), *refusals(aws, assembly, begun)]
+            wrong = [*found.order.refused, *refused(tables), *refusals(aws, assembly, begun)]
             if wrong:
                 typer.echo("millrace deploy: nothing was drained or deployed", err=True)
                 typer.echo("\n".join(wrong), err=True)
@@ -93,7 +93,7 @@ def deploy(
             started = apply(
                 aws,
                 found,
-                cdk_deploy=lambda: _deploy(assembly),
+                cdk_deploy=lambda: _deploy(assembly, found.order.first),
                 progress=lambda line: typer.echo(line, err=True),
                 look_again=lambda: changes(aws, assembly),
             )
@@ -185,6 +185,13 @@ def describe(found: Changes) -> list[str]:
         steps = [step for step in (job.before, "deploy", job.after) if step != "leave"]
         if len(steps) > 1:
             lines.append(f"job {job.job}: {', '.join(steps)}: {'; '.join(job.why)}")
+    if found.order.first:
+        first = " ".join(found.order.first)
+        lines += [
+            "in two steps, as CloudFormation takes nothing away that a deployed stack imports:",
+            f"  1. {first}, which import it no more (by hand: `npx cdk deploy {first} --exclusively`)",
+            "  2. all others",
+        ]
     return lines
 
 
@@ -197,6 +204,7 @@ def as_document(found: Changes) -> dict[str, Any]:
             if stack
         },
         "numbers": dict(found.numbers),
+        "first": found.order.first,
         "jobs": {job.job: {"before": job.before, "after": job.after, "why": job.why} for job in found.jobs},
     }
 
@@ -220,7 +228,9 @@ def _synthesise(env: str, account: str, assembly: Path) -> None:
     _cdk(["synth", "--quiet", "-c", f"env={env}", "-o", str(assembly)], {"CDK_DEFAULT_ACCOUNT": account})
 
 
-def _deploy(assembly: Path) -> None:
+def _deploy(assembly: Path, first: tuple[str, ...]) -> None:
+    if first:
+        _cdk(["deploy", *first, "--exclusively", *_AS_ANSWERED, "-a", str(assembly)], {})
     # What changes has been shown: no change set is looked at, and stacks need not wait for others.
     _cdk(["deploy", "--all", *_AS_ANSWERED, "-a", str(assembly), "--concurrency", "4"], {})
 

@@ -118,6 +118,9 @@ def _storage(environment: Environment) -> Iterator[Finding]:
     for data_class, arn in storage.keys:
         if arn is not None and arn_parts(arn)[0] != environment.region:
             yield Finding(("storage", "keys", data_class), arn, f"a key in {environment.region}")
+    assets = environment.governance.bootstrap_key
+    if assets is not None and arn_parts(assets)[0] != environment.region:
+        yield Finding(("governance", "bootstrap_key"), assets, f"a key in {environment.region}")
     owners: dict[str, str] = {}
     existing: dict[str, str] = {str(kind): bucket for kind, bucket in storage.buckets.items()}
     if storage.database is not None:

@@ -135,6 +135,12 @@ class Governance(Model):
     qualifier: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,10}$")] | None = Field(
         default=None, description="Qualifier of the CDK bootstrap stack, where it is not CDK's own."
     )
+    bootstrap_key: KeyArn | None = Field(
+        default=None,
+        description="The customer-managed key of the CDK bootstrap's bucket, where it has one: jobs read their files "
+        "with it. Left out, they need none, as with S3's own keys and the AWS managed one.",
+        examples=["arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"],
+    )
 
 
 class Observability(Model):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,12 @@ from millrace.lifecycle.changes import (
     stream_names,
 )
 from millrace.lifecycle.deployed import outputs, split_url
+from millrace.lifecycle.exports import Order, importers, moved, order
 from millrace.lifecycle.problems import told
 from millrace.lifecycle.verbs import Aws
+
+_LASTING = ("kafka", "lifecycle", "network", "storage", "streams")
+"""Parts of an environment that hold data, or that everything stands on."""
 
 _NEVER_MADE = ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED")
 """A stack whose first creation failed; CDK deletes it and makes it anew."""
@@ -36,11 +40,14 @@ class Changes:
     ----------
     numbers
         By job: ``path: old → new`` of its launch document, which holds every planned number.
+    order
+        Stacks that go before all others, and what no order helps.
     """
 
     stacks: tuple[StackChange, ...]
     jobs: tuple[JobChange, ...]
     numbers: Mapping[str, tuple[str, ...]]
+    order: Order = field(default_factory=Order)
 
     def __bool__(self) -> bool:
         return any(self.stacks) or any(job.after != "leave" for job in self.jobs)
@@ -72,6 +79,7 @@ def changes(aws: Aws, assembly: Path) -> Changes:
     }
     with told("reading the deployed templates"):
         old = {stack: _standing(aws.client("cloudformation"), stack) for stack in new}
+        around = _around(aws.client("cloudformation"), old, new)
     sources = (_sources(old), _sources(new))
     jobs, numbers = [], {}
     for job in names.environment.jobs:
@@ -95,6 +103,7 @@ def changes(aws: Aws, assembly: Path) -> Changes:
         stacks=tuple(stack_change(stack, old[stack], template) for stack, template in new.items()),
         jobs=tuple(jobs),
         numbers=numbers,
+        order=order(old | around, new, [names.stack(part) for part in _LASTING]),
     )
 
 
@@ -142,6 +151,19 @@ def _standing(cloudformation: Any, stack: str) -> Template | None:
         return None
     status = cloudformation.describe_stacks(StackName=stack)["Stacks"][0].get("StackStatus")
     return None if status in _NEVER_MADE else template
+
+
+def _around(
+    cloudformation: Any, old: Mapping[str, Template | None], new: Mapping[str, Template]
+) -> dict[str, Template | None]:
+    """Read the stacks that the assembly does not have and that import what it takes away or changes."""
+    names = {
+        stack
+        for producer, template in new.items()
+        for export in moved(old[producer], template)
+        for stack in importers(cloudformation, export)
+    }
+    return {stack: _standing(cloudformation, stack) for stack in sorted(names - new.keys())}
 
 
 def _sources(templates: Mapping[str, Template | None]) -> frozenset[str]:

@@ -14,7 +14,7 @@ from infra.assets import missing_jars
 from infra.errors import InfrastructureError
 from infra.jars import locked_jars
 from millrace.config import load
-from tests.template.conftest import ROOT, Synthesis
+from tests.template.conftest import ROOT, Synthesis, Synthesise
 from tests.template.test_security import listed
 
 
@@ -99,3 +99,27 @@ def test_a_jar_that_was_changed_after_set_up_is_no_asset(tmp_path: Path) -> None
     jars[0].unlink()
     with pytest.raises(InfrastructureError, match="run `make jars`"):
         locked_jars(tmp_path, "kafka-client", "a test needs")
+
+
+def test_a_bootstrap_with_a_key_of_its_own_lets_jobs_read_their_files(
+    dev: Synthesis, synthesise: Synthesise
+) -> None:
+    key = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+    governance = dev.environment.governance.model_copy(update={"bootstrap_key": key})
+    found = synthesise(dev.environment.model_copy(update={"governance": governance}))
+
+    def readers(of: Synthesis, wanted: str, action: str) -> set[str]:
+        return {
+            part
+            for part, each in of.statements()
+            if action in listed(each["Action"]) and wanted in json.dumps(each["Resource"])
+        }
+
+    jobs = {f"job-{job}" for job in dev.environment.jobs}
+    # Whoever reads the bootstrap's bucket, and nobody else, decrypts with its key, through S3 alone.
+    assert readers(found, "-assets-", "s3:GetObject") == jobs
+    assert readers(found, key, "kms:Decrypt") == jobs
+    for _, each in found.statements():
+        if key in json.dumps(each["Resource"]):
+            assert each["Condition"] == {"StringEquals": {"kms:ViaService": "s3.us-east-1.amazonaws.com"}}
+    assert readers(dev, key, "kms:Decrypt") == set()

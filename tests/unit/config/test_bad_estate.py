@@ -81,6 +81,12 @@ ROWS = {
     "a path without slashes": (
         TOP, TOP + "governance: {role_path: streaming}\n", "governance.role_path", "streaming", "begins and ends with /",
     ),
+    "a key of another region's bootstrap": (
+        TOP,
+        TOP + "governance: {bootstrap_key: 'arn:aws:kms:eu-west-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab'}\n",
+        "governance.bootstrap_key",
+        "arn:aws:kms:eu-west-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab", "a key in us-east-1",
+    ),
     "a qualifier with capitals": (
         TOP, TOP + "governance: {qualifier: Acme}\n", "governance.qualifier", "Acme", "up to 10 lower-case",
     ),

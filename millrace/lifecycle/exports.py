@@ -1,0 +1,171 @@
+"""Exports that a deployment takes away or changes while a deployed stack imports them, and the order that does it.
+
+CloudFormation refuses both, and CDK deploys producers first. Pure functions over templates, but for
+:func:`importers`, which asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from millrace.lifecycle.changes import Template
+
+CREATED_ONLY = {
+    "AWS::APS::Workspace": ("KmsKeyArn",),
+    "AWS::EC2::SecurityGroup": ("GroupDescription", "GroupName", "VpcId"),
+    "AWS::EC2::Subnet": (
+        *("AvailabilityZone", "AvailabilityZoneId", "CidrBlock"),
+        *("Ipv4IpamPoolId", "Ipv4NetmaskLength", "OutpostArn"),
+        *("Ipv6IpamPoolId", "Ipv6Native", "Ipv6NetmaskLength", "VpcId"),
+    ),
+    "AWS::EC2::VPC": ("CidrBlock", "Ipv4IpamPoolId", "Ipv4NetmaskLength", "VpcEncryptionControl"),
+    "AWS::KMS::Key": (),
+    "AWS::S3::Bucket": ("BucketName", "BucketNamePrefix", "BucketNamespace"),
+    "AWS::SNS::Topic": ("FifoTopic", "TopicName"),
+}
+"""Kinds of what is exported, and the properties with which CloudFormation makes one anew: its resource types'
+``createOnlyProperties``, which a test holds this against (tests/template/test_exports.py)."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """How a deployment passes CloudFormation's rule.
+
+    Attributes
+    ----------
+    first
+        Stacks to deploy by themselves before all others: they import no more what then goes.
+    refused
+        A line for each stack that stands in the way and that no order helps, with what does.
+    """
+
+    first: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+def order(
+    deployed: Mapping[str, Template | None], new: Mapping[str, Template], lasting: Iterable[str]
+) -> Order:
+    """Find the order in which a deployment passes.
+
+    Parameters
+    ----------
+    deployed, new
+        Templates by the stacks' names; among the deployed ones those that an assembly does not have any more.
+    lasting
+        Stacks that hold data, of which none can be asked to be destroyed.
+    """
+    standing = {stack: template for stack, template in deployed.items() if template is not None}
+    gone = {name for stack in new for name in moved(standing.get(stack), new[stack])}
+    ways = {"first": set[str](), "destroy": set[str](), "keep": set[str]()}
+    for stack, template in standing.items():
+        used = imports(template) & gone
+        if not used:
+            continue
+        will = new.get(stack)
+        if will is not None and not imports(will) & gone and imports(will) <= _exported(standing):
+            ways["first"].add(stack)
+        else:
+            ways["keep" if stack in lasting else "destroy"].add(stack)
+    return Order(
+        first=tuple(sorted(ways["first"])),
+        refused=(
+            *(
+                f"{stack} holds data and stands on what this change makes anew: take the change back, or make "
+                "another environment and move to it"
+                for stack in sorted(ways["keep"])
+            ),
+            *(
+                f"{stack} stands on what this change takes away or makes anew: first `npx cdk destroy {stack}`, "
+                "then deploy"
+                for stack in sorted(ways["destroy"])
+            ),
+        ),
+    )
+
+
+def moved(old: Template | None, new: Template) -> frozenset[str]:
+    """Return the names of a stack's exports that an update takes away, or gives another value."""
+    if old is None:
+        return frozenset()
+    anew = _made_anew(old, new)
+    after = exports(new)
+    return frozenset(
+        name
+        for name, value in exports(old).items()
+        if name not in after or after[name] != value or anew & set(_resources(value))
+    )
+
+
+def exports(template: Template) -> dict[str, Any]:
+    """Return a template's exports: what each is worth, by its name."""
+    return {
+        output["Export"]["Name"]: output["Value"]
+        for output in template.get("Outputs", {}).values()
+        if isinstance(output.get("Export", {}).get("Name"), str)
+    }
+
+
+def imports(template: Template) -> frozenset[str]:
+    """Return the names of the exports that a template imports."""
+    return frozenset(name for name in _taken(template, "Fn::ImportValue") if isinstance(name, str))
+
+
+def importers(cloudformation: Any, export: str) -> tuple[str, ...]:
+    """Ask which stacks import an export.
+
+    Raises
+    ------
+    botocore.exceptions.ClientError
+        AWS refused the question.
+    """
+    try:
+        return tuple(cloudformation.list_imports(ExportName=export)["Imports"])
+    except ClientError as error:
+        message = error.response["Error"].get("Message", "")
+        if "is not imported" in message or "does not exist" in message:
+            return ()
+        raise
+
+
+def _exported(templates: Mapping[str, Template]) -> frozenset[str]:
+    return frozenset(name for template in templates.values() for name in exports(template))
+
+
+def _made_anew(old: Template, new: Template) -> set[str]:
+    """Logical ids of what is made anew, with what stands on it: a subnet goes with its VPC."""
+    before, after = old.get("Resources", {}), new.get("Resources", {})
+    found: set[str] = set()
+    while True:
+        more = {
+            logical
+            for logical in before.keys() & after.keys() - found
+            for key in CREATED_ONLY.get(before[logical]["Type"], ())
+            if before[logical].get("Properties", {}).get(key) != after[logical].get("Properties", {}).get(key)
+            or found & set(_resources(after[logical].get("Properties", {}).get(key)))
+        }
+        if not more:
+            return found
+        found |= more
+
+
+def _resources(value: Any) -> Iterator[str]:
+    yield from _taken(value, "Ref")
+    for taken in _taken(value, "Fn::GetAtt"):
+        yield taken[0] if isinstance(taken, list) else str(taken).split(".")[0]
+
+
+def _taken(value: Any, function: str) -> Iterator[Any]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if key == function:
+                yield inner
+            else:
+                yield from _taken(inner, function)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _taken(inner, function)

@@ -1,0 +1,128 @@
+"""A model of what CloudFormation allows across stacks, for tests of changes from one synthesis to the next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
+
+Template = Mapping[str, Any]
+Templates = Mapping[str, Template]
+
+
+def created_only(kind: str) -> list[list[str]]:
+    """Paths of the properties with which CloudFormation makes a resource anew, as AWS publishes them."""
+    schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-1", kind).schema
+    return [path.split("/")[2:] for path in schema.get("createOnlyProperties", ())]
+
+
+def at(value: Any, path: list[str]) -> Any:
+    """Return what lies at a path, or None."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def exports(template: Template) -> dict[str, Any]:
+    """Return a template's exports: the expression of each by its name."""
+    return {
+        output["Export"]["Name"]: output["Value"]
+        for output in template.get("Outputs", {}).values()
+        if "Export" in output
+    }
+
+
+def named(value: Any, key: str) -> Iterator[str]:
+    """Yield the names that an intrinsic function takes anywhere in a template, GetAtt's being the resource's."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            if name == key:
+                yield inner[0] if isinstance(inner, list) else inner
+            else:
+                yield from named(inner, key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from named(inner, key)
+
+
+def imports(template: Template) -> set[str]:
+    """Return the names of the exports that a template imports."""
+    return set(named(template, "Fn::ImportValue"))
+
+
+def replaced(old: Template, new: Template) -> set[str]:
+    """Return the logical ids of the resources that an update makes anew, those that stand on others included."""
+    found: set[str] = set()
+    while True:
+        before = set(found)
+        for logical, was in old["Resources"].items():
+            will = new["Resources"].get(logical)
+            if will is None or logical in found:
+                continue
+            for path in created_only(was["Type"]):
+                value = at(will.get("Properties", {}), path)
+                stands_on = {*named(value, "Ref"), *named(value, "Fn::GetAtt")}
+                if at(was.get("Properties", {}), path) != value or stands_on & found:
+                    found.add(logical)
+        if found == before:
+            return found
+
+
+def refusals(deployed: Templates, stack: str, new: Template) -> list[str]:
+    """Return why CloudFormation refuses a stack's update, a line each; nothing where it does not.
+
+    An export may neither go nor change its value while another stack imports it, and an
+    import needs its export (CloudFormation user guide, "Get exported outputs from a deployed stack").
+    """
+    said = []
+    others = {name: template for name, template in deployed.items() if name != stack}
+    old = deployed.get(stack)
+    if old is not None:
+        anew = replaced(old, new)
+        for name, value in exports(old).items():
+            users = sorted(user for user, template in others.items() if name in imports(template))
+            will = exports(new).get(name)
+            moved = {*named(will, "Ref"), *named(will, "Fn::GetAtt")} & anew
+            if users and (will is None or json.dumps(will) != json.dumps(value) or moved):
+                said.append(
+                    f"{stack}: {name} {'goes' if will is None else 'changes'}, used by {', '.join(users)}"
+                )
+    there = {name for template in others.values() for name in exports(template)}
+    said += [f"{stack}: no export {name}" for name in sorted(imports(new) - there)]
+    return said
+
+
+def deploy(
+    deployed: Templates, new: Templates, stacks: Iterable[str]
+) -> tuple[dict[str, Template], list[str]]:
+    """Deploy stacks one after the other until one is refused; return what stands then, and why."""
+    standing = dict(deployed)
+    for stack in stacks:
+        said = refusals(standing, stack, new[stack])
+        if said:
+            return standing, said
+        standing[stack] = new[stack]
+    return standing, []
+
+
+def producers_first(new: Templates) -> list[str]:
+    """Return the stacks in the order of ``cdk deploy --all`` that is the worst for whoever imports.
+
+    CDK orders by the dependencies of the new templates alone: a stack that imports nothing any more
+    may come last.
+    """
+    owner = {name: stack for stack, template in new.items() for name in exports(template)}
+    order: list[str] = []
+
+    def visit(stack: str) -> None:
+        if stack in order:
+            return
+        for needed in sorted({owner[name] for name in imports(new[stack])}):
+            visit(needed)
+        order.append(stack)
+
+    for stack in sorted(new, key=lambda name: (len(imports(new[name])), "-job-" in name, name)):
+        visit(stack)
+    return order

@@ -1,0 +1,107 @@
+"""What a deployment takes away is told from what moto's CloudFormation holds, before anything is drained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from millrace.cli.deploy import describe
+from millrace.lifecycle.deploy import changes
+from millrace.lifecycle.exports import imports
+from millrace.lifecycle.verbs import Aws
+from tests.unit.lifecycle.test_deploy import BUCKET, document, template
+
+
+def exporting(*names: str) -> dict[str, Any]:
+    return {
+        "Resources": {"Topic": {"Type": "AWS::SNS::Topic", "Properties": {"DisplayName": "a"}}},
+        "Outputs": {
+            name: {"Value": {"Fn::GetAtt": ["Topic", "TopicName"]}, "Export": {"Name": f"network:{name}"}}
+            for name in names
+        },
+    }
+
+
+def importing(*names: str) -> dict[str, Any]:
+    found = template(3, f"s3://{BUCKET}/3.json")
+    found["Resources"]["Topic"]["Properties"] |= {
+        "Tags": [{"Key": name, "Value": {"Fn::ImportValue": f"network:{name}"}} for name in names]
+    }
+    return found
+
+
+class Listing:
+    """Moto's CloudFormation with the question that moto does not know: which stacks import an export."""
+
+    def __init__(self, moto: Any) -> None:
+        self._moto = moto
+
+    def list_imports(self, **given: str) -> dict[str, list[str]]:
+        export = given["ExportName"]
+        stacks = [each["StackName"] for each in self._moto.list_stacks()["StackSummaries"]]
+        bodies = {name: self._moto.get_template(StackName=name)["TemplateBody"] for name in stacks}
+        found = [
+            name
+            for name, body in bodies.items()
+            if export in imports(json.loads(body) if isinstance(body, str) else body)
+        ]
+        if not found:
+            message = f"Export '{export}' is not imported by any stack."
+            raise ClientError({"Error": {"Code": "ValidationError", "Message": message}}, "ListImports")
+        return {"Imports": found}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._moto, name)
+
+
+def asked(aws: Aws) -> Aws:
+    client = aws.client
+    return Aws(
+        aws.names,
+        lambda service: Listing(client(service)) if service == "cloudformation" else client(service),
+    )
+
+
+def deployed(aws: Aws, job: dict[str, Any]) -> None:
+    s3 = aws.client("s3")
+    s3.create_bucket(Bucket=BUCKET)
+    s3.put_object(Bucket=BUCKET, Key="3.json", Body=json.dumps(document(3)))
+    for stack, body in (("network", exporting("A", "B")), ("job-clicks", job)):
+        aws.client("cloudformation").create_stack(
+            StackName=f"hello-minimal-{stack}", TemplateBody=json.dumps(body)
+        )
+
+
+def assembly(folder: Path, network: dict[str, Any], job: dict[str, Any]) -> Path:
+    for stack, body in (("network", network), ("job-clicks", job)):
+        (folder / f"hello-minimal-{stack}.template.json").write_text(json.dumps(body))
+    (folder / "asset.3.json").write_text(json.dumps(document(3)))
+    return folder
+
+
+def test_a_stack_that_imports_no_more_what_goes_is_deployed_first(aws: Aws, tmp_path: Path) -> None:
+    deployed(aws, importing("A", "B"))
+    found = changes(asked(aws), assembly(tmp_path, exporting("A"), importing("A")))
+    assert (found.order.first, found.order.refused) == (("hello-minimal-job-clicks",), ())
+    assert "npx cdk deploy hello-minimal-job-clicks --exclusively" in "\n".join(describe(found))
+
+
+def test_a_stack_that_left_the_file_and_still_imports_is_to_be_destroyed_first(
+    aws: Aws, tmp_path: Path
+) -> None:
+    deployed(aws, importing("A"))
+    body = json.dumps(importing("B"))
+    aws.client("cloudformation").create_stack(StackName="hello-minimal-history", TemplateBody=body)
+    found = changes(asked(aws), assembly(tmp_path, exporting("A"), importing("A")))
+    assert found.order.first == ()
+    (line,) = found.order.refused
+    assert "`npx cdk destroy hello-minimal-history`" in line
+
+
+def test_what_nobody_imports_may_go(aws: Aws, tmp_path: Path) -> None:
+    deployed(aws, importing("A"))
+    found = changes(asked(aws), assembly(tmp_path, exporting("A"), importing("A")))
+    assert (found.order.first, found.order.refused) == ((), ())
