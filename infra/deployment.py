@@ -7,6 +7,7 @@ from pathlib import Path
 from constructs import Construct
 
 from infra.constructs.alarms import add_alarms, alarm_name
+from infra.constructs.lake_grants import add_lake_grants
 from infra.constructs.state_machine import JobStateMachine
 from infra.governance import govern
 from infra.stacks.emr_job import EmrJobStack
@@ -100,6 +101,8 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
             stack.add_stack_dependency(
                 observability, reason="an alarm leaves one stack before it is made in another"
             )
+        if environment.storage.lake_formation != "off":
+            add_lake_grants(stack)
         silenced = silenced_by_stop(plan.alarms, name)
         JobStateMachine(
             stack,

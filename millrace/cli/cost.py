@@ -162,6 +162,7 @@ def _planned(sized: Plan, note: str | None, *, as_json: bool) -> None:
                     **costs,
                     "shared": document["shared"],
                     "total": document["total"],
+                    "left_out": document["left_out"],
                     "warnings": _list(note),
                 },
                 indent=2,
@@ -171,10 +172,11 @@ def _planned(sized: Plan, note: str | None, *, as_json: bool) -> None:
     from rich.console import Group
 
     from millrace.cli.console import is_terminal, show
-    from millrace.cli.render_plan import cost_table
+    from millrace.cli.render_plan import cost_table, not_in_it
 
     show(Group(cost_table(sized, terminal=is_terminal(sys.stdout))))
     typer.echo(f"a month of {HOURS} hours, prices of {sized.prices.isoformat()}, {sized.prices_of}")
+    typer.echo(not_in_it(sized))
     _tell(note)
 
 

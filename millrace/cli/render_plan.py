@@ -22,7 +22,7 @@ _WIDE = 110
 """From so many columns on, reasons stand beside their numbers."""
 
 _LEGEND = "~ rests on a rate that nobody measured     = pinned in the file"
-_NOT_IN_IT = "Not in it: reads from S3, data transfer. Workers are counted as if all ran all month."
+_WORKERS = "Workers are counted as if all ran all month."
 
 
 def render(environment: Environment, plan: Plan, *, width: int | None) -> Iterator[RenderableType]:
@@ -51,11 +51,16 @@ def render(environment: Environment, plan: Plan, *, width: int | None) -> Iterat
         yield from _section("Kafka clusters", _clusters(plan.clusters.values(), terminal, inline), terminal)
     yield from _section("Jobs", _jobs(environment, plan.jobs.values(), terminal), terminal)
     yield from _section("Dollars a month", cost_table(plan, terminal=terminal), terminal)
-    yield Text(f"Prices of {plan.prices.isoformat()}, {plan.prices_of}. {_NOT_IN_IT}", "dim")
+    yield Text(f"Prices of {plan.prices.isoformat()}, {plan.prices_of}. {not_in_it(plan)}. {_WORKERS}", "dim")
     for line in plan.advice:
         yield Text(f"Advice: {line}")
     for warning in plan.warnings:
         yield Text(f"Note: {warning}", "yellow")
+
+
+def not_in_it(plan: Plan) -> str:
+    """Return in one sentence what the bill leaves out."""
+    return f"Not in it: {'; '.join(plan.left_out)}"
 
 
 def _section(title: str, body: RenderableType, terminal: bool) -> Iterator[RenderableType]:

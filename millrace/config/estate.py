@@ -91,6 +91,11 @@ class Storage(Model):
     database: DatabaseName | None = Field(
         default=None, description="A Glue database that somebody else owns; left out, one is made."
     )
+    lake_formation: Literal["off", "tables", "tables-and-location"] = Field(
+        default="off",
+        description="Grants of Lake Formation to each job's role, for databases without IAMAllowedPrincipals; with the "
+        "location where the lake's bucket is registered there. Whoever CloudFormation acts as must be a data lake administrator.",
+    )
     dead_letter_retention: Duration | None = Field(
         default=None,
         description="Dead letters older than this go, in whole days and not before their stream forgets them; "

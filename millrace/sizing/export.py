@@ -21,7 +21,7 @@ def to_json(plan: Plan) -> dict[str, Any]:
     dict
         ``version`` (1; another number means another shape), ``environment``, ``region``,
         ``prices`` (ISO date), ``streams``, ``clusters``, ``jobs`` by name, ``shared``,
-        ``warnings`` and ``total``. A figure is an object of ``value``, ``unit``, ``why``,
+        ``warnings``, ``left_out`` (what no line of the bill holds) and ``total``. A figure is an object of ``value``, ``unit``, ``why``,
         ``origin`` (``computed`` or ``pinned``) and ``assumed``, or null where there is
         none. A cost is an object of ``usd_month``, ``assumed`` and ``items``.
     """

@@ -285,3 +285,5 @@ class Plan:
     warnings: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
     """What concerns several jobs; the jobs have their own."""
+    left_out: tuple[str, ...] = ()
+    """What costs money and is on no line of the bill, as no rate of it is known."""

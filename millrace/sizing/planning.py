@@ -21,6 +21,7 @@ from millrace.sizing.model import ClusterPlan, Figure, JobPlan, Plan, StreamPlan
 from millrace.sizing.network import plan_network
 from millrace.sizing.query import Source
 from millrace.sizing.shared import shared_cost
+from millrace.sizing.stored import left_out
 from millrace.sizing.streams import partitions, refused_change
 from millrace.sizing.tables import PRICES, PriceTable, prices
 
@@ -67,9 +68,10 @@ def plan(environment: Environment) -> Plan:
         jobs=MappingProxyType(jobs),
         network=network,
         alarms=watched,
-        shared=shared_cost(environment, way_out, watched, table),
+        shared=shared_cost(environment, streams, way_out, watched, table),
         warnings=(*_of_prices(environment, table), *_warnings(environment, demands)),
         advice=tuple(merging(jobs)),
+        left_out=left_out(environment),
     )
 
 

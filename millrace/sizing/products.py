@@ -80,14 +80,14 @@ _MSK = {
 }
 
 _METRICS = {
-    f"cloudwatch.metric_month{name}": Product(
+    f"cloudwatch.{name}metric_month": Product(
         "AmazonCloudWatch", "CW:MetricMonitorUsage", ("metrics",), tiers=True, begin=begin
     )
     for name, begin in (
         ("", 0),
-        ("_after_10000", 10_000),
-        ("_after_250000", 250_000),
-        ("_after_1000000", 1_000_000),
+        ("after_10000.", 10_000),
+        ("after_250000.", 250_000),
+        ("after_1000000.", 1_000_000),
     )
 }
 

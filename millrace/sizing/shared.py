@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from millrace.config.model import Environment
+from millrace.config.model import Environment, KinesisStream
 from millrace.sizing.cost import HOURS, item
 from millrace.sizing.metrics import reported
-from millrace.sizing.model import Alarm, CostItem
+from millrace.sizing.model import Alarm, CostItem, StreamPlan
 from millrace.sizing.network import key_classes
-from millrace.sizing.tables import PriceTable
+from millrace.sizing.tables import PriceTable, limits
+
+_TIERS = ((1_000_000, "after_1000000."), (250_000, "after_250000."), (10_000, "after_10000."), (0, ""))
+"""Metrics of an account and region before each tier, and what its price is called (AWS' price page of CloudWatch)."""
 
 
 def shared_cost(
-    environment: Environment, network: Sequence[CostItem], alarms: Sequence[Alarm], prices: PriceTable
+    environment: Environment,
+    streams: Mapping[str, StreamPlan],
+    network: Sequence[CostItem],
+    alarms: Sequence[Alarm],
+    prices: PriceTable,
 ) -> tuple[CostItem, ...]:
     """Return the lines of the bill that belong to the environment as a whole.
 
@@ -21,6 +28,8 @@ def shared_cost(
     ----------
     environment
         The loaded file.
+    streams
+        Their shards, of which some have metrics of their own.
     network
         What the chosen way out of the VPC costs.
     alarms
@@ -34,9 +43,8 @@ def shared_cost(
         why = f"one each: {', '.join(made)}"
         items.append(item("keys", len(made), "kms.key_month", prices, why, assumed=False))
     items += network
-    metrics = reported(environment)
     items += [
-        item("metrics", metrics, "cloudwatch.metric_month", prices, f"{metrics} of ours", assumed=False),
+        *metric_cost(environment, streams, prices),
         item("alarms", len(alarms), "cloudwatch.alarm_month", prices, f"{len(alarms)} alarms", assumed=False),
         item("dashboard", 1, "cloudwatch.dashboard_month", prices, "one for the environment", assumed=False),
     ]
@@ -63,3 +71,54 @@ def shared_cost(
             item("load balancer", HOURS, "alb.hour", prices, "without its capacity units", assumed=False),
         ]
     return tuple(items)
+
+
+def metric_cost(
+    environment: Environment, streams: Mapping[str, StreamPlan], prices: PriceTable
+) -> tuple[CostItem, ...]:
+    """Return what metrics cost: ours, then those of shards where a stream has them switched on.
+
+    Parameters
+    ----------
+    environment
+        The loaded file.
+    streams
+        Their shards; of on-demand streams those that AWS opens.
+    prices
+        Of the environment's region. Tiers count as if the account had no other metrics.
+    """
+    ours = reported(environment)
+    of_shards = {
+        name: int(streams[name].expected_partitions.value * limits()["kinesis.shard_metrics"])
+        for name, stream in environment.streams.items()
+        if isinstance(stream, KinesisStream) and stream.shard_level_metrics and stream.existing is None
+    }
+    lines = list(_metrics("metrics", 0, ours, f"{ours} of ours", prices, assumed=False))
+    if of_shards:
+        each = ", ".join(f"{count:,} of {name}" for name, count in of_shards.items())
+        guess = any(streams[name].expected_partitions.assumed for name in of_shards)
+        count = sum(of_shards.values())
+        lines += _metrics(
+            "shard metrics",
+            ours,
+            count,
+            f"{limits()['kinesis.shard_metrics']:g} a shard: {each}",
+            prices,
+            assumed=guess,
+        )
+    return tuple(lines)
+
+
+def _metrics(
+    name: str, before: int, count: int, why: str, prices: PriceTable, *, assumed: bool
+) -> Iterator[CostItem]:
+    """Yield a line for each tier that so many metrics reach after those ``before`` them, the cheapest last."""
+    left = before + count
+    found = []
+    for begin, tier in _TIERS:
+        within = max(0, left - max(begin, before))
+        left -= within
+        if within:
+            words = why if begin == 0 else f"{within:,} after the first {begin:,}: {why}"
+            found.append(item(name, within, f"cloudwatch.{tier}metric_month", prices, words, assumed=assumed))
+    yield from reversed(found)

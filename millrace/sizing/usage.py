@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from millrace.config.model import Environment, Job
-from millrace.config.queries import LandQuery, RouteQuery
+from millrace.config.queries import Landing, written
 from millrace.sizing.capacity import Spread
 from millrace.sizing.cost import GB, SECONDS, item
 from millrace.sizing.hops import Hop
 from millrace.sizing.model import CostItem, QueryPlan
+from millrace.sizing.stored import kept_days, stored_gb
 from millrace.sizing.tables import PriceTable, limits
 
 
@@ -31,7 +32,8 @@ def usage_cost(
         Of the environment's region.
     """
     known = limits()
-    batches = stored = 0.0
+    batches = landed = derived = rewritten = 0.0
+    days, guess = kept_days(environment), False
     puts = SECONDS / known["usage.lease_seconds"]
     for hop, spread in zip(hops, spreads, strict=True):
         apart = _apart(hop, queries[hop.query].trigger_seconds.value, spread)
@@ -40,15 +42,19 @@ def usage_cost(
         # A task writes a file of its own where it has records.
         records = hop.work.rate * hop.average * apart
         puts += each * (known["usage.requests_per_batch"] + min(float(spread.cores), max(1.0, records)))
-        if isinstance(job.queries[hop.query], LandQuery | RouteQuery):
-            size = sum(
-                environment.streams[name].traffic.record_size * part for name, part in hop.streams.items()
-            )
-            stored += hop.work.rate * hop.average * size * SECONDS * known["usage.stored_share"] / GB
+        query = job.queries[hop.query]
+        added = stored_gb(environment, query, hop) * SECONDS
+        if isinstance(query, Landing):
+            landed += added
+        else:
+            derived += added
+            # Only a transform makes it a guess that every record is a row.
+            guess |= added > 0 and any(each.transform is not None for each in written(query).values())
+        rewritten += stored_gb(environment, query, hop, iceberg=True) * 86_400 * days
     assumed = any(hop.assumed for hop in hops)
     # Batches of so long share a call, and a query whose batches are further apart than that has a call for each.
     called = min(batches, SECONDS / known["usage.metrics_seconds"])
-    written = batches * known["usage.log_bytes_per_batch"] / GB
+    logged = batches * known["usage.log_bytes_per_batch"] / GB
     lines = [
         item(
             "S3 requests",
@@ -60,10 +66,10 @@ def usage_cost(
         ),
         item(
             "logs",
-            written,
+            logged,
             "logs.gb_in",
             prices,
-            f"{written:,.1f} GB of accounts",
+            f"{logged:,.1f} GB of accounts",
             assumed=assumed,
         ),
         item(
@@ -75,10 +81,18 @@ def usage_cost(
             assumed=assumed,
         ),
     ]
-    if stored:
-        why = f"{stored:,.0f} GB that a month lands, for one month; it adds up"
-        lines.insert(0, item("S3 storage", stored, "s3.gb_month", prices, why, assumed=assumed))
-    return tuple(lines)
+    stored = []
+    if landed or derived:
+        what = [f"{landed:,.0f} GB that a month lands"] * bool(landed)
+        what += [f"{derived:,.0f} GB of results, a row for each record"] * bool(derived)
+        why = f"{' and '.join(what)}, for one month; it adds up"
+        stored.append(
+            item("S3 storage", landed + derived, "s3.gb_month", prices, why, assumed=assumed or guess)
+        )
+    if rewritten:
+        why = f"{rewritten:,.0f} GB that compaction replaced, kept for {days:g} days"
+        stored.append(item("S3 past states", rewritten, "s3.gb_month", prices, why, assumed=assumed or guess))
+    return (*stored, *lines)
 
 
 def _apart(hop: Hop, trigger: float, spread: Spread) -> float:

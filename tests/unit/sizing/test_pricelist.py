@@ -26,7 +26,13 @@ from tests.unit.sizing.test_prices import TEXT
 
 REGION = "eu-west-1"
 DAY = date(2026, 11, 23)
-METRIC_TIERS = {"0": "0.30", "10000": "0.10", "250000": "0.05", "1000000": "0.02"}
+METRIC_TIERS = {"0": "0.30", "10000": "0.11", "250000": "0.05", "1000000": "0.02"}
+METRICS = {
+    "cloudwatch.metric_month": 0.30,
+    "cloudwatch.after_10000.metric_month": 0.11,
+    "cloudwatch.after_250000.metric_month": 0.05,
+    "cloudwatch.after_1000000.metric_month": 0.02,
+}
 
 
 def answer(
@@ -52,7 +58,7 @@ def answer(
 
 
 def tiers_of(name: str, factor: float = 1.1) -> dict[str, str]:
-    if name.startswith("cloudwatch.metric_month"):
+    if name.endswith(".metric_month"):
         return METRIC_TIERS
     product = PRODUCTS[name]
     usd = f"{prices(ELSEWHERE).usd(name) * factor / product.factor:.12f}"
@@ -121,10 +127,8 @@ def test_a_full_answer_is_written_and_read_by_plans(project: Path, monkeypatch: 
     assert (table.read, table.source) == (datetime.now(UTC).date(), SOURCE)
     ours = prices(ELSEWHERE)
     for name in PRODUCTS.keys() & ours.prices.keys():
-        expected = METRIC_TIERS["0"] if name == "cloudwatch.metric_month" else None
-        usd = float(expected) if expected else ours.usd(name) * 1.1
-        if not name.startswith("cloudwatch.metric_month_"):
-            assert table.usd(name) == pytest.approx(usd), name
+        usd = METRICS.get(name, ours.usd(name) * 1.1)
+        assert table.usd(name) == pytest.approx(usd), name
         assert table.prices[name].read is None
     stayed = table.prices["msk.express.gb_in"]
     assert (stayed.usd, stayed.read, stayed.confirmed) == (0.01, ours.read, False)

@@ -1,0 +1,60 @@
+"""Lake Formation's grants to a job, for databases in which IAM alone decides nothing.
+
+Sources: "Lake Formation permissions reference" and "Implicit Lake Formation permissions" (Lake Formation developer guide): who
+creates a table has every permission on it; others, and the job's next role, need grants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aws_cdk import aws_lakeformation as lake
+
+from infra.permissions import JobPermissions
+from infra.stacks.job import JobStack
+
+_READ = ("DESCRIBE", "SELECT")
+_WRITE = ("ALTER", "DELETE", "DESCRIBE", "INSERT", "SELECT")
+
+
+def add_lake_grants(stack: JobStack) -> None:
+    """Grant a job's role what it needs of the environment's database and of each given table.
+
+    Its tables are named by no grant: most do not exist before the job's first start, and Lake Formation grants nothing
+    on a table that does not exist. The grant is on all tables of the database, and IAM narrows it to the job's own.
+
+    Parameters
+    ----------
+    stack
+        Of the job, whose role is there.
+    """
+    permissions: JobPermissions = stack.permissions
+    names = permissions.names
+    where = {"catalog_id": names.account}
+    of = lake.CfnPrincipalPermissions
+    database = of.DatabaseResourceProperty(**where, name=names.database)
+    _grant(stack, "LakeDatabase", {"database": database}, ("CREATE_TABLE", "DESCRIBE"))
+    everything: Mapping[str, Any] = {}
+    tables = of.TableResourceProperty(**where, database_name=names.database, table_wildcard=everything)
+    _grant(stack, "LakeTables", {"table": tables}, _WRITE)
+    for given in permissions.given_tables:
+        table = of.TableResourceProperty(**where, database_name=given.database, name=given.table)
+        _grant(stack, f"Lake-{given.database}-{given.table}", {"table": table}, _READ)
+    if names.environment.storage.lake_formation == "tables-and-location":
+        location = of.DataLocationResourceProperty(
+            **where, resource_arn=f"arn:{names.partition}:s3:::{names.bucket('lake')}"
+        )
+        _grant(stack, "LakeLocation", {"data_location": location}, ("DATA_LOCATION_ACCESS",))
+
+
+def _grant(stack: JobStack, name: str, on: Mapping[str, Any], permissions: Sequence[str]) -> None:
+    of = lake.CfnPrincipalPermissions
+    of(
+        stack,
+        name,
+        principal=of.DataLakePrincipalProperty(data_lake_principal_identifier=stack.role.role_arn),
+        resource=of.ResourceProperty(**on),
+        permissions=list(permissions),
+        permissions_with_grant_option=[],
+    )

@@ -1,0 +1,91 @@
+"""What a plan's bill holds of the data that queries keep in S3, and what no bill of a plan holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from millrace.config.model import Environment
+from millrace.config.queries import DeriveQuery, DirectRouteQuery, Landing, Query, Written, written
+from millrace.config.sinks import DeltaSink, IcebergSink, ParquetSink
+from millrace.sizing.cost import GB
+from millrace.sizing.hops import Hop
+from millrace.sizing.tables import limits
+
+_FILES = (IcebergSink, ParquetSink, DeltaSink)
+"""Sinks that are files in the lake's bucket."""
+
+
+def stored_gb(environment: Environment, query: Query, hop: Hop, *, iceberg: bool = False) -> float:
+    """Return what a query adds to its tables, in GB of 10⁹ bytes a second at its average rate.
+
+    Every record is a row, compressed by ``usage.stored_share``: what a transform leaves out or adds is not known. A table
+    whose rows replace each other, and results of a state, follow no rate: 0.
+
+    Parameters
+    ----------
+    environment, query, hop
+        The query and what it has to do.
+    iceberg
+        Only what goes to Iceberg, whose files are rewritten by upkeep.
+    """
+    kinds = (IcebergSink,) if iceberg else _FILES
+    streams = set(hop.streams)
+    if isinstance(query, DirectRouteQuery):
+        streams = {route.source for route in query.routes.values() if isinstance(route.sink, kinds)}
+    elif not isinstance(query, Landing) and not _follows(query, kinds):
+        return 0.0
+    size = sum(
+        environment.streams[name].traffic.record_size * part
+        for name, part in hop.streams.items()
+        if name in streams
+    )
+    return hop.work.rate * hop.average * size * limits()["usage.stored_share"] / GB
+
+
+def kept_days(environment: Environment) -> float:
+    """Return how long a file that compaction has replaced is paid for, in days; 0 where upkeep is left to others.
+
+    As long as a past state names it, then as long as a bucket of ours keeps replaced versions.
+    """
+    storage = environment.storage
+    if storage.upkeep is None:
+        return 0.0
+    versions = 0.0 if "lake" in storage.buckets else limits()["usage.replaced_days"]
+    return storage.upkeep.snapshots.total_seconds() / 86_400 + versions
+
+
+def left_out(environment: Environment) -> tuple[str, ...]:
+    """Name what the bill of a plan does not hold, as no rate of it is known."""
+    found = [
+        "reads from S3",
+        "data transfer",
+        "requests to KMS",
+        "what tables keep beyond the first month",
+        "checkpoints, dead letters and event logs",
+        "requests of upkeep",
+    ]
+    rates: dict[str, list[str]] = {}
+    for job_name, job in environment.jobs.items():
+        for name, query in job.queries.items():
+            for what in _unknown(query):
+                rates.setdefault(what, []).append(f"{job_name}/{name}")
+    found += [f"{what} of {', '.join(queries)}" for what, queries in rates.items()]
+    if environment.history is not None:
+        found.append("capacity units of the load balancer")
+    return tuple(found)
+
+
+def _unknown(query: Query) -> Iterator[str]:
+    if isinstance(query, DeriveQuery) and query.state is not None:
+        yield "requests of the state store"
+    for each in written(query).values():
+        if not isinstance(each.sink, _FILES):
+            yield f"the {each.sink.kind} sink"
+        elif not _follows(each, _FILES):
+            yield "storage of the result"
+
+
+def _follows(query: Written, kinds: tuple[type, ...]) -> bool:
+    """Whether a query adds a row for each record to files in the lake."""
+    replacing = isinstance(query, DeriveQuery) and (query.state is not None or bool(query.key))
+    return isinstance(query.sink, kinds) and not replacing
