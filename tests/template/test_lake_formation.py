@@ -7,7 +7,9 @@ from typing import Any
 import boto3
 import pytest
 
-from tests.template.conftest import Synthesis, Synthesise
+from millrace.config import load
+from tests.template.conftest import ROOT, Synthesis, Synthesise
+from tests.template.test_existing import everything_exists
 
 GRANT = "AWS::LakeFormation::PrincipalPermissions"
 
@@ -22,32 +24,37 @@ def test_nothing_is_granted_where_iam_decides(each: Synthesis) -> None:
 
 @pytest.mark.parametrize("asked", ["tables", "tables-and-location"])
 def test_a_job_is_granted_the_database_its_tables_and_each_given_one(
-    synthesise: Synthesise, prod: Synthesis, asked: str
+    synthesise: Synthesise, asked: str
 ) -> None:
-    storage = prod.environment.storage.model_copy(update={"lake_formation": asked})
-    found = synthesise(prod.environment.model_copy(update={"storage": storage}))
-    known = set(
-        boto3.client("lakeformation", region_name="us-east-1").meta.service_model.shape_for("Permission").enum
-    )
-    account, database = found.names.account, found.names.database
-    for job in found.environment.jobs:
-        (role,) = {str(each["Principal"]) for each in granted(found, job)}
-        assert "Role" in role
-        on = {str(each["Resource"]): set(each["Permissions"]) for each in granted(found, job)}
-        assert all(permissions <= known for permissions in on.values())
-        assert on.pop(str({"Database": {"CatalogId": account, "Name": database}})) == {
-            "CREATE_TABLE",
-            "DESCRIBE",
-        }
-        tables = {"CatalogId": account, "DatabaseName": database, "TableWildcard": {}}
-        assert on.pop(str({"Table": tables})) == {"ALTER", "DELETE", "DESCRIBE", "INSERT", "SELECT"}
-        if asked == "tables-and-location":
-            (location,) = [each for each in on if "DataLocation" in each]
-            assert found.names.bucket("lake") in location
-            assert on.pop(location) == {"DATA_LOCATION_ACCESS"}
-        given = {
-            e.table for e in found.environment.tables.values() if any(f"'{e.table}'" in each for each in on)
-        }
-        assert len(on) == len(given), "one for each table of others that the job reads"
-        assert all(permissions == {"DESCRIBE", "SELECT"} for permissions in on.values())
-    assert any(e for e in found.environment.tables), "an environment with a table of others"
+    environment = everything_exists(load("prod", root=ROOT))
+    storage = environment.storage.model_copy(update={"lake_formation": asked})
+    found = synthesise(environment.model_copy(update={"storage": storage}))
+    model = boto3.client("lakeformation", region_name="us-east-1").meta.service_model
+    known = set(model.shape_for("Permission").enum)
+    catalog = {"CatalogId": found.names.account}
+    read, written = {"DESCRIBE", "SELECT"}, {"ALTER", "DELETE", "DESCRIBE", "INSERT", "SELECT"}
+    expected = [
+        ({"Database": {**catalog, "Name": "company_streaming"}}, {"CREATE_TABLE", "DESCRIBE"}),
+        ({"Table": {**catalog, "DatabaseName": "company_streaming", "TableWildcard": {}}}, written),
+    ]
+    if asked == "tables-and-location":
+        resource = f"arn:aws:s3:::{found.names.bucket('lake')}"
+        expected.append(({"DataLocation": {**catalog, "ResourceArn": resource}}, {"DATA_LOCATION_ACCESS"}))
+    given = ({"Table": {**catalog, "DatabaseName": "reference", "Name": "carriers"}}, read)
+    reading = set()
+    for job, section in found.environment.jobs.items():
+        grants = granted(found, job)
+        assert all(set(each["Permissions"]) <= known for each in grants)
+        principals = [each["Principal"]["DataLakePrincipalIdentifier"] for each in grants]
+        assert all(each == principals[0] for each in principals)
+        if section.role is not None:
+            assert principals[0] == section.role
+        else:
+            assert "Fn::GetAtt" in principals[0]
+        on = [(each["Resource"], set(each["Permissions"])) for each in grants]
+        if given in on:
+            on.remove(given)
+            reading.add(job)
+        assert len(on) == len(expected)
+        assert all(each in expected for each in on)
+    assert reading, "a job that reads a table of others"
