@@ -16,6 +16,7 @@ from infra.deployment import build
 from infra.errors import InfrastructureError
 from millrace.config import ConfigurationError, Environment, Names, environments, load
 from millrace.sizing import plan
+from millrace.sizing.network import needs_private_image
 
 ROOT = Path(__file__).resolve().parent
 
@@ -24,7 +25,15 @@ def main(app: App) -> int:
     """Synthesise the environment that the app's context names; return the exit status."""
     try:
         environment = load(requested(app), root=ROOT)
-        build(app, names=Names(environment, account(environment)), plan=plan(environment), root=ROOT)
+        names, numbers = Names(environment, account(environment)), plan(environment)
+        build(app, names=names, plan=numbers, root=ROOT)
+        if needs_private_image(environment, numbers.network):
+            print(  # noqa: T201 - said before CloudFormation waits for tasks without an image
+                f"history server: its image must be in this account before {names.stack('history')} is first deployed; "
+                f"no way leads from its network to the public gallery. Deploy {names.stack('history-image')} alone and pull as "
+                "docs/history-server.md says",
+                file=sys.stderr,
+            )
     except (ConfigurationError, InfrastructureError) as error:
         print(error, file=sys.stderr)  # noqa: T201 - the message is all that a user is to see
         return 2

@@ -25,6 +25,7 @@ from millrace.config.model import GlueJob
 from millrace.config.names import Names
 from millrace.sizing.alarms import silenced_by_stop
 from millrace.sizing.model import Plan
+from millrace.sizing.network import needs_private_image
 
 
 def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, JobStack]:
@@ -77,7 +78,8 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
         streams_key=None if streams is None else streams.key,
     )
     if environment.history is not None:
-        image = HistoryImageStack(app, names=names) if environment.history.image is None else None
+        private = needs_private_image(environment, plan.network)
+        image = HistoryImageStack(app, names=names) if private else None
         history = HistoryStack(
             app,
             names=names,

@@ -15,9 +15,13 @@ UPSTREAM = "public.ecr.aws"
 PUBLIC_IMAGE = "emr-serverless/spark/emr-7.13.0"
 """Spark 3.5 with its history server and the jars for S3, as AWS publishes it."""
 
-_TAG = "latest"
+TAG = "latest"
 _LONGEST_PREFIX = 30
 """Of a pull-through cache's prefix (ECR API reference, CreatePullThroughCacheRule)."""
+
+
+PUBLIC_URI = f"{UPSTREAM}/{PUBLIC_IMAGE}:{TAG}"
+"""Pulled without a sign-in by whoever has a way out."""
 
 
 class CachedImage(Construct):
@@ -58,7 +62,7 @@ class CachedImage(Construct):
         self.repository_arn = (
             f"arn:{names.partition}:ecr:{region}:{names.account}:repository/{prefix}/{PUBLIC_IMAGE}"
         )
-        self.uri = f"{names.account}.dkr.ecr.{region}.{domain(region)}/{prefix}/{PUBLIC_IMAGE}:{_TAG}"
+        self.uri = f"{names.account}.dkr.ecr.{region}.{domain(region)}/{prefix}/{PUBLIC_IMAGE}:{TAG}"
 
 
 def cache_prefix(prefix: str) -> str:

@@ -8,7 +8,7 @@ from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_elasticloadbalancingv2 as elb
 from constructs import Construct
 
-from infra.constructs.history_image import CachedImage
+from infra.constructs.history_image import PUBLIC_URI, CachedImage
 from infra.constructs.job_role import JobRole
 from infra.constructs.log_flattener import FLAT_PREFIX, LogFlattener
 from infra.constructs.logs import EncryptedLogGroup
@@ -27,6 +27,22 @@ _HEAP_SHARE = 0.75
 """Of the task's memory; the rest is for threads, mapped files and the store's own buffers."""
 
 _MIB_PER_GIB = 1024
+
+S3_JARS = (
+    "/usr/lib/hadoop/hadoop-aws.jar",
+    "/usr/share/aws/aws-java-sdk/*",
+    "/usr/share/aws/aws-java-sdk-v2/*",
+)
+"""Where EMR's images keep what reads S3: outside Spark's folder; what is not there does no harm."""
+
+START = f"""\
+home="${{SPARK_HOME:-/usr/lib/spark}}"
+defaults="${{SPARK_CONF_DIR:-$home/conf}}/spark-defaults.conf"
+named=$(sed -n 's/^spark[.]driver[.]extraClassPath[[:space:]=:]*//p' "$defaults" 2>/dev/null | tail -n 1)
+export SPARK_DAEMON_CLASSPATH="${{SPARK_DAEMON_CLASSPATH:+$SPARK_DAEMON_CLASSPATH:}}${{named:+$named:}}{":".join(S3_JARS)}"
+exec "$home/bin/spark-class" org.apache.spark.deploy.history.HistoryServer"""
+"""A daemon does not read ``spark.driver.extraClassPath``, by which an image gives drivers its jars for S3, but
+``SPARK_DAEMON_CLASSPATH`` (Spark's ``SparkClassCommandBuilder``), in the same place of the class path."""
 
 
 class HistoryStack(EnvironmentStack):
@@ -106,10 +122,7 @@ class HistoryStack(EnvironmentStack):
             image=image,
             readonly_root_filesystem=True,
             entry_point=["/bin/sh", "-c"],
-            command=[
-                'exec "${SPARK_HOME:-/usr/lib/spark}/bin/spark-class" '
-                "org.apache.spark.deploy.history.HistoryServer"
-            ],
+            command=[START],
             environment=self._environment(),
             port_mappings=[ecs.PortMapping(container_port=PORT)],
             stop_timeout=Duration.seconds(30),
@@ -180,8 +193,9 @@ class HistoryStack(EnvironmentStack):
             name = path.split("@")[0].split(":")[0]
             arn = f"arn:{self.names.partition}:ecr:{region}:{account}:repository/{name}"
             return ecs.ContainerImage.from_registry(given), _may_pull(arn)
-        assert cached is not None, "no image is named, and none is cached"
-        # In a network with a way out the first task makes the first pull.
+        if cached is None:
+            return ecs.ContainerImage.from_registry(PUBLIC_URI), []
+        # In an existing network with a way out the first task makes the first pull.
         fill = allow("FillCache", ["ecr:BatchImportUpstreamImage"], [cached.repository_arn])
         return ecs.ContainerImage.from_registry(cached.uri), [*_may_pull(cached.repository_arn), fill]
 

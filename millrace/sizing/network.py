@@ -56,6 +56,16 @@ def services(environment: Environment) -> tuple[str, ...]:
     return tuple(found)
 
 
+def needs_private_image(environment: Environment, network: NetworkPlan) -> bool:
+    """Whether the history server's image must be in the account's own registry before the server is deployed.
+
+    Interface endpoints do not reach the public gallery (ECR user guide, "VPC endpoints"); NAT gateways do. Of an existing VPC
+    it is not known, and a private copy serves either way.
+    """
+    history = environment.history
+    return history is not None and history.image is None and network.egress.value != "nat"
+
+
 def sinks(environment: Environment) -> tuple[Sink, ...]:
     """Return the sinks of all queries, in the file's order."""
     return tuple(

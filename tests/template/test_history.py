@@ -184,6 +184,19 @@ def test_the_default_image_is_a_private_copy(dev: Synthesis) -> None:
     assert {"ecr.api", "ecr.dkr"} <= services
 
 
+def test_with_gateways_the_public_image_is_pulled_without_any_hand(
+    synthesise: Synthesise, dev: Synthesis
+) -> None:
+    network = dev.environment.network.model_copy(update={"egress": "nat"})
+    found = synthesise(dev.environment.model_copy(update={"network": network}))
+    assert "history-image" not in found.templates
+    assert not found.resources("AWS::ECR::PullThroughCacheRule")
+    assert {c["Image"] for c in containers(found).values()} == {
+        "public.ecr.aws/emr-serverless/spark/emr-7.13.0:latest"
+    }
+    assert not [s for _, s in found.statements() if "ecr:" in json.dumps(s["Action"])]
+
+
 def test_a_given_image_is_taken_as_it_is(given: Synthesis) -> None:
     assert given.resources("AWS::ECR::Repository") == {}
     assert containers(given)["Server"]["Image"] == IMAGE
