@@ -1,0 +1,332 @@
+"""The policies of people allow what the commands call, and nothing that none of them calls."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_cdk import App
+from botocore.client import BaseClient
+from policy_sentry.querying.actions import get_action_data
+from typer.testing import CliRunner
+
+from infra.command_permissions import ROLES, grants, policies
+from infra.command_scope import Scope
+from infra.deployment import build
+from infra.policies import MANAGED
+from infra.settings import job_settings
+from millrace.cli import app
+from millrace.cli import deploy as deploying
+from millrace.cli.policies import documents
+from millrace.config import ConfigurationError, Names, load
+from millrace.lifecycle import audit_kafka, catalog
+from millrace.lifecycle.audit_table import Landed
+from millrace.lifecycle.upgrade import Version
+from millrace.sandbox import history, rehearsal, toolchain
+from millrace.sandbox.process import SandboxError
+from millrace.sizing import plan
+from tests.unit.cli.account import Account, Asked
+
+ROOT = Path(__file__).parents[3]
+SINCE = ("--since", "2026-11-20", "--until", "2026-11-21")
+
+COMMANDS: dict[str, list[tuple[tuple[str, ...], int]]] = {
+    "deploy": [(("deploy", "--yes"), 0)],
+    "upgrade": [(("upgrade", "flights", "--yes"), 0), (("upgrade", "departures", "--yes"), 0)],
+    "rollback": [(("rollback", "flights", "--yes"), 0)],
+    "start": [(("start", "flights"), 0), (("start", "ground"), 0)],
+    "stop": [(("stop", "flights"), 0)],
+    "drain": [(("drain", "departures"), 0)],
+    "status": [(("status", "departures"), 0)],
+    "logs": [(("logs", "departures", "--errors"), 0), (("logs", "flights"), 0)],
+    "checkpoint": [
+        (("checkpoint", "show", "departures"), 0),
+        (("checkpoint", "reset", "departures", "land-departures", "--yes"), 0),
+    ],
+    "replay": [
+        (("replay", "departures", "--corrected", "CORRECTED", "--yes"), 0),
+        (("replay", "flights", "--query", "land-flights", "--yes"), 0),
+    ],
+    # The run of a fake leaves no measurements behind.
+    "bench": [(("bench", "flights", "--query", "land-flights", "--on", "emr", "--yes"), 1)],
+    "backfill": [(("backfill", "departures", "--yes", *SINCE), 0)],
+    "audit": [
+        (("audit", "departures", "--hours", "3"), 0),
+        (("audit", "positions", "--hours", "3", "--read"), 0),
+        (("audit", "flights", "--hours", "3", "--query", "land-flights"), 0),
+    ],
+    "split": [(("split", "flights", "--query", "land-flights", "--jobs", "2"), 0)],
+    "schema": [(("schema", "check"), 0)],
+    # No server is started here.
+    "history": [(("history",), 1)],
+    # The tags of an empty bill are asked for.
+    "cost": [(("cost", "--actual", "--since", "2026-11-01", "--until", "2026-11-02"), 1)],
+}
+
+
+@pytest.fixture(scope="module")
+def scope() -> Scope:
+    environment = load("prod", root=ROOT)
+    names = Names(environment, environment.account or "")
+    settings = [job_settings(environment, job, names) for job in plan(environment).jobs.values()]
+    return Scope(names, sorted(set[str]().union(*(catalog.named(each) for each in settings))))
+
+
+@pytest.fixture(scope="module")
+def assembly(scope: Scope, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("assembly")
+    context = json.loads((ROOT / "cdk.json").read_text())["context"]
+    cdk = App(outdir=str(folder), context=context, analytics_reporting=False)
+    build(cdk, names=scope.names, plan=plan(scope.names.environment), root=ROOT)
+    cdk.synth()
+    return folder
+
+
+class _Table:
+    """A landing table that was read up to now, whose catalog is asked for it."""
+
+    def offsets(self, *_: Any) -> dict[tuple[str, int], set[int]]:
+        return {}
+
+    def between(self, *_: Any) -> set[int]:
+        return set()
+
+    def sequences(self, *_: Any) -> frozenset[str]:
+        return frozenset()
+
+    def minutes(self, *_: Any) -> dict[datetime, int]:
+        return {}
+
+    def began_before(self, *_: Any) -> bool:
+        return True
+
+    def rows(self, *_: Any) -> int:
+        return 0
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def account(
+    scope: Scope,
+    assembly: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch_module: pytest.MonkeyPatch,
+) -> Account:
+    """The environment in its account, which notes what is asked; CDK, Spark and brokers are left out."""
+    made, monkeypatch = Account(scope.names, assembly), monkeypatch_module
+    tmp_path = tmp_path_factory.mktemp("state")
+    monkeypatch.setattr(BaseClient, "_make_api_call", lambda *given: made.call(*given))
+    monkeypatch.setattr(toolchain, "STATE", tmp_path)
+    monkeypatch.setattr(
+        deploying,
+        "_synthesise",
+        lambda _env, _account, folder: shutil.copytree(assembly, folder, dirs_exist_ok=True),
+    )
+    monkeypatch.setattr(deploying, "_cdk", lambda *_: None)
+    monkeypatch.setattr(rehearsal, "rehearse", lambda *_: rehearsal.Rehearsal({}, ()))
+    monkeypatch.setattr(history, "start", _refuse)
+    monkeypatch.setattr(audit_kafka.Topic, "boundaries", functools.partialmethod(_boundaries, made))
+
+    def opened(tables: Any, name: str, _source: str) -> _Table:
+        with pytest.raises(Exception, match=name.split(".")[1]):
+            tables.load_table(name)
+        # What PyIceberg reads of it: its metadata, its manifests and its files, all below the table's place.
+        table = name.split(".")[1]
+        place = f"{scope.names.bucket('lake')}/warehouse/{scope.names.database}.db/{table}/data/x.parquet"
+        made.asked |= {
+            Asked("s3:GetObject", f"arn:{scope.names.partition}:s3:::{place}"),
+            made._key("s3", "Decrypt"),
+        }
+        return _Table()
+
+    monkeypatch.setattr(Landed, "open", opened)
+    for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(key, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", scope.names.environment.region)
+    for job in scope.jobs:
+        stack = scope.names.stack(f"job-{job}")
+        made.deploy(stack)
+        version = Version(
+            job, "20261101T000000000000Z", made.old_url(stack).replace("old", "older"), made._template(stack)
+        )
+        place = (scope.names.bucket("checkpoints"), f"{job}/_millrace/versions/{version.at}-x.json")
+        made.objects[place] = json.dumps(version.__dict__).encode()
+        bucket, key = version.document_url.removeprefix("s3://").split("/", 1)
+        made.objects[bucket, key] = made.objects[bucket, key.replace("older", "old")]
+        for query, log in (
+            (
+                "land-departures",
+                {"shardId-0": {"iteratorType": "AFTER_SEQUENCE_NUMBER", "iteratorPosition": "7"}},
+            ),
+            (
+                "land-positions",
+                {"shardId-0": {"iteratorType": "AFTER_SEQUENCE_NUMBER", "iteratorPosition": "7"}},
+            ),
+            ("land-flights", {"flights": {"0": 5, "1": 5}}),
+        ):
+            if query in scope.names.environment.jobs[job].queries:
+                for name, text in (("offsets/0", f"v1\n{{}}\n{json.dumps(log)}"), ("commits/0", "v1\n{}")):
+                    made.objects[place[0], f"{job}/{query}/{name}"] = text.encode()
+        logs = scope.names.environment.jobs[job].engine
+        made.objects[scope.names.bucket("event-logs"), f"{logs}/{job}/log"] = b"{}"
+    return made
+
+
+def _refuse(*_: Any) -> Any:
+    raise SandboxError("no server is started here")
+
+
+def _boundaries(self: audit_kafka.Topic, account: Account, moments: Any, _only: Any) -> Any:
+    """Ask what a consumer with a group's name asks a broker: the cluster, the topic, its records, the coordinator."""
+    place = account._arn("kafka", "cluster/flights-prod-operations/1234")
+    account.asked |= {
+        Asked("kafka-cluster:Connect", place),
+        Asked("kafka-cluster:DescribeGroup", f"{place.replace(':cluster/', ':group/')}/millrace-audit"),
+        *(
+            Asked(f"kafka-cluster:{verb}", f"{place.replace(':cluster/', ':topic/')}/{self.name}")
+            for verb in ("DescribeTopic", "DescribeTopicDynamicConfiguration", "ReadData")
+        ),
+    }
+    return {p: audit_kafka.Bounds(0, tuple(5 for _ in moments)) for p in range(2)}
+
+
+@pytest.fixture(scope="module")
+def ran(account: Account, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], set[Asked]]:
+    """Run the commands of one name, once; what they asked."""
+    held, tmp_path = dict(account.objects), tmp_path_factory.mktemp("ran")
+
+    @functools.cache
+    def run(command: str) -> set[Asked]:
+        account.asked.clear()
+        account.states[:] = ["STARTED"]
+        account.objects.clear()
+        account.objects.update(held)
+        corrected = tmp_path / "corrected.jsonl"
+        corrected.write_text("{}\n")
+        for arguments, status in COMMANDS[command]:
+            account.lines = (
+                [
+                    {
+                        "timestamp": int((datetime.now(UTC) - timedelta(minutes=1)).timestamp() * 1000),
+                        "message": "Traceback (most recent call last):\nValueError: x",
+                        "logStreamName": "driver",
+                        "eventId": "1",
+                    }
+                ]
+                if command == "logs"
+                else []
+            )
+            given = [str(corrected) if each == "CORRECTED" else each for each in arguments]
+            done = CliRunner().invoke(app, [*given, "--env", "prod"])
+            assert done.exit_code == status, (arguments, done.output, done.exception)
+        return set(account.asked)
+
+    return run
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_a_command_asks_is_allowed(scope: Scope, ran: Callable[[str], set[Asked]], command: str) -> None:
+    asked = ran(command)
+    assert asked
+    statements = grants(scope, command)
+    refused = sorted(
+        (each for each in asked if not any(each.allowed(grant) for grant in statements)), key=str
+    )
+    assert refused == []
+
+
+def test_every_command_of_a_person_is_tried() -> None:
+    assert set(COMMANDS) == {command for commands in ROLES.values() for command in commands}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_action_is_allowed_that_no_command_asks_for(
+    scope: Scope, ran: Callable[[str], set[Asked]], role: str
+) -> None:
+    asked = {each for command in ROLES[role] for each in ran(command)}
+    statements = [grant for command in ROLES[role] for grant in grants(scope, command)]
+    idle = {
+        (grant.sid, action)
+        for grant in statements
+        for action in grant.actions
+        if not any(each.action == action and each.allowed(grant) for each in asked)
+    }
+    # CDK asks for these roles itself; the test below holds them against the assembly.
+    assert idle - {("ActAsBootstrapRoles", "sts:AssumeRole")} == set()
+
+
+def test_the_roles_of_the_bootstrap_are_those_of_the_assembly(scope: Scope, assembly: Path) -> None:
+    names = scope.names
+    wanted: set[str] = set()
+    for artifact in json.loads((assembly / "manifest.json").read_text())["artifacts"].values():
+        if "assumeRoleArn" in artifact.get("properties", {}):
+            wanted.add(artifact["properties"]["assumeRoleArn"])
+    for file in assembly.glob("*.assets.json"):
+        assets = json.loads(file.read_text())
+        for each in (*assets.get("files", {}).values(), *assets.get("dockerImages", {}).values()):
+            wanted |= {destination["assumeRoleArn"] for destination in each["destinations"].values()}
+    resolved = {each.replace("${AWS::Partition}", names.partition) for each in wanted}
+    (grant,) = (each for each in grants(scope, "deploy") if each.sid == "ActAsBootstrapRoles")
+    assert set(grant.resources) == resolved
+    (grant,) = (each for each in grants(scope, "deploy") if each.sid == "CompareStacks")
+    stacks = {file.name.removesuffix(".template.json") for file in assembly.glob("*.template.json")}
+    assert stacks <= {resource.split("/")[1] for resource in grant.resources}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_policies_are_such_as_iam_takes(scope: Scope, role: str) -> None:
+    for policy in policies(scope, role):
+        assert len(json.dumps(policy, separators=(",", ":"))) <= MANAGED
+        sids = [each["Sid"] for each in policy["Statement"]]
+        assert len(sids) == len(set(sids))
+        assert all(sid.isalnum() for sid in sids)
+        for each in policy["Statement"]:
+            for action in each["Action"]:
+                service, name = action.split(":")
+                known = get_action_data(service, name)
+                assert known, action
+                if each["Resource"] == ["*"]:
+                    assert {row["resource_arn_format"] for row in known[service]} == {"*"}, action
+
+
+def test_names_follow_partition_and_qualifier(tmp_path: Path) -> None:
+    file = tmp_path / "plant.yaml"
+    text = (ROOT / "environments/minimal.yaml").read_text().replace("project: hello", "project: plant")
+    file.write_text(f"{text}\nregion: cn-north-1\ngovernance: {{qualifier: acme1, name_prefix: co}}\n")
+    found = documents(load(str(file), root=ROOT))
+    assert set(found) == {"deployer.json", "operator.json"}
+    whole = json.dumps(found)
+    assert "arn:aws:" not in whole
+    assert "arn:aws-cn:iam::111122223333:role/cdk-acme1-deploy-role-111122223333-cn-north-1" in whole
+    assert "stack/co-plant-plant-job-clicks/*" in whole
+    assert "emr-serverless" not in whole, "no job runs there"
+    assert "kafka" not in whole.replace("-kafka/", ""), "no stream is there"
+
+
+def test_an_environment_without_account_is_told_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "plant.yaml"
+    text = (ROOT / "environments/minimal.yaml").read_text()
+    file.write_text("\n".join(line for line in text.splitlines() if not line.startswith("account")))
+    with pytest.raises(ConfigurationError, match="write account: into the environment file"):
+        documents(load(str(file), root=ROOT))
+
+
+def test_files_of_before_do_not_stay(tmp_path: Path) -> None:
+    (tmp_path / "operator-7.json").write_text("{}")
+    (tmp_path / "mine.json").write_text("{}")
+    done = CliRunner().invoke(app, ["policies", "--env", "prod", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert not (tmp_path / "operator-7.json").exists()
+    assert (tmp_path / "mine.json").exists()
+    assert json.loads((tmp_path / "deployer-1.json").read_text())["Version"] == "2012-10-17"
