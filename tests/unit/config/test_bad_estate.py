@@ -81,42 +81,6 @@ ROWS = {
     "a path without slashes": (
         TOP, TOP + "governance: {role_path: streaming}\n", "governance.role_path", "streaming", "begins and ends with /",
     ),
-    "a key of another region": (
-        TOP, TOP + f"storage: {{keys: {{data: {KEY.replace('us-east-1', 'eu-west-1')}}}}}\n",
-        "storage.keys.data", KEY.replace("us-east-1", "eu-west-1"), "a key in us-east-1",
-    ),
-    "an unknown kind of bucket": (
-        TOP, TOP + "storage: {buckets: {lakes: company-lake}}\n", "storage.buckets.lakes", "the name lakes",
-        "one of lake, checkpoints",
-    ),
-    "one bucket for two purposes": (
-        TOP, TOP + "storage: {buckets: {lake: company, checkpoints: company}}\n",
-        "storage.buckets.checkpoints", "company", "a bucket of its own",
-    ),
-    "deleting what exists": (
-        TOP, TOP + "storage: {buckets: {lake: company}, disposable: [lake]}\n",
-        "storage.disposable", "lake", "company is not ours",
-    ),
-    "an unknown thing to dispose of": (
-        TOP, TOP + "storage: {disposable: [everything]}\n", "storage.disposable[0]", "everything", "one of lake",
-    ),
-    "half a day of dead letters": (
-        TOP, TOP + "storage: {dead_letter_retention: 12h}\n", "storage.dead_letter_retention", "12h", "whole days",
-    ),
-    "dead letters that go before their stream forgets them": (
-        TOP, TOP + "storage: {dead_letter_retention: 1d}\n", "storage.dead_letter_retention", "1d", "at least 7d, as long",
-    ),
-    "a boundary that is a name": (
-        TOP, TOP + "governance: {permissions_boundary: Boundary}\n", "governance.permissions_boundary", "Boundary",
-        "a policy's ARN",
-    ),
-    "a path without slashes": (
-        TOP, TOP + "governance: {role_path: streaming}\n", "governance.role_path", "streaming", "begins and ends with /",
-    ),
-    "two zones for three": (
-        TOP, TOP + "network: {zone_ids: [use1-az1, use1-az2]}\n", "network.zone_ids", "use1-az1, use1-az2",
-        "3 different zones",
-    ),
     "a key of another region's bootstrap": (
         TOP,
         TOP + "governance: {bootstrap_key: 'arn:aws:kms:eu-west-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab'}\n",
