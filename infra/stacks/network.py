@@ -83,7 +83,7 @@ class NetworkStack(EnvironmentStack):
         if network.vpc is None:
             owned = self._own_vpc(logs_key, nat=plan.egress.value == "nat")
             self.vpc: ec2.IVpc = owned
-            self.subnets = tuple(owned.select_subnets(subnet_group_name=_PRIVATE).subnets)
+            self.subnets = self._in_zones(owned)
         else:
             # Nothing is looked up, so that a synthesis needs no credentials: zones and route tables
             # stay unknown. Whoever asks for a subnet's zone gets a property that is left out.
@@ -162,6 +162,33 @@ class NetworkStack(EnvironmentStack):
             destination=ec2.FlowLogDestination.to_cloud_watch_logs(group, self._flow_logs_role(group)),
         )
         return vpc
+
+    def _in_zones(self, vpc: ec2.Vpc) -> tuple[ec2.ISubnet, ...]:
+        """Return the private subnets, each in the zone that the environment names for it."""
+        private = tuple(vpc.select_subnets(subnet_group_name=_PRIVATE).subnets)
+        zones = self.names.environment.network.zone_ids
+        if not zones:
+            return private
+        placed = []
+        for number, zone in enumerate(zones):
+            for subnet in (private[number], *vpc.public_subnets[number : number + 1]):
+                resource = subnet.node.default_child
+                assert isinstance(resource, ec2.CfnSubnet)
+                resource.availability_zone = None
+                resource.availability_zone_id = zone
+            made = private[number].node.default_child
+            assert isinstance(made, ec2.CfnSubnet)
+            # The construct would tell Glue the name of the zone that it would have been put in.
+            placed.append(
+                ec2.Subnet.from_subnet_attributes(
+                    self,
+                    f"Zone{number + 1}",
+                    subnet_id=private[number].subnet_id,
+                    availability_zone=made.attr_availability_zone,
+                    route_table_id=private[number].route_table.route_table_id,
+                )
+            )
+        return tuple(placed)
 
     def _flow_logs_role(self, group: EncryptedLogGroup) -> iam.IRole:
         given = self.names.environment.network.flow_logs_role

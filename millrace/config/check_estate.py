@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 from ipaddress import IPv4Network
 
+from millrace.config import zones
 from millrace.config.base import arn_parts
-from millrace.config.model import Environment
+from millrace.config.model import EmrJob, Environment
 from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.queries import written
 from millrace.config.units import format_duration
@@ -102,6 +103,7 @@ def _network(environment: Environment) -> Iterator[Finding]:
                 yield Finding(
                     ("network", key), str(getattr(network, key)), f"nothing: {network.vpc} is left as it is"
                 )
+    yield from _zone_ids(environment)
     try:
         cidr = IPv4Network(network.cidr)
     except ValueError as error:
@@ -111,6 +113,28 @@ def _network(environment: Environment) -> Iterator[Finding]:
         yield Finding(
             ("network", "cidr"), network.cidr, "a private range from /16 to /24, such as 10.42.0.0/16"
         )
+
+
+def _zone_ids(environment: Environment) -> Iterator[Finding]:
+    network = environment.network
+    if not network.zone_ids:
+        return
+    path, given = ("network", "zone_ids"), ", ".join(network.zone_ids)
+    if network.vpc is not None:
+        yield Finding(path, given, f"nothing: the subnets of {network.vpc} are where they are")
+    elif len(set(network.zone_ids)) != len(network.zone_ids) or (
+        len(network.zone_ids) != network.availability_zones
+    ):
+        yield Finding(
+            path, given, f"{network.availability_zones} different zones, as network.availability_zones says"
+        )
+    known = zones.EMR_SERVERLESS.get(environment.region)
+    if known is not None and any(isinstance(job, EmrJob) for job in environment.jobs.values()):
+        for zone in network.zone_ids:
+            if zone not in known:
+                yield Finding(
+                    path, zone, f"zones in which EMR Serverless is ({zones.AS_OF}): {', '.join(known)}"
+                )
 
 
 def _storage(environment: Environment) -> Iterator[Finding]:

@@ -34,6 +34,12 @@ class Network(Model):
         default_factory=dict,
         description="Availability Zone of existing subnets, told to Glue; left out, Glue finds it.",
     )
+    zone_ids: tuple[Annotated[str, StringConstraints(pattern=r"^[a-z]{2,5}\d-az\d{1,2}$")], ...] = Field(
+        default=(),
+        description="Zones of the VPC that is made, one for each of availability_zones; left out, the first that the "
+        "account is told, in an order that is not promised. A change makes its subnets anew.",
+        examples=[["use1-az1", "use1-az2", "use1-az4"]],
+    )
     cidr: str = "10.42.0.0/16"
     availability_zones: int = Field(default=3, ge=2, le=3, description="MSK Express wants three.")
     egress: Literal["endpoints", "nat", "cheapest"] = Field(

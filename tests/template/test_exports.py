@@ -168,6 +168,8 @@ def test_stacks_that_import_it_no_more_go_before_what_goes(name: str) -> None:
     assert deploy(between, after, producers_first(after))[1] == []
 
 
+ZONES = put("network.zone_ids", ["use1-az1", "use1-az2", "use1-az4"])
+
 REFUSED: dict[str, tuple[tuple[Change, ...], tuple[Change, ...]]] = {
     "an existing VPC, without clusters": (
         (no_kafka,),
@@ -177,6 +179,7 @@ REFUSED: dict[str, tuple[tuple[Change, ...], tuple[Change, ...]]] = {
         SAME,
         (put("storage.keys.logs", EXISTING["keys"]["logs"]),),
     ),
+    "zones are named": ((no_kafka,), (no_kafka, ZONES)),
     "another range": (SAME, (put("network.cidr", "10.99.0.0/16"),)),
 }
 """Changes that make anew what other stacks stand on."""

@@ -117,3 +117,28 @@ def test_given_buckets_and_tables_pass_the_gateway(synthesise: Synthesise) -> No
     assert "arn:aws:s3:::company-reference/airlines/*" in tables["Resource"]
     assert set(tables["Action"]) == {"s3:GetObject", "s3:ListBucket"}
     assert "starport-layer-bucket" in json.dumps(statements["EngineBuckets"])
+
+
+@pytest.mark.parametrize("egress", ["endpoints", "nat"])
+def test_subnets_stand_in_the_zones_that_are_named(synthesise: Synthesise, egress: str) -> None:
+    environment = load("minimal", root=ROOT)
+    zones = ("use1-az1", "use1-az2", "use1-az4")
+    network = environment.network.model_copy(update={"zone_ids": zones, "egress": egress})
+    found = synthesise(environment.model_copy(update={"network": network}))
+    subnets = found.resources("AWS::EC2::Subnet", "network")
+    assert len(subnets) == (6 if egress == "nat" else 3)
+    for kind in ("Private", "Public") if egress == "nat" else ("Private",):
+        placed = [s["Properties"]["AvailabilityZoneId"] for path, s in subnets.items() if kind in path]
+        assert placed == list(zones)
+    # What Glue is told is the zone where the subnet came to stand, not one that CDK guessed.
+    text = json.dumps(found.templates)
+    assert "Fn::GetAZs" not in text
+    connections = found.resources("AWS::Glue::Connection").values()
+    told = {
+        c["Properties"]["ConnectionInput"]["PhysicalConnectionRequirements"]["AvailabilityZone"][
+            "Fn::ImportValue"
+        ]
+        for c in connections
+    }
+    assert len(told) == 3
+    assert all("AvailabilityZone" in name for name in told)
