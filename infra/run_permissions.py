@@ -43,6 +43,7 @@ def stacks(scope: Scope) -> list[Grant]:
             stacks,
             why="A stack's ARN ends with an id",
         ),
+        allow("FindImports", ["cloudformation:ListImports"], ["*"], why=NO_NARROWER),
         allow("ReadLaunchDocuments", ["s3:GetObject"], documents, why=FILES),
     ]
 

@@ -8,7 +8,7 @@ from ipaddress import IPv4Network
 
 from millrace.config import zones
 from millrace.config.base import arn_parts
-from millrace.config.model import EmrJob, Environment
+from millrace.config.model import Environment
 from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.queries import written
 from millrace.config.units import format_duration
@@ -128,13 +128,10 @@ def _zone_ids(environment: Environment) -> Iterator[Finding]:
         yield Finding(
             path, given, f"{network.availability_zones} different zones, as network.availability_zones says"
         )
-    known = zones.EMR_SERVERLESS.get(environment.region)
-    if known is not None and any(isinstance(job, EmrJob) for job in environment.jobs.values()):
-        for zone in network.zone_ids:
-            if zone not in known:
-                yield Finding(
-                    path, zone, f"zones in which EMR Serverless is ({zones.AS_OF}): {', '.join(known)}"
-                )
+    for zone in network.zone_ids:
+        allowed = zones.unfit(environment, zone)
+        if allowed is not None:
+            yield Finding(path, zone, allowed)
 
 
 def _storage(environment: Environment) -> Iterator[Finding]:

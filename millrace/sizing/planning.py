@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 
 from millrace.config import kafka_versions
+from millrace.config import zones as zone_tables
 from millrace.config.model import Environment, KinesisStream, MskCluster
 from millrace.config.problems import Finding
 from millrace.sizing.advice import merging
@@ -205,7 +206,8 @@ def _warnings(environment: Environment, demands: list[Hop]) -> tuple[str, ...]:
         and cluster.existing is None
         and kafka_versions.unconfirmed(cluster.tier, cluster.version)
     ]
-    return tuple(found)
+    chosen = zone_tables.chosen_by_aws(environment)
+    return (*found, *([] if chosen is None else [chosen]))
 
 
 def total(items: Plan) -> Figure[float]:
