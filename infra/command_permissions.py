@@ -39,7 +39,7 @@ _PARTS: dict[str, tuple[_Part, ...]] = {
     "backfill": (*_ONCE, read.catalog, read.table_files),
     "audit": (
         *(read.catalog, read.table_files, read.read_checkpoints),
-        *(read.streams, read.kafka, run.health),
+        *(read.streams, read.kafka, run.counts),
     ),
     "split": (read.kafka,),
     "schema": (read.catalog,),

@@ -137,6 +137,11 @@ def runs(scope: Scope) -> list[Grant]:
     return found
 
 
+def counts(_: Scope) -> list[Grant]:
+    """Read what CloudWatch counted of streams."""
+    return [allow("ReadCounts", ["cloudwatch:GetMetricData"], ["*"], why=NO_NARROWER)]
+
+
 def lines(scope: Scope) -> list[Grant]:
     """Read the lines of the jobs' runs."""
     groups = []

@@ -233,7 +233,17 @@ class Account:
     def _logs(self, operation: str, params: dict[str, Any]) -> dict[str, Any]:
         if operation == "DescribeLogGroups":
             return {"logGroups": [{"logGroupName": params["logGroupNamePrefix"]}]}
+        for event in ("replayed", "backfilled"):
+            if f'"{event}"' in params.get("filterPattern", ""):
+                return {"events": list(self._told(event))}
         return {"events": self.lines}
+
+    def _told(self, event: str) -> Iterator[dict[str, Any]]:
+        """What a run says at its end, of whichever query was asked for: the command would wait for it."""
+        for job in self.names.environment.jobs.values():
+            for query in job.queries:
+                said = {"message": json.dumps({"event": event, "query": query}), "logStreamName": "driver"}
+                yield said | {"timestamp": int(datetime.now(UTC).timestamp() * 1000), "eventId": query}
 
     def _kinesis(self, operation: str, params: dict[str, Any]) -> dict[str, Any]:
         if operation == "ListShards":
