@@ -267,6 +267,8 @@ def test_no_action_is_allowed_that_no_command_asks_for(
     if role == "deployer":
         # A deployment reads the trace behind an error of a job that fails after its start, as `logs --errors` does.
         known.add(("ReadLines", "logs:GetLogEvents"))
+        # One that would take an export away asks who imports it (tests/unit/lifecycle/test_exports.py).
+        known.add(("FindImports", "cloudformation:ListImports"))
     assert idle - known == set()
 
 

@@ -265,6 +265,7 @@ def test_a_cloudwatch_that_cannot_be_reached_is_said_once_and_counted(
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # which remembers credentials
     told = StringIO()
     output = cloudwatch.CloudWatch(JOB, "eu-west-1", Reporter("flights", told))
     for n in range(2):
