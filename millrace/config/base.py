@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
@@ -54,3 +54,8 @@ def arn_parts(arn: str) -> tuple[str, str, str]:
     """
     _, _, _, region, account, resource = arn.split(":", 5)
     return region, account, resource
+
+
+def of_kind(value: Any) -> Any:
+    """Spell a name alone out as a mapping of that kind, before a union of kinds is read."""
+    return {"kind": value} if isinstance(value, str) else value

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from millrace.config.base import Model
+from millrace.config.base import Model, of_kind
 
 _OneCharacter = Annotated[str, StringConstraints(pattern=r"^[ -~\t]$")]
 
@@ -61,15 +61,11 @@ _Kinds = Annotated[
 ]
 
 
-def _spelled_out(value: Any) -> Any:
-    return {"kind": value} if isinstance(value, str) else value
-
-
 PayloadFormat = Annotated[
     JsonFormat | TextFormat | CsvFormat | AvroFormat | ProtobufFormat,
     Field(discriminator="kind"),
     BeforeValidator(
-        _spelled_out, json_schema_input_type=Literal["json", "text", "csv", "avro", "protobuf"] | _Kinds
+        of_kind, json_schema_input_type=Literal["json", "text", "csv", "avro", "protobuf"] | _Kinds
     ),
 ]
 """A name alone is a mapping of that kind."""

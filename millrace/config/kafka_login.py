@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from millrace.config.base import KeyArn, Model, SecretArn
+from millrace.config.base import KeyArn, Model, SecretArn, of_kind
 
 _KEY = Field(
     default=None,
@@ -64,14 +64,10 @@ _Kinds = Annotated[
 ]
 
 
-def _spelled_out(value: Any) -> Any:
-    return {"kind": value} if isinstance(value, str) else value
-
-
 Login = Annotated[
     IamLogin | NoLogin | TlsLogin | PasswordLogin | CertificateLogin,
     Field(discriminator="kind"),
-    BeforeValidator(_spelled_out, json_schema_input_type=Literal["iam", "tls", "none"] | _Kinds),
+    BeforeValidator(of_kind, json_schema_input_type=Literal["iam", "tls", "none"] | _Kinds),
 ]
 """A name alone is a mapping of that kind."""
 

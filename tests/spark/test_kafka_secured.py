@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +26,7 @@ from millrace.sandbox.process import Process
 from millrace.sandbox.toolchain import program_environment, spark_home
 from tests import guarded
 from tests.guarded import Guarded
+from tests.spark import clusters
 
 ROOT = Path(__file__).parents[2]
 KINDS = ("scram-sha-512", "plain", "mutual-tls")
@@ -241,20 +240,10 @@ def counted(process: Process) -> dict[str, int]:
 
 
 PROGRAM = """
-import sys
-from pyspark.sql import SparkSession
 from etl.settings import Connection, SecretLogin
 from etl.sources.kafka import bind, connecting
 
-jars, endpoint, kind, servers, secret = sys.argv[1:]
-spark = (
-    SparkSession.builder.master("local-cluster[1,2,768]")
-    .config("spark.jars", jars)
-    .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.executor.memory", "768m").config("spark.ui.enabled", "false")
-    .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-    .getOrCreate()
-)
+endpoint, kind, servers, secret = arguments
 connection = Connection("external", None, servers, SecretLogin(kind, secret))
 options = connecting(bind("main", connection, {"secretsmanager.endpoint": endpoint}))
 assert "${file:kafka-" in str(options), options
@@ -268,19 +257,9 @@ spark.stop()
 
 def test_executors_in_processes_of_their_own_sign_in_too(place: Place, tmp_path: Path) -> None:
     place.broker.kafka.create_topic("far", 2)
-    found = ",".join(str(jar) for jar in jars.files("kafka-client"))
     kind = "mutual-tls"
-    arguments = [found, place.endpoint, kind, place.broker.servers[kind], place.arns[kind]]
-    home = {"SPARK_HOME": str(spark_home()), "SPARK_WORKER_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        cwd=tmp_path,
-        env={**program_environment(), **AWS, **home, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    arguments = [place.endpoint, kind, place.broker.servers[kind], place.arns[kind]]
+    clusters.run(PROGRAM, arguments, jars=jars.files("kafka-client"), folder=tmp_path, environment=AWS)
     assert not list(tmp_path.glob("kafka-*"))  # the driver's copy
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,13 +12,12 @@ from etl.errors import StartError
 from etl.settings_sinks import JdbcSinkSettings
 from etl.sinks.base import Written
 from etl.sinks.jdbc import JdbcSink
+from millrace.sandbox import jars
 from tests import postgres
 from tests.postgres import Postgres
+from tests.spark import clusters
 from tests.spark.sinks import none_refused, place, row, rows
 from tests.tls import Authority, front
-
-ROOT = Path(__file__).parents[2]
-HOME = str(Path(pyspark.__file__).parent)
 
 
 @pytest.fixture(scope="module")
@@ -96,20 +91,10 @@ def test_certificates_that_did_not_travel_are_named(spark: SparkSession, server:
 
 
 PROGRAM = """
-import sys
 from pathlib import Path
-from pyspark.sql import SparkSession, functions as F
 from etl.sinks.postgres import connect, tls
 
-jars, url, authorities, user, password = sys.argv[1:]
-spark = (
-    SparkSession.builder.master("local-cluster[2,1,512]")
-    .config("spark.jars", jars)
-    .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.executor.memory", "512m").config("spark.ui.enabled", "false")
-    .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-    .getOrCreate()
-)
+url, authorities, user, password = arguments
 secured = tls(spark, "verify-full", authorities)
 assert not Path(secured["sslrootcert"]).is_absolute()
 options = dict(secured, url=url, driver="org.postgresql.Driver", user=user, password=password, dbtable="far")
@@ -124,25 +109,11 @@ def test_executors_in_processes_of_their_own_know_the_authorities_too(
     server: Postgres, tmp_path: Path
 ) -> None:
     authority = Authority("ours")
-    (tmp_path / "authority.pem").write_bytes(authority.pem)
-    jars = ",".join(map(str, (ROOT / ".millrace/jars/postgresql").glob("*.jar")))
+    pem = tmp_path / "authority.pem"
+    pem.write_bytes(authority.pem)
     with front(server.port, authority.server(tmp_path, "localhost")) as tls:
         url = f"jdbc:postgresql://localhost:{tls.port}/{postgres.DATABASE}"
-        arguments = [jars, url, str(tmp_path / "authority.pem"), postgres.USER, postgres.PASSWORD]
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, *arguments],
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                "PYTHONPATH": str(ROOT),
-                "SPARK_LOCAL_IP": "127.0.0.1",
-                "SPARK_HOME": HOME,
-                "SPARK_WORKER_DIR": str(tmp_path),
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
+        arguments = [url, str(pem), postgres.USER, postgres.PASSWORD]
+        clusters.run(PROGRAM, arguments, jars=jars.files("postgresql"), folder=tmp_path)
         assert tls.clear == 0
     assert server.run("SELECT count(*) FROM far") == [["90"]]

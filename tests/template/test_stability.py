@@ -10,30 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from infra.assets import missing_jars, write_archive
 from infra.constructs.msk_cluster import broker_subnets
 from infra.errors import InfrastructureError
 from infra.stacks.base import TAGGED_FOR_GOOD
 from millrace.config import Environment, load
+from tests.template.cloudformation import at, created_only
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 
 def ids(synthesis: Synthesis) -> set[tuple[str, str]]:
     return {(part, logical) for part, t in synthesis.templates.items() for logical in t["Resources"]}
-
-
-def created_only(kind: str) -> list[list[str]]:
-    """Paths of the properties with which CloudFormation makes a resource anew, as AWS publishes them."""
-    schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-1", kind).schema
-    return [path.split("/")[2:] for path in schema.get("createOnlyProperties", ())]
-
-
-def at(value: Any, path: list[str]) -> Any:
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
 
 
 def made_anew(before: Synthesis, after: Synthesis) -> Iterator[str]:
