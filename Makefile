@@ -107,12 +107,11 @@ test-pages: setup-dev ## Pages in a headless Chromium: drawn, silent, narrow, da
 
 check: lint secrets policy ## Everything that can be said without running a job: lint and policy
 
-lint: $(STAMPS)/python-dev ## ruff, format, mypy --strict, import rules, Python 3.10 for the core (Glue 4.0)
+lint: $(STAMPS)/python-dev ## ruff, format, mypy --strict, import rules
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache | tail -n 2
-	@$(BIN)/vermin -q -t=3.10- --violations --no-tips etl pipelines
 
 secrets: $(STAMPS)/python-dev ## Look for secrets in every tracked file
 	@$(BIN)/python -m tests.supply secrets

@@ -8,13 +8,12 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 
-from etl.clock import UTC
 from etl.errors import AccountsError, describe
 
 OBSERVATION_SECONDS = 120.0

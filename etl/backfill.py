@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 
 from etl import accounts
 from etl.accounts import DeriveAccounts, Observed, Reporter, count
-from etl.clock import UTC
 from etl.derive import Composition, good_records
 from etl.envelope import IDENTITY
 from etl.launch import BackfillRequest

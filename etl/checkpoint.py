@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from etl import hadoop
-from etl.clock import UTC
 from etl.commits import BatchId
 from etl.hadoop import read_text
 

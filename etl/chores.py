@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import Protocol
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
-from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.accounts import Reporter
 from etl.errors import describe

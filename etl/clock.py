@@ -1,11 +1,10 @@
-"""Times as Python has them, where Spark has more and Python 3.10, which Glue 4.0 has, less."""
+"""Times as Python has them, where Spark has more."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
-UTC = timezone.utc
-"""``datetime.UTC`` of Python 3.11."""
+__all__ = ["UTC", "moment_of"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -13,13 +13,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-from etl.batch_limit import build, version_of
-from etl.clock import UTC
 from etl.errors import ConflictError, LeaseLostError
 from etl.tables import Table
 
@@ -31,9 +29,6 @@ MOST_COMMITS = 500
 
 MOST_ATTEMPTS = 5
 """How often a batch is written in a row while others commit in between."""
-
-_APPENDS_SINCE = (1, 6)
-"""Since Iceberg 1.6 an overwrite that replaces nothing is an append, which streams read (apache/iceberg#10150)."""
 
 Result = TypeVar("Result")
 
@@ -313,8 +308,3 @@ def _added(snapshot: Any) -> Added:
 
 def _moment(snapshot: Any) -> datetime:
     return datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=UTC)
-
-
-def fences(spark: SparkSession) -> bool:
-    """Whether this engine's Iceberg can refuse a second writer and leave the commit an append."""
-    return version_of(build(spark)) >= _APPENDS_SINCE

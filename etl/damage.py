@@ -27,7 +27,7 @@ _COPIED = re.compile(r"Copied (\S+) to \S+,? expected (\d+) bytes, found (\d+) b
 _READS_STATE = re.compile(
     r"StateStore\$\.get|\.getLoadedMapForStore|\.RocksDB\.load|\.RocksDBFileManager\.load"
 )
-"""In a stack: a task was given its store (``StateStore.get`` in Spark 3.3 to 4), and failed while that was read."""
+"""In a stack: a task was given its store (``StateStore.get`` in Spark 3.5 to 4), and failed while that was read."""
 
 _ZIP, _ZIP_END, _ZIP_LENGTH = b"PK", b"PK\x05\x06", 22
 """How an archive begins, and how the end of one without a comment, with its length (PKWARE's APPNOTE, 4.3.16)."""

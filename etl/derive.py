@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,9 +14,7 @@ from pyspark.sql.types import StructType
 
 from etl import accounts
 from etl.accounts import DeriveAccounts, Observed, Reporter, count
-from etl.batch_limit import batch_limit
 from etl.checkpoint import Checkpoint
-from etl.clock import UTC
 from etl.commits import Added, BatchId, Commits, Fence, History, Others
 from etl.enrich import ReferenceTable
 from etl.envelope import CARRIED, moment
@@ -107,7 +105,7 @@ def read(
         .option("streaming-skip-delete-snapshots", "true")
     )
     if most is not None:
-        reader = reader.option(*batch_limit(spark, most))
+        reader = reader.option("streaming-max-rows-per-micro-batch", str(most))
     return good_records(reader.table(str(table)), deletes=deletes)
 
 

@@ -19,14 +19,13 @@ payload        binary                            the record's bytes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 
 from etl import accounts
-from etl.clock import UTC
 from etl.projection import Projection
 
 IDENTITY = ("_source", "_id")

@@ -1,7 +1,7 @@
 """Ends a run whose lease is lost, whatever its queries and its supervisor wait for.
 
 Spark's ``StreamingQuery.stop`` interrupts the thread of a query and waits for its end: with
-``spark.sql.streaming.stopTimeout`` at its default, 0, without end (``StreamExecution``, Spark 3.3 to 4). A thread that is in
+``spark.sql.streaming.stopTimeout`` at its default, 0, without end (``StreamExecution``, Spark 3.5 to 4). A thread that is in
 Python, or in a client that takes no notice, goes on with its batch. And who would call it may itself wait for a
 service that does not answer. So a thread of its own, which needs nobody, ends the process.
 """
@@ -98,9 +98,7 @@ class Fence:
 def jvm_process(spark: SparkSession) -> int:
     """Id of the process of the session's JVM."""
     jvm: Any = spark._jvm
-    # ProcessHandle would say it, too, but not in Glue 4.0's Java 8.
-    name = str(jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getName())
-    return int(name.partition("@")[0])
+    return int(jvm.java.lang.ProcessHandle.current().pid())
 
 
 def killer(spark: SparkSession) -> Callable[[], None]:

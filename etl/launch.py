@@ -8,12 +8,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
 from etl import settings
-from etl.clock import UTC
 from etl.errors import StartError
 from etl.settings import Engine, JobSettings
 from etl.strict import SettingsError
@@ -150,9 +149,8 @@ def _backfill(parser: argparse.ArgumentParser, known: argparse.Namespace) -> Bac
 
 
 def _moment(text: str) -> datetime:
-    """A time with its zone; written as ``Z`` too, which Python 3.10 does not read."""
     try:
-        moment = datetime.fromisoformat(re.sub(r"[Zz]$", "+00:00", text))
+        moment = datetime.fromisoformat(text)
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:

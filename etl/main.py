@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from functools import partial
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
-from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl import benchmark, chores, fence, hadoop, launch, lease, once, redaction, refill, run
 from etl.accounts import Reporter

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from etl import accounts, commits, derive, direct, land, routed, routed_direct, session, tables
+from etl import accounts, derive, direct, land, routed, routed_direct, session, tables
 from etl.accounts import Reporter
-from etl.batch_limit import build as build_of
 from etl.beginning import begin_with_everything, kept_whole
 from etl.checkpoint import Checkpoint
 from etl.derive import Composition, Deriver
@@ -62,8 +61,6 @@ def build(
         Whatever does not fit.
     """
     session.prepare(spark, job)
-    if not commits.fences(spark):
-        report.emit("unfenced", iceberg=build_of(spark), at=accounts.text(accounts.now()))
     kept = Manifests(spark, job, report, binds)
     job = kept.checked()
     # Landing tables first: a derive query of the same job reads one.

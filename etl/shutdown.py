@@ -19,7 +19,7 @@ _PREFIX = "DelayedShutdownHook-for-"
 """How Guava names the hooks of its exiting executors (``MoreExecutors.getExitingExecutorService``)."""
 
 _POOLS = ("getWorkerPool", "getDeleteWorkerPool")
-"""Of Iceberg's ``ThreadPools``; the Iceberg of Glue 4.0 has the first only."""
+"""Of Iceberg's ``ThreadPools``."""
 
 
 class _Hook:

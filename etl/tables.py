@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
-from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl import accounts, evolve
 from etl.accounts import Reporter
@@ -87,7 +87,7 @@ class Table:
         return f"{self.catalog}.{self.database}.{self.name}"
 
     def exists(self, spark: SparkSession) -> bool:
-        """Whether the catalog has it; by Iceberg, as Spark's own catalog takes no catalog's name before 3.4."""
+        """Whether the catalog has it; by Iceberg."""
         try:
             self.metadata(spark)
         except (CapturedException, Py4JJavaError) as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +20,6 @@ from etl import accounts
 from etl.accounts import Reporter
 from etl.beginning import beginning
 from etl.checkpoint import Checkpoint
-from etl.clock import UTC
 from etl.tables import Table
 
 MOST_SNAPSHOTS = 5_000

@@ -159,8 +159,7 @@ def _state() -> dict[str, str]:
     prefix = "spark.sql.streaming.stateStore"
     return {
         # On the worker's disk instead of the heap, and of each batch only the changes on S3 (Spark
-        # structured streaming guide, "RocksDB state store implementation"). Spark 3.3 (Glue 4.0) knows no changes
-        # and uploads what differs.
+        # structured streaming guide, "RocksDB state store implementation").
         f"{prefix}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
         f"{prefix}.rocksdb.changelogCheckpointing.enabled": "true",
     }

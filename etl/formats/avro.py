@@ -28,11 +28,11 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructField, StructType
-from pyspark.sql.utils import AnalysisException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl import errors
 from etl.decompress import STAGE, opener

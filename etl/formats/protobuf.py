@@ -22,14 +22,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from etl.clock import UTC
 from etl.formats import arrow, descriptors, wire
 from etl.formats.descriptors import ENUM, MESSAGE, STRING, Field, Message
 from etl.formats.rows import TOMBSTONE

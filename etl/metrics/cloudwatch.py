@@ -10,12 +10,11 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from etl import carried
 from etl.accounts import Reporter
-from etl.clock import UTC
 from etl.errors import StartError
 from etl.metrics import sketch
 from etl.metrics.catalogue import BY_NAME, PREFIX

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from etl.clock import UTC
 from etl.metrics.progress import Sample
 
 MOST_BYTES = 10 * 1024 * 1024

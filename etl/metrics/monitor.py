@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
+from pyspark.errors.exceptions.captured import CapturedException
 
 from etl.metrics.feed import Feed
 from etl.metrics.pipe import Pipe

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Literal
 
-from etl.clock import UTC
 from etl.metrics.ages import Arrivals
 from etl.metrics.sketch import Sketch
 
@@ -96,7 +95,7 @@ class Meter:
         Parameters
         ----------
         progress
-            A ``StreamingQueryProgress`` of Spark 3.3 to 4, decoded from JSON.
+            A ``StreamingQueryProgress`` of Spark 3.5 to 4, decoded from JSON.
         accounts
             The batch's own line (``docs/launch-document.md``); None where no batch ran.
         retried
@@ -176,8 +175,7 @@ class Meter:
 
 def seconds(moment: str) -> float:
     """Read a time in ISO 8601 as seconds since 1970."""
-    # Python takes the Z from 3.11 on; Glue 4.0 has 3.10.
-    return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
+    return datetime.fromisoformat(moment).timestamp()
 
 
 _ACCOUNTS = {

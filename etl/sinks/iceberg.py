@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.accounts import Observed, count, values_of
-from etl.commits import Added, Fence, fences
+from etl.commits import Added, Fence
 from etl.envelope import IDENTITY, moment
 from etl.errors import ConflictError, LossError, java_error, whole_text
 from etl.tables import Table
@@ -114,10 +114,10 @@ class IcebergSink:
         writer = rows.writeTo(str(self.table)).option("fanout-enabled", "false")
         for name, value in {**properties, **(fence.properties if fence else {})}.items():
             writer = writer.option(f"snapshot-property.{name}", value)
-        if fence is None or not fence.shut or not fences(rows.sparkSession):
+        if fence is None or not fence.shut:
             writer.append()
             return
-        # Replaces nothing, and is an append for whoever reads the table; but Iceberg validates it.
+        # Replaces nothing, and is an append for whoever reads the table (apache/iceberg#10150); but Iceberg validates it.
         writer = writer.option("isolation-level", "serializable")
         if fence.base is not None:
             writer = writer.option("validate-from-snapshot-id", str(fence.base))

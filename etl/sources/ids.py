@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from etl.clock import UTC
 from etl.errors import StartError, UnansweredError, describe
 from etl.settings import KafkaSource, KinesisSource
 from etl.sources import kafka, kinesis

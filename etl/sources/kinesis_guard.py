@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -18,7 +18,6 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 
 from etl import accounts
 from etl.checkpoint import Checkpoint
-from etl.clock import UTC
 from etl.errors import LossError, ReopenError, StartError, UnansweredError
 from etl.settings import KinesisSource
 from etl.sinks.iceberg import EVERYTHING, Bound

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
-from etl.clock import UTC
 from etl.errors import StartError
 
 
@@ -29,8 +28,7 @@ def moment_of(start: str) -> datetime | None:
     if start in ("earliest", "latest"):
         return None
     try:
-        # Python 3.10, which Glue 4.0 runs, reads no Z.
-        moment = datetime.fromisoformat(start.replace("Z", "+00:00"))
+        moment = datetime.fromisoformat(start)
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:

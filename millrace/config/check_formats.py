@@ -15,7 +15,7 @@ from millrace.config.model import GlueJob, Job
 from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.queries import Payload
 
-_NOT_SPARK_35 = ("4.0", "6.0", "emr-spark-8.0.0")
+_NOT_SPARK_35 = ("6.0", "emr-spark-8.0.0")
 """Glue and EMR releases for whose Spark the pinned spark-avro (3.5, Scala 2.12) is not built."""
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -115,9 +115,7 @@ def _not_avro(text: str) -> str | None:
 def _avro(path: Path, avro: AvroFormat, job: Job, root: FilePath) -> Iterator[Finding]:
     if job.version in _NOT_SPARK_35:
         engine = f"Glue {job.version}" if isinstance(job, GlueJob) else job.version
-        allowed = (
-            f"another format with {engine}: spark-avro is pinned for Spark 3.5 (Glue 5.0, 5.1, emr-7.13.0)"
-        )
+        allowed = f"another format with {engine}: spark-avro is pinned for Spark 3.5 (Glue 5.1, emr-7.13.0)"
         yield Finding((*path, "kind"), "avro", allowed)
     if avro.framing == "none":
         for key, value in (("writers", avro.writers), ("registry", avro.registry), ("subject", avro.subject)):

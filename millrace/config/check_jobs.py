@@ -127,7 +127,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
                         "nothing beside state, whose key says what identifies a result",
                     )
                 if query.state is not None:
-                    yield from _state((*query_path, "state"), query, query.state, job, sorted(landing))
+                    yield from _state((*query_path, "state"), query, query.state, sorted(landing))
             for place, end in written(query).items():
                 yield from _transforms((*query_path, *place), end, query, root)
                 yield from check_sink((*query_path, *place), end, query, job, environment, root)
@@ -305,7 +305,7 @@ def _source_table(path: Path, query: DeriveQuery, landing: list[str]) -> Iterato
         )
 
 
-def _state(path: Path, query: DeriveQuery, state: State, job: Job, landing: list[str]) -> Iterator[Finding]:
+def _state(path: Path, query: DeriveQuery, state: State, landing: list[str]) -> Iterator[Finding]:
     join = state.join
     if join is not None and (
         join.source not in landing or (join.source, join.route) == (query.source, query.route)
@@ -322,12 +322,6 @@ def _state(path: Path, query: DeriveQuery, state: State, job: Job, landing: list
             (*path[:-1], "transform"),
             MISSING,
             "a function that makes the results: state without one is for distinct",
-        )
-    if state.distinct and isinstance(job, GlueJob) and job.version == "4.0":
-        yield Finding(
-            (*path, "distinct"),
-            ", ".join(state.distinct),
-            "nothing with Glue 4.0: Spark 3.3 cannot forget duplicates by a watermark; take 5.0 or later",
         )
 
 

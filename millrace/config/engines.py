@@ -74,7 +74,7 @@ def glue_workers(version: str) -> dict[str, GlueWorker]:
     Parameters
     ----------
     version
-        Such as ``5.1``; versions before 4.0 are known to the sizing table only.
+        Such as ``5.1``; versions before 5.1 are known of jobs that others made.
     """
     major, minor = (int(part) for part in version.split("."))
     return {worker.name: worker for worker in _WORKERS if worker.since <= (major, minor)}
@@ -115,8 +115,6 @@ def emr_memory_range(vcpu: int) -> str:
 
 
 SPARK = {
-    "4.0": "3.3.0",
-    "5.0": "3.5.4",
     "5.1": "3.5.6",
     "6.0": "4.1.1",
     "emr-7.13.0": "3.5.6",

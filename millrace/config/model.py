@@ -253,7 +253,7 @@ class GlueJob(JobBase):
     """A Glue streaming job."""
 
     engine: Literal["glue"]
-    version: Literal["4.0", "5.0", "5.1", "6.0"] = "5.1"
+    version: Literal["5.1", "6.0"] = "5.1"
     worker: str = Field(
         default="G.1X", description="Worker type, such as G.025X, G.1X, G.2X; left out, the plan chooses."
     )

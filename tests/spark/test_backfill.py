@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from etl.backfill import Backfiller, steps
-from etl.clock import UTC
 from etl.derive import Composition
 from etl.envelope import CARRIED
 from etl.launch import BackfillRequest, parse_arguments

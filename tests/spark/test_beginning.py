@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.utils import StreamingQueryException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl import derive, upkeep
 from etl.beginning import Reading, kept_whole, streamed

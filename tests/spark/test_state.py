@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.utils import StreamingQueryException
 
 from etl import run, upkeep
 from etl.accounts import DeriveAccounts

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.utils import StreamingQueryException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl import derive
 from etl.beginning import begin_with_everything, kept_whole

@@ -148,7 +148,7 @@ def test_a_glue_job_is_written_down_planned_and_told_how_to_leave(server, client
     assert (stream.existing, stream.shards) == (f"arn:aws:kinesis:us-east-1:123456789012:stream/{theirs}", 3)
     assert (job.engine, job.version, job.worker, job.max_workers, job.retries) == (
         "glue",
-        "4.0",
+        "5.1",
         "G.1X",
         5,
         2,
@@ -303,7 +303,7 @@ def test_versions_that_are_not_run_are_a_change_that_is_told(client, theirs):
         GlueVersion="3.0",
     )
     found = glue(client, f"{theirs}-old", "us-east-1")
-    assert found.job["version"] == "4.0"
+    assert found.job["version"] == "5.1"
     assert "it runs on 3.0" in found.notes[0]
     assert "no NumberOfWorkers" in found.notes[1]
     assert "one zone alone" in found.notes[2]

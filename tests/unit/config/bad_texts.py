@@ -16,7 +16,7 @@ ROWS = {
         'write it in quotes: "012345678901"',
     ),
     "a version that is no number": (
-        '    version: "5.1"\n', "    version: 5.10 #!\n", "jobs.clicks.version", "5.10", "one of 4.0, 5.0, 5.1, 6.0",
+        '    version: "5.1"\n', "    version: 5.10 #!\n", "jobs.clicks.version", "5.10", "one of 5.1, 6.0",
         "did you mean 5.0?",
     ),
     "a tag of digits": (

@@ -81,7 +81,7 @@ ROWS = {
         'write it in quotes: "111122223333"',
     ),
     "version without quotes": (
-        GLUE_VERSION, "    version: 5.1 #!\n", "jobs.clicks.version", "5.1", "4.0, 5.0, 5.1, 6.0",
+        GLUE_VERSION, "    version: 5.1 #!\n", "jobs.clicks.version", "5.1", "5.1, 6.0",
         'write it in quotes: "5.1"',
     ),
     "duration without unit": (

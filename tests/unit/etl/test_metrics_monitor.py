@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark.sql.utils import CapturedException
+from pyspark.errors.exceptions.captured import CapturedException
 
 from etl.metrics.monitor import Monitor
 from etl.metrics.pipe import Pipe

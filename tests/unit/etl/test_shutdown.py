@@ -69,7 +69,7 @@ class Threads:
 def test_an_iceberg_without_one_of_the_pools_loses_the_hooks_of_the_others(
     pools: tuple[str, ...], taken: int
 ) -> None:
-    """That of Glue 4.0 has no pool for deletes; without any Iceberg nothing is touched."""
+    """Without any Iceberg nothing is touched."""
     spark: Any = type("Session", (), {"_jvm": Threads(*pools)})()
     assert shutdown.keep_pools(spark) == taken
     assert [hook for hook in spark._jvm.hooks if hook.startswith("Delayed")] == (
