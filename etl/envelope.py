@@ -141,7 +141,8 @@ _ENDS = "_ends"
 
 @cache
 def _within(topics: tuple[str, ...]) -> Projection:
-    low, high, at = (f"{_ENDS}[CASE WHEN _id IS NULL THEN 3 ELSE {n} END]" for n in range(3))
+    # No identity is empty; that none is null, the optimizer knows, and would make literals of the array's elements.
+    low, high, at = (f"{_ENDS}[CASE WHEN _id = '' THEN 3 ELSE {n} END]" for n in range(3))
     own = f"(unix_micros(_arrived_at) BETWEEN {low} AND {high})"
     if topics:
         names = ", ".join(f"'{name}'" for name in topics)
