@@ -232,18 +232,19 @@ def test_routes_are_read_around_times_that_overflow(
     job.drop()
 
 
-@pytest.mark.parametrize("kind", ["land", "direct"])
+@pytest.mark.parametrize("kind", ["land", "direct", "derive"])
 def test_a_batch_is_no_code_of_its_own(
     spark: SparkSession, broker: Kafka, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What differs from batch to batch stands beside Spark's generated code: compiled anew, it is warmed up anew, too."""
     monkeypatch.setattr(in_process, "PORTION", 1)
     job = Timed(spark, broker, tmp_path, kind)
-    job.send_at(*[now()] * 8)
+    job.send_at(*[now()] * 12)
     compiled: list[int] = []
     times: Any = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()  # type: ignore[union-attr]
     told = job.run(disturbed=lambda: compiled.append(times.getCount()))
     assert (told.status, told.message) == (0, "")
-    assert len(compiled) == 8
-    assert compiled[3:] == [compiled[3]] * 5, compiled
+    # With another query beside it, a batch may hold what two of the other have written.
+    assert len(compiled) > 8
+    assert compiled[-3:] == [compiled[-1]] * 3, compiled
     job.drop()
