@@ -22,7 +22,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import damage, hadoop
+from etl import hadoop
 from etl.checkpoint import Checkpoint
 from etl.errors import LossError, ReopenError, StartError
 from etl.supervise import Query
@@ -264,7 +264,7 @@ def _is_there(spark: SparkSession, url: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        if damage.spoiled(error):
+        if hadoop.spoiled(error):
             return False
         raise
 

@@ -33,10 +33,6 @@ class ConflictError(Exception):
     """Somebody else has added rows to a table since it was looked up; nothing was committed."""
 
 
-class DamageError(Exception):
-    """A file of a checkpoint is not what was written: names it."""
-
-
 class UnansweredError(Exception):
     """Whoever was asked about a source did not answer."""
 

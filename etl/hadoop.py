@@ -210,3 +210,11 @@ def _as_python(url: str, error: Py4JJavaError) -> OSError:
     if name.endswith("FileNotFoundException"):
         return FileNotFoundError(f"no such file: {url}")
     return OSError(f"{url}: {error.java_exception.toString()}")
+
+
+_SPOILED = ("ChecksumException", "not UTF-8")
+
+
+def spoiled(error: OSError) -> bool:
+    """Whether a file was read, and is not what was written."""
+    return any(word in str(error) for word in _SPOILED)

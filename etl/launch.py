@@ -23,7 +23,6 @@ _BINDS = (
     "dynamodb.endpoint",
     "kinesis.endpoint",
     "metrics.file",
-    "metrics.port",
     "secretsmanager.endpoint",
 )
 _KAFKA_BIND = re.compile(r"kafka\.(?P<connection>[a-z][a-z0-9-]*)\.(bootstrap|authentication)")

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import damage, hadoop, manifest, origins
+from etl import hadoop, manifest, origins
 from etl.accounts import Reporter
 from etl.checkpoint import Checkpoint
-from etl.errors import DamageError, StartError, whole_text
+from etl.errors import StartError
 from etl.formats.build import read_file
 from etl.lease import FOLDER
 from etl.manifest import Change, Manifest, ManifestError
@@ -102,7 +102,6 @@ class Manifests:
         StartError
             Its state is laid out in another way.
         """
-        query = dataclasses.replace(query, examine=partial(self._examine, query.name))
         origin = self._origins.get(query.name)
         if origin is not None:
             check = origin if query.check is None else origins.both(query.check, origin)
@@ -142,7 +141,6 @@ class Manifests:
                 "another query's, and sinks would take the batches that come again for new ones; put the file back, or "
                 + manifest.way_out(self._job.environment, self._job.job, query.name)
             )
-        self._whole(query.name, location, begun)
         self._old[query.name] = old = self._read(query.name) if begun and _file(query.name) in there else None
         found = () if old is None else manifest.changes(old, new)
         self._refuse(query.name, found)
@@ -171,32 +169,6 @@ class Manifests:
                 + "; "
                 + manifest.way_out(self._job.environment, self._job.job, query, wrong)
             )
-
-    def _whole(self, query: str, location: str, begun: bool) -> None:
-        """Refuse a checkpoint with a file that is cut short."""
-        try:
-            damage.check(self._spark, location)
-        except DamageError as error:
-            raise StartError(self._told(query, error, begun)) from error
-        except OSError as error:
-            raise StartError(f"query {query}: its checkpoint cannot be read: {error}") from error
-
-    def _examine(self, query: str, failure: BaseException) -> None:
-        """Look whether a query failed because a file of its checkpoint is cut short; says so by a DamageError."""
-        location = f"{self._job.checkpoints}/{query}"
-        try:
-            damage.check(self._spark, location)
-            text = whole_text(failure)
-            if damage.is_of_state(text):
-                damage.check_state(self._spark, location, text)
-        except DamageError as error:
-            raise DamageError(self._told(query, error, begun=True)) from error
-
-    def _told(self, query: str, error: DamageError, begun: bool) -> str:
-        out = manifest.way_out(self._job.environment, self._job.job, query)
-        if not begun:
-            out = "nothing was read from it yet: delete the file"
-        return f"query {query}: {error}; put the file back, or {out}"
 
     def _read(self, query: str) -> Manifest:
         url = f"{self._folder}/{_file(query)}"

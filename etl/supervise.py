@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from etl import fence, shutdown
 from etl.accounts import Reporter
+from etl.background_check import BackgroundCheck
 from etl.errors import (
-    DamageError,
     LeaseLostError,
     LossError,
     ReopenError,
@@ -24,9 +24,7 @@ from etl.errors import (
     UnansweredError,
     describe,
     is_interruption,
-    java_error,
 )
-from etl.examination import Examination, Examine, Look, examined
 from etl.fence import Fence
 from etl.lease import Lease
 from etl.metrics import ages
@@ -60,8 +58,6 @@ class Query:
     check
         Looks at the source now and then, also while no batch comes; raises :class:`etl.errors.LossError` where
         records would be left unread, and :class:`etl.errors.UnansweredError` where it cannot tell.
-    examine
-        Looks at the checkpoint after a failure; raises :class:`etl.errors.DamageError` where a file of it is cut short.
     """
 
     name: str
@@ -72,7 +68,6 @@ class Query:
     reopen: Callable[[], DataFrame] | None = None
     output_mode: Literal["append", "update"] = "append"
     check: Callable[[], None] | None = None
-    examine: Examine | None = None
 
 
 @dataclass(frozen=True)
@@ -110,8 +105,7 @@ class _Running:
     attempts: int = 0
     again_at: float | None = None
     interrupted: bool = False
-    examination: Examination | None = None
-    look: Look | None = None
+    look: BackgroundCheck | None = None
     checked_at: float = field(default_factory=time.monotonic)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -193,8 +187,7 @@ class Supervisor:
                 try:
                     one.query = self._start(query, one)
                 except (CapturedException, Py4JJavaError) as error:
-                    examine = query.examine
-                    one.error = error if examine is None else examined(examine, error)
+                    one.error = error
                     failed = self._fail(one)
                     break
                 running.append(one)
@@ -256,7 +249,7 @@ class Supervisor:
                     if isinstance(one.error, ReopenError) and self._reopen(one):
                         continue
                     one.error = one.error or one.query.exception()
-                    if self._is_examined(one) or self._will_retry(one):
+                    if self._will_retry(one):
                         continue
                     running.remove(one)
                     stopped = isinstance(one.error, StopRequestedError) or (
@@ -298,7 +291,7 @@ class Supervisor:
         if one.look is None:
             if one.spec.check is not None and time.monotonic() >= one.checked_at + self.check_seconds:
                 one.checked_at = time.monotonic()
-                one.look = Look(one.spec.check)
+                one.look = BackgroundCheck(one.spec.check)
             return
         if one.look.goes_on:
             return
@@ -310,24 +303,9 @@ class Supervisor:
             # Behind it: the batch at hand was cut short, and has said so.
             one.error = error
 
-    def _is_examined(self, one: _Running) -> bool:
-        """Look at a checkpoint before the last attempt; whether that goes on. Most failures are over by then."""
-        query, error = one.spec, one.error
-        # Spark hands over what a handler raised in an exception of its own.
-        if query is None or query.examine is None or error is None or java_error(error) is None:
-            return False
-        if self._stopping.is_set() or one.attempts != max(0, self.retries.most - 1):
-            return False
-        if one.examination is None:
-            one.examination = Examination(query.examine, error)
-        if one.examination.goes_on:
-            return True
-        one.error, one.examination = one.examination.error, None
-        return False
-
     def _will_retry(self, one: _Running) -> bool:
         """Set the time of the next attempt, if there is to be one, and report it."""
-        final = (StopRequestedError, ReopenError, LossError, LeaseLostError, DamageError, StartError)
+        final = (StopRequestedError, ReopenError, LossError, LeaseLostError, StartError)
         waits = one.again_at is not None  # and is told to stop meanwhile
         if one.error is None or isinstance(one.error, final) or self._stopping.is_set() or waits:
             return False

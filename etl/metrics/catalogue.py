@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 PREFIX = "Millrace"
-"""First word of each job's CloudWatch namespace, and in lower case of every Prometheus name."""
+"""First word of each job's CloudWatch namespace."""
 
 Kind = Literal["total", "level", "spread"]
 """``total`` adds up over batches, ``level`` is what the last batch saw, ``spread`` has a value for each record."""

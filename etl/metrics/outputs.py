@@ -1,4 +1,4 @@
-"""Where a job's metrics go: CloudWatch of its region; a file and a page for Prometheus where they are asked for."""
+"""Where a job's metrics go: CloudWatch of its region; a file where it is asked for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from etl.accounts import Reporter, Stream
 from etl.errors import StartError
-from etl.metrics import cloudwatch, prometheus
+from etl.metrics import cloudwatch
 from etl.metrics.jsonlines import JsonLines
 from etl.metrics.monitor import Monitor
 from etl.metrics.pipe import Pipe
@@ -68,9 +68,9 @@ def open_monitor(
     console
         Standard output.
     report
-        Whose events are listened to; it is told where the file and the page are.
+        Whose events are listened to; it is told where the file is.
     binds
-        Names and values of ``--bind``: ``metrics.file`` and ``metrics.port``.
+        Names and values of ``--bind``: ``metrics.file``.
     region
         Of the job's CloudWatch; None sends nothing there.
     others
@@ -81,26 +81,20 @@ def open_monitor(
     Raises
     ------
     StartError
-        A file that cannot be written, or a port that is no number or is taken.
+        A file that cannot be written.
     """
     outputs: list[Pipe[Sample]] = [Pipe(f"metrics-{other}", write) for other, write in others.items()]
     if region is not None:
         sent = cloudwatch.CloudWatch(name, region, report).write
         gathered = cloudwatch.GATHER_SECONDS
         outputs.append(Pipe("metrics-cloudwatch", sent, gather_seconds=gathered, urgent=_urgent))
-    told: dict[str, Any] = {}
     if file := binds.get("metrics.file"):
         outputs.append(Pipe("metrics-file", JsonLines(_file(file), name).write))
-        told["file"] = file
-    if (port := binds.get("metrics.port")) is not None:
-        page = prometheus.Page(name)
-        told["url"] = f"http://127.0.0.1:{_serve(page, port)}/metrics"
-        outputs.append(Pipe("metrics-page", page.write))
     origins = {query.name: _origin(query) for query in job.queries}
     monitor = Monitor(outputs, origins=origins, followers=followers, others=[console.pipe])
     report.listen(monitor.hear)
-    if told:
-        report.emit("metrics", **told)
+    if file:
+        report.emit("metrics", file=file)
     return monitor
 
 
@@ -126,12 +120,3 @@ def _file(given: str) -> Path:
     except OSError as error:
         raise StartError(f"--bind metrics.file={given}: {error.strerror}") from error
     return path
-
-
-def _serve(page: prometheus.Page, given: str) -> int:
-    if not given.isdecimal() or int(given) > 65535:
-        raise StartError(f"--bind metrics.port={given}: a port is a number from 0 (any) to 65535")
-    try:
-        return prometheus.serve(page, int(given)).server_port
-    except OSError as error:
-        raise StartError(f"--bind metrics.port={given}: {error.strerror}") from error

@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from etl.metrics.catalogue import BY_NAME
 from etl.metrics.progress import Sample
-from etl.metrics.prometheus import QUANTILES
+
+_QUANTILES = (0.5, 0.95, 0.99, 1.0)
 
 
 class SparkMetrics:
@@ -72,7 +73,7 @@ def _figures(sample: Sample) -> Iterator[tuple[str, float, bool]]:
     for name, value in sample.values.items():
         yield f"{prefix}{name}", value, BY_NAME[name].kind == "total"
     if sample.ages is not None:
-        for q in QUANTILES:
+        for q in _QUANTILES:
             yield (
                 f"{prefix}RecordAge.{'max' if q == 1 else f'p{q * 100:.0f}'}",
                 sample.ages.quantile(q),

@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 
-from etl import damage, hadoop
+from etl import hadoop
 from etl.sinks.base import Place, SinkError
 
 FOLDER = "_manifests"
@@ -106,7 +106,7 @@ class Manifests:
         except FileNotFoundError:
             return None
         except (KeyError, OSError, TypeError, ValueError) as error:
-            if isinstance(error, OSError) and not damage.spoiled(error):
+            if isinstance(error, OSError) and not hadoop.spoiled(error):
                 raise
             raise SinkError(
                 f"{url} says what batch {place.batch} has written, and cannot be read: {error}. Put it back, or delete "

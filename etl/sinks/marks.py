@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from etl import damage, hadoop
+from etl import hadoop
 from etl.sinks.base import Place, SinkError
 from etl.sinks.manifest import name_of, remove, write_whole
 
@@ -138,7 +138,7 @@ class Marks:
         try:
             mark = Mark(**json.loads(hadoop.read_text(spark, url)))
         except (OSError, TypeError, ValueError) as error:
-            if isinstance(error, OSError) and not damage.spoiled(error):
+            if isinstance(error, OSError) and not hadoop.spoiled(error):
                 raise
             raise SinkError(
                 f"{url} says where {self.stream} ended, and cannot be read: {error}. Delete it: what the batch at hand "

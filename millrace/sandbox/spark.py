@@ -196,7 +196,6 @@ class SandboxSpark:
     def _bindings(self, settings: Mapping[str, Any], home: Path) -> Iterator[str]:
         """What is known only where a job runs: the core's ``--bind`` arguments."""
         yield f"metrics.file={home / METRICS_FILE}"
-        yield "metrics.port=0"
         for service in ("dynamodb", "kinesis", "secretsmanager"):
             yield f"{service}.endpoint={self.stack.endpoint}"
         # The Kinesis connector opens its checkpoint by an API that knows S3A by that name only.

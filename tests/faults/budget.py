@@ -64,7 +64,6 @@ PARTS = (
         _part(f"round {name}", "faults of Kinesis, its connector and its input", f"tests.faults --only {name} --records 5000", 2)
         for name in ROUNDS
     ),
-    _part("truncated", "a checkpoint's file that is cut short: exact, or told with the way out", "tests.faults.truncated --minutes 7", 8),
     _part("full disk", "no space for checkpoints, shuffles or tables: told, or outlasted", "tests.faults.full_disk", 6),
     _part("storage", "an S3 that fails, credentials that expire: told, or outlasted", "tests.faults.storage", 10),
     _part("brokers", "leaders that are killed, brokers that are restarted", "tests.faults.brokers", 6),

@@ -16,7 +16,6 @@ from etl.metrics.jsonlines import JsonLines
 from etl.metrics.monitor import Monitor
 from etl.metrics.pipe import Pipe
 from etl.metrics.progress import Origin, Sample
-from etl.metrics.prometheus import Page
 
 if TYPE_CHECKING:
     from tests.performance.core import Bench
@@ -33,7 +32,6 @@ def watched(bench: Bench, name: str) -> Watched:
             gather_seconds=cloudwatch.GATHER_SECONDS,
         ),
         Pipe("file", JsonLines(Path(query.checkpoint).with_suffix(".jsonl"), name).write),
-        Pipe("page", Page(name).write),
     ]
     monitor = Monitor(outputs, origins={name: Origin("kafka")})
     report.listen(monitor.hear)

@@ -214,50 +214,6 @@ def fails_in_spark(batch: DataFrame, _id: int) -> None:
     batch.sparkSession.range(1).select(failing.alias("n")).collect()
 
 
-@pytest.mark.faults
-@pytest.mark.parametrize(("most", "seen_after"), [(0, 0), (3, 2)])
-def test_a_checkpoint_is_looked_at_once_before_the_last_attempt(
-    spark: SparkSession, tmp_path: Path, most: int, seen_after: int
-) -> None:
-    events, looks = Events(), list[int]()
-
-    def examine(error: BaseException) -> None:
-        assert "503 Slow Down" in str(error)
-        looks.append(len([e for e in events.all() if e["event"] == "retrying"]))
-
-    query = replace(ticking(spark, "fails", tmp_path, fails_in_spark), examine=examine)
-    retries = Retries(most, first_seconds=0.05)
-    assert Supervisor(spark, events.reporter, retries=retries).run([query]) == 1
-    assert looks == [seen_after]
-    assert [e["event"] for e in events.all()] == ["started", *["retrying"] * most, "failed"]
-
-
-@pytest.mark.faults
-def test_a_stop_does_not_wait_for_a_look_at_a_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
-    events, ended, waited = Events(), threading.Event(), list[bool]()
-    supervisor = Supervisor(spark, events.reporter)
-
-    def examine(_error: BaseException) -> None:
-        supervisor.stop()
-        waited.append(ended.wait(60))
-
-    query = replace(ticking(spark, "fails", tmp_path, fails_in_spark), examine=examine)
-    assert supervisor.run([query]) == 1
-    assert waited == []
-    ended.set()
-    assert [e["event"] for e in events.all()] == ["started", "failed"]
-    again = replace(query, checkpoint=str(tmp_path / "again"))
-    stopped = Supervisor(spark, events.reporter)
-
-    def stops(batch: DataFrame, batch_id: int) -> None:
-        stopped.stop()
-        fails_in_spark(batch, batch_id)
-
-    examined: list[BaseException] = []
-    assert stopped.run([replace(again, handle=stops, examine=examined.append)]) == 1
-    assert examined == []
-
-
 def test_a_loss_is_not_retried(spark: SparkSession, tmp_path: Path) -> None:
     events = Events()
 

@@ -154,7 +154,7 @@ def test_a_wrong_one_is_not():
         "python -m antigravity",
         "pytest tests/spark/test_rain.py",
         "pytest tests/spark/test_rain_*.py",
-        "pytest tests/spark/test_damage.py -k rain",
+        "pytest tests/spark/test_land.py -k rain",
     ):
         with pytest.raises(AssertionError):
             parse(Command("here", text))

@@ -1,4 +1,4 @@
-"""CloudWatch's calls, the rotated file and Prometheus' page, each read back by something that is not ours."""
+"""CloudWatch's calls and the rotated file, each read back by something that is not ours."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections import Counter
-from http.client import HTTPConnection
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,11 @@ from moto import mock_aws
 from etl.accounts import Reporter
 from etl.errors import StartError
 from etl.metrics import cloudwatch
-from etl.metrics.catalogue import BY_NAME, METRICS
+from etl.metrics.catalogue import METRICS
 from etl.metrics.jsonlines import JsonLines
 from etl.metrics.outputs import Console, open_monitor
 from etl.metrics.pipe import ROOM, Pipe
 from etl.metrics.progress import Sample
-from etl.metrics.prometheus import Page, metric_name, serve
 from etl.metrics.sketch import Sketch
 from etl.settings import parse
 from tests.unit.etl.test_launch import SETTINGS
@@ -161,56 +159,6 @@ def test_a_full_file_gives_way_and_nothing_grows_without_bound(tmp_path: Path) -
     assert kept == list(range(kept[0], 100)), "the newest, in order"
 
 
-def page() -> Page:
-    shown = Page('job "x"')
-    shown.write([sample(InputRows=5, BatchDuration=2.0), aged(InputRows=7, BatchDuration=3.5)])
-    shown.write([sample(None, Starts=1), sample("derive", StateMemory=1e12, FilteredRecords=-3)])
-    return shown
-
-
-def test_totals_add_up_and_levels_are_the_last() -> None:
-    text = page().text()
-    for line in (
-        "# TYPE millrace_input_rows_total counter",
-        r'millrace_input_rows_total{job="job \"x\"",query="land"} 12',
-        "# TYPE millrace_batch_duration_seconds gauge",
-        r'millrace_batch_duration_seconds{job="job \"x\"",query="land"} 3.5',
-        r'millrace_starts_total{job="job \"x\""} 1',
-        r'millrace_state_memory_bytes{job="job \"x\"",query="derive"} 1000000000000',
-        r'millrace_filtered_records{job="job \"x\"",query="derive"} -3',
-        "# TYPE millrace_record_age_seconds summary",
-        r'millrace_record_age_seconds{job="job \"x\"",query="land",quantile="1"} 999',
-        r'millrace_record_age_seconds_count{job="job \"x\"",query="land"} 1000',
-        r'millrace_record_age_seconds_sum{job="job \"x\"",query="land"} 499500',
-    ):
-        assert line in text.splitlines()
-
-
-def test_names_are_prometheus_names() -> None:
-    assert metric_name(BY_NAME["ProcessedRowsPerSecond"]) == "millrace_processed_rows_per_second"
-    assert metric_name(BY_NAME["BacklogSeconds"]) == "millrace_backlog_seconds"
-    assert len({metric_name(metric) for metric in METRICS}) == len(METRICS)
-
-
-def test_the_page_is_served_on_this_machine_alone() -> None:
-    server = serve(page(), 0)
-    try:
-        assert server.server_address[0] == "127.0.0.1"
-        client = HTTPConnection("127.0.0.1", server.server_port, timeout=10)
-        client.request("GET", "/metrics")
-        answer = client.getresponse()
-        assert answer.status == 200
-        assert answer.getheader("Content-Type", "").startswith("text/plain; version=0.0.4")
-        assert answer.read().decode() == page().text()
-        client.close()
-        client.request("GET", "/")
-        assert client.getresponse().status == 404
-        client.close()
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 def test_standard_output_that_nobody_reads_holds_nobody_up() -> None:
     """A pipe takes 64 KiB and then makes its writer wait: that is what a log collector that hangs does."""
     reading, writing = os.pipe()
@@ -284,33 +232,14 @@ def test_without_a_region_nothing_is_sent(tmp_path: Path) -> None:
     assert opened({}, tmp_path) == []
 
 
-def test_the_file_and_the_page_are_asked_for_by_name(tmp_path: Path) -> None:
+def test_the_file_is_asked_for_by_name(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
-    told = opened({"metrics.file": str(file), "metrics.port": "0"}, tmp_path)
+    told = opened({"metrics.file": str(file)}, tmp_path)
     (event,) = [line for line in told if line.get("event") == "metrics"]
     assert event["file"] == str(file)
-    assert event["url"].startswith("http://127.0.0.1:")
     assert json.loads(file.read_text())["Starts"] == 1
 
 
-@pytest.mark.parametrize(
-    ("binds", "message"),
-    [
-        ({"metrics.file": "/nowhere/at/all"}, r"--bind metrics\.file=/nowhere/at/all: No such file"),
-        ({"metrics.port": "many"}, r"--bind metrics\.port=many: a port is a number"),
-        ({"metrics.port": "70000"}, r"--bind metrics\.port=70000: a port is a number"),
-    ],
-)
-def test_an_output_that_cannot_be_is_refused(binds: dict[str, str], message: str, tmp_path: Path) -> None:
-    with pytest.raises(StartError, match=message):
-        opened(binds, tmp_path)
-
-
-def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
-    server = serve(Page(JOB), 0)
-    try:
-        with pytest.raises(StartError, match="in use"):
-            opened({"metrics.port": str(server.server_port)}, tmp_path)
-    finally:
-        server.shutdown()
-        server.server_close()
+def test_a_file_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match=r"--bind metrics\.file=/nowhere/at/all: No such file"):
+        opened({"metrics.file": "/nowhere/at/all"}, tmp_path)
