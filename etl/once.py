@@ -23,9 +23,7 @@ from etl.settings import (
     RoutedDirectSettings,
     RoutedSettings,
 )
-from etl.settings_sinks import IcebergSinkSettings
 from etl.sinks.base import LETTER
-from etl.sinks.build import sink_of
 from etl.sinks.iceberg import IcebergSink
 from etl.tables import Table
 
@@ -122,13 +120,13 @@ def backfiller(spark: SparkSession, job: JobSettings, name: str, report: Reporte
             f"--backfill {name}: of each key it keeps the last record, which a range of time does not tell: give the "
             "query another name and another table, and it begins with all that landed"
         )
-    if not isinstance(query.sink, IcebergSinkSettings):
+    if query.sink.lake_table is None:
         raise StartError(
             f"--backfill {name}: its sink is {query.sink.kind}; an iceberg table can be backfilled"
         )
     landing = source_table(spark, job, name, query.source_table)
     compose = composition(spark, job, name, query, report)
-    table = Table.of(job.catalog, query.sink.table)
+    table = Table.of(job.catalog, query.sink.lake_table)
     tables.ensure(spark, table, compose.schema(spark, landing, query.route), report=report)
     return Backfiller(name, landing, compose, IcebergSink(table), report, query.route)
 
@@ -152,7 +150,7 @@ def _refused(
     compose = composition(spark, job, query.name, query, report)
     rows = derived(spark, job, query, compose, landing, None)
     compose, schema = written(spark, query, compose, rows, landing)
-    sink = sink_of(job, query.sink, binds)
+    sink = query.sink.open(job, binds)
     sink.prepare(spark, schema)
     again = landing if query.state is None else None
     return RefusedReplayer(query.name, letters, again, compose, query.route, schema, sink, report)
@@ -168,8 +166,10 @@ def _onward(
 ) -> direct.Onward | OutwardReplay:
     """What takes a direct query's replayed dead letters to its sink."""
     compose = composition(spark, job, query.name, query, report)
-    if isinstance(query.sink, IcebergSinkSettings):
-        return direct.Onward(query.source.name, compose, IcebergSink(Table.of(job.catalog, query.sink.table)))
-    sink = sink_of(job, query.sink, binds)
+    if query.sink.lake_table is not None:
+        return direct.Onward(
+            query.source.name, compose, IcebergSink(Table.of(job.catalog, query.sink.lake_table))
+        )
+    sink = query.sink.open(job, binds)
     sink.prepare(spark, compose.schema(spark, letters))
     return OutwardReplay(compose, sink)

@@ -30,9 +30,7 @@ from etl.parts import composition
 from etl.route import COLUMN, Router, along
 from etl.routed import router
 from etl.settings import DirectRouteSettings, JobSettings, RoutedDirectSettings
-from etl.settings_sinks import IcebergSinkSettings
 from etl.sinks.base import Place, Refuse, Sink, Written
-from etl.sinks.build import sink_of
 from etl.sinks.iceberg import IcebergSink
 from etl.sources.legs import Topics, offsets_of
 from etl.sources.offsets import OffsetRange
@@ -287,12 +285,12 @@ def query(
         compose = composition(spark, job, settings.name, route, report)
         schema = compose.schema(spark, letters, route.name)
         end: End
-        if isinstance(route.sink, IcebergSinkSettings):
-            table = Table.of(job.catalog, route.sink.table)
+        if route.sink.lake_table is not None:
+            table = Table.of(job.catalog, route.sink.lake_table)
             tables.ensure(spark, table, schema, report=report)
             end = TableEnd(f"{settings.name}/{route.name}", route.source.name, IcebergSink(table))
         else:
-            sink = sink_of(job, route.sink, binds)
+            sink = route.sink.open(job, binds)
             sink.prepare(spark, schema)
             end = SinkEnd(sink, f"{read.checkpoint.location}/routes/{route.name}")
         lanes.append(Lane(route.name, route.source.name, compose, end))
@@ -337,9 +335,11 @@ def onward(
 
     def end_of(route: DirectRouteSettings) -> Onward | OutwardReplay:
         compose = composition(spark, job, settings.name, route, report)
-        if isinstance(route.sink, IcebergSinkSettings):
-            return Onward(route.source.name, compose, IcebergSink(Table.of(job.catalog, route.sink.table)))
-        sink = sink_of(job, route.sink, binds)
+        if route.sink.lake_table is not None:
+            return Onward(
+                route.source.name, compose, IcebergSink(Table.of(job.catalog, route.sink.lake_table))
+            )
+        sink = route.sink.open(job, binds)
         sink.prepare(spark, compose.schema(spark, letters, route.name))
         return OutwardReplay(compose, sink)
 

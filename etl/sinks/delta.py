@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Literal
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
@@ -15,10 +17,27 @@ from etl.accounts import Observed
 from etl.clock import moment_of
 from etl.envelope import IDENTITY
 from etl.errors import StartError, describe
-from etl.settings_sinks import DeltaSinkSettings
+from etl.sinks import SinkSettings
 from etl.sinks.base import Again, Place, Refuse, Written
 from etl.sinks.iceberg import EVERYTHING, Bound, OutsideBoundError, outside
 from etl.tables import nullable_columns
+
+if TYPE_CHECKING:
+    from etl.settings import JobSettings
+
+
+@dataclass(frozen=True)
+class DeltaSinkSettings(SinkSettings):
+    """A Delta table by its path; ``files_per_batch`` as of :class:`ParquetSinkSettings`."""
+
+    NAMED_BY = "path"
+    kind: Literal["delta"]
+    path: str
+    files_per_batch: int
+
+    def open(self, job: JobSettings, binds: Mapping[str, str]) -> DeltaSink:  # noqa: ARG002 - not needed
+        """As of the base."""
+        return DeltaSink(self)
 
 
 @dataclass

@@ -9,18 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.types import BinaryType, DoubleType, FloatType, StructType
 
 from etl.errors import StartError
-from etl.settings_sinks import DynamoDbSinkSettings
-from etl.sinks import aws, sending
+from etl.sinks import SinkSettings, aws, sending
 from etl.sinks.backoff import Backoff
 from etl.sinks.base import DELETED, Again, Place, Refuse, SinkError, Written, version_of
 from etl.sinks.sending import Buffer, Record, Refused
+
+if TYPE_CHECKING:
+    from etl.settings import JobSettings
 
 MOST_ITEMS = 25
 MOST_BYTES = 16 * 1024 * 1024
@@ -329,6 +331,19 @@ class ResultWriter(ItemWriter):
         """End the threads, and close the client's connections."""
         self._pool.shutdown(cancel_futures=True)
         super().close()
+
+
+@dataclass(frozen=True)
+class DynamoDbSinkSettings(SinkSettings):
+    """A DynamoDB table, keyed by identity."""
+
+    kind: Literal["dynamodb"]
+    table: str
+    region: str
+
+    def open(self, job: JobSettings, binds: Mapping[str, str]) -> DynamoDbSink:  # noqa: ARG002 - not needed
+        """As of the base."""
+        return DynamoDbSink(self, binds.get("dynamodb.endpoint"))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -17,7 +17,7 @@ from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  #
 from etl.accounts import Observed
 from etl.errors import StartError, whole_text
 from etl.settings import Connection
-from etl.settings_sinks import KafkaSinkSettings
+from etl.sinks import SinkSettings
 from etl.sinks.backoff import Backoff
 from etl.sinks.base import (
     DELETED,
@@ -35,6 +35,9 @@ from etl.sinks.kafka_tail import BATCH_HEADER, ID_HEADER, SOURCE_HEADER, Tail
 from etl.sinks.marks import CAME_AGAIN, Marks
 from etl.sources import kafka, kafka_login
 
+if TYPE_CHECKING:
+    from etl.settings import JobSettings
+
 OVERHEAD_BYTES = 256
 """Of a message beside key, value and the texts of its headers: the batch's head (61), lengths, names of headers."""
 
@@ -43,6 +46,39 @@ _FIRST_API = "spark.sql.sources.useV1SourceList"
 
 DELIVERY_MILLISECONDS = 180_000
 """How long the producer tries to bring a message to a busy broker before the batch fails."""
+
+
+@dataclass(frozen=True)
+class KafkaSinkSettings(SinkSettings):
+    """A Kafka topic; ``connection`` names an entry of ``connections``.
+
+    Attributes
+    ----------
+    key
+        Column that becomes the message's key; the identity where it is left out.
+    max_record_bytes
+        Largest message, key, value and headers together.
+    """
+
+    NAMED_BY = "topic"
+    kind: Literal["kafka"]
+    topic: str
+    connection: str
+    key: str | None
+    max_record_bytes: int
+
+    def open(self, job: JobSettings, binds: Mapping[str, str]) -> KafkaSink:
+        """Ask for nothing but where the brokers of an MSK cluster are.
+
+        Raises
+        ------
+        StartError
+            The connection is not there, or its brokers are not known.
+        """
+        if self.connection not in job.connections:
+            raise StartError(f"sink {self.topic}: there is no connection {self.connection}")
+        connection = kafka.bind(self.connection, job.connections[self.connection], binds)
+        return KafkaSink(self, kafka.resolved(connection))
 
 
 @dataclass(frozen=True)

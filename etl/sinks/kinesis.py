@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import TaskContext
@@ -16,14 +16,16 @@ from pyspark.sql.types import StructType
 from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.errors import StartError, whole_text
-from etl.settings_sinks import KinesisSinkSettings
-from etl.sinks import aws, sending
+from etl.sinks import SinkSettings, aws, sending
 from etl.sinks.aws import UnsureError
 from etl.sinks.backoff import Backoff
 from etl.sinks.base import Again, Place, Refuse, SinkError, Written
 from etl.sinks.kinesis_tail import QUIET_SECONDS, Tail
 from etl.sinks.marks import CAME_AGAIN, Marks
 from etl.sinks.sending import Buffer, PlanCounted, Record, Refused
+
+if TYPE_CHECKING:
+    from etl.settings import JobSettings
 
 MOST_RECORDS = 500
 MOST_BYTES = 5 * 1024 * 1024
@@ -125,6 +127,30 @@ class RecordWriter:
     def close(self) -> None:
         """Close the client's connections."""
         self.client.close()
+
+
+@dataclass(frozen=True)
+class KinesisSinkSettings(SinkSettings):
+    """A Kinesis stream.
+
+    Attributes
+    ----------
+    key
+        Column that becomes the partition key; the identity where it is left out.
+    max_record_bytes
+        Largest record, data and partition key together.
+    """
+
+    NAMED_BY = "stream"
+    kind: Literal["kinesis"]
+    stream: str
+    region: str
+    key: str | None
+    max_record_bytes: int
+
+    def open(self, job: JobSettings, binds: Mapping[str, str]) -> KinesisSink:  # noqa: ARG002 - not needed
+        """As of the base."""
+        return KinesisSink(self, binds.get("kinesis.endpoint"))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import os
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,11 +16,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 from pyspark.sql.types import StructType
 
 from etl.errors import StartError
-from etl.settings_sinks import OpenSearchSinkSettings
-from etl.sinks import sending
+from etl.sinks import SinkSettings, sending
 from etl.sinks.backoff import START_SECONDS, Backoff
 from etl.sinks.base import DELETED, Again, Place, Refuse, SinkError, Written, version_of
 from etl.sinks.sending import Buffer, Record, Refused
+
+if TYPE_CHECKING:
+    from etl.settings import JobSettings
 
 MOST_DOCUMENTS = 1000
 MOST_BYTES = 5 * 1024 * 1024
@@ -260,6 +262,27 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
         _, end = _JSON.raw_decode(text, colon + 1)
         yield name, text[colon + 1 : end]
         at = end + (text[end] == ",")
+
+
+@dataclass(frozen=True)
+class OpenSearchSinkSettings(SinkSettings):
+    """An index of an OpenSearch domain.
+
+    Attributes
+    ----------
+    endpoint
+        ``https://host[:port]``.
+    """
+
+    NAMED_BY = "index"
+    kind: Literal["opensearch"]
+    endpoint: str
+    index: str
+    region: str
+
+    def open(self, job: JobSettings, binds: Mapping[str, str]) -> OpenSearchSink:  # noqa: ARG002 - not needed
+        """As of the base."""
+        return OpenSearchSink(self)
 
 
 @dataclass(frozen=True)

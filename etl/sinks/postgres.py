@@ -142,7 +142,7 @@ def tls(spark: SparkSession, kind: str, authorities: str | None) -> dict[str, st
     spark
         Whose executors connect, too.
     kind, authorities
-        As of :class:`~etl.settings_sinks.JdbcSinkSettings`.
+        As of :class:`etl.sinks.jdbc.JdbcSinkSettings`.
 
     Raises
     ------

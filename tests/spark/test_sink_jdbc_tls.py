@@ -13,9 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.errors import StartError
-from etl.settings_sinks import JdbcSinkSettings
 from etl.sinks.base import Written
-from etl.sinks.jdbc import JdbcSink
+from etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
 from tests import postgres
 from tests.postgres import Postgres
 from tests.spark.sinks import none_refused, place, row, rows
