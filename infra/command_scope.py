@@ -9,8 +9,8 @@ from typing import Any
 from aws_cdk import DefaultStackSynthesizer
 
 from infra.constructs.state_machine_base import arn_of
-from infra.grants import Grant, allow
 from millrace.config.estate import Bucket
+from millrace.config.grants import Grant, allow
 from millrace.config.model import GlueJob
 from millrace.config.names import Names
 from millrace.config.regions import domain

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infra.grants import FILES, INTERFACES, NO_NARROWER, Grant, allow, list_prefixes
 from infra.launch import event_log_prefix
 from infra.settings import sources
-from infra.sink_permissions import SinkPermissions
+from infra.sinks import sink_grants
 from infra.source_permissions import SourcePermissions, kafka_secrets
 from infra.spark import database_location
 from millrace.config.estate import ExistingTable
+from millrace.config.grants import FILES, INTERFACES, NO_NARROWER, Grant, allow, list_prefixes
 from millrace.config.model import KafkaTopic, KinesisStream
 from millrace.config.names import Names
 from millrace.config.queries import DeriveQuery, StreamQuery, written
@@ -66,7 +66,7 @@ class JobPermissions:
         """All of them, in a fixed order."""
         return [
             *SourcePermissions(self.names, self.plan).grants(),
-            *SinkPermissions(self.names, self.plan, self.keys.streams).grants(),
+            *sink_grants(self.names, self.names.environment.jobs[self.plan.name], self.keys.streams),
             *kafka_secrets(self.names, self.names.environment.jobs[self.plan.name]),
             *self._tables(),
             *self._objects(),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from infra.command_scope import Scope
 from infra.constructs.log_flattener import FLAT_PREFIX
-from infra.grants import FILES, NO_NARROWER, REMADE, Grant, allow, list_prefixes
 from infra.source_permissions import READS_TOPIC
 from infra.spark import database_location
 from millrace.config.check_reading import plain_beginning
+from millrace.config.grants import FILES, NO_NARROWER, REMADE, Grant, allow, list_prefixes
 from millrace.config.model import ExternalCluster, KafkaTopic, KinesisStream, MskCluster
 
 _AUDIT_GROUP = "millrace-audit"

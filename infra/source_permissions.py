@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infra.grants import NO_NARROWER, REMADE, Grant, allow
 from infra.settings import kafka_clusters, sources
 from infra.sinks import written_clusters
 from millrace.config.check_reading import plain_beginning
+from millrace.config.grants import NO_NARROWER, REMADE, Grant, allow
 from millrace.config.kafka_login import secret_of
 from millrace.config.model import ExternalCluster, GlueJob, Job, KafkaTopic, KinesisStream, MskCluster
 from millrace.config.names import Names

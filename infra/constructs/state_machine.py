@@ -15,9 +15,9 @@ from infra.constructs.state_machine_base import RecordedStateMachine, arn_of
 from infra.constructs.state_machine_definition import Engine, definition
 from infra.constructs.state_machine_engines import emr_engine, glue_engine, planned_grace_seconds
 from infra.findings import acknowledge
-from infra.grants import NO_NARROWER, Grant, allow
 from infra.stacks.emr_job import EmrJobStack
 from infra.stacks.job import JobStack
+from millrace.config.grants import NO_NARROWER, Grant, allow
 from millrace.sizing.model import RUNBOOK, JobPlan
 
 _LOOK_AFTER = "rate(15 minutes)"

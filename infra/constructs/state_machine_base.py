@@ -15,7 +15,7 @@ from constructs import Construct
 
 from infra.constructs.job_role import JobRole
 from infra.constructs.logs import EncryptedLogGroup
-from infra.grants import NO_NARROWER, Grant, allow
+from millrace.config.grants import NO_NARROWER, Grant, allow
 from millrace.config.names import Names
 
 _DATA_KEY_REUSE_SECONDS = 300

@@ -13,12 +13,11 @@ from constructs import Construct
 
 from infra.constructs.job_role import JobRole
 from infra.constructs.logs import EncryptedLogGroup
-from infra.grants import allow
 from infra.stacks.base import EnvironmentStack
 from millrace.config.base import arn_parts
+from millrace.config.grants import allow
 from millrace.config.model import Environment, ExternalCluster, KinesisStream
 from millrace.config.names import Names
-from millrace.config.sinks import DynamoDbSink, JdbcSink
 from millrace.sizing.model import NetworkPlan
 from millrace.sizing.network import sinks
 
@@ -104,7 +103,7 @@ class NetworkStack(EnvironmentStack):
         self.endpoints: ec2.SecurityGroup | None = None
         if network.vpc is None:
             self._gateway_to_s3()
-            if any(isinstance(sink, DynamoDbSink) for sink in sinks(self.names.environment)):
+            if any("dynamodb" in sink.gateways for sink in sinks(self.names.environment)):
                 self._gateway_to_dynamodb()
             # With NAT gateways, too: another stack stands on it while the way out changes.
             self.endpoints = self._endpoints_group()
@@ -325,8 +324,8 @@ def reading_accounts(environment: Environment) -> set[str]:
 
 
 def database_ports(environment: Environment) -> tuple[int, ...]:
-    """Return the ports on which the databases listen that jobs write to."""
-    return tuple(sorted({sink.port for sink in sinks(environment) if isinstance(sink, JdbcSink)}))
+    """Return the ports on which the servers of sinks listen, such as databases."""
+    return tuple(sorted({port for sink in sinks(environment) for port in sink.ports}))
 
 
 def kafka_ports(environment: Environment) -> tuple[int, ...]:

@@ -1,0 +1,79 @@
+"""What sinks share that are streams of the environment."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from millrace.config.explain import nearest
+from millrace.config.problems import Finding
+from millrace.config.sinks.base import Column, SinkConfig, SinkUse
+from millrace.config.streams import KafkaTopic, KinesisStream
+from millrace.config.units import Size
+
+if TYPE_CHECKING:
+    from millrace.config.model import Environment
+
+
+class StreamSink(SinkConfig):
+    """A stream of this environment.
+
+    Attributes
+    ----------
+    stream_kind, label
+        Class of the stream, and its name in words.
+    """
+
+    stream_kind: ClassVar[type[KafkaTopic] | type[KinesisStream]]
+    label: ClassVar[str]
+
+    key: Column | None = Field(
+        default=None,
+        description="Column of the message's key, of Kinesis the partition key; left out, the identity.",
+        examples=["customer"],
+    )
+    max_record_size: Size = Field(  # type: ignore[assignment]  # pydantic parses the default (validate_default)
+        default="1000KiB",
+        description="Largest message; a larger one becomes a dead letter.",
+        examples=["500KiB"],
+    )
+
+    def check(self, use: SinkUse) -> Iterator[Finding]:
+        """The stream is there, of the kind, not what the query reads, and takes records of the largest size."""
+        streams, name, path = (
+            use.environment.streams,
+            getattr(self, self.named_by),
+            (*use.path, self.named_by),
+        )
+        stream = streams.get(name)
+        if not isinstance(stream, self.stream_kind):
+            known = [each for each, other in streams.items() if isinstance(other, self.stream_kind)]
+            allowed = f"a {self.label} of this environment: {', '.join(known) or 'there is none'}"
+            yield Finding(path, name, allowed, nearest(name, known))
+        elif (unfit := self.unfit(stream)) is not None:
+            yield Finding(path, name, unfit)
+        if name in use.read:
+            yield Finding(
+                path, name, "another stream than the one that the query reads: it would feed itself"
+            )
+        if isinstance(stream, self.stream_kind):
+            most, why, hint = self.largest(stream, use.environment)
+            if self.max_record_size > most:
+                allowed = f"at most {most // 1024}KiB, {why}"
+                yield Finding((*use.path, "max_record_size"), f"{int(self.max_record_size)}B", allowed, hint)
+
+    @abstractmethod
+    def unfit(self, stream: KafkaTopic | KinesisStream) -> str | None:
+        """What a stream must be in place of this one; None where it can be written."""
+
+    @abstractmethod
+    def largest(
+        self, stream: KafkaTopic | KinesisStream, environment: Environment
+    ) -> tuple[int, str, str | None]:
+        """Bytes of the largest record that the stream takes, why so many, and what may be done.
+
+        A larger row that the sink lets through would fail its batch each time anew.
+        """
