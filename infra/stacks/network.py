@@ -34,18 +34,12 @@ _IMAGE_LAYERS = "arn:{partition}:s3:::prod-{region}-starport-layer-bucket/*"
 """Where ECR keeps the layers of images (ECR user guide, "VPC endpoints")."""
 
 _ENDPOINT_IDS = {
-    "logs": "Logs",
-    "monitoring": "Monitoring",
-    "kms": "Kms",
-    "sts": "Sts",
-    "glue": "Glue",
     "kinesis-streams": "Kinesis",
-    "kafka": "Kafka",
     "secretsmanager": "SecretsManager",
     "aps-workspaces": "Prometheus",
-    "ecr.api": "EcrApi",
     "ecr.dkr": "EcrDocker",
 }
+"""Of endpoints whose service has a name that reads badly in PascalCase."""
 
 _PRIVATE = "Private"
 _PUBLIC_MASK = 28
@@ -288,7 +282,9 @@ class NetworkStack(EnvironmentStack):
         accounts = sorted({self.account, *reading_accounts(self.names.environment)})
         for service in plan.services:
             endpoint = self.vpc.add_interface_endpoint(
-                _ENDPOINT_IDS[service],
+                _ENDPOINT_IDS.get(
+                    service, service.replace(".", " ").replace("-", " ").title().replace(" ", "")
+                ),
                 service=ec2.InterfaceVpcEndpointAwsService(service),
                 subnets=ec2.SubnetSelection(subnets=list(self.subnets)),
                 security_groups=[group],
