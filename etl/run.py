@@ -15,7 +15,7 @@ from etl.checkpoint import Checkpoint
 from etl.derive import Composition, Deriver
 from etl.formats import build as formats
 from etl.manifests import Manifests
-from etl.outward import Outward, OutwardDirect
+from etl.outward import Outward, OutwardDirect, prepared
 from etl.parts import composition, derived, source_table, written
 from etl.results import time_of
 from etl.settings import (
@@ -141,8 +141,7 @@ def _direct(
         tables.ensure(spark, table, compose.schema(spark, letters), report=report)
         handler = direct.Director(query, decoder, compose, IcebergSink(table), kept, checkpoint, report)
     else:
-        sink = query.sink.open(job, binds)
-        sink.prepare(spark, compose.schema(spark, letters))
+        sink = prepared(spark, job, query.sink, compose.schema(spark, letters), binds)
         handler = OutwardDirect(query, decoder, compose, sink, kept, checkpoint, report)
     return Query(
         query.name,
@@ -210,8 +209,7 @@ def _outward(
     report: Reporter,
 ) -> Outward:
     """What writes a derive query's batches to a sink beside the lake's tables."""
-    sink = query.sink.open(job, binds)
-    sink.prepare(spark, schema)
+    sink = prepared(spark, job, query.sink, schema, binds)
     letters = None
     if query.dead_letters is not None:
         letters = Letters(Table.of(job.catalog, query.dead_letters), query.name)

@@ -20,7 +20,7 @@ from infra.formats import format_jars
 from infra.jars import locked_jars
 from infra.launch import AssetUrls
 from infra.settings import kafka_clusters
-from infra.sinks import sinks, written_clusters
+from infra.sinks import written_clusters
 from millrace.config.model import EmrJob, Environment, Job
 
 _PACKAGES = ("etl", "pipelines")
@@ -124,7 +124,7 @@ def _kafka_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, .
 
 
 def _sink_jars(job: Job, root: Path) -> list[Path]:
-    wanted = {group: why for sink in sinks(job) for group, why in sink.jars.items()}
+    wanted = {group: why for sink in job.sinks for group, why in sink.jars.items()}
     return [
         jar
         for group, why in wanted.items()

@@ -10,18 +10,15 @@ from millrace.config.grants import Grant, merged
 from millrace.config.model import Environment, Job
 from millrace.config.names import Names
 from millrace.config.queries import DeriveQuery, written
-from millrace.config.sinks import KINDS, Sink
+from millrace.config.sinks import KINDS
 from millrace.config.sinks.base import SinkContext
-
-
-def sinks(job: Job) -> tuple[Sink, ...]:
-    """Return the sinks of a job's queries, in the queries' order."""
-    return tuple(end.sink for query in job.queries.values() for end in written(query).values())
 
 
 def written_clusters(environment: Environment, job: Job) -> tuple[str, ...]:
     """Return the logical names of the Kafka clusters that a job writes to."""
-    return tuple(dict.fromkeys(cluster for sink in sinks(job) for cluster in sink.clusters(environment)))
+    return tuple(
+        dict.fromkeys(cluster for sink in job.sinks for cluster in sink.clusters(environment.streams))
+    )
 
 
 def sink_grants(names: Names, job: Job, streams_key: str | None) -> list[Grant]:

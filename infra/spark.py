@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from infra.errors import InfrastructureError
 from infra.settings import CATALOG, sources
-from infra.sinks import sinks
 from millrace.config.model import EmrJob, Environment, GlueJob, Job, KinesisStream
 from millrace.config.names import Names
 from millrace.config.queries import DeriveQuery
@@ -132,12 +131,12 @@ def _catalog(names: Names) -> dict[str, str]:
 
 def data_lake_formats(job: Job) -> str:
     """Return what Glue puts on the class path (``--datalake-formats``)."""
-    return ",".join(dict.fromkeys(["iceberg", *(each for sink in sinks(job) for each in sink.lake_formats)]))
+    return ",".join(dict.fromkeys(["iceberg", *(each for sink in job.sinks for each in sink.lake_formats)]))
 
 
 def _of_sinks(job: Job, extensions: str) -> dict[str, str]:
-    found = {name: value for sink in sinks(job) for name, value in sink.spark.items()}
-    names = dict.fromkeys([extensions, *(each for sink in sinks(job) for each in sink.spark_extensions)])
+    found = {name: value for sink in job.sinks for name, value in sink.spark.items()}
+    names = dict.fromkeys([extensions, *(each for sink in job.sinks for each in sink.spark_extensions)])
     return found | {"spark.sql.extensions": ",".join(names)}
 
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from etl.settings_sources import Connection
+
 if TYPE_CHECKING:
-    from etl.settings import JobSettings
     from etl.sinks.base import Sink
 
 SINKS = {
@@ -22,6 +23,14 @@ SINKS = {
     "delta": "etl.sinks.delta:DeltaSinkSettings",
 }
 """By ``kind``, where its settings are: a frozen dataclass whose fields are the keys of the launch document."""
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """What a sink may ask of its job: Kafka connections by name, and the binds, such as endpoints of local servers."""
+
+    connections: Mapping[str, Connection]
+    binds: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -45,15 +54,8 @@ class SinkSettings(ABC):
         return None
 
     @abstractmethod
-    def open(self, job: JobSettings, binds: Mapping[str, str]) -> Sink:
+    def open(self, context: JobContext) -> Sink:
         """Make what writes; nothing is made or asked yet, unless an implementation says so.
-
-        Parameters
-        ----------
-        job
-            Whose connections it may name.
-        binds
-            Names and values of ``--bind``: endpoints of local servers.
 
         Raises
         ------

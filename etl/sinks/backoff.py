@@ -44,6 +44,13 @@ class Backoff:
         """Something was written: the next wait is a first one again."""
         self._tries, self._since = 0, None
 
+    def took(self, all_: int, left: int, reason: str) -> None:
+        """Wait where a request left some of its entries undone; whatever it took is progress."""
+        if left < all_:
+            self.progress()
+        if left:
+            self.wait(f"{left} of {all_} {reason}")
+
     def wait(self, reason: str) -> None:
         """Wait before the next try.
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
@@ -17,13 +16,10 @@ from etl.accounts import Observed
 from etl.clock import moment_of
 from etl.envelope import IDENTITY
 from etl.errors import StartError, describe
-from etl.sinks import SinkSettings
+from etl.sinks import JobContext, SinkSettings
 from etl.sinks.base import Again, Place, Refuse, Written
 from etl.sinks.iceberg import EVERYTHING, Bound, OutsideBoundError, outside
 from etl.tables import nullable_columns
-
-if TYPE_CHECKING:
-    from etl.settings import JobSettings
 
 
 @dataclass(frozen=True)
@@ -35,7 +31,7 @@ class DeltaSinkSettings(SinkSettings):
     path: str
     files_per_batch: int
 
-    def open(self, job: JobSettings, binds: Mapping[str, str]) -> DeltaSink:  # noqa: ARG002 - not needed
+    def open(self, context: JobContext) -> DeltaSink:  # noqa: ARG002 - not needed
         """As of the base."""
         return DeltaSink(self)
 

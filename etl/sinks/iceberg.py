@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -19,11 +19,8 @@ from etl.accounts import Observed, count, values_of
 from etl.commits import Added, Fence, fences
 from etl.envelope import IDENTITY, moment
 from etl.errors import ConflictError, LossError, StartError, java_error, whole_text
-from etl.sinks import SinkSettings
+from etl.sinks import JobContext, SinkSettings
 from etl.tables import Table
-
-if TYPE_CHECKING:
-    from etl.settings import JobSettings
 
 OTHER_PAYLOAD = "millrace: another payload has the identity of "
 """What a task fails with when the table holds a record of the batch with other bytes."""
@@ -113,7 +110,7 @@ class IcebergSinkSettings(SinkSettings):
         """The table."""
         return self.table
 
-    def open(self, job: JobSettings, binds: Mapping[str, str]) -> NoReturn:  # noqa: ARG002 - not needed
+    def open(self, context: JobContext) -> NoReturn:  # noqa: ARG002 - not needed
         """Refuse: queries append to the lake's tables themselves, by what their checkpoints say."""
         raise StartError(f"table {self.table} is written by handlers of its own")
 

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
@@ -16,14 +16,12 @@ from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  #
 
 from etl import secret
 from etl.errors import StartError, java_error
-from etl.sinks import SinkSettings
+from etl.sinks import JobContext, SinkSettings
 from etl.sinks.backoff import START_SECONDS, Backoff
 from etl.sinks.base import Again, Place, Refuse, SinkError, Written, letters_of, untimely, version_of
-from etl.sinks.postgres import Session, Shape, connect, sql_state, tls
+from etl.sinks.postgres import Shape
+from etl.sinks.postgres_session import Session, connect, sql_state, tls
 from etl.sinks.sending import PlanCounted, behind_rdd
-
-if TYPE_CHECKING:
-    from etl.settings import JobSettings
 
 ROWS_PER_STATEMENT = 1000
 SOCKET_SECONDS = 600
@@ -68,9 +66,9 @@ class JdbcSinkSettings(SinkSettings):
     tls: Literal["verify-full", "off"] = "verify-full"
     authorities: str | None = None
 
-    def open(self, job: JobSettings, binds: Mapping[str, str]) -> JdbcSink:  # noqa: ARG002 - not needed
+    def open(self, context: JobContext) -> JdbcSink:
         """As of the base."""
-        return JdbcSink(self, partial(login, self.secret, binds.get("secretsmanager.endpoint")))
+        return JdbcSink(self, partial(login, self.secret, context.binds.get("secretsmanager.endpoint")))
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
@@ -17,13 +16,10 @@ from etl.accounts import Observed
 from etl.clock import UTC, moment_of
 from etl.envelope import IDENTITY
 from etl.errors import StartError
-from etl.sinks import SinkSettings
+from etl.sinks import JobContext, SinkSettings
 from etl.sinks.base import Again, Place, Refuse, SinkError, Written
 from etl.sinks.iceberg import EVERYTHING, Bound, OutsideBoundError, outside
 from etl.sinks.manifest import FOLDER, Manifest, Manifests, files_in, name_of, remove, write_whole
-
-if TYPE_CHECKING:
-    from etl.settings import JobSettings
 
 _SHAPE = "_schema.txt"
 
@@ -43,7 +39,7 @@ class ParquetSinkSettings(SinkSettings):
     path: str
     files_per_batch: int
 
-    def open(self, job: JobSettings, binds: Mapping[str, str]) -> ParquetSink:  # noqa: ARG002 - not needed
+    def open(self, context: JobContext) -> ParquetSink:  # noqa: ARG002 - not needed
         """As of the base."""
         return ParquetSink(self)
 

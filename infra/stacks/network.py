@@ -19,7 +19,6 @@ from millrace.config.grants import allow
 from millrace.config.model import Environment, ExternalCluster, KinesisStream
 from millrace.config.names import Names
 from millrace.sizing.model import NetworkPlan
-from millrace.sizing.network import sinks
 
 HTTPS = 443
 MSK_PORTS = {"iam": 9098, "scram-sha-512": 9096, "mutual-tls": 9094, "tls": 9094, "none": 9092}
@@ -97,7 +96,7 @@ class NetworkStack(EnvironmentStack):
         self.endpoints: ec2.SecurityGroup | None = None
         if network.vpc is None:
             self._gateway_to_s3()
-            if any("dynamodb" in sink.gateways for sink in sinks(self.names.environment)):
+            if any("dynamodb" in sink.gateways for sink in self.names.environment.sinks):
                 self._gateway_to_dynamodb()
             # With NAT gateways, too: another stack stands on it while the way out changes.
             self.endpoints = self._endpoints_group()
@@ -321,7 +320,7 @@ def reading_accounts(environment: Environment) -> set[str]:
 
 def database_ports(environment: Environment) -> tuple[int, ...]:
     """Return the ports on which the servers of sinks listen, such as databases."""
-    return tuple(sorted({port for sink in sinks(environment) for port in sink.ports}))
+    return tuple(sorted({port for sink in environment.sinks for port in sink.ports}))
 
 
 def kafka_ports(environment: Environment) -> tuple[int, ...]:

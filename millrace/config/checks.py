@@ -245,7 +245,7 @@ def _kafka(
         )
     if stream.topic in (".", ".."):
         yield Finding((*path, "topic"), stream.topic, "a Kafka topic name other than . and ..")
-    if made_here(environment, stream) and stream.traffic.record_size > LARGEST_MESSAGE:
+    if made_here(environment.kafka, stream) and stream.traffic.record_size > LARGEST_MESSAGE:
         yield Finding(
             (*path, "traffic", "record_size"),
             f"{int(stream.traffic.record_size)}B",

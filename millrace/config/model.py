@@ -22,16 +22,36 @@ from millrace.config.estate import (
     Storage,
 )
 from millrace.config.places import Places
-from millrace.config.queries import Query
-from millrace.config.streams import Basis as Basis
-from millrace.config.streams import ExternalCluster as ExternalCluster
-from millrace.config.streams import KafkaCluster as KafkaCluster
-from millrace.config.streams import KafkaTopic as KafkaTopic
-from millrace.config.streams import KinesisStream as KinesisStream
-from millrace.config.streams import MskCluster as MskCluster
-from millrace.config.streams import Stream as Stream
-from millrace.config.streams import Traffic as Traffic
+from millrace.config.queries import Query, written
+from millrace.config.sinks import Sink
+from millrace.config.streams import (
+    Basis,
+    ExternalCluster,
+    KafkaCluster,
+    KafkaTopic,
+    KinesisStream,
+    MskCluster,
+    Stream,
+    Traffic,
+)
 from millrace.config.units import Duration, Size
+
+__all__ = [
+    "Basis",
+    "EmrJob",
+    "EmrWorker",
+    "Environment",
+    "ExternalCluster",
+    "GlueJob",
+    "Job",
+    "KafkaCluster",
+    "KafkaTopic",
+    "KinesisStream",
+    "MskCluster",
+    "Rate",
+    "Stream",
+    "Traffic",
+]
 
 
 class Rate(Model):
@@ -121,6 +141,11 @@ class JobBase(Model):
     spark: dict[str, str] = Field(
         default_factory=dict, description="Extra Spark settings; those that Millrace owns are refused."
     )
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """What its queries write, in their order."""
+        return tuple(end.sink for query in self.queries.values() for end in written(query).values())
 
 
 class GlueJob(JobBase):
@@ -220,6 +245,11 @@ class Environment(Model):
     )
     jobs: dict[Slug, Job] = Field(min_length=1)
     _places: Places = PrivateAttr(default=Places())
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """What all queries write, in the file's order."""
+        return tuple(sink for job in self.jobs.values() for sink in job.sinks)
 
     @property
     def places(self) -> Places:

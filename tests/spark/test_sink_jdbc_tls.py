@@ -98,7 +98,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from pyspark.sql import SparkSession, functions as F
-from etl.sinks.postgres import connect, tls
+from etl.sinks.postgres_session import connect, tls
 
 jars, url, authorities, user, password = sys.argv[1:]
 spark = (

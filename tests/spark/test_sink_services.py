@@ -19,7 +19,8 @@ from etl.errors import StartError
 from etl.sinks import aws
 from etl.sinks.backoff import Backoff
 from etl.sinks.base import SinkError, Written
-from etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings, Form, ItemWriter, ResultWriter
+from etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings, ItemWriter, ResultWriter
+from etl.sinks.dynamodb_items import Form
 from etl.sinks.kinesis import KinesisSink, KinesisSinkSettings, RecordWriter
 from etl.sinks.kinesis_tail import Tail
 from etl.sinks.sending import Record

@@ -86,7 +86,7 @@ class ToySettings(SinkSettings):
     def target(self):
         return self.folder
 
-    def open(self, job, binds):
+    def open(self, context):
         return Toy(self)
 
 

@@ -13,6 +13,7 @@ from pydantic import StringConstraints
 from millrace.config.base import Model, TableName
 from millrace.config.grants import Grant
 from millrace.config.problems import Finding, Path
+from millrace.config.streams import Stream
 
 if TYPE_CHECKING:
     from millrace.config.model import Environment, Job
@@ -141,7 +142,7 @@ class SinkConfig(Model, ABC):
         """On which servers listen outside the VPC that is made here."""
         return ()
 
-    def clusters(self, environment: Environment) -> tuple[str, ...]:  # noqa: ARG002 - for those that write to one
+    def clusters(self, streams: Mapping[str, Stream]) -> tuple[str, ...]:  # noqa: ARG002 - for those that write to one
         """Logical names of the Kafka clusters that it connects to."""
         return ()
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
 from pydantic import Field
 
 from millrace.config.base import Slug
 from millrace.config.grants import NO_NARROWER, REMADE, Grant, allow
-from millrace.config.sinks.base import Promise, SinkContext
+from millrace.config.problems import Finding
+from millrace.config.sinks.base import Promise, SinkContext, SinkUse
 from millrace.config.sinks.streams import StreamSink
-from millrace.config.streams import KafkaTopic, KinesisStream, MskCluster
-
-if TYPE_CHECKING:
-    from millrace.config.model import Environment
+from millrace.config.streams import KafkaCluster, KafkaTopic, MskCluster, Stream
 
 LARGEST_MESSAGE = 1023 * 1024
 """Bytes of the largest message of a topic that is made here: 1,048,588 by default with all that is around key, value and
@@ -24,9 +22,9 @@ _PRODUCERS_BUFFER = 31 * 1024**2
 """... and of any topic: the producer's buffer holds 32 MiB (the same, ``buffer.memory``)."""
 
 
-def made_here(environment: Environment, topic: KafkaTopic) -> bool:
+def made_here(clusters: Mapping[str, KafkaCluster], topic: KafkaTopic) -> bool:
     """Whether a topic is made by this environment, with what a cluster gives a new one."""
-    return not topic.existing and isinstance(environment.kafka.get(topic.cluster), MskCluster)
+    return not topic.existing and isinstance(clusters.get(topic.cluster), MskCluster)
 
 
 class KafkaSink(StreamSink):
@@ -46,35 +44,29 @@ class KafkaSink(StreamSink):
     kind: Literal["kafka"]
     topic: Slug = Field(description="A Kafka topic among the environment's streams.", examples=["totals"])
 
-    def unfit(self, stream: KafkaTopic | KinesisStream) -> str | None:
-        """A pattern is not written to."""
-        if isinstance(stream, KafkaTopic) and stream.pattern is not None:
-            return "one topic: a pattern stands for several"
-        return None
+    def check_stream(self, stream: KafkaTopic, use: SinkUse) -> Iterator[Finding]:
+        """It is one topic, which takes what a new one does, or what a producer can send."""
+        if stream.pattern is not None:
+            yield Finding((*use.path, "topic"), self.topic, "one topic: a pattern stands for several")
+        if made_here(use.environment.kafka, stream):
+            yield from self.check_size(
+                LARGEST_MESSAGE, "the largest message of a topic that is made here", use
+            )
+        else:
+            yield from self.check_size(_PRODUCERS_BUFFER, "what a producer's buffer holds", use)
 
-    def largest(
-        self, stream: KafkaTopic | KinesisStream, environment: Environment
-    ) -> tuple[int, str, str | None]:
-        """What a new topic takes; of an existing one, what a producer can send."""
-        if isinstance(stream, KafkaTopic) and made_here(environment, stream):
-            return LARGEST_MESSAGE, "the largest message of a topic that is made here", None
-        return _PRODUCERS_BUFFER, "what a producer's buffer holds", None
-
-    def clusters(self, environment: Environment) -> tuple[str, ...]:
+    def clusters(self, streams: Mapping[str, Stream]) -> tuple[str, ...]:
         """The topic's."""
-        return (self._topic(environment).cluster,)
-
-    def _topic(self, environment: Environment) -> KafkaTopic:
-        topic = environment.streams[self.topic]
+        topic = streams[self.topic]
         assert isinstance(topic, KafkaTopic), f"{self.topic} is no Kafka topic"
-        return topic
+        return (topic.cluster,)
 
     def settings(self, context: SinkContext) -> dict[str, Any]:
         """Name the topic as it is deployed, and the connection to its cluster."""
         return {
             "kind": self.kind,
             "topic": context.names.stream(self.topic),
-            "connection": self._topic(context.names.environment).cluster,
+            "connection": self.clusters(context.names.environment.streams)[0],
             "key": self.key,
             "max_record_bytes": int(self.max_record_size),
         }
@@ -82,7 +74,7 @@ class KafkaSink(StreamSink):
     def grants(self, context: SinkContext) -> Iterator[Grant]:
         """Find the brokers of an MSK cluster and, where it knows roles, write to the topic."""
         names = context.names
-        cluster = self._topic(names.environment).cluster
+        (cluster,) = self.clusters(names.environment.streams)
         settings = names.environment.kafka[cluster]
         label = "".join(part.title() for part in cluster.split("-"))
         if isinstance(settings, MskCluster):

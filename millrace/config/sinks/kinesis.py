@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from millrace.config.base import Slug
 from millrace.config.grants import Grant, allow
-from millrace.config.sinks.base import Promise, SinkContext
+from millrace.config.problems import Finding
+from millrace.config.sinks.base import Promise, SinkContext, SinkUse
 from millrace.config.sinks.streams import StreamSink
-from millrace.config.streams import KafkaTopic, KinesisStream
-
-if TYPE_CHECKING:
-    from millrace.config.model import Environment
+from millrace.config.streams import KinesisStream
 
 LARGEST_RECORD = 1024**2
 """Bytes of the largest record, where the stream does not say (Kinesis developer guide, "Quotas and limits")."""
@@ -35,22 +33,15 @@ class KinesisSink(StreamSink):
     kind: Literal["kinesis"]
     stream: Slug = Field(description="A Kinesis stream among the environment's streams.", examples=["alerts"])
 
-    def unfit(self, stream: KafkaTopic | KinesisStream) -> str | None:
-        """Another account's streams are read only."""
-        if isinstance(stream, KinesisStream) and stream.read_role is not None:
-            return "a stream of this account: read_role reads another account's, and writes none"
-        return None
-
-    def largest(
-        self,
-        stream: KafkaTopic | KinesisStream,
-        environment: Environment,  # noqa: ARG002 - of Kafka
-    ) -> tuple[int, str, str | None]:
-        """What the stream says of itself."""
-        assert isinstance(stream, KinesisStream), f"{self.stream} is no Kinesis stream"
-        return (
+    def check_stream(self, stream: KinesisStream, use: SinkUse) -> Iterator[Finding]:
+        """It is this account's, and says how large a record may be."""
+        if stream.read_role is not None:
+            allowed = "a stream of this account: read_role reads another account's, and writes none"
+            yield Finding((*use.path, "stream"), self.stream, allowed)
+        yield from self.check_size(
             stream.max_record_size or LARGEST_RECORD,
             f"the largest record of streams.{self.stream}",
+            use,
             f"raise streams.{self.stream}.max_record_size, up to 10MiB",
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -13,9 +13,6 @@ from millrace.config.problems import Finding
 from millrace.config.sinks.base import Column, SinkConfig, SinkUse
 from millrace.config.streams import KafkaTopic, KinesisStream
 from millrace.config.units import Size
-
-if TYPE_CHECKING:
-    from millrace.config.model import Environment
 
 
 class StreamSink(SinkConfig):
@@ -42,38 +39,30 @@ class StreamSink(SinkConfig):
     )
 
     def check(self, use: SinkUse) -> Iterator[Finding]:
-        """The stream is there, of the kind, not what the query reads, and takes records of the largest size."""
+        """The stream is there, of the kind, and not what the query reads."""
         streams, name, path = (
             use.environment.streams,
             getattr(self, self.named_by),
             (*use.path, self.named_by),
         )
         stream = streams.get(name)
-        if not isinstance(stream, self.stream_kind):
+        if isinstance(stream, self.stream_kind):
+            yield from self.check_stream(stream, use)
+        else:
             known = [each for each, other in streams.items() if isinstance(other, self.stream_kind)]
             allowed = f"a {self.label} of this environment: {', '.join(known) or 'there is none'}"
             yield Finding(path, name, allowed, nearest(name, known))
-        elif (unfit := self.unfit(stream)) is not None:
-            yield Finding(path, name, unfit)
         if name in use.read:
             yield Finding(
                 path, name, "another stream than the one that the query reads: it would feed itself"
             )
-        if isinstance(stream, self.stream_kind):
-            most, why, hint = self.largest(stream, use.environment)
-            if self.max_record_size > most:
-                allowed = f"at most {most // 1024}KiB, {why}"
-                yield Finding((*use.path, "max_record_size"), f"{int(self.max_record_size)}B", allowed, hint)
 
     @abstractmethod
-    def unfit(self, stream: KafkaTopic | KinesisStream) -> str | None:
-        """What a stream must be in place of this one; None where it can be written."""
+    def check_stream(self, stream: Any, use: SinkUse) -> Iterator[Finding]:
+        """The stream, which is of the kind, can be written, and takes records of the largest size."""
 
-    @abstractmethod
-    def largest(
-        self, stream: KafkaTopic | KinesisStream, environment: Environment
-    ) -> tuple[int, str, str | None]:
-        """Bytes of the largest record that the stream takes, why so many, and what may be done.
-
-        A larger row that the sink lets through would fail its batch each time anew.
-        """
+    def check_size(self, most: int, why: str, use: SinkUse, hint: str | None = None) -> Iterator[Finding]:
+        """A row that the sink lets through and the stream does not take would fail its batch each time anew."""
+        if self.max_record_size > most:
+            allowed = f"at most {most // 1024}KiB, {why}"
+            yield Finding((*use.path, "max_record_size"), f"{int(self.max_record_size)}B", allowed, hint)
