@@ -43,6 +43,5 @@ def sink_grants(names: Names, job: Job, streams_key: str | None) -> list[Grant]:
         for query in job.queries.values()
         for end in written(query).values()
     ]
-    order = list(KINDS)
-    found.sort(key=lambda each: order.index(each[0].kind))
+    found.sort(key=lambda each: list(KINDS).index(each[0].kind))
     return merged(grant for sink, context in found for grant in sink.grants(context))

@@ -44,12 +44,12 @@ class Backoff:
         """Something was written: the next wait is a first one again."""
         self._tries, self._since = 0, None
 
-    def took(self, all_: int, left: int, reason: str) -> None:
+    def settle(self, asked: int, left: int, reason: str) -> None:
         """Wait where a request left some of its entries undone; whatever it took is progress."""
-        if left < all_:
+        if left < asked:
             self.progress()
         if left:
-            self.wait(f"{left} of {all_} {reason}")
+            self.wait(f"{left} of {asked} {reason}")
 
     def wait(self, reason: str) -> None:
         """Wait before the next try.

@@ -97,7 +97,7 @@ class ItemWriter:
         puts = {self.table: [{"PutRequest": {"Item": item}} for item in items]}
         answer = aws.patiently(lambda: self.client.batch_write_item(RequestItems=puts), self.backoff)
         left = [put["PutRequest"]["Item"] for put in answer.get("UnprocessedItems", {}).get(self.table, [])]
-        self.backoff.took(len(items), len(left), "items were left unprocessed")
+        self.backoff.settle(len(items), len(left), "items were left unprocessed")
         return left
 
     def _put_alone(self, record: Record, item: dict[str, Any]) -> Iterator[Refused]:
@@ -152,7 +152,7 @@ class ResultWriter(ItemWriter):
                     yield entry[0], str(answer)
                 else:
                     self.written += answer
-            self.backoff.took(len(waiting), len(left), f"items: {why}")
+            self.backoff.settle(len(waiting), len(left), f"items: {why}")
             waiting = left
 
     def _put_result(self, entry: tuple[Record, dict[str, Any], int]) -> bool | Exception:

@@ -231,7 +231,7 @@ class KafkaSink:
             try:
                 return self._send(rows, place.name, known, refuse)
             except (CapturedException, Py4JJavaError) as error:
-                mark, rows = self._marks.anew(error, again, backoff)
+                mark, rows = self._marks.retry(error, again, backoff)
             finally:
                 if known is not None:
                     known.unpersist()

@@ -100,7 +100,7 @@ class RecordWriter:
         left = [each for each, code in zip(waiting, told, strict=True) if code]
         self.written += len(waiting) - len(left)
         codes = ", ".join(sorted({code for code in told if code}))
-        self.backoff.took(len(waiting), len(left), f"records: {codes}")
+        self.backoff.settle(len(waiting), len(left), f"records: {codes}")
         return left
 
     def _lacking(self, waiting: list[_Entry], began: float) -> list[_Entry]:
@@ -226,7 +226,7 @@ class KinesisSink:
             try:
                 return self._send_lacking(rows, None if mark is None else mark.end, refuse)
             except (CapturedException, Py4JJavaError) as error:
-                mark, rows = self._marks.anew(error, again, backoff)
+                mark, rows = self._marks.retry(error, again, backoff)
 
     def _now(self) -> str:
         client = self._tail.client()

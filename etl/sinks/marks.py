@@ -115,7 +115,7 @@ class Marks:
         """Whether a batch comes that this run has begun before, or one of before that."""
         return begun is not None and place.batch <= begun[1]
 
-    def anew(self, error: Exception, again: Again | None, waits: Backoff) -> tuple[Mark, DataFrame]:
+    def retry(self, error: Exception, again: Again | None, waits: Backoff) -> tuple[Mark, DataFrame]:
         """After a write that failed: the mark behind which all of the batch at hand stands, and its rows once more.
 
         Raises

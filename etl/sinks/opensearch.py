@@ -181,7 +181,7 @@ class DocumentWriter:
                     yield record, f"{code}: {json.dumps(result.get('error'))[:1000]}"
                 else:
                     self.written += 1
-            self.backoff.took(len(waiting), len(left), "documents: the domain is busy")
+            self.backoff.settle(len(waiting), len(left), "documents: the domain is busy")
             waiting = left
 
     def close(self) -> None:

@@ -64,7 +64,7 @@ class ToySink(SinkConfig):
         return {"kind": self.kind, "folder": self.folder, "region": context.names.environment.region}
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
-        yield allow("Play", ["sqs:SendMessage"], [context.arn("sqs", "toy")])
+        yield allow("Play", ["sqs:SendMessage"], [context.names.arn("sqs", "toy")])
 '''
 
 RUNS = '''

@@ -75,11 +75,6 @@ class SinkContext:
     deletes: bool = False
     streams_key: str | None = None
 
-    def arn(self, service: str, resource: str) -> str:
-        """Of a resource in the environment's account and region."""
-        names = self.names
-        return f"arn:{names.partition}:{service}:{names.environment.region}:{names.account}:{resource}"
-
 
 class SinkConfig(Model, ABC):
     """A kind of sink.

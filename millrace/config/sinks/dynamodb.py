@@ -40,7 +40,7 @@ class DynamoDbSink(SinkConfig):
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
         """Write items, take them away where rows delete, use the table's key."""
-        table = [context.arn("dynamodb", f"table/{self.table}")]
+        table = [context.names.arn("dynamodb", f"table/{self.table}")]
         yield allow(
             "WriteItems", ["dynamodb:BatchWriteItem", "dynamodb:DescribeTable", "dynamodb:PutItem"], table
         )

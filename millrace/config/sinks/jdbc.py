@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path as FilePath
 from typing import Any, ClassVar, Literal
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field
 
@@ -103,25 +104,22 @@ class JdbcSink(SinkConfig):
         return "table", f"{self.url.split('?', 1)[0]} {self.table}"
 
     @property
-    def host(self) -> str:
-        """Name of the server, in lower case."""
-        return self.url.removeprefix("jdbc:postgresql://").split("/", 1)[0].partition(":")[0].lower()
+    def _parts(self) -> SplitResult:
+        return urlsplit(self.url.removeprefix("jdbc:"))
 
     @property
     def options(self) -> tuple[str, ...]:
         """Names of the URL's parameters."""
-        said = self.url.partition("?")[2].split("&")
-        return tuple(each.partition("=")[0] for each in said if each)
+        return tuple(each.partition("=")[0] for each in self._parts.query.split("&") if each)
 
     @property
     def ports(self) -> tuple[int, ...]:
         """Where the server listens; 5432 where the URL does not say."""
-        address = self.url.removeprefix("jdbc:postgresql://").split("/", 1)[0]
-        return (int(address.partition(":")[2] or 5432),)
+        return (int(self._parts.netloc.partition(":")[2] or 5432),)
 
     def check(self, use: SinkUse) -> Iterator[Finding]:
         """The URL is one, and the server is known by its certificate, or is on this machine."""
-        url = (*use.path, "url")
+        url, host = (*use.path, "url"), self._parts.hostname or ""
         if _LOGIN.search(self.url):
             yield Finding(url, self.url, "a URL without user and password: sink.secret names both")
         elif not 0 < self.ports[0] < 65536:
@@ -134,7 +132,7 @@ class JdbcSink(SinkConfig):
                 f"a URL without {', '.join(refused)}: TLS is set by the sink's keys tls and authorities",
             )
         if self.tls == "off":
-            if self.host not in _HERE:
+            if host not in _HERE:
                 yield Finding(
                     (*use.path, "tls"), "off", f"verify-full: only {' and '.join(_HERE)} go without"
                 )
@@ -142,7 +140,7 @@ class JdbcSink(SinkConfig):
                 yield Finding((*use.path, "authorities"), self.authorities, "nothing with tls: off")
         elif self.authorities is not None:
             yield from _authorities((*use.path, "authorities"), self.authorities, use.root)
-        elif _RDS.fullmatch(self.host):
+        elif _RDS.fullmatch(host):
             yield Finding(
                 (*use.path, "authorities"),
                 MISSING,

@@ -77,15 +77,13 @@ class KafkaSink(StreamSink):
         (cluster,) = self.clusters(names.environment.streams)
         settings = names.environment.kafka[cluster]
         label = "".join(part.title() for part in cluster.split("-"))
+        base = names.cluster_arn(cluster)
+        if base is None:
+            return
         if isinstance(settings, MskCluster):
-            base = context.arn("kafka", f"cluster/{names.cluster(cluster)}/*")
-            if settings.existing is not None:
-                base = context.arn("kafka", f"cluster/{settings.existing.split(':cluster/')[1]}")
             yield allow(f"FindClusters{label}", ["kafka:ListClustersV2"], ["*"], why=NO_NARROWER)
             yield allow(f"FindBrokers{label}", ["kafka:GetBootstrapBrokers"], [base], why=REMADE)
-        else:
-            base = settings.arn or ""
-        if settings.authentication.kind != "iam" or not base:
+        if settings.authentication.kind != "iam":
             return
         why = REMADE if "*" in base else None
         # The producer numbers its messages, so that its own retries double nothing.

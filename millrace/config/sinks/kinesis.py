@@ -36,8 +36,11 @@ class KinesisSink(StreamSink):
     def check_stream(self, stream: KinesisStream, use: SinkUse) -> Iterator[Finding]:
         """It is this account's, and says how large a record may be."""
         if stream.read_role is not None:
-            allowed = "a stream of this account: read_role reads another account's, and writes none"
-            yield Finding((*use.path, "stream"), self.stream, allowed)
+            yield Finding(
+                (*use.path, "stream"),
+                self.stream,
+                "a stream of this account: read_role reads another account's, and writes none",
+            )
         yield from self.check_size(
             stream.max_record_size or LARGEST_RECORD,
             f"the largest record of streams.{self.stream}",

@@ -64,5 +64,9 @@ class StreamSink(SinkConfig):
     def check_size(self, most: int, why: str, use: SinkUse, hint: str | None = None) -> Iterator[Finding]:
         """A row that the sink lets through and the stream does not take would fail its batch each time anew."""
         if self.max_record_size > most:
-            allowed = f"at most {most // 1024}KiB, {why}"
-            yield Finding((*use.path, "max_record_size"), f"{int(self.max_record_size)}B", allowed, hint)
+            yield Finding(
+                (*use.path, "max_record_size"),
+                f"{int(self.max_record_size)}B",
+                f"at most {most // 1024}KiB, {why}",
+                hint,
+            )
