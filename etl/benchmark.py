@@ -31,7 +31,6 @@ from etl.settings import (
     RoutedDirectSettings,
     RoutedSettings,
 )
-from etl.settings_sinks import IcebergSinkSettings
 from etl.supervise import Query
 from etl.tables import Table
 
@@ -198,9 +197,7 @@ class Benchmark:
                 not isinstance(first, LandSettings) or query.source_table != first.table
             ):
                 raise StartError(f"query {query.name}: it does not derive from the table of {first.name}")
-            if isinstance(query, DeriveSettings | DirectSettings) and not isinstance(
-                query.sink, IcebergSinkSettings
-            ):
+            if isinstance(query, DeriveSettings | DirectSettings) and query.sink.lake_table is None:
                 raise StartError(
                     f"query {query.name}: sink {query.sink.kind} is not measured: an iceberg table is"
                 )
@@ -228,11 +225,12 @@ class Benchmark:
     ) -> LandSettings | DirectSettings | DeriveSettings:
         """The same query from the topic's beginning, into tables of its own, as soon as it can."""
         if isinstance(query, DeriveSettings):
-            assert isinstance(query.sink, IcebergSinkSettings)
             return dataclasses.replace(
                 query,
                 source_table=self._own(query.source_table),
-                sink=dataclasses.replace(query.sink, table=self._own(query.sink.table)),
+                sink=dataclasses.replace(
+                    query.sink, **{query.sink.NAMED_BY: self._own(str(query.sink.lake_table))}
+                ),
                 trigger_seconds=0.0,
             )
         assert isinstance(query.source, KafkaSource)
@@ -252,11 +250,12 @@ class Benchmark:
             return dataclasses.replace(
                 query, source=source, table=self._own(query.table), trigger_seconds=0.0, repartition=None
             )
-        assert isinstance(query.sink, IcebergSinkSettings)
         return dataclasses.replace(
             query,
             source=source,
-            sink=dataclasses.replace(query.sink, table=self._own(query.sink.table)),
+            sink=dataclasses.replace(
+                query.sink, **{query.sink.NAMED_BY: self._own(str(query.sink.lake_table))}
+            ),
             dead_letters=self._own(query.dead_letters),
             trigger_seconds=0.0,
             repartition=None,

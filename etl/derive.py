@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -12,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.types import StructType
 
-from etl import accounts
+from etl import accounts, strict
 from etl.accounts import DeriveAccounts, Observed, Reporter, count
 from etl.checkpoint import Checkpoint
 from etl.commits import Added, BatchId, Commits, Fence, History, Others
@@ -53,9 +52,8 @@ def load_transform(name: str | None) -> Transform:
     """
     if name is None:
         return lambda rows: rows
-    module_name, _, function_name = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module_name), function_name)
+        found = strict.named(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise StartError(f"transform {name}: {error}") from error
     if not callable(found):

@@ -360,10 +360,8 @@ def _ends(query: QuerySettings) -> dict[str, Any]:
 def _sink(end: Any) -> str:
     if not isinstance(end, DeriveSettings | DirectSettings | DirectRouteSettings):
         return f"iceberg {end.table}"
-    sink: Any = end.sink
-    names = ("table", "topic", "stream", "index", "path")
     by = f" by {', '.join(end.latest_by)}" if isinstance(end, DeriveSettings) and end.latest_by else ""
-    return f"{sink.kind} {next(getattr(sink, name) for name in names if hasattr(sink, name))}{by}"
+    return f"{end.sink.target}{by}"
 
 
 def _schemas(query: QuerySettings) -> list[str]:

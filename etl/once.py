@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import direct, envelope, land, routed, routed_direct, session, tables
+from etl import envelope, land, outward, routed, routed_direct, session, tables
 from etl.accounts import Reporter
 from etl.backfill import Backfiller
 from etl.errors import StartError
 from etl.formats import build as formats
-from etl.outward import OutwardReplay
 from etl.parts import composition, derived, source_table, written
 from etl.refused import RefusedReplayer
 from etl.replay import Replayer
@@ -23,9 +22,7 @@ from etl.settings import (
     RoutedDirectSettings,
     RoutedSettings,
 )
-from etl.settings_sinks import IcebergSinkSettings
 from etl.sinks.base import LETTER
-from etl.sinks.build import sink_of
 from etl.sinks.iceberg import IcebergSink
 from etl.tables import Table
 
@@ -80,7 +77,7 @@ def replayer(
     tables.check(spark, table, land.table_schema(headers, schema))
     onward: Callable[[DataFrame], None] | None = None
     if isinstance(query, DirectSettings):
-        onward = _onward(spark, job, query, table, binds or {}, report)
+        onward = outward.onward(spark, job, name, query, table, binds or {}, report)
     elif isinstance(query, RoutedDirectSettings):
         onward = routed_direct.onward(spark, job, query, table, binds or {}, report)
     return Replayer(name, tuple(s.name for s in query.sources), table, decoder, report, onward)
@@ -122,13 +119,13 @@ def backfiller(spark: SparkSession, job: JobSettings, name: str, report: Reporte
             f"--backfill {name}: of each key it keeps the last record, which a range of time does not tell: give the "
             "query another name and another table, and it begins with all that landed"
         )
-    if not isinstance(query.sink, IcebergSinkSettings):
+    if query.sink.lake_table is None:
         raise StartError(
             f"--backfill {name}: its sink is {query.sink.kind}; an iceberg table can be backfilled"
         )
     landing = source_table(spark, job, name, query.source_table)
     compose = composition(spark, job, name, query, report)
-    table = Table.of(job.catalog, query.sink.table)
+    table = Table.of(job.catalog, query.sink.lake_table)
     tables.ensure(spark, table, compose.schema(spark, landing, query.route), report=report)
     return Backfiller(name, landing, compose, IcebergSink(table), report, query.route)
 
@@ -152,24 +149,6 @@ def _refused(
     compose = composition(spark, job, query.name, query, report)
     rows = derived(spark, job, query, compose, landing, None)
     compose, schema = written(spark, query, compose, rows, landing)
-    sink = sink_of(job, query.sink, binds)
-    sink.prepare(spark, schema)
+    sink = outward.prepared(spark, job, query.sink, schema, binds)
     again = landing if query.state is None else None
     return RefusedReplayer(query.name, letters, again, compose, query.route, schema, sink, report)
-
-
-def _onward(
-    spark: SparkSession,
-    job: JobSettings,
-    query: DirectSettings,
-    letters: Table,
-    binds: Mapping[str, str],
-    report: Reporter,
-) -> direct.Onward | OutwardReplay:
-    """What takes a direct query's replayed dead letters to its sink."""
-    compose = composition(spark, job, query.name, query, report)
-    if isinstance(query.sink, IcebergSinkSettings):
-        return direct.Onward(query.source.name, compose, IcebergSink(Table.of(job.catalog, query.sink.table)))
-    sink = sink_of(job, query.sink, binds)
-    sink.prepare(spark, compose.schema(spark, letters))
-    return OutwardReplay(compose, sink)

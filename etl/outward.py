@@ -13,23 +13,27 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql.types import StructType
 
 from etl import accounts, envelope, redact
 from etl.accounts import Observed, Reporter
 from etl.checkpoint import Checkpoint
 from etl.decoder import Decoder
 from etl.derive import DEAD_LETTER, Composition
-from etl.direct import letter_appender
+from etl.direct import Onward, letter_appender
 from etl.envelope import stamped
 from etl.errors import AccountsError
 from etl.hadoop import modified, read_text
 from etl.overlap import Appender
-from etl.settings import DeriveSettings, DirectSettings
+from etl.parts import composition
+from etl.settings import DeriveSettings, DirectRouteSettings, DirectSettings, JobSettings
+from etl.sinks import JobContext, SinkSettings
 from etl.sinks.base import STAGE, Place, Sink, Written, refuses_none
 from etl.sinks.iceberg import IcebergSink
 from etl.sinks.letters import Letters
 from etl.sinks.sending import PlanCounted
 from etl.sources.legs import Topics, offsets_of
+from etl.tables import Table
 
 _PARTS = 3
 """Of a Kafka record's identity: topic (which holds no ``/``), partition, offset."""
@@ -65,6 +69,51 @@ class SinkAccounts:
             "written": self.done.written,
             "refused": self.done.refused,
         }
+
+
+def prepared(
+    spark: SparkSession,
+    job: JobSettings,
+    settings: SinkSettings,
+    schema: StructType,
+    binds: Mapping[str, str],
+) -> Sink:
+    """Make a sink, and what it writes to, for rows of a schema.
+
+    Raises
+    ------
+    StartError
+        As of :meth:`etl.sinks.SinkSettings.open` and :meth:`etl.sinks.base.Sink.prepare`.
+    """
+    sink = settings.open(JobContext(job.connections, binds))
+    sink.prepare(spark, schema)
+    return sink
+
+
+def onward(
+    spark: SparkSession,
+    job: JobSettings,
+    name: str,
+    end: DirectSettings | DirectRouteSettings,
+    letters: Table,
+    binds: Mapping[str, str],
+    report: Reporter,
+    *,
+    route: str | None = None,
+) -> Onward | OutwardReplay:
+    """Make what takes replayed dead letters of a direct query to its sink, or to that of one of its routes.
+
+    Parameters
+    ----------
+    name, end, letters
+        The query's name, what has the sink, and the query's table of dead letters, which exists.
+    """
+    compose = composition(spark, job, name, end, report)
+    if end.sink.lake_table is not None:
+        return Onward(end.source.name, compose, IcebergSink(Table.of(job.catalog, end.sink.lake_table)))
+    return OutwardReplay(
+        compose, prepared(spark, job, end.sink, compose.schema(spark, letters, route), binds)
+    )
 
 
 def place_of(spark: SparkSession, checkpoint: Checkpoint, batch_id: int) -> Place:

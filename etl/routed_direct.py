@@ -17,7 +17,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 
-from etl import accounts, tables
+from etl import accounts, outward, tables
 from etl.accounts import Reporter
 from etl.checkpoint import Checkpoint
 from etl.commits import BatchId
@@ -29,10 +29,8 @@ from etl.overlap import Appender
 from etl.parts import composition
 from etl.route import COLUMN, Router, along
 from etl.routed import router
-from etl.settings import DirectRouteSettings, JobSettings, RoutedDirectSettings
-from etl.settings_sinks import IcebergSinkSettings
+from etl.settings import JobSettings, RoutedDirectSettings
 from etl.sinks.base import Place, Refuse, Sink, Written
-from etl.sinks.build import sink_of
 from etl.sinks.iceberg import IcebergSink
 from etl.sources.legs import Topics, offsets_of
 from etl.sources.offsets import OffsetRange
@@ -287,13 +285,12 @@ def query(
         compose = composition(spark, job, settings.name, route, report)
         schema = compose.schema(spark, letters, route.name)
         end: End
-        if isinstance(route.sink, IcebergSinkSettings):
-            table = Table.of(job.catalog, route.sink.table)
+        if route.sink.lake_table is not None:
+            table = Table.of(job.catalog, route.sink.lake_table)
             tables.ensure(spark, table, schema, report=report)
             end = TableEnd(f"{settings.name}/{route.name}", route.source.name, IcebergSink(table))
         else:
-            sink = sink_of(job, route.sink, binds)
-            sink.prepare(spark, schema)
+            sink = outward.prepared(spark, job, route.sink, schema, binds)
             end = SinkEnd(sink, f"{read.checkpoint.location}/routes/{route.name}")
         lanes.append(Lane(route.name, route.source.name, compose, end))
     handler = RoutedDirector(
@@ -334,13 +331,11 @@ def onward(
     report: Reporter,
 ) -> RoutedOnward:
     """Make what takes replayed dead letters onward; parameters and errors as of :func:`query`, whose tables exist."""
-
-    def end_of(route: DirectRouteSettings) -> Onward | OutwardReplay:
-        compose = composition(spark, job, settings.name, route, report)
-        if isinstance(route.sink, IcebergSinkSettings):
-            return Onward(route.source.name, compose, IcebergSink(Table.of(job.catalog, route.sink.table)))
-        sink = sink_of(job, route.sink, binds)
-        sink.prepare(spark, compose.schema(spark, letters, route.name))
-        return OutwardReplay(compose, sink)
-
-    return RoutedOnward({route.name: end_of(route) for route in settings.routes})
+    return RoutedOnward(
+        {
+            route.name: outward.onward(
+                spark, job, settings.name, route, letters, binds, report, route=route.name
+            )
+            for route in settings.routes
+        }
+    )

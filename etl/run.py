@@ -14,7 +14,7 @@ from etl.checkpoint import Checkpoint
 from etl.derive import Composition, Deriver
 from etl.formats import build as formats
 from etl.manifests import Manifests
-from etl.outward import Outward, OutwardDirect
+from etl.outward import Outward, OutwardDirect, prepared
 from etl.parts import composition, derived, source_table, written
 from etl.results import time_of
 from etl.settings import (
@@ -26,9 +26,7 @@ from etl.settings import (
     RoutedDirectSettings,
     RoutedSettings,
 )
-from etl.settings_sinks import IcebergSinkSettings
 from etl.sinks.base import DELETED
-from etl.sinks.build import sink_of
 from etl.sinks.iceberg import IcebergSink
 from etl.sinks.iceberg_keyed import KeyedIcebergSink
 from etl.sinks.letters import Letters
@@ -135,13 +133,12 @@ def _direct(
     compose = composition(spark, job, query.name, query, report)
     kept, checkpoint = IcebergSink(letters), read.checkpoint
     handler: Callable[[DataFrame, int], None]
-    if isinstance(query.sink, IcebergSinkSettings):
-        table = Table.of(job.catalog, query.sink.table)
+    if query.sink.lake_table is not None:
+        table = Table.of(job.catalog, query.sink.lake_table)
         tables.ensure(spark, table, compose.schema(spark, letters), report=report)
         handler = direct.Director(query, decoder, compose, IcebergSink(table), kept, checkpoint, report)
     else:
-        sink = sink_of(job, query.sink, binds)
-        sink.prepare(spark, compose.schema(spark, letters))
+        sink = prepared(spark, job, query.sink, compose.schema(spark, letters), binds)
         handler = OutwardDirect(query, decoder, compose, sink, kept, checkpoint, report)
     return Query(
         query.name,
@@ -175,10 +172,10 @@ def _derive(
         rows = derived(spark, job, query, compose, landing, None)
     compose, schema = written(spark, query, compose, rows, landing)
     handler: Callable[[DataFrame, int], None]
-    if not isinstance(query.sink, IcebergSinkSettings):
+    if query.sink.lake_table is None:
         handler = _outward(spark, job, query, compose, schema, checkpoint, binds, report)
     else:
-        table = Table.of(job.catalog, query.sink.table)
+        table = Table.of(job.catalog, query.sink.lake_table)
         if query.key:
             time = time_of(schema, query.key)
             shape = StructType([f for f in schema.fields if f.name != DELETED])
@@ -209,8 +206,7 @@ def _outward(
     report: Reporter,
 ) -> Outward:
     """What writes a derive query's batches to a sink beside the lake's tables."""
-    sink = sink_of(job, query.sink, binds)
-    sink.prepare(spark, schema)
+    sink = prepared(spark, job, query.sink, schema, binds)
     letters = None
     if query.dead_letters is not None:
         letters = Letters(Table.of(job.catalog, query.dead_letters), query.name)

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from etl import strict
-from etl.settings_sinks import IcebergSinkSettings as IcebergSinkSettings
-from etl.settings_sinks import SinkSettings
 from etl.settings_sources import Connection as Connection
 from etl.settings_sources import KafkaReading as KafkaReading
 from etl.settings_sources import KafkaSource as KafkaSource
 from etl.settings_sources import KinesisSource as KinesisSource
 from etl.settings_sources import SecretLogin as SecretLogin
+from etl.sinks import SinkSettings
 
 Engine = Literal["glue", "emr", "sandbox"]
 

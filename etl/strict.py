@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import types
 import typing
 from collections.abc import Mapping
@@ -19,7 +20,8 @@ def read(kind: Any, value: Any, path: str) -> Any:
     Parameters
     ----------
     kind
-        A frozen dataclass, a union of those that ``kind`` tells apart, a literal, a tuple, a mapping, or a plain type.
+        A frozen dataclass, a union of those that ``kind`` tells apart, a class whose ``KINDS`` names one for each kind as
+        ``module:Name``, a literal, a tuple, a mapping, or a plain type.
     value
         Decoded from JSON.
     path
@@ -31,6 +33,9 @@ def read(kind: Any, value: Any, path: str) -> Any:
         An unknown or missing key or a value of the wrong type, with its path.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    registry = vars(kind).get("KINDS") if isinstance(kind, type) else None
+    if registry is not None:
+        return read(named(_of_kind(registry, value, path)), value, path)
     if dataclasses.is_dataclass(kind):
         return _read_dataclass(kind, value, path)
     if origin is Literal:
@@ -65,10 +70,21 @@ def _read_union(arguments: tuple[Any, ...], value: Any, path: str) -> Any:
         return read(names[0], value, path)
     candidates = [a for a in candidates if a not in names]
     kinds = {k: c for c in candidates for k in typing.get_args(typing.get_type_hints(c)["kind"])}
-    found = value.get("kind") if isinstance(value, dict) else None
+    return read(_of_kind(kinds, value, path), value, path)
+
+
+def _of_kind(kinds: Mapping[str, Any], value: Any, path: str) -> Any:
+    """What stands for the ``kind`` of an object."""
+    found: Any = value.get("kind") if isinstance(value, dict) else None
     if found not in kinds:
         raise SettingsError(f"{path}.kind: {found!r} is not one of {', '.join(map(repr, kinds))}")
-    return read(kinds[found], value, path)
+    return kinds[found]
+
+
+def named(loader: str) -> Any:
+    """Import what ``module:Name`` names."""
+    module, _, name = loader.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _read_dataclass(kind: Any, value: Any, path: str) -> Any:

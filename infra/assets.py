@@ -20,9 +20,8 @@ from infra.formats import format_jars
 from infra.jars import locked_jars
 from infra.launch import AssetUrls
 from infra.settings import kafka_clusters
-from infra.sinks import sinks, written_clusters
+from infra.sinks import written_clusters
 from millrace.config.model import EmrJob, Environment, Job
-from millrace.config.sinks import JdbcSink
 
 _PACKAGES = ("etl", "pipelines")
 _SCALA_213_RELEASES = ("emr-spark-8.0.0",)
@@ -106,7 +105,7 @@ def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, 
     """
     return tuple(
         sorted(
-            (*_kafka_jars(environment, job, root), *_database_jars(job, root), *format_jars(job, root)),
+            (*_kafka_jars(environment, job, root), *_sink_jars(job, root), *format_jars(job, root)),
             key=lambda p: p.name,
         )
     )
@@ -124,10 +123,14 @@ def _kafka_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, .
     return locked_jars(root, "kafka-client", "EMR Serverless lacks and a job with Kafka needs")
 
 
-def _database_jars(job: Job, root: Path) -> tuple[Path, ...]:
-    if not isinstance(job, EmrJob) or not any(isinstance(sink, JdbcSink) for sink in sinks(job)):
-        return ()
-    return locked_jars(root, "postgresql", "EMR Serverless lacks and a job with a database needs")
+def _sink_jars(job: Job, root: Path) -> list[Path]:
+    wanted = {group: why for sink in job.sinks for group, why in sink.jars.items()}
+    return [
+        jar
+        for group, why in wanted.items()
+        if isinstance(job, EmrJob)
+        for jar in locked_jars(root, group, why)
+    ]
 
 
 def libraries() -> Mapping[str, Path]:

@@ -14,8 +14,8 @@ from typing import Any
 from infra import read_permissions as read
 from infra import run_permissions as run
 from infra.command_scope import Scope
-from infra.grants import Grant
 from infra.policies import shared_out
+from millrace.config.grants import Grant
 
 _Part = Callable[[Scope], list[Grant]]
 _ASK: tuple[_Part, ...] = (run.machines,)

@@ -8,9 +8,8 @@ from typing import Any
 
 from aws_cdk import DefaultStackSynthesizer
 
-from infra.constructs.state_machine_base import arn_of
-from infra.grants import Grant, allow
 from millrace.config.estate import Bucket
+from millrace.config.grants import Grant, allow
 from millrace.config.model import GlueJob
 from millrace.config.names import Names
 from millrace.config.regions import domain
@@ -48,7 +47,7 @@ class Scope:
 
     def arn(self, service: str, resource: str) -> str:
         """Write an ARN in the environment's account and region."""
-        return arn_of(self.names, service, resource)
+        return self.names.arn(service, resource)
 
     def s3(self, place: str) -> str:
         """Write the ARN of a bucket, or of objects in one."""

@@ -1,69 +1,17 @@
-"""Statements of policies, each with the reason for its wildcards."""
+"""Grants as statements of CDK's policies."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-
 from aws_cdk import aws_iam as iam
 
-FILES = "Files below one prefix: their names are made at run time"
-NO_NARROWER = "IAM knows no narrower resource for these actions"
-INTERFACES = "Glue makes network interfaces at run time; their tag holds it to its own"
-REMADE = "The random end of a cluster's ARN changes when the cluster is made again under its name"
+from millrace.config.grants import Grant
 
 
-@dataclass(frozen=True)
-class Grant:
-    """One statement of a role's policy.
-
-    Attributes
-    ----------
-    sid
-        Its name.
-    actions, resources
-        What may be done to what.
-    why
-        Reason for the wildcards among the resources; without one, a wildcard is a finding.
-    conditions
-        IAM conditions.
-    """
-
-    sid: str
-    actions: tuple[str, ...]
-    resources: tuple[str, ...]
-    why: str | None = None
-    conditions: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def wildcards(self) -> tuple[str, ...]:
-        """Resources that stand for more than one thing."""
-        return tuple(resource for resource in self.resources if "*" in resource)
-
-    def statement(self) -> iam.PolicyStatement:
-        """Write it for a policy."""
-        return iam.PolicyStatement(
-            sid=self.sid,
-            actions=list(self.actions),
-            resources=list(self.resources),
-            conditions=dict(self.conditions),
-        )
-
-
-def allow(
-    sid: str,
-    actions: Sequence[str],
-    resources: Sequence[str],
-    conditions: Mapping[str, Any] | None = None,
-    *,
-    why: str | None = None,
-) -> Grant:
-    """Write a grant; ``why`` is the reason for its wildcards."""
-    return Grant(sid, tuple(actions), tuple(resources), why, conditions or {})
-
-
-def list_prefixes(sid: str, bucket: str, prefixes: list[str]) -> Grant:
-    """Allow listing a bucket (its ARN) below some prefixes."""
-    patterns = [pattern for prefix in prefixes for pattern in (prefix, f"{prefix}/*")]
-    return allow(sid, ["s3:ListBucket"], [bucket], {"StringLike": {"s3:prefix": patterns}})
+def statement(grant: Grant) -> iam.PolicyStatement:
+    """Write a grant for a policy."""
+    return iam.PolicyStatement(
+        sid=grant.sid,
+        actions=list(grant.actions),
+        resources=list(grant.resources),
+        conditions=dict(grant.conditions),
+    )

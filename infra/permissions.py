@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infra.grants import FILES, INTERFACES, NO_NARROWER, Grant, allow, list_prefixes
 from infra.launch import event_log_prefix
 from infra.settings import sources
-from infra.sink_permissions import SinkPermissions
+from infra.sinks import sink_grants
 from infra.source_permissions import SourcePermissions, kafka_secrets
 from infra.spark import database_location
 from millrace.config.estate import ExistingTable
+from millrace.config.grants import FILES, INTERFACES, NO_NARROWER, Grant, allow, list_prefixes
 from millrace.config.model import KafkaTopic, KinesisStream
 from millrace.config.names import Names
 from millrace.config.queries import DeriveQuery, StreamQuery, written
@@ -66,7 +66,7 @@ class JobPermissions:
         """All of them, in a fixed order."""
         return [
             *SourcePermissions(self.names, self.plan).grants(),
-            *SinkPermissions(self.names, self.plan, self.keys.streams).grants(),
+            *sink_grants(self.names, self.names.environment.jobs[self.plan.name], self.keys.streams),
             *kafka_secrets(self.names, self.names.environment.jobs[self.plan.name]),
             *self._tables(),
             *self._objects(),
@@ -116,15 +116,12 @@ class JobPermissions:
         named = [e.table for query in queries for end in written(query).values() for e in end.enrich]
         return tuple(tables[name] for name in dict.fromkeys(named) if name in tables)
 
-    def _arn(self, service: str, resource: str) -> str:
-        return f"arn:{self.names.partition}:{service}:{self.names.environment.region}:{self.names.account}:{resource}"
-
     def _tables(self) -> list[Grant]:
         database = self.names.database
-        catalog = [self._arn("glue", "catalog"), self._arn("glue", f"database/{database}")]
+        catalog = [self.names.arn("glue", "catalog"), self.names.arn("glue", f"database/{database}")]
 
         def tables(names: tuple[str, ...]) -> list[str]:
-            return [self._arn("glue", f"table/{database}/{name}") for name in names]
+            return [self.names.arn("glue", f"table/{database}/{name}") for name in names]
 
         found = [
             allow(
@@ -147,8 +144,8 @@ class JobPermissions:
             arn
             for table in self.given_tables
             for arn in (
-                self._arn("glue", f"database/{table.database}"),
-                self._arn("glue", f"table/{table.database}/{table.table}"),
+                self.names.arn("glue", f"database/{table.database}"),
+                self.names.arn("glue", f"table/{table.database}/{table.table}"),
             )
         ]
         if given:
@@ -258,7 +255,7 @@ class JobPermissions:
                 allow(
                     "DecryptExistingStreams",
                     ["kms:Decrypt"],
-                    [self._arn("kms", "key/*")],
+                    [self.names.arn("kms", "key/*")],
                     {"StringEquals": {"kms:ViaService": self._through("kinesis")}},
                     why="The key of a stream that is not ours is not known; it is used through Kinesis only",
                 )
@@ -278,7 +275,7 @@ class JobPermissions:
         if self.plan.engine == "glue":
             # Groups below its prefix, and where it appends the name of the security configuration.
             endings += ["/*", f"-{self.names.job(self.plan.name)}*"]
-        groups = [self._arn("logs", f"log-group:{self.log_group}{ending}") for ending in endings]
+        groups = [self.names.arn("logs", f"log-group:{self.log_group}{ending}") for ending in endings]
         return [
             allow(
                 "WriteLogs",

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from infra.grants import Grant
+from millrace.config.grants import Grant
 
 INLINE = 10_240
 """Characters of all policies inside a role."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from infra.command_scope import Scope
 from infra.constructs.log_flattener import FLAT_PREFIX
-from infra.grants import FILES, NO_NARROWER, REMADE, Grant, allow, list_prefixes
 from infra.source_permissions import READS_TOPIC
 from infra.spark import database_location
 from millrace.config.check_reading import plain_beginning
-from millrace.config.model import ExternalCluster, KafkaTopic, KinesisStream, MskCluster
+from millrace.config.grants import FILES, NO_NARROWER, REMADE, Grant, allow, list_prefixes
+from millrace.config.model import ExternalCluster, KafkaTopic, KinesisStream
 
 _AUDIT_GROUP = "millrace-audit"
 
@@ -107,14 +107,8 @@ def kafka(scope: Scope) -> list[Grant]:
     found: list[Grant] = []
     places: dict[str, str] = {}
     for cluster in dict.fromkeys(topic.cluster for _, topic in topics):
-        kafka = environment.kafka[cluster]
-        if isinstance(kafka, ExternalCluster):
-            if kafka.arn is not None:
-                places[cluster] = kafka.arn
-        elif isinstance(kafka, MskCluster) and kafka.existing is not None:
-            places[cluster] = kafka.existing
-        else:
-            places[cluster] = scope.arn("kafka", f"cluster/{scope.names.cluster(cluster)}/*")
+        if (base := scope.names.cluster_arn(cluster)) is not None:
+            places[cluster] = base
     if any(not isinstance(environment.kafka[topic.cluster], ExternalCluster) for _, topic in topics):
         actions = ["kafka:GetBootstrapBrokers", "kafka:ListClustersV2"]
         found.append(allow("FindBrokers", actions, ["*"], why=NO_NARROWER))

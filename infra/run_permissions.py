@@ -5,7 +5,7 @@ from __future__ import annotations
 from aws_cdk import DefaultStackSynthesizer
 
 from infra.command_scope import TAGGED, Scope
-from infra.grants import FILES, NO_NARROWER, Grant, allow
+from millrace.config.grants import FILES, NO_NARROWER, Grant, allow
 from millrace.config.model import KinesisStream
 
 _PARTS_OF_ALL = ("kafka", "lifecycle", "network", "observability", "storage", "streams")

@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from infra.formats import format_settings
-from infra.sinks import sink_settings, written_clusters
+from infra.sinks import written_clusters
 from millrace.config.kafka_login import Login, secret_of
 from millrace.config.model import Environment, ExternalCluster, Job, KafkaTopic, KinesisStream
 from millrace.config.names import Names
@@ -33,7 +33,9 @@ from millrace.config.queries import (
     Written,
 )
 from millrace.config.reading import KafkaReading
+from millrace.config.sinks.base import SinkContext
 from millrace.config.tables import kept_by, readers
+from millrace.sizing.files import batch_bytes
 from millrace.sizing.model import JobPlan, QueryPlan
 
 CATALOG = "lake"
@@ -200,7 +202,7 @@ def _written(environment: Environment, end: Written, plan: QueryPlan, names: Nam
     return {
         "enrich": [_enrichment(item, names) for item in end.enrich],
         "transform": end.transform,
-        "sink": sink_settings(environment, end, plan, names),
+        "sink": end.sink.settings(SinkContext(names, batch_bytes(environment, end, plan))),
     }
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infra.grants import NO_NARROWER, REMADE, Grant, allow
 from infra.settings import kafka_clusters, sources
 from infra.sinks import written_clusters
 from millrace.config.check_reading import plain_beginning
+from millrace.config.grants import NO_NARROWER, REMADE, Grant, allow
 from millrace.config.kafka_login import secret_of
 from millrace.config.model import ExternalCluster, GlueJob, Job, KafkaTopic, KinesisStream, MskCluster
 from millrace.config.names import Names
@@ -62,9 +62,6 @@ class SourcePermissions:
 
     names: Names
     plan: JobPlan
-
-    def _arn(self, service: str, resource: str) -> str:
-        return f"arn:{self.names.partition}:{service}:{self.names.environment.region}:{self.names.account}:{resource}"
 
     def grants(self) -> list[Grant]:
         """All of them, in a fixed order."""
@@ -134,12 +131,9 @@ class SourcePermissions:
     def _external(
         self, cluster: str, arn: str, streams: dict[str, KinesisStream | KafkaTopic]
     ) -> list[Grant]:
-        def inside(kind: str, name: str) -> str:
-            return f"{arn.replace(':cluster/', f':{kind}/')}/{name}"
-
         label = "".join(part.title() for part in cluster.split("-"))
         topics = [
-            inside("topic", self._topic(name, stream))
+            self._inside(cluster, "topic", self._topic(name, stream))
             for name, stream in streams.items()
             if isinstance(stream, KafkaTopic) and stream.cluster == cluster
         ]
@@ -149,13 +143,13 @@ class SourcePermissions:
             allow(
                 f"Groups{label}",
                 ["kafka-cluster:AlterGroup", "kafka-cluster:DescribeGroup"],
-                [inside("group", group) for group in self._groups(cluster)],
+                [self._inside(cluster, "group", group) for group in self._groups(cluster)],
                 why="Spark makes up the end of a group name at every start",
             ),
         ]
 
     def _found(self, clusters: list[str]) -> list[Grant]:
-        arns = [self._arn("kafka", f"cluster/{self._cluster(c)}") for c in clusters]
+        arns = [self._inside(c) for c in clusters]
         return [
             allow("FindClusters", ["kafka:ListClustersV2"], ["*"], why=NO_NARROWER),
             allow("FindBrokers", ["kafka:GetBootstrapBrokers"], arns, why=REMADE),
@@ -165,22 +159,19 @@ class SourcePermissions:
         # The last part of a cluster's ARN is a random id that changes when the cluster is made
         # again under its name; the role stays right, and needs nothing of the Kafka stack.
         topics = [
-            f"topic/{self._cluster(stream.cluster)}/{self._topic(name, stream)}"
+            self._inside(stream.cluster, "topic", self._topic(name, stream))
             for name, stream in streams.items()
             if isinstance(stream, KafkaTopic) and stream.cluster in clusters
         ]
-        cluster_arns = [self._arn("kafka", f"cluster/{self._cluster(c)}") for c in clusters]
-        groups = [
-            self._arn("kafka", f"group/{self._cluster(c)}/{group}")
-            for c in clusters
-            for group in self._groups(c)
-        ]
+        groups = [self._inside(c, "group", group) for c in clusters for group in self._groups(c)]
         return [
-            allow("ConnectClusters", ["kafka-cluster:Connect"], cluster_arns, why=REMADE),
+            allow(
+                "ConnectClusters", ["kafka-cluster:Connect"], [self._inside(c) for c in clusters], why=REMADE
+            ),
             allow(
                 "ReadTopics",
                 READS_TOPIC,
-                [self._arn("kafka", topic) for topic in topics],
+                topics,
                 why=REMADE,
             ),
             allow(
@@ -209,9 +200,7 @@ class SourcePermissions:
         """Return a topic's name, or what the names of all topics of a pattern begin with."""
         return self.names.stream(name) if stream.pattern is None else f"{plain_beginning(stream.pattern)}*"
 
-    def _cluster(self, cluster: str) -> str:
-        """Return ``name/id``, with the id open for a cluster that may be made again."""
-        settings = self.names.environment.kafka[cluster]
-        if isinstance(settings, MskCluster) and settings.existing is not None:
-            return settings.existing.split(":cluster/")[1]
-        return f"{self.names.cluster(cluster)}/*"
+    def _inside(self, cluster: str, kind: str = "cluster", name: str | None = None) -> str:
+        """Return the ARN of a cluster, or of something that it holds."""
+        base = (self.names.cluster_arn(cluster) or "").replace(":cluster/", f":{kind}/", 1)
+        return base if name is None else f"{base}/{name}"

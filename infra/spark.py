@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from infra.errors import InfrastructureError
 from infra.settings import CATALOG, sources
-from infra.sinks import sinks
 from millrace.config.model import EmrJob, Environment, GlueJob, Job, KinesisStream
 from millrace.config.names import Names
 from millrace.config.queries import DeriveQuery
-from millrace.config.sinks import DeltaSink
 from millrace.sizing.model import JobPlan
 
 _ICEBERG = "org.apache.iceberg"
@@ -60,8 +58,7 @@ def spark_settings(environment: Environment, job: Job, plan: JobPlan, names: Nam
         settings |= _glue()
     if any(isinstance(query, DeriveQuery) and query.state is not None for query in job.queries.values()):
         settings |= _state()
-    if any(isinstance(sink, DeltaSink) for sink in sinks(job)):
-        settings |= _delta(settings["spark.sql.extensions"])
+    settings |= _of_sinks(job, settings["spark.sql.extensions"])
     settings |= job.spark
     if isinstance(job, GlueJob):
         for name, value in settings.items():
@@ -134,16 +131,13 @@ def _catalog(names: Names) -> dict[str, str]:
 
 def data_lake_formats(job: Job) -> str:
     """Return what Glue puts on the class path (``--datalake-formats``)."""
-    return "iceberg,delta" if any(isinstance(sink, DeltaSink) for sink in sinks(job)) else "iceberg"
+    return ",".join(dict.fromkeys(["iceberg", *(each for sink in job.sinks for each in sink.lake_formats)]))
 
 
-def _delta(extensions: str) -> dict[str, str]:
-    # Delta wants both, also for a table that is known by its path (Delta documentation, "Set up Apache Spark with
-    # Delta Lake"); it takes Spark's own catalog, and ours stays Iceberg's.
-    return {
-        "spark.sql.extensions": f"{extensions},io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    }
+def _of_sinks(job: Job, extensions: str) -> dict[str, str]:
+    found = {name: value for sink in job.sinks for name, value in sink.spark.items()}
+    names = dict.fromkeys([extensions, *(each for sink in job.sinks for each in sink.spark_extensions)])
+    return found | {"spark.sql.extensions": ",".join(names)}
 
 
 def _glue() -> dict[str, str]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from etl import carried
+from etl.errors import StartError
 from etl.sinks.backoff import START_SECONDS, Backoff
 from etl.sinks.base import SinkError
 
@@ -145,6 +146,24 @@ def patiently(call: Callable[[], Answer], backoff: Backoff, *, once: bool = Fals
             return tried(call, once=once)
         except BusyError as error:
             backoff.wait(str(error))
+
+
+def asked_at_start(what: str, client: Any, ask: Callable[[Any], Answer]) -> Answer:
+    """Ask a service whether what is written to is there, then close the client.
+
+    Raises
+    ------
+    StartError
+        It is not, or cannot be asked.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        return patiently(lambda: ask(client), at_start())
+    except (BotoCoreError, ClientError, SinkError) as error:
+        raise StartError(f"{what}: {error}") from error
+    finally:
+        client.close()
 
 
 def refuses(what: str, error: Exception) -> SinkError:

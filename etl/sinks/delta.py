@@ -4,21 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Literal
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.types import StructType
-from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.accounts import Observed
 from etl.clock import moment_of
 from etl.envelope import IDENTITY
 from etl.errors import StartError, describe
-from etl.settings_sinks import DeltaSinkSettings
+from etl.sinks import JobContext, SinkSettings
 from etl.sinks.base import Again, Place, Refuse, Written
 from etl.sinks.iceberg import EVERYTHING, Bound, OutsideBoundError, outside
 from etl.tables import nullable_columns
+
+
+@dataclass(frozen=True)
+class DeltaSinkSettings(SinkSettings):
+    """A Delta table by its path; ``files_per_batch`` as of :class:`ParquetSinkSettings`."""
+
+    NAMED_BY = "path"
+    kind: Literal["delta"]
+    path: str
+    files_per_batch: int
+
+    def open(self, context: JobContext) -> DeltaSink:  # noqa: ARG002 - not needed
+        """As of the base."""
+        return DeltaSink(self)
 
 
 @dataclass

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
-from pyspark.sql.types import BinaryType, DoubleType, FloatType, StructType
+from pyspark.sql.types import StructType
 
 from etl.errors import StartError
-from etl.settings_sinks import DynamoDbSinkSettings
-from etl.sinks import aws, sending
+from etl.sinks import JobContext, SinkSettings, aws, sending
 from etl.sinks.backoff import Backoff
-from etl.sinks.base import DELETED, Again, Place, Refuse, SinkError, Written, version_of
+from etl.sinks.base import Again, Place, Refuse, Written, version_of
+from etl.sinks.dynamodb_items import Form, UnfitError
 from etl.sinks.sending import Buffer, Record, Refused
 
 MOST_ITEMS = 25
 MOST_BYTES = 16 * 1024 * 1024
 """Of one BatchWriteItem (DynamoDB API reference)."""
-
-ITEM_BYTES = 400 * 1024
-"""Largest item, names of attributes included (DynamoDB developer guide, "Quotas")."""
-
-KEY_BYTES, SORT_BYTES = 2048, 1024
-"""Longest partition and sort key (the same page)."""
-
-DIGITS = 38
-LARGEST, SMALLEST = Decimal("9.9999999999999999999999999999999999999E+125"), Decimal("1E-130")
-"""What a number may be (DynamoDB developer guide, "Supported data types")."""
-
 
 VERSION = "_version"
 """Attribute of an item that is a result: which batch it is of, as :attr:`etl.sinks.base.Place.version` counts them."""
@@ -51,129 +37,6 @@ MOST_RESULTS = 200
 
 _OF_AN_ITEM = frozenset({"ItemCollectionSizeLimitExceededException", "ValidationException"})
 """Error codes that one item of a request can be the reason of."""
-
-
-class UnfitError(ValueError):
-    """A value that DynamoDB has no form for."""
-
-
-def attribute(value: Any) -> dict[str, Any] | None:
-    """A JSON value in DynamoDB's form; None for null, which is left out.
-
-    Parameters
-    ----------
-    value
-        Decoded with numbers as ``Decimal``.
-
-    Raises
-    ------
-    UnfitError
-        A number that is too long, too large or too small.
-    """
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return {"BOOL": value}
-    if isinstance(value, Decimal):
-        # Not normalize(), which rounds to the 28 digits of Python's own context.
-        digits = "".join(map(str, value.as_tuple().digits))
-        if len(digits.strip("0")) > DIGITS:
-            raise UnfitError(f"a number of more than {DIGITS} digits")
-        if value and not SMALLEST <= abs(value) <= LARGEST:
-            raise UnfitError(f"a number outside {SMALLEST:E} to {LARGEST:.1E}")
-        return {"N": str(value)}
-    if isinstance(value, str):
-        return {"S": value}
-    if isinstance(value, list):
-        return {"L": [{"NULL": True} if item is None else attribute(item) for item in value]}
-    return {"M": {name: item for name, each in value.items() if (item := attribute(each)) is not None}}
-
-
-def size_of(value: dict[str, Any]) -> int:
-    """Bytes of an attribute's value, as DynamoDB counts them, or a few more.
-
-    "DynamoDB item sizes and formats" of the developer guide: text in UTF-8, a byte for two digits and one or
-    two more, one for a boolean, three and one for each element for lists and maps.
-    """
-    ((kind, content),) = value.items()
-    if kind == "S":
-        return len(content.encode())
-    if kind == "N":
-        return len(content) // 2 + 3
-    if kind == "B":
-        return len(content)
-    if kind == "L":
-        return 3 + sum(1 + size_of(item) for item in content)
-    if kind == "M":
-        return 3 + sum(1 + len(name.encode()) + size_of(item) for name, item in content.items())
-    return 1
-
-
-@dataclass(frozen=True)
-class Form:
-    """How rows become items.
-
-    Attributes
-    ----------
-    binary
-        Fields of the row that hold bytes, which JSON has in base64.
-    floating
-        Fields whose NaN and infinities JSON has as text.
-    keyed
-        Whether rows are results, known by ``_id`` alone.
-    """
-
-    binary: frozenset[str]
-    floating: frozenset[str]
-    keyed: bool
-
-    @classmethod
-    def of(cls, schema: StructType) -> Form:
-        """From the columns of the rows."""
-        return cls(
-            frozenset(f.name for f in schema.fields if isinstance(f.dataType, BinaryType)),
-            frozenset(f.name for f in schema.fields if isinstance(f.dataType, FloatType | DoubleType)),
-            "_source" not in schema.fieldNames(),
-        )
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """Attributes of the table's key: partition key, sort key."""
-        return ("_id",) if self.keyed else ("_id", "_source")
-
-    def item(self, text: str, more: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], int]:
-        """An item out of a row's JSON, and its size in bytes.
-
-        Parameters
-        ----------
-        text
-            The row.
-        more
-            Attributes that it has beside.
-
-        Raises
-        ------
-        UnfitError
-            It cannot be one.
-        """
-        item: dict[str, Any] = dict(more or {})
-        for name, value in json.loads(text, parse_float=Decimal, parse_int=Decimal).items():
-            if name == DELETED:
-                continue
-            if name in self.binary:
-                item[name] = {"B": base64.b64decode(value)}
-            elif name in self.floating and isinstance(value, str):
-                raise UnfitError(f"{name} is {value}: DynamoDB has no such number")
-            elif (formed := attribute(value)) is not None:
-                item[name] = formed
-        for name, longest in zip(self.key, (KEY_BYTES, SORT_BYTES), strict=False):
-            length = len(item.get(name, {}).get("S", "").encode())
-            if not 0 < length <= longest:
-                raise UnfitError(f"{name} has {length} bytes; a key has 1 to {longest}")
-        size = sum(len(name.encode()) + size_of(value) for name, value in item.items())
-        if size > ITEM_BYTES:
-            raise UnfitError(f"an item of {size} bytes; the most is {ITEM_BYTES}")
-        return item, size
 
 
 @dataclass
@@ -234,10 +97,7 @@ class ItemWriter:
         puts = {self.table: [{"PutRequest": {"Item": item}} for item in items]}
         answer = aws.patiently(lambda: self.client.batch_write_item(RequestItems=puts), self.backoff)
         left = [put["PutRequest"]["Item"] for put in answer.get("UnprocessedItems", {}).get(self.table, [])]
-        if len(left) < len(items):
-            self.backoff.progress()
-        if left:
-            self.backoff.wait(f"{len(left)} of {len(items)} items were left unprocessed")
+        self.backoff.settle(len(items), len(left), "items were left unprocessed")
         return left
 
     def _put_alone(self, record: Record, item: dict[str, Any]) -> Iterator[Refused]:
@@ -292,10 +152,7 @@ class ResultWriter(ItemWriter):
                     yield entry[0], str(answer)
                 else:
                     self.written += answer
-            if len(left) < len(waiting):
-                self.backoff.progress()
-            if left:
-                self.backoff.wait(f"{len(left)} of {len(waiting)} items: {why}")
+            self.backoff.settle(len(waiting), len(left), f"items: {why}")
             waiting = left
 
     def _put_result(self, entry: tuple[Record, dict[str, Any], int]) -> bool | Exception:
@@ -332,20 +189,29 @@ class ResultWriter(ItemWriter):
 
 
 @dataclass(frozen=True)
-class _Opening:
-    """Makes a writer where a partition is."""
+class DynamoDbSinkSettings(SinkSettings):
+    """A DynamoDB table, keyed by identity."""
 
-    settings: DynamoDbSinkSettings
-    form: Form
-    version: int | None
-    endpoint: str | None
+    kind: Literal["dynamodb"]
+    table: str
+    region: str
 
-    def __call__(self) -> ItemWriter:
-        client = aws.client("dynamodb", self.settings.region, self.endpoint)
-        what = f"DynamoDB table {self.settings.table}"
-        if self.version is None:
-            return ItemWriter(self.settings.table, self.form, client, Backoff(what))
-        return ResultWriter(self.settings.table, self.form, client, Backoff(what), version=self.version)
+    def open(self, context: JobContext) -> DynamoDbSink:
+        """As of the base."""
+        return DynamoDbSink(self, context.binds.get("dynamodb.endpoint"))
+
+
+def _writer(
+    settings: DynamoDbSinkSettings, endpoint: str | None, form: Form, version: int | None
+) -> ItemWriter:
+    """Make a writer where a partition is."""
+    client, waits = (
+        aws.client("dynamodb", settings.region, endpoint),
+        Backoff(f"DynamoDB table {settings.table}"),
+    )
+    if version is None:
+        return ItemWriter(settings.table, form, client, waits)
+    return ResultWriter(settings.table, form, client, waits, version=version)
 
 
 @dataclass(frozen=True)
@@ -375,16 +241,11 @@ class DynamoDbSink:
         StartError
             It is not, or cannot be asked.
         """
-        from botocore.exceptions import BotoCoreError, ClientError
-
         name, wanted = self.settings.table, Form.of(schema).key
         client = aws.client("dynamodb", self.settings.region, self.endpoint)
-        try:
-            found = aws.patiently(lambda: client.describe_table(TableName=name), aws.at_start())["Table"]
-        except (BotoCoreError, ClientError, SinkError) as error:
-            raise StartError(f"DynamoDB table {name}: {error}") from error
-        finally:
-            client.close()
+        found = aws.asked_at_start(
+            f"DynamoDB table {name}", client, lambda asked: asked.describe_table(TableName=name)
+        )["Table"]
         kinds = {a["AttributeName"]: a["AttributeType"] for a in found["AttributeDefinitions"]}
         keys = tuple(k["AttributeName"] for k in sorted(found["KeySchema"], key=lambda k: str(k["KeyType"])))
         if keys != wanted or any(kinds[k] != "S" for k in keys):
@@ -411,4 +272,5 @@ class DynamoDbSink:
         that write a record's item the later one counts.
         """
         form, version = Form.of(rows.schema), version_of(rows, place)
-        return sending.send(rows, F.lit(None), _Opening(self.settings, form, version, self.endpoint), refuse)
+        opening = partial(_writer, self.settings, self.endpoint, form, version)
+        return sending.send(rows, F.lit(None), opening, refuse)

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
-from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.accounts import Observed, count, values_of
 from etl.commits import Added, Fence
 from etl.envelope import IDENTITY, moment
-from etl.errors import ConflictError, LossError, java_error, whole_text
+from etl.errors import ConflictError, LossError, StartError, java_error, whole_text
+from etl.sinks import JobContext, SinkSettings
 from etl.tables import Table
 
 OTHER_PAYLOAD = "millrace: another payload has the identity of "
@@ -95,6 +96,23 @@ EVERYTHING = Bound()
 _KNOWN, _KNOWN_HASH = "_known", "_known_hash"
 HASH = "_hash"
 """Column with a hash of the payload, in tables that have one."""
+
+
+@dataclass(frozen=True)
+class IcebergSinkSettings(SinkSettings):
+    """An Iceberg table (``database.table``), appended to once per record identity."""
+
+    kind: Literal["iceberg"]
+    table: str
+
+    @property
+    def lake_table(self) -> str:
+        """The table."""
+        return self.table
+
+    def open(self, context: JobContext) -> NoReturn:  # noqa: ARG002 - not needed
+        """Refuse: queries append to the lake's tables themselves, by what their checkpoints say."""
+        raise StartError(f"table {self.table} is written by handlers of its own")
 
 
 @dataclass(frozen=True)

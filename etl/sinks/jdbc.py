@@ -5,20 +5,22 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.types import StringType, StructType
-from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl import secret
 from etl.errors import StartError, java_error
-from etl.settings_sinks import JdbcSinkSettings
+from etl.sinks import JobContext, SinkSettings
 from etl.sinks.backoff import START_SECONDS, Backoff
 from etl.sinks.base import Again, Place, Refuse, SinkError, Written, letters_of, untimely, version_of
-from etl.sinks.postgres import Session, Shape, connect, sql_state, tls
+from etl.sinks.postgres import Shape
+from etl.sinks.postgres_session import Session, connect, sql_state, tls
 from etl.sinks.sending import PlanCounted, behind_rdd
 
 ROWS_PER_STATEMENT = 1000
@@ -34,6 +36,39 @@ _BUSY = (*_AWAY, "28")
 
 Login = Callable[[], tuple[str, str]]
 """User and password, as they are now."""
+
+
+@dataclass(frozen=True)
+class JdbcSinkSettings(SinkSettings):
+    """A table of PostgreSQL (``schema.table``).
+
+    Attributes
+    ----------
+    url
+        ``jdbc:postgresql://host:port/database``, without user and password.
+    secret
+        ARN of the secret that holds both, as JSON with ``username`` and ``password``.
+    connections
+        How many tasks write at once, each with a connection of its own.
+    tls
+        ``verify-full``: no word, no password goes to a server without a certificate for its name; ``off``: in the clear.
+    authorities
+        File below ``pipelines/`` with the certificates (PEM) of who may have signed the server's; left out, those of the
+        JVM's trust store.
+    """
+
+    kind: Literal["jdbc"]
+    url: str
+    table: str
+    secret: str
+    region: str
+    connections: int
+    tls: Literal["verify-full", "off"] = "verify-full"
+    authorities: str | None = None
+
+    def open(self, context: JobContext) -> JdbcSink:
+        """As of the base."""
+        return JdbcSink(self, partial(login, self.secret, context.binds.get("secretsmanager.endpoint")))
 
 
 @dataclass(frozen=True)

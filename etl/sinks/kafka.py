@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import reduce
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any, Literal
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.types import StructType
-from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl.accounts import Observed
-from etl.errors import StartError, whole_text
+from etl.errors import StartError
 from etl.settings import Connection
-from etl.settings_sinks import KafkaSinkSettings
+from etl.sinks import JobContext, SinkSettings
 from etl.sinks.backoff import Backoff
 from etl.sinks.base import (
     DELETED,
@@ -46,6 +46,39 @@ DELIVERY_MILLISECONDS = 180_000
 
 
 @dataclass(frozen=True)
+class KafkaSinkSettings(SinkSettings):
+    """A Kafka topic; ``connection`` names an entry of ``connections``.
+
+    Attributes
+    ----------
+    key
+        Column that becomes the message's key; the identity where it is left out.
+    max_record_bytes
+        Largest message, key, value and headers together.
+    """
+
+    NAMED_BY = "topic"
+    kind: Literal["kafka"]
+    topic: str
+    connection: str
+    key: str | None
+    max_record_bytes: int
+
+    def open(self, context: JobContext) -> KafkaSink:
+        """Ask for nothing but where the brokers of an MSK cluster are.
+
+        Raises
+        ------
+        StartError
+            The connection is not there, or its brokers are not known.
+        """
+        if self.connection not in context.connections:
+            raise StartError(f"sink {self.topic}: there is no connection {self.connection}")
+        connection = kafka.bind(self.connection, context.connections[self.connection], context.binds)
+        return KafkaSink(self, kafka.resolved(connection))
+
+
+@dataclass(frozen=True)
 class KafkaSink:
     """A topic; the value of a message is the row as JSON.
 
@@ -60,12 +93,15 @@ class KafkaSink:
     settings: KafkaSinkSettings
     connection: Connection
     sends: bool = False
-    _marks: list[Marks] = field(default_factory=list, repr=False, compare=False)
-    _entry: kafka.Entry = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        """Keep how the brokers are entered, until a batch fails."""
-        object.__setattr__(self, "_entry", kafka.Entry(self.connection))
+    @cached_property
+    def _entry(self) -> kafka.Entry:
+        """How the brokers are entered, until a batch fails."""
+        return kafka.Entry(self.connection)
+
+    @cached_property
+    def _marks(self) -> Marks:
+        return Marks(self.settings.topic)
 
     def options(self) -> Mapping[str, str]:
         """Options of Spark's Kafka sink."""
@@ -188,17 +224,14 @@ class KafkaSink:
         if place is None or not place.name:
             return self._send(rows, "", None, refuse)
         tail = Tail(self.settings.topic, self._entry.options())
-        marks, backoff = self._of_run(), Backoff(f"Kafka topic {self.settings.topic}")
-        mark = marks.begin(spark, place, lambda: tail.end(spark))
+        backoff = Backoff(f"Kafka topic {self.settings.topic}")
+        mark = self._marks.begin(spark, place, lambda: tail.end(spark))
         while True:
             known = None if mark is None else tail.held(spark, mark.end, place.name)
             try:
                 return self._send(rows, place.name, known, refuse)
             except (CapturedException, Py4JJavaError) as error:
-                if again is None or CAME_AGAIN not in whole_text(error):
-                    raise
-                backoff.wait(CAME_AGAIN)
-                mark, rows = marks.last, again()
+                mark, rows = self._marks.retry(error, again, backoff)
             finally:
                 if known is not None:
                     known.unpersist()
@@ -224,11 +257,6 @@ class KafkaSink:
             refuse(self._letters(rows, batch))
         written = figures["offered"] - refused if sent is None else sent.values()["sent"]
         return Written(figures["offered"], written, refused)
-
-    def _of_run(self) -> Marks:
-        if not self._marks:
-            self._marks.append(Marks(self.settings.topic))
-        return self._marks[0]
 
 
 def _value(rows: DataFrame) -> Column:

@@ -6,18 +6,18 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, Literal
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import TaskContext
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
 from pyspark.sql.types import StructType
-from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
-from etl.errors import StartError, whole_text
-from etl.settings_sinks import KinesisSinkSettings
-from etl.sinks import aws, sending
+from etl.errors import StartError
+from etl.sinks import JobContext, SinkSettings, aws, sending
 from etl.sinks.aws import UnsureError
 from etl.sinks.backoff import Backoff
 from etl.sinks.base import Again, Place, Refuse, SinkError, Written
@@ -99,11 +99,8 @@ class RecordWriter:
         told = [result.get("ErrorCode") for result in answer["Records"]]
         left = [each for each, code in zip(waiting, told, strict=True) if code]
         self.written += len(waiting) - len(left)
-        if len(left) < len(waiting):
-            self.backoff.progress()
-        if left:
-            codes = ", ".join(sorted({code for code in told if code}))
-            self.backoff.wait(f"{len(left)} of {len(waiting)} records: {codes}")
+        codes = ", ".join(sorted({code for code in told if code}))
+        self.backoff.settle(len(waiting), len(left), f"records: {codes}")
         return left
 
     def _lacking(self, waiting: list[_Entry], began: float) -> list[_Entry]:
@@ -128,21 +125,35 @@ class RecordWriter:
 
 
 @dataclass(frozen=True)
-class _Opening:
-    """Makes a writer where a partition is."""
+class KinesisSinkSettings(SinkSettings):
+    """A Kinesis stream.
 
-    settings: KinesisSinkSettings
-    tail: Tail
-    once: bool
+    Attributes
+    ----------
+    key
+        Column that becomes the partition key; the identity where it is left out.
+    max_record_bytes
+        Largest record, data and partition key together.
+    """
 
-    def __call__(self) -> RecordWriter:
-        task = TaskContext.get()
-        if self.once and task is not None and task.attemptNumber():
-            raise SinkError(CAME_AGAIN)
-        what = f"Kinesis stream {self.settings.stream}"
-        return RecordWriter(
-            self.tail, self.settings.max_record_bytes, self.tail.client(), Backoff(what), self.once
-        )
+    NAMED_BY = "stream"
+    kind: Literal["kinesis"]
+    stream: str
+    region: str
+    key: str | None
+    max_record_bytes: int
+
+    def open(self, context: JobContext) -> KinesisSink:
+        """As of the base."""
+        return KinesisSink(self, context.binds.get("kinesis.endpoint"))
+
+
+def _writer(tail: Tail, max_record_bytes: int, once: bool) -> RecordWriter:
+    """Make a writer where a partition is."""
+    task = TaskContext.get()
+    if once and task is not None and task.attemptNumber():
+        raise SinkError(CAME_AGAIN)
+    return RecordWriter(tail, max_record_bytes, tail.client(), Backoff(f"Kinesis stream {tail.stream}"), once)
 
 
 @dataclass(frozen=True)
@@ -160,7 +171,10 @@ class KinesisSink:
     settings: KinesisSinkSettings
     endpoint: str | None = None
     sends: bool = True
-    _marks: list[Marks] = field(default_factory=list, repr=False, compare=False)
+
+    @cached_property
+    def _marks(self) -> Marks:
+        return Marks(self.settings.stream)
 
     @property
     def _tail(self) -> Tail:
@@ -174,20 +188,14 @@ class KinesisSink:
         StartError
             They are not, or the stream cannot be asked.
         """
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        key = self.settings.key
+        key, what = self.settings.key, f"Kinesis stream {self.settings.stream}"
         if key is not None and key not in schema.fieldNames():
-            raise StartError(f"Kinesis stream {self.settings.stream}: rows have no column {key} for its key")
-        client = self._tail.client()
-        try:
-            aws.patiently(
-                lambda: client.describe_stream_summary(StreamName=self.settings.stream), aws.at_start()
-            )
-        except (BotoCoreError, ClientError, SinkError) as error:
-            raise StartError(f"Kinesis stream {self.settings.stream}: {error}") from error
-        finally:
-            client.close()
+            raise StartError(f"{what}: rows have no column {key} for its key")
+        aws.asked_at_start(
+            what,
+            self._tail.client(),
+            lambda asked: asked.describe_stream_summary(StreamName=self.settings.stream),
+        )
 
     def write(
         self,
@@ -211,22 +219,14 @@ class KinesisSink:
         if not once:
             return self._send(rows, refuse)
         assert place is not None
-        spark, marks = rows.sparkSession, self._of_run()
-        mark = marks.begin(spark, place, self._now)
+        spark = rows.sparkSession
+        mark = self._marks.begin(spark, place, self._now)
         backoff = Backoff(f"Kinesis stream {self.settings.stream}")
         while True:
             try:
                 return self._send_lacking(rows, None if mark is None else mark.end, refuse)
             except (CapturedException, Py4JJavaError) as error:
-                if again is None or CAME_AGAIN not in whole_text(error):
-                    raise
-                backoff.wait(CAME_AGAIN)
-                mark, rows = marks.last, again()
-
-    def _of_run(self) -> Marks:
-        if not self._marks:
-            self._marks.append(Marks(self.settings.stream))
-        return self._marks[0]
+                mark, rows = self._marks.retry(error, again, backoff)
 
     def _now(self) -> str:
         client = self._tail.client()
@@ -252,4 +252,6 @@ class KinesisSink:
 
     def _send(self, rows: DataFrame, refuse: Refuse, *, once: bool = False) -> Written:
         key = F.col(f"`{self.settings.key}`") if self.settings.key else F.lit(None)
-        return sending.send(rows, key, _Opening(self.settings, self._tail, once), refuse)
+        return sending.send(
+            rows, key, partial(_writer, self._tail, self.settings.max_record_bytes, once), refuse
+        )

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from etl.clock import UTC
 from etl.sinks import aws
 from etl.sinks.backoff import Backoff
 

@@ -14,10 +14,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from etl import hadoop
-from etl.sinks.base import Place, SinkError
+from etl.errors import whole_text
+from etl.sinks.backoff import Backoff
+from etl.sinks.base import Again, Place, SinkError
 from etl.sinks.manifest import name_of, remove, write_whole
 
 FOLDER = "marks"
@@ -113,11 +115,19 @@ class Marks:
         """Whether a batch comes that this run has begun before, or one of before that."""
         return begun is not None and place.batch <= begun[1]
 
-    @property
-    def last(self) -> Mark:
-        """The mark behind which all of the batch at hand stands."""
+    def retry(self, error: Exception, again: Again | None, waits: Backoff) -> tuple[Mark, DataFrame]:
+        """After a write that failed: the mark behind which all of the batch at hand stands, and its rows once more.
+
+        Raises
+        ------
+        Exception
+            The error, where it is another than that a task came again, or nothing gives the rows.
+        """
+        if again is None or CAME_AGAIN not in whole_text(error):
+            raise error
+        waits.wait(CAME_AGAIN)
         assert self._mark is not None, "no batch was begun"
-        return self._mark
+        return self._mark, again()
 
     @staticmethod
     def _write(spark: SparkSession, folder: str, mark: Mark) -> None:

@@ -8,7 +8,8 @@ import os
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,8 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 from pyspark.sql.types import StructType
 
 from etl.errors import StartError
-from etl.settings_sinks import OpenSearchSinkSettings
-from etl.sinks import sending
+from etl.sinks import JobContext, SinkSettings, sending
 from etl.sinks.backoff import START_SECONDS, Backoff
 from etl.sinks.base import DELETED, Again, Place, Refuse, SinkError, Written, version_of
 from etl.sinks.sending import Buffer, Record, Refused
@@ -181,10 +181,7 @@ class DocumentWriter:
                     yield record, f"{code}: {json.dumps(result.get('error'))[:1000]}"
                 else:
                     self.written += 1
-            if len(left) < len(waiting):
-                self.backoff.progress()
-            if left:
-                self.backoff.wait(f"{len(left)} of {len(waiting)} documents: the domain is busy")
+            self.backoff.settle(len(waiting), len(left), "documents: the domain is busy")
             waiting = left
 
     def close(self) -> None:
@@ -263,16 +260,30 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class _Opening:
-    """Makes a writer where a partition is."""
+class OpenSearchSinkSettings(SinkSettings):
+    """An index of an OpenSearch domain.
 
-    settings: OpenSearchSinkSettings
-    version: int | None
+    Attributes
+    ----------
+    endpoint
+        ``https://host[:port]``.
+    """
 
-    def __call__(self) -> DocumentWriter:
-        reached = Http(self.settings.endpoint, self.settings.region)
-        what = f"OpenSearch index {self.settings.index}"
-        return DocumentWriter(self.settings.index, self.version, reached, Backoff(what))
+    NAMED_BY = "index"
+    kind: Literal["opensearch"]
+    endpoint: str
+    index: str
+    region: str
+
+    def open(self, context: JobContext) -> OpenSearchSink:  # noqa: ARG002 - not needed
+        """As of the base."""
+        return OpenSearchSink(self)
+
+
+def _writer(settings: OpenSearchSinkSettings, version: int | None) -> DocumentWriter:
+    """Make a writer where a partition is."""
+    reached = Http(settings.endpoint, settings.region)
+    return DocumentWriter(settings.index, version, reached, Backoff(f"OpenSearch index {settings.index}"))
 
 
 @dataclass(frozen=True)
@@ -333,4 +344,6 @@ class OpenSearchSink:
         its key, unless that is of a later batch, and then counts as a duplicate. A batch that fails half-way has written a part of its documents, and finds them when it
         comes again. Documents that the mapping does not fit become dead letters.
         """
-        return sending.send(rows, F.lit(None), _Opening(self.settings, version_of(rows, place)), refuse)
+        return sending.send(
+            rows, F.lit(None), partial(_writer, self.settings, version_of(rows, place)), refuse
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
@@ -13,15 +13,35 @@ from pyspark.sql.types import StructType
 
 from etl import hadoop
 from etl.accounts import Observed
-from etl.clock import UTC, moment_of
+from etl.clock import moment_of
 from etl.envelope import IDENTITY
 from etl.errors import StartError
-from etl.settings_sinks import ParquetSinkSettings
+from etl.sinks import JobContext, SinkSettings
 from etl.sinks.base import Again, Place, Refuse, SinkError, Written
 from etl.sinks.iceberg import EVERYTHING, Bound, OutsideBoundError, outside
 from etl.sinks.manifest import FOLDER, Manifest, Manifests, files_in, name_of, remove, write_whole
 
 _SHAPE = "_schema.txt"
+
+
+@dataclass(frozen=True)
+class ParquetSinkSettings(SinkSettings):
+    """A folder of Parquet files.
+
+    Attributes
+    ----------
+    files_per_batch
+        Into how many files a batch goes at most: the plan's volume by the size of file that is wanted.
+    """
+
+    NAMED_BY = "path"
+    kind: Literal["parquet"]
+    path: str
+    files_per_batch: int
+
+    def open(self, context: JobContext) -> ParquetSink:  # noqa: ARG002 - not needed
+        """As of the base."""
+        return ParquetSink(self)
 
 
 @dataclass(frozen=True)

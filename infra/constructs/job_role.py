@@ -10,8 +10,9 @@ from constructs import Construct
 
 from infra.errors import InfrastructureError
 from infra.findings import acknowledge
-from infra.grants import Grant
+from infra.grants import statement
 from infra.policies import ATTACHED, INLINE, characters, length, shared_out
+from millrace.config.grants import Grant
 
 
 class JobRole(iam.Role):
@@ -77,7 +78,7 @@ class JobRole(iam.Role):
         stack = Stack.of(self)
 
         def size(grant: Grant) -> int:
-            return characters(stack.resolve(grant.statement().to_statement_json()))
+            return characters(stack.resolve(statement(grant).to_statement_json()))
 
         if length(grants, size) <= INLINE:
             inside = iam.Policy(self, "Policy", statements=_statements(grants), roles=[self])
@@ -105,7 +106,7 @@ class JobRole(iam.Role):
 
 
 def _statements(grants: Sequence[Grant]) -> list[iam.PolicyStatement]:
-    return [grant.statement() for grant in grants]
+    return [statement(grant) for grant in grants]
 
 
 def _acknowledge(policy: Construct, grants: Sequence[Grant]) -> None:

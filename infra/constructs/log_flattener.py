@@ -13,7 +13,7 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from infra.constructs.state_machine_base import RecordedStateMachine, allow_execution_logs
-from infra.grants import FILES, Grant, allow, list_prefixes
+from millrace.config.grants import FILES, Grant, allow, list_prefixes
 from millrace.config.names import Names
 
 FLAT_PREFIX = "spark"

@@ -11,13 +11,13 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 
-from infra.constructs.state_machine_base import RecordedStateMachine, arn_of
+from infra.constructs.state_machine_base import RecordedStateMachine
 from infra.constructs.state_machine_definition import Engine, definition
 from infra.constructs.state_machine_engines import emr_engine, glue_engine, planned_grace_seconds
 from infra.findings import acknowledge
-from infra.grants import NO_NARROWER, Grant, allow
 from infra.stacks.emr_job import EmrJobStack
 from infra.stacks.job import JobStack
+from millrace.config.grants import NO_NARROWER, Grant, allow
 from millrace.sizing.model import RUNBOOK, JobPlan
 
 _LOOK_AFTER = "rate(15 minutes)"
@@ -72,13 +72,13 @@ class JobStateMachine(RecordedStateMachine):
                 allow(
                     "Wish",
                     ["ssm:GetParameter", "ssm:PutParameter"],
-                    [arn_of(names, "ssm", f"parameter{parameter}")],
+                    [names.arn("ssm", f"parameter{parameter}")],
                 ),
                 allow("Alert", ["sns:Publish"], [alerts.topic_arn]),
                 allow(
                     "SwitchAlarms",
                     ["cloudwatch:DisableAlarmActions", "cloudwatch:EnableAlarmActions"],
-                    [arn_of(names, "cloudwatch", f"alarm:{alarm}") for alarm in silenced],
+                    [names.arn("cloudwatch", f"alarm:{alarm}") for alarm in silenced],
                 ),
             ],
             key=key,
@@ -88,7 +88,7 @@ class JobStateMachine(RecordedStateMachine):
         self._stack, self._plan, self._alerts = stack, plan, alerts
         if isinstance(stack, EmrJobStack):
             # The application's id is CloudFormation's to know; the rule pack writes it like this.
-            application = arn_of(names, "emr-serverless", "/applications/<Application.ApplicationId>")
+            application = names.arn("emr-serverless", "/applications/<Application.ApplicationId>")
             for policy in self.role.policies:
                 acknowledge(
                     policy,
@@ -210,10 +210,10 @@ def _engine_grants(stack: JobStack, plan: JobPlan) -> list[Grant]:
             allow(
                 "RunJob",
                 ["glue:BatchStopJobRun", "glue:GetJobRun", "glue:GetJobRuns", "glue:StartJobRun"],
-                [arn_of(names, "glue", f"job/{names.job(plan.name)}")],
+                [names.arn("glue", f"job/{names.job(plan.name)}")],
             )
         ]
-    application = arn_of(names, "emr-serverless", f"/applications/{stack.application_id}")
+    application = names.arn("emr-serverless", f"/applications/{stack.application_id}")
     return [
         allow("StartRuns", ["emr-serverless:ListJobRuns", "emr-serverless:StartJobRun"], [application]),
         allow(

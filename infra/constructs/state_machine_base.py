@@ -15,7 +15,7 @@ from constructs import Construct
 
 from infra.constructs.job_role import JobRole
 from infra.constructs.logs import EncryptedLogGroup
-from infra.grants import NO_NARROWER, Grant, allow
+from millrace.config.grants import NO_NARROWER, Grant, allow
 from millrace.config.names import Names
 
 _DATA_KEY_REUSE_SECONDS = 300
@@ -81,7 +81,7 @@ class RecordedStateMachine(Construct):
             "Role",
             service="states.amazonaws.com",
             account=names.account,
-            source_arn=arn_of(names, "states", "stateMachine:*"),
+            source_arn=names.arn("states", "stateMachine:*"),
             description=purpose,
             grants=[*grants, *_own_grants(key)],
         )
@@ -119,7 +119,7 @@ class RecordedStateMachine(Construct):
             "RuleRole",
             service="events.amazonaws.com",
             account=self._names.account,
-            source_arn=arn_of(self._names, "events", "rule/*"),
+            source_arn=self._names.arn("events", "rule/*"),
             description=purpose,
             grants=[
                 allow("StartExecution", ["states:StartExecution"], [self.machine.attr_arn]),
@@ -154,11 +154,6 @@ def allow_execution_logs(key: kms.IKey, *, account: str) -> None:
 def _in_partition(definition: Mapping[str, Any], partition: str) -> Any:
     """A definition whose integrations are those of a partition: they are written as in ``aws``."""
     return json.loads(json.dumps(definition).replace('"arn:aws:states:', f'"arn:{partition}:states:'))
-
-
-def arn_of(names: Names, service: str, resource: str) -> str:
-    """Write the ARN of something in the environment's account and region."""
-    return f"arn:{names.partition}:{service}:{names.environment.region}:{names.account}:{resource}"
 
 
 def _use(key: kms.IKey) -> Grant:

@@ -13,11 +13,11 @@ from infra.constructs.job_role import JobRole
 from infra.constructs.log_flattener import FLAT_PREFIX, LogFlattener
 from infra.constructs.logs import EncryptedLogGroup
 from infra.findings import acknowledge
-from infra.grants import FILES, NO_NARROWER, Grant, allow, list_prefixes
 from infra.stacks.base import EnvironmentStack
 from infra.stacks.network import HTTPS, NetworkStack
 from infra.stacks.storage import StorageStack
 from millrace.config.estate import HistoryServer, SignIn
+from millrace.config.grants import FILES, NO_NARROWER, Grant, allow, list_prefixes
 from millrace.config.names import Names
 
 PORT = 18080

@@ -13,14 +13,12 @@ from constructs import Construct
 
 from infra.constructs.job_role import JobRole
 from infra.constructs.logs import EncryptedLogGroup
-from infra.grants import allow
 from infra.stacks.base import EnvironmentStack
 from millrace.config.base import arn_parts
+from millrace.config.grants import allow
 from millrace.config.model import Environment, ExternalCluster, KinesisStream
 from millrace.config.names import Names
-from millrace.config.sinks import DynamoDbSink, JdbcSink
 from millrace.sizing.model import NetworkPlan
-from millrace.sizing.network import sinks
 
 HTTPS = 443
 MSK_PORTS = {"iam": 9098, "scram-sha-512": 9096, "mutual-tls": 9094, "tls": 9094, "none": 9092}
@@ -35,18 +33,12 @@ _IMAGE_LAYERS = "arn:{partition}:s3:::prod-{region}-starport-layer-bucket/*"
 """Where ECR keeps the layers of images (ECR user guide, "VPC endpoints")."""
 
 _ENDPOINT_IDS = {
-    "logs": "Logs",
-    "monitoring": "Monitoring",
-    "kms": "Kms",
-    "sts": "Sts",
-    "glue": "Glue",
     "kinesis-streams": "Kinesis",
-    "kafka": "Kafka",
     "secretsmanager": "SecretsManager",
     "aps-workspaces": "Prometheus",
-    "ecr.api": "EcrApi",
     "ecr.dkr": "EcrDocker",
 }
+"""Of endpoints whose service has a name that reads badly in PascalCase."""
 
 _PRIVATE = "Private"
 _PUBLIC_MASK = 28
@@ -104,7 +96,7 @@ class NetworkStack(EnvironmentStack):
         self.endpoints: ec2.SecurityGroup | None = None
         if network.vpc is None:
             self._gateway_to_s3()
-            if any(isinstance(sink, DynamoDbSink) for sink in sinks(self.names.environment)):
+            if any("dynamodb" in sink.gateways for sink in self.names.environment.sinks):
                 self._gateway_to_dynamodb()
             # With NAT gateways, too: another stack stands on it while the way out changes.
             self.endpoints = self._endpoints_group()
@@ -289,7 +281,9 @@ class NetworkStack(EnvironmentStack):
         accounts = sorted({self.account, *reading_accounts(self.names.environment)})
         for service in plan.services:
             endpoint = self.vpc.add_interface_endpoint(
-                _ENDPOINT_IDS[service],
+                _ENDPOINT_IDS.get(
+                    service, service.replace(".", " ").replace("-", " ").title().replace(" ", "")
+                ),
                 service=ec2.InterfaceVpcEndpointAwsService(service),
                 subnets=ec2.SubnetSelection(subnets=list(self.subnets)),
                 security_groups=[group],
@@ -325,8 +319,8 @@ def reading_accounts(environment: Environment) -> set[str]:
 
 
 def database_ports(environment: Environment) -> tuple[int, ...]:
-    """Return the ports on which the databases listen that jobs write to."""
-    return tuple(sorted({sink.port for sink in sinks(environment) if isinstance(sink, JdbcSink)}))
+    """Return the ports on which the servers of sinks listen, such as databases."""
+    return tuple(sorted({port for sink in environment.sinks for port in sink.ports}))
 
 
 def kafka_ports(environment: Environment) -> tuple[int, ...]:

@@ -32,6 +32,7 @@ def subject_of(
 ) -> tuple[Subject, list[bytes]]:
     """What is measured in the sandbox, and the records that it reads."""
     from millrace.config.queries import StreamQuery
+    from millrace.config.sinks import KINDS
     from millrace.sandbox import traffic_payloads
     from millrace.sandbox.benchmark import Subject
     from millrace.sandbox.deployment import document_in, synthesise
@@ -69,7 +70,7 @@ def subject_of(
                 err=True,
             )
             continue
-        if each["state"] is not None or each["sink"]["kind"] != "iceberg":
+        if each["state"] is not None or not KINDS[each["sink"]["kind"]].in_catalog:
             why = "it keeps state" if each["state"] is not None else f"its sink is {each['sink']['kind']}"
             typer.echo(f"{each['name']} is left out: {why}, which is not measured", err=True)
             continue

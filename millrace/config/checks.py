@@ -18,11 +18,11 @@ from millrace.config.check_jobs import check_jobs
 from millrace.config.check_kafka_login import check_login
 from millrace.config.check_names import check_names, check_tags
 from millrace.config.check_reading import check_pattern
-from millrace.config.check_sinks import KAFKA_MESSAGE, made_here
 from millrace.config.explain import nearest
 from millrace.config.model import Environment, KafkaTopic, KinesisStream, MskCluster
 from millrace.config.problems import MISSING, Finding
 from millrace.config.regions import AS_OF, REGIONS
+from millrace.config.sinks.kafka import LARGEST_MESSAGE, made_here
 from millrace.config.units import format_duration
 
 MIB = 1024**2
@@ -245,11 +245,11 @@ def _kafka(
         )
     if stream.topic in (".", ".."):
         yield Finding((*path, "topic"), stream.topic, "a Kafka topic name other than . and ..")
-    if made_here(environment, stream) and stream.traffic.record_size > KAFKA_MESSAGE:
+    if made_here(environment.kafka, stream) and stream.traffic.record_size > LARGEST_MESSAGE:
         yield Finding(
             (*path, "traffic", "record_size"),
             f"{int(stream.traffic.record_size)}B",
-            f"at most {KAFKA_MESSAGE // 1024}KiB, the largest message of a topic that is made here",
+            f"at most {LARGEST_MESSAGE // 1024}KiB, the largest message of a topic that is made here",
         )
     if stream.existing and stream.disposable:
         yield Finding((*path, "disposable"), "true", "false: an existing topic is never deleted")

@@ -44,6 +44,17 @@ class Names:
         """Of AWS, as ARNs have it."""
         return partition(self.environment.region)
 
+    def arn(self, service: str, resource: str) -> str:
+        """Of a resource in the environment's account and region."""
+        return f"arn:{self.partition}:{service}:{self.environment.region}:{self.account}:{resource}"
+
+    def cluster_arn(self, name: str) -> str | None:
+        """Of a Kafka cluster: its random end is open where the cluster may be made again; None where nobody said it."""
+        settings = self.environment.kafka[name]
+        if isinstance(settings, MskCluster):
+            return settings.existing or self.arn("kafka", f"cluster/{self.cluster(name)}/*")
+        return settings.arn
+
     def stack(self, part: str) -> str:
         """A CloudFormation stack, such as ``flights-local-streams``."""
         return f"{self.prefix}-{part}"

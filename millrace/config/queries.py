@@ -12,7 +12,8 @@ from pydantic import Field, StringConstraints
 from millrace.config.base import Model, Slug, TableName
 from millrace.config.formats import JsonFormat, PayloadFormat
 from millrace.config.reading import KafkaReading
-from millrace.config.sinks import Column, IcebergSink, Sink
+from millrace.config.sinks import Sink
+from millrace.config.sinks.base import Column
 from millrace.config.units import Duration, Size, Start
 
 TransformName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w]*(\.[A-Za-z_][\w]*)*:[A-Za-z_]\w*$")]
@@ -289,7 +290,7 @@ class DeriveQuery(Model):
 
 
 def _tables_of(sink: Sink) -> dict[tuple[str, ...], TableName]:
-    return {("sink", "table"): sink.table} if isinstance(sink, IcebergSink) else {}
+    return {} if (table := sink.catalog_table) is None else {("sink", sink.named_by): table}
 
 
 Query = Annotated[

@@ -8,11 +8,6 @@ from datetime import datetime, timedelta
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, SourceQuery, written
 
-_UNABLE = {
-    "kafka": "messages are taken back by nobody: what is read again is written again, under the same identities",
-    "kinesis": "records are taken back by nobody: what is read again is written again, under the same identities",
-}
-
 
 @dataclass(frozen=True)
 class Again:
@@ -64,10 +59,9 @@ def objection(environment: Environment, job: str, query: str, at: datetime | Non
     """
     asked = environment.jobs[job].queries[query]
     for path, end in written(asked).items():
-        kind = getattr(getattr(end, "sink", None), "kind", "iceberg")
-        if kind in _UNABLE:
+        if end.sink.keeps is not None:
             route = f" of {path}" if path else ""
-            return f"its sink{route} is {kind}: {_UNABLE[kind]}"
+            return f"its sink{route} is {end.sink.kind}: {end.sink.keeps}"
     if not isinstance(asked, DeriveQuery):
         return None
     if at is not None:

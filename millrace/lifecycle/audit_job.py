@@ -24,7 +24,6 @@ from millrace.config.queries import (
     StreamQuery,
 )
 from millrace.config.reading import KafkaReading
-from millrace.config.sinks import IcebergSink
 from millrace.lifecycle import audit_direct, audit_kafka, audit_kinesis
 from millrace.lifecycle.audit import Audit, Hole, Hour, Unaudited, hours_of
 from millrace.lifecycle.audit_direct import Kept, Sunk, claims
@@ -207,13 +206,13 @@ class _Window:
     def direct(self, query: DirectQuery | DirectRouteQuery, letters: str, end: Ending) -> Audit | Unaudited:
         names, sink = self.place.names, end.what.sink
         name = end.topic or names.stream(end.stream)
-        if not isinstance(sink, IcebergSink):
+        if sink.catalog_table is None:
             why = (
                 f"its sink is {sink.kind}, whose identities this command does not read; dead letters are in "
                 f"{names.table(letters)}"
             )
             return Unaudited(end.name, name, why)
-        catalog, table = self.place.catalog(), names.table(sink.table)
+        catalog, table = self.place.catalog(), names.table(sink.catalog_table)
         sunk = Sunk.open(catalog, table, end.stream)
         kept = Kept(Landed.open(catalog, names.table(letters), end.stream), sunk, self.hours[0])
         found, holes = self._by_offsets(query, end.stream, end.topic, kept, end)

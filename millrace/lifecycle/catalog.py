@@ -7,6 +7,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from millrace.config.sinks import KINDS
 from millrace.lifecycle.problems import told
 
 
@@ -66,7 +67,8 @@ def named(settings: Mapping[str, Any]) -> set[str]:
             for each in node:
                 walk(each)
         elif isinstance(node, dict):
-            outside = node.get("kind") in ("dynamodb", "jdbc", "parquet", "delta") and "sink" not in node
+            sink = KINDS.get(str(node.get("kind")))
+            outside = sink is not None and not sink.in_catalog
             for key, value in node.items():
                 if key in ("table", "source_table", "dead_letters") and isinstance(value, str):
                     found.update(() if outside else (value,))

@@ -35,7 +35,6 @@ from etl.settings import (
     RoutedSettings,
     parse,
 )
-from etl.settings_sinks import IcebergSinkSettings
 from etl.tables import Table
 from millrace.sandbox import jars
 from millrace.sandbox.process import SandboxError
@@ -165,14 +164,14 @@ def _of_source(
     else:
         ends = []
     for end, route in ends:
-        if isinstance(end.sink, IcebergSinkSettings):
+        if end.sink.lake_table is not None:
             compose = composition(spark, job, query.name, end, report)
-            table = Table.of(job.catalog, end.sink.table)
+            table = Table.of(job.catalog, end.sink.lake_table)
             tables.ensure(spark, table, compose.schema(spark, landed, route), report=report)
 
 
 def _derive(spark: SparkSession, job: JobSettings, query: DeriveSettings, report: Reporter) -> None:
-    if isinstance(query.sink, IcebergSinkSettings):
+    if query.sink.lake_table is not None:
         run.opened(spark, job, query.name, None, binds={}, report=report)
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from millrace.config.formats import ProtobufFormat
 from millrace.config.model import Environment, Job, KafkaTopic
 from millrace.config.queries import DeriveQuery, DirectQuery, Payload, SourceQuery
-from millrace.config.sinks import DynamoDbSink, JdbcSink, OpenSearchSink
 from millrace.sizing.hops import Hop
 from millrace.sizing.tables import limits
 
@@ -117,9 +116,7 @@ def _in_python(query: object) -> bool:
     payloads: tuple[Payload, ...] = query.payloads if isinstance(query, SourceQuery) else ()
     if any(isinstance(each.format, ProtobufFormat) or each.decompress_up_to for each in payloads):
         return True
-    return isinstance(query, DeriveQuery | DirectQuery) and isinstance(
-        query.sink, DynamoDbSink | JdbcSink | OpenSearchSink
-    )
+    return isinstance(query, DeriveQuery | DirectQuery) and query.sink.in_python
 
 
 def records_held(environment: Environment, hop: Hop, tasks: int) -> float:

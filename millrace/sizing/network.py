@@ -7,8 +7,7 @@ from typing import Literal
 
 from millrace.config.kafka_login import secret_of
 from millrace.config.model import EmrJob, Environment, KinesisStream, MskCluster
-from millrace.config.queries import SourceQuery, written
-from millrace.config.sinks import JdbcSink, Sink
+from millrace.config.queries import SourceQuery
 from millrace.sizing.cost import GB, HOURS, SECONDS, item
 from millrace.sizing.model import CostItem, Figure, NetworkPlan
 from millrace.sizing.tables import PriceTable
@@ -47,10 +46,10 @@ def services(environment: Environment) -> tuple[str, ...]:
         isinstance(job, EmrJob) for job in environment.jobs.values()
     ):
         found.append("aps-workspaces")
-    if any(isinstance(sink, JdbcSink) for sink in sinks(environment)) or any(
-        secret_of(cluster.authentication) for cluster in environment.kafka.values()
-    ):
-        found.append("secretsmanager")
+    asked = {service for sink in environment.sinks for service in sink.services}
+    if any(secret_of(cluster.authentication) for cluster in environment.kafka.values()):
+        asked.add("secretsmanager")
+    found += sorted(asked.difference(found))
     if environment.history is not None:
         found += ["ecr.api", "ecr.dkr"]
     return tuple(found)
@@ -64,16 +63,6 @@ def needs_private_image(environment: Environment, network: NetworkPlan) -> bool:
     """
     history = environment.history
     return history is not None and history.image is None and network.egress.value != "nat"
-
-
-def sinks(environment: Environment) -> tuple[Sink, ...]:
-    """Return the sinks of all queries, in the file's order."""
-    return tuple(
-        end.sink
-        for job in environment.jobs.values()
-        for query in job.queries.values()
-        for end in written(query).values()
-    )
 
 
 def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkPlan, tuple[CostItem, ...]]:

@@ -6,13 +6,9 @@ from collections.abc import Iterator
 
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, DirectRouteQuery, Landing, Query, Written, written
-from millrace.config.sinks import DeltaSink, IcebergSink, ParquetSink
 from millrace.sizing.cost import GB
 from millrace.sizing.hops import Hop
 from millrace.sizing.tables import limits
-
-_FILES = (IcebergSink, ParquetSink, DeltaSink)
-"""Sinks that are files in the lake's bucket."""
 
 
 def stored_gb(environment: Environment, query: Query, hop: Hop, *, iceberg: bool = False) -> float:
@@ -28,11 +24,10 @@ def stored_gb(environment: Environment, query: Query, hop: Hop, *, iceberg: bool
     iceberg
         Only what goes to Iceberg, whose files are rewritten by upkeep.
     """
-    kinds = (IcebergSink,) if iceberg else _FILES
     streams = set(hop.streams)
     if isinstance(query, DirectRouteQuery):
-        streams = {route.source for route in query.routes.values() if isinstance(route.sink, kinds)}
-    elif not isinstance(query, Landing) and not _follows(query, kinds):
+        streams = {route.source for route in query.routes.values() if _held(route, iceberg=iceberg)}
+    elif not isinstance(query, Landing) and not (_held(query, iceberg=iceberg) and _follows(query)):
         return 0.0
     size = sum(
         environment.streams[name].traffic.record_size * part
@@ -79,13 +74,17 @@ def _unknown(query: Query) -> Iterator[str]:
     if isinstance(query, DeriveQuery) and query.state is not None:
         yield "requests of the state store"
     for each in written(query).values():
-        if not isinstance(each.sink, _FILES):
+        if not each.sink.in_lake:
             yield f"the {each.sink.kind} sink"
-        elif not _follows(each, _FILES):
+        elif not _follows(each):
             yield "storage of the result"
 
 
-def _follows(query: Written, kinds: tuple[type, ...]) -> bool:
-    """Whether a query adds a row for each record to files in the lake."""
-    replacing = isinstance(query, DeriveQuery) and (query.state is not None or bool(query.key))
-    return isinstance(query.sink, kinds) and not replacing
+def _held(query: Written, *, iceberg: bool) -> bool:
+    """Whether a query writes files in the lake; with ``iceberg``, those of its tables."""
+    return query.sink.in_catalog if iceberg else query.sink.in_lake
+
+
+def _follows(query: Written) -> bool:
+    """Whether a query adds a row for each record."""
+    return not (isinstance(query, DeriveQuery) and (query.state is not None or bool(query.key)))

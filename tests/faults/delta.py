@@ -12,13 +12,12 @@ import shutil
 import sys
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
-from pyspark.sql.utils import CapturedException  # type: ignore[attr-defined]  # its home in Spark 3.3 to 4
 
 from etl import session
-from etl.settings_sinks import DeltaSinkSettings
 from etl.sinks.base import Written
-from etl.sinks.delta import DeltaSink
+from etl.sinks.delta import DeltaSink, DeltaSinkSettings
 from millrace.sandbox import jars
 from millrace.sandbox.process import RUN
 from tests.spark.sinks import NOON, breaking, none_refused, place, row, rows

@@ -29,18 +29,12 @@ from pyspark.sql import SparkSession
 
 from etl.errors import describe
 from etl.settings import Connection
-from etl.settings_sinks import (
-    DynamoDbSinkSettings,
-    KafkaSinkSettings,
-    KinesisSinkSettings,
-    OpenSearchSinkSettings,
-)
 from etl.sinks.base import Sink
-from etl.sinks.dynamodb import DynamoDbSink
-from etl.sinks.kafka import KafkaSink
-from etl.sinks.kinesis import KinesisSink
+from etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings
+from etl.sinks.kafka import KafkaSink, KafkaSinkSettings
+from etl.sinks.kinesis import KinesisSink, KinesisSinkSettings
 from etl.sinks.kinesis_tail import identity_of
-from etl.sinks.opensearch import OpenSearchSink
+from etl.sinks.opensearch import OpenSearchSink, OpenSearchSinkSettings
 from millrace.sandbox import jars, kafka, kinesalite
 from millrace.sandbox.kafka import Kafka
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION

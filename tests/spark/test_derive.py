@@ -24,8 +24,8 @@ from etl.envelope import CARRIED
 from etl.errors import StartError
 from etl.launch import ReplayRequest
 from etl.replay import Replayer
-from etl.settings import DeriveSettings, EnrichmentSettings, IcebergSinkSettings
-from etl.sinks.iceberg import IcebergSink
+from etl.settings import DeriveSettings, EnrichmentSettings
+from etl.sinks.iceberg import IcebergSink, IcebergSinkSettings
 from etl.tables import Table
 from tests.spark.batches import EPOCH, Events, frame, good, kafka_rows, lander
 

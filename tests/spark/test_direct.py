@@ -18,8 +18,8 @@ from etl.direct import Director, Onward
 from etl.envelope import CARRIED
 from etl.launch import ReplayRequest
 from etl.replay import Replayer
-from etl.settings import DirectSettings, IcebergSinkSettings
-from etl.sinks.iceberg import Appended, Bound, IcebergSink
+from etl.settings import DirectSettings
+from etl.sinks.iceberg import Appended, Bound, IcebergSink, IcebergSinkSettings
 from etl.tables import Table
 from etl.upkeep import call
 from tests.spark.batches import DDL, ENVELOPE, KAFKA, Events, frame, good, kafka_rows, log_offsets

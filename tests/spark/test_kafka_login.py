@@ -19,9 +19,8 @@ from etl import run, settings
 from etl.accounts import Reporter
 from etl.errors import StartError
 from etl.settings import Connection, SecretLogin
-from etl.settings_sinks import KafkaSinkSettings
 from etl.sinks.base import SinkError, Written
-from etl.sinks.kafka import KafkaSink
+from etl.sinks.kafka import KafkaSink, KafkaSinkSettings
 from etl.sources import kafka, kafka_login
 from etl.supervise import Retries, Supervisor
 from tests import guarded

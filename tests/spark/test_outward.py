@@ -30,12 +30,11 @@ from etl.outward import OutwardDirect, OutwardReplay, SinkAccounts
 from etl.redact import WITHHELD, Redacting
 from etl.replay import Replayer
 from etl.settings import DirectSettings, JobSettings, parse
-from etl.settings_sinks import DynamoDbSinkSettings, JdbcSinkSettings, ParquetSinkSettings
 from etl.sinks.base import Again, Place, Refuse, Sink, Written, letters_of
-from etl.sinks.dynamodb import DynamoDbSink
+from etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings
 from etl.sinks.iceberg import IcebergSink
-from etl.sinks.jdbc import JdbcSink
-from etl.sinks.parquet import ParquetSink, committed_files
+from etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
+from etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committed_files
 from etl.tables import Table
 from tests import postgres
 from tests.spark.batches import DDL, ENVELOPE, KAFKA, Events, frame, good, kafka_rows, lander, log_offsets

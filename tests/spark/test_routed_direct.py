@@ -24,10 +24,9 @@ from etl.replay import Replayer
 from etl.route import Route, Router
 from etl.routed_direct import Lane, RoutedDirector, RoutedOnward, SinkEnd, TableEnd
 from etl.settings import DirectRouteSettings, KafkaReading, KafkaSource, RoutedDirectSettings
-from etl.settings_sinks import IcebergSinkSettings, ParquetSinkSettings
 from etl.sinks.base import letters_of
-from etl.sinks.iceberg import IcebergSink
-from etl.sinks.parquet import ParquetSink, committed_files
+from etl.sinks.iceberg import IcebergSink, IcebergSinkSettings
+from etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committed_files
 from etl.sources.legs import Topics, offsets_of
 from etl.sources.offsets import OffsetRange
 from etl.tables import Table

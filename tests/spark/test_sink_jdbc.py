@@ -14,11 +14,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from etl.errors import StartError
-from etl.settings_sinks import JdbcSinkSettings
 from etl.sinks import jdbc
 from etl.sinks.backoff import Backoff
 from etl.sinks.base import SinkError, Written
-from etl.sinks.jdbc import JdbcSink
+from etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
 from etl.sinks.sending import PlanCounted
 from tests import postgres
 from tests.postgres import Postgres

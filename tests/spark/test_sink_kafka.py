@@ -15,9 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from etl.errors import StartError
 from etl.settings import Connection
-from etl.settings_sinks import KafkaSinkSettings
 from etl.sinks.base import Written
-from etl.sinks.kafka import KafkaSink
+from etl.sinks.kafka import KafkaSink, KafkaSinkSettings
 from etl.sinks.kafka_tail import Tail
 from etl.sinks.marks import CAME_AGAIN
 from millrace.sandbox import kafka

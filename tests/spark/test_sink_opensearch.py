@@ -8,10 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.errors import StartError
-from etl.settings_sinks import OpenSearchSinkSettings
 from etl.sinks.backoff import Backoff
 from etl.sinks.base import SinkError, Written
-from etl.sinks.opensearch import DocumentWriter, Http, OpenSearchSink
+from etl.sinks.opensearch import DocumentWriter, Http, OpenSearchSink, OpenSearchSinkSettings
 from etl.sinks.sending import Record
 from tests import opensearch
 from tests.opensearch import Domain

@@ -10,10 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from etl.errors import StartError
-from etl.settings_sinks import ParquetSinkSettings
 from etl.sinks import manifest
 from etl.sinks.base import Place, SinkError, Written
-from etl.sinks.parquet import ParquetSink, committed_files
+from etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committed_files
 from tests.spark.sinks import NOON, breaking, none_refused, place, results, row, rows
 
 

@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from etl.errors import StartError
-from etl.settings_sinks import DynamoDbSinkSettings, KinesisSinkSettings
 from etl.sinks import aws
 from etl.sinks.backoff import Backoff
 from etl.sinks.base import SinkError, Written
-from etl.sinks.dynamodb import DynamoDbSink, Form, ItemWriter, ResultWriter
-from etl.sinks.kinesis import KinesisSink, RecordWriter
+from etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings, ItemWriter, ResultWriter
+from etl.sinks.dynamodb_items import Form
+from etl.sinks.kinesis import KinesisSink, KinesisSinkSettings, RecordWriter
 from etl.sinks.kinesis_tail import Tail
 from etl.sinks.sending import Record
 from millrace.sandbox import kinesalite

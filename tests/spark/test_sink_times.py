@@ -14,20 +14,13 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from etl import tables
 from etl.settings import Connection
-from etl.settings_sinks import (
-    DynamoDbSinkSettings,
-    JdbcSinkSettings,
-    KafkaSinkSettings,
-    OpenSearchSinkSettings,
-    ParquetSinkSettings,
-)
 from etl.sinks.base import JSON_OPTIONS, Sink, text_of, untimely
-from etl.sinks.dynamodb import DynamoDbSink
+from etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings
 from etl.sinks.iceberg import IcebergSink
-from etl.sinks.jdbc import JdbcSink
-from etl.sinks.kafka import KafkaSink
-from etl.sinks.opensearch import OpenSearchSink
-from etl.sinks.parquet import ParquetSink
+from etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
+from etl.sinks.kafka import KafkaSink, KafkaSinkSettings
+from etl.sinks.opensearch import OpenSearchSink, OpenSearchSinkSettings
+from etl.sinks.parquet import ParquetSink, ParquetSinkSettings
 from etl.sinks.sending import Record, Refused, send
 from etl.tables import Table
 from tests import opensearch, postgres

@@ -14,8 +14,8 @@ from typing import Any
 from botocore.exceptions import ClientError
 from botocore.validate import ParamValidator
 
-from infra.grants import Grant
 from millrace.config import Names
+from millrace.config.grants import Grant
 
 MACHINE = "LifecycleA1B2-x"
 TAGS = ("aws:ResourceTag/millrace:project", "aws:ResourceTag/millrace:environment")

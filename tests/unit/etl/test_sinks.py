@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from etl.errors import StartError
 from etl.sinks.backoff import Backoff
 from etl.sinks.base import BATCHES, Place, SinkError
-from etl.sinks.dynamodb import Form, UnfitError, attribute, size_of
+from etl.sinks.dynamodb_items import Form, UnfitError, attribute, size_of
 from etl.sinks.opensearch import action, document
 from etl.sinks.postgres import LONGEST_NAME, Shape
 from etl.sinks.sending import Record, Refused, _deliver

@@ -18,9 +18,8 @@ from etl.accounts import DeriveAccounts, LandAccounts
 from etl.checkpoint import parse_offset
 from etl.errors import AccountsError, StartError
 from etl.settings import Connection, KafkaSource, KinesisSource
-from etl.settings_sinks import KafkaSinkSettings
-from etl.sinks.build import sink_of
-from etl.sinks.kafka import KafkaSink
+from etl.sinks import JobContext
+from etl.sinks.kafka import KafkaSink, KafkaSinkSettings
 from etl.sources import kafka, kinesis
 
 STREAM = KinesisSource("kinesis", "flights", "acme-flights", "eu-west-1", "earliest", 5000, 2.5, 86400)
@@ -205,13 +204,13 @@ def test_a_connection_whose_brokers_were_looked_up_asks_no_more() -> None:
     msk = FakeMsk()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kafka, "_msk_client", lambda: msk)
-        sink = sink_of(job, settings, {})
+        sink = settings.open(JobContext(job.connections, {}))
         assert isinstance(sink, KafkaSink)
         msk.refused = "TooManyRequestsException"
         # As each batch has it, while the control plane is busy.
         assert sink.options()["kafka.bootstrap.servers"] == "iam.arn:acme-kafka:9098"
         with pytest.raises(StartError, match="TooManyRequestsException"):
-            sink_of(job, settings, {})
+            settings.open(JobContext(job.connections, {}))
 
 
 def test_what_keeps_from_asking_kinesis_is_told_in_one_message(monkeypatch: pytest.MonkeyPatch) -> None:

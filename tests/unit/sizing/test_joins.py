@@ -7,7 +7,7 @@ import pytest
 from millrace.config import ConfigurationError
 from millrace.config.queries import DeriveQuery
 from millrace.sizing import Plan, plan
-from millrace.sizing.files import files_per_batch
+from millrace.sizing.files import batch_bytes
 from millrace.sizing.hops import hops
 from millrace.sizing.simulation import Arrivals, planned
 from tests.unit.sizing.conftest import Loader, text
@@ -70,16 +70,15 @@ def test_both_tables_are_landed_within_half_of_the_sla(from_text: Loader, first:
         assert "half of the 60 s SLA" in query.latency_seconds.why
 
 
-def test_files_hold_what_both_tables_bring(from_text: Loader) -> None:
+def test_a_batch_brings_what_both_tables_do(from_text: Loader) -> None:
     counts = []
     for first, second in (("small", "large"), ("large", "small")):
         environment = from_text(JOINED.format(first=first, second=second))
         query = environment.jobs["match"].queries["match"]
         assert isinstance(query, DeriveQuery)
         numbers = plan(environment).jobs["match"].queries["match"]
-        counts.append(files_per_batch(environment, query, numbers, 1_000_000))
-        brought = 20_010 * 500 * numbers.trigger_seconds.value
-        assert (counts[-1] - 1) * 1_000_000 < brought <= counts[-1] * 1_000_000
+        counts.append(batch_bytes(environment, query, numbers))
+        assert counts[-1] == 20_010 * 500 * numbers.trigger_seconds.value
     assert counts[0] == counts[1]
 
 

@@ -1,0 +1,76 @@
+"""Statements of policies as data, each with the reason for its wildcards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+FILES = "Files below one prefix: their names are made at run time"
+NO_NARROWER = "IAM knows no narrower resource for these actions"
+INTERFACES = "Glue makes network interfaces at run time; their tag holds it to its own"
+REMADE = "The random end of a cluster's ARN changes when the cluster is made again under its name"
+
+
+@dataclass(frozen=True)
+class Grant:
+    """One statement of a role's policy.
+
+    Attributes
+    ----------
+    sid
+        Its name.
+    actions, resources
+        What may be done to what.
+    why
+        Reason for the wildcards among the resources; without one, a wildcard is a finding.
+    conditions
+        IAM conditions.
+    """
+
+    sid: str
+    actions: tuple[str, ...]
+    resources: tuple[str, ...]
+    why: str | None = None
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def wildcards(self) -> tuple[str, ...]:
+        """Resources that stand for more than one thing."""
+        return tuple(resource for resource in self.resources if "*" in resource)
+
+
+def allow(
+    sid: str,
+    actions: Sequence[str],
+    resources: Sequence[str],
+    conditions: Mapping[str, Any] | None = None,
+    *,
+    why: str | None = None,
+) -> Grant:
+    """Write a grant; ``why`` is the reason for its wildcards."""
+    return Grant(sid, tuple(actions), tuple(resources), why, conditions or {})
+
+
+def list_prefixes(sid: str, bucket: str, prefixes: list[str]) -> Grant:
+    """Allow listing a bucket (its ARN) below some prefixes."""
+    patterns = [pattern for prefix in prefixes for pattern in (prefix, f"{prefix}/*")]
+    return allow(sid, ["s3:ListBucket"], [bucket], {"StringLike": {"s3:prefix": patterns}})
+
+
+def merged(grants: Iterable[Grant]) -> list[Grant]:
+    """Make one statement of those with one name: their resources, and the values of their conditions, together."""
+    found: dict[str, Grant] = {}
+    for grant in grants:
+        first = found.setdefault(grant.sid, grant)
+        conditions = {
+            operator: {key: _together(first.conditions[operator][key], value) for key, value in keys.items()}
+            for operator, keys in grant.conditions.items()
+        }
+        resources = _together(first.resources, grant.resources)
+        found[grant.sid] = replace(first, resources=tuple(resources), conditions=conditions)
+    return list(found.values())
+
+
+def _together(first: Sequence[str], then: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys((*first, *then)))

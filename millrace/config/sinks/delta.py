@@ -1,0 +1,35 @@
+"""Delta: a table in the lake's bucket that is known by its path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Literal
+
+from millrace.config.problems import Finding
+from millrace.config.sinks.base import Promise, SinkUse
+from millrace.config.sinks.files import FileSink
+
+
+class DeltaSink(FileSink):
+    """A Delta table in the lake's bucket, known by its path."""
+
+    promise = Promise("a row", "exactly once, one writer at a time", "nothing", "new rows and duplicates")
+    lake_formats = ("delta",)
+    # Delta wants both, also for a table that is known by its path (Delta documentation, "Set up Apache Spark with
+    # Delta Lake"); it takes Spark's own catalog, and ours stays Iceberg's.
+    spark_extensions = ("io.delta.sql.DeltaSparkSessionExtension",)
+    spark: ClassVar[Mapping[str, str]] = {
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    }
+
+    kind: Literal["delta"]
+
+    def check(self, use: SinkUse) -> Iterator[Finding]:
+        """Only Glue ships Delta's jars."""
+        yield from super().check(use)
+        if use.job.engine != "glue":
+            yield Finding(
+                (*use.path, "kind"),
+                self.kind,
+                "a sink other than delta, or a Glue job, which ships Delta's jars",
+            )

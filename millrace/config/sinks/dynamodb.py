@@ -1,0 +1,50 @@
+"""DynamoDB: a table that exists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import Field
+
+from millrace.config.base import KeyArn
+from millrace.config.grants import Grant, allow
+from millrace.config.sinks.base import Promise, SinkConfig, SinkContext
+
+
+class DynamoDbSink(SinkConfig):
+    """A DynamoDB table of this account, keyed by identity: ``_id``, and ``_source`` where rows are records."""
+
+    promise = Promise(
+        "an item, keyed by identity",
+        "one item for each identity; of results, the one of the latest batch",
+        "a part of its items, until it comes again",
+        "all rows as written, but for results that are older than what is there: duplicates",
+    )
+    in_python = True
+    gateways = ("dynamodb",)
+
+    kind: Literal["dynamodb"]
+    table: str = Field(
+        pattern=r"^[A-Za-z0-9_.-]{3,255}$", description="Its name; it exists.", examples=["clicks"]
+    )
+    table_key: KeyArn | None = Field(
+        default=None,
+        description="Customer key of the table; left out, AWS' own.",
+        examples=["arn:aws:kms:us-east-1:111122223333:key/1234abcd"],
+    )
+
+    def settings(self, context: SinkContext) -> dict[str, Any]:
+        """Name the table and its region."""
+        return {"kind": self.kind, "table": self.table, "region": context.names.environment.region}
+
+    def grants(self, context: SinkContext) -> Iterator[Grant]:
+        """Write items, take them away where rows delete, use the table's key."""
+        table = [context.names.arn("dynamodb", f"table/{self.table}")]
+        yield allow(
+            "WriteItems", ["dynamodb:BatchWriteItem", "dynamodb:DescribeTable", "dynamodb:PutItem"], table
+        )
+        if context.deletes:
+            yield allow("DeleteItems", ["dynamodb:DeleteItem"], table)
+        if self.table_key is not None:
+            yield allow("UseItemKeys", ["kms:Decrypt", "kms:GenerateDataKey"], [self.table_key])

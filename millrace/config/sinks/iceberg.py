@@ -1,0 +1,26 @@
+"""Iceberg: a table of the environment's database."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from millrace.config.base import TableName
+from millrace.config.sinks.base import Promise, SinkConfig, SinkContext
+
+
+class IcebergSink(SinkConfig):
+    """An Iceberg table, written once per record identity."""
+
+    promise = Promise("a row", "exactly once, one writer at a time", "nothing", "new rows and duplicates")
+    refuses = False
+    in_catalog = True
+    in_lake = True
+
+    kind: Literal["iceberg"]
+    table: TableName = Field(description="Its name in the environment's database.", examples=["clicks"])
+
+    def settings(self, context: SinkContext) -> dict[str, Any]:
+        """Name it with its database."""
+        return {"kind": self.kind, "table": context.names.table(self.table)}

@@ -1,0 +1,189 @@
+"""PostgreSQL, over JDBC: a table of a database that exists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path as FilePath
+from typing import Any, ClassVar, Literal
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import Field
+
+from millrace.config.base import KeyArn, SecretArn
+from millrace.config.document import is_file
+from millrace.config.grants import Grant, allow
+from millrace.config.problems import MISSING, Finding, Path
+from millrace.config.sinks.base import Promise, SinkConfig, SinkContext, SinkUse
+
+_LOGIN = re.compile(r"[?&](user|password|sslpassword|username)=", re.IGNORECASE)
+
+_URL_OPTIONS = frozenset(
+    [
+        "adaptiveFetch",
+        "allowEncodingChanges",
+        "assumeMinServerVersion",
+        "autosave",
+        "binaryTransfer",
+        "currentSchema",
+        "defaultRowFetchSize",
+        "hostRecheckSeconds",
+        "loadBalanceHosts",
+        "options",
+        "prepareThreshold",
+        "preparedStatementCacheQueries",
+        "preparedStatementCacheSizeMiB",
+        "receiveBufferSize",
+        "sendBufferSize",
+        "stringtype",
+        "targetServerType",
+    ]
+)
+"""Parameters of pgjdbc that change neither who is talked to nor which class is loaded (its documentation, "Connection
+Parameters"). What the URL says wins over all else, so the others are for the sink's own keys."""
+
+_HERE = ("localhost", "127.0.0.1")
+_RDS = re.compile(r"(?!.*\.proxy-).*\.rds\.amazonaws\.com(\.cn)?")
+"""Servers of RDS and Aurora show certificates of RDS' own authority; its proxies, of one that Java knows (RDS user guide,
+"Using SSL/TLS to encrypt a connection")."""
+
+
+class JdbcSink(SinkConfig):
+    """A table of PostgreSQL."""
+
+    promise = Promise(
+        "a row, keyed by identity",
+        "exactly once, also beside other writers; of results, the one of the latest batch",
+        "nothing: a batch is one transaction",
+        "new rows and duplicates",
+    )
+    in_python = True
+    services = ("secretsmanager",)
+    jars: ClassVar[Mapping[str, str]] = {"postgresql": "EMR Serverless lacks and a job with a database needs"}
+
+    kind: Literal["jdbc"]
+    url: str = Field(
+        pattern=r"^jdbc:postgresql://[A-Za-z0-9.-]+(:\d{1,5})?/[A-Za-z0-9_-]+(\?[A-Za-z0-9=&._-]*)?$",
+        description="jdbc:postgresql://host:port/database, without user and password.",
+        examples=["jdbc:postgresql://db.shop:5432/shop"],
+    )
+    table: str = Field(
+        pattern=r"^[a-z_][a-z0-9_]{0,49}(\.[a-z_][a-z0-9_]{0,49})?$",
+        description="schema.table; made where it is missing. Without a schema, that of public.",
+        examples=["shop.clicks"],
+    )
+    secret: SecretArn = Field(
+        description="Secret with username and password, as JSON; the job's own role reads it at the start.",
+        examples=["arn:aws:secretsmanager:us-east-1:111122223333:secret:shop-AbCdEf"],
+    )
+    secret_key: KeyArn | None = Field(
+        default=None,
+        description="Customer key of the secret; left out, AWS' own key.",
+        examples=["arn:aws:kms:us-east-1:111122223333:key/1234abcd"],
+    )
+    connections: int = Field(
+        default=8, ge=1, le=200, description="Connections that write at once.", examples=[8]
+    )
+    tls: Literal["verify-full", "off"] = Field(
+        default="verify-full",
+        description="verify-full: the server shows a certificate for its name; off: for a server on this machine only.",
+        examples=["verify-full"],
+    )
+    authorities: str | None = Field(
+        default=None,
+        max_length=200,
+        description="A .pem file below pipelines/ with the certificates of who signs the server's, such as RDS' bundle of "
+        "the region; left out, those that Java trusts.",
+        examples=["pipelines/shop/certificates/rds-us-east-1.pem"],
+    )
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Database and table."""
+        return "table", f"{self.url.split('?', 1)[0]} {self.table}"
+
+    @property
+    def _parts(self) -> SplitResult:
+        return urlsplit(self.url.removeprefix("jdbc:"))
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of the URL's parameters."""
+        return tuple(each.partition("=")[0] for each in self._parts.query.split("&") if each)
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """Where the server listens; 5432 where the URL does not say."""
+        return (int(self._parts.netloc.partition(":")[2] or 5432),)
+
+    def check(self, use: SinkUse) -> Iterator[Finding]:
+        """The URL is one, and the server is known by its certificate, or is on this machine."""
+        url, host = (*use.path, "url"), self._parts.hostname or ""
+        if _LOGIN.search(self.url):
+            yield Finding(url, self.url, "a URL without user and password: sink.secret names both")
+        elif not 0 < self.ports[0] < 65536:
+            yield Finding(url, self.url, "a port from 1 to 65535")
+        refused = [each for each in self.options if each not in _URL_OPTIONS]
+        if refused and not _LOGIN.search(self.url):
+            yield Finding(
+                url,
+                self.url,
+                f"a URL without {', '.join(refused)}: TLS is set by the sink's keys tls and authorities",
+            )
+        if self.tls == "off":
+            if host not in _HERE:
+                yield Finding(
+                    (*use.path, "tls"), "off", f"verify-full: only {' and '.join(_HERE)} go without"
+                )
+            if self.authorities is not None:
+                yield Finding((*use.path, "authorities"), self.authorities, "nothing with tls: off")
+        elif self.authorities is not None:
+            yield from _authorities((*use.path, "authorities"), self.authorities, use.root)
+        elif _RDS.fullmatch(host):
+            yield Finding(
+                (*use.path, "authorities"),
+                MISSING,
+                "a .pem file below pipelines/: Java does not know RDS' own authority, which signs this server's certificate",
+                "https://truststore.pki.rds.amazonaws.com/REGION/REGION-bundle.pem",
+            )
+
+    def settings(self, context: SinkContext) -> dict[str, Any]:
+        """Write all but the secret's key, which its grant alone needs."""
+        return {
+            "kind": self.kind,
+            "url": self.url,
+            "table": self.table if "." in self.table else f"public.{self.table}",
+            "secret": self.secret,
+            "region": context.names.environment.region,
+            "connections": self.connections,
+            "tls": self.tls,
+            "authorities": self.authorities,
+        }
+
+    def grants(self, context: SinkContext) -> Iterator[Grant]:  # noqa: ARG002 - the secret has its own ARN
+        """Read the secret."""
+        yield allow("ReadSecrets", ["secretsmanager:GetSecretValue"], [self.secret])
+        if self.secret_key is not None:
+            yield allow("DecryptSecrets", ["kms:Decrypt"], [self.secret_key])
+
+
+def _authorities(path: Path, name: str, root: FilePath) -> Iterator[Finding]:
+    from cryptography import x509
+
+    file = (root / name).resolve()
+    if file.suffix != ".pem" or not file.is_relative_to((root / "pipelines").resolve()) or not is_file(file):
+        yield Finding(path, name, "a .pem file below pipelines/ that exists: it travels with the job")
+        return
+    content = file.read_bytes()
+    if b"PRIVATE KEY" in content:
+        yield Finding(path, name, "certificates alone: this file holds a private key")
+        return
+    try:
+        found = x509.load_pem_x509_certificates(content)
+    except ValueError as error:
+        yield Finding(path, name, f"certificates in PEM: {error}")
+        return
+    now = datetime.now(UTC)
+    if all(each.not_valid_after_utc < now for each in found):
+        yield Finding(path, name, "a certificate that is still valid")

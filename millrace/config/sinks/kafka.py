@@ -1,0 +1,101 @@
+"""Kafka: a topic of the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from millrace.config.base import Slug
+from millrace.config.grants import NO_NARROWER, REMADE, Grant, allow
+from millrace.config.problems import Finding
+from millrace.config.sinks.base import Promise, SinkContext, SinkUse
+from millrace.config.sinks.streams import StreamSink
+from millrace.config.streams import KafkaCluster, KafkaTopic, MskCluster, Stream
+
+LARGEST_MESSAGE = 1023 * 1024
+"""Bytes of the largest message of a topic that is made here: 1,048,588 by default with all that is around key, value and
+headers (Kafka's documentation, ``max.message.bytes``)."""
+
+_PRODUCERS_BUFFER = 31 * 1024**2
+"""... and of any topic: the producer's buffer holds 32 MiB (the same, ``buffer.memory``)."""
+
+
+def made_here(clusters: Mapping[str, KafkaCluster], topic: KafkaTopic) -> bool:
+    """Whether a topic is made by this environment, with what a cluster gives a new one."""
+    return not topic.existing and isinstance(clusters.get(topic.cluster), MskCluster)
+
+
+class KafkaSink(StreamSink):
+    """A Kafka topic of this environment."""
+
+    promise = Promise(
+        "a message, identity and batch in its headers",
+        "a batch that comes again writes what the topic lacks; see below",
+        "a part of its messages, until it comes again",
+        "sent messages, and those that were there",
+    )
+    keeps = (
+        "messages are taken back by nobody: what is read again is written again, under the same identities"
+    )
+    stream_kind, label, named_by = KafkaTopic, "Kafka topic", "topic"
+
+    kind: Literal["kafka"]
+    topic: Slug = Field(description="A Kafka topic among the environment's streams.", examples=["totals"])
+
+    def check_stream(self, stream: KafkaTopic, use: SinkUse) -> Iterator[Finding]:
+        """It is one topic, which takes what a new one does, or what a producer can send."""
+        if stream.pattern is not None:
+            yield Finding((*use.path, "topic"), self.topic, "one topic: a pattern stands for several")
+        if made_here(use.environment.kafka, stream):
+            yield from self.check_size(
+                LARGEST_MESSAGE, "the largest message of a topic that is made here", use
+            )
+        else:
+            yield from self.check_size(_PRODUCERS_BUFFER, "what a producer's buffer holds", use)
+
+    def clusters(self, streams: Mapping[str, Stream]) -> tuple[str, ...]:
+        """The topic's."""
+        topic = streams[self.topic]
+        assert isinstance(topic, KafkaTopic), f"{self.topic} is no Kafka topic"
+        return (topic.cluster,)
+
+    def settings(self, context: SinkContext) -> dict[str, Any]:
+        """Name the topic as it is deployed, and the connection to its cluster."""
+        return {
+            "kind": self.kind,
+            "topic": context.names.stream(self.topic),
+            "connection": self.clusters(context.names.environment.streams)[0],
+            "key": self.key,
+            "max_record_bytes": int(self.max_record_size),
+        }
+
+    def grants(self, context: SinkContext) -> Iterator[Grant]:
+        """Find the brokers of an MSK cluster and, where it knows roles, write to the topic."""
+        names = context.names
+        (cluster,) = self.clusters(names.environment.streams)
+        settings = names.environment.kafka[cluster]
+        label = "".join(part.title() for part in cluster.split("-"))
+        base = names.cluster_arn(cluster)
+        if base is None:
+            return
+        if isinstance(settings, MskCluster):
+            yield allow(f"FindClusters{label}", ["kafka:ListClustersV2"], ["*"], why=NO_NARROWER)
+            yield allow(f"FindBrokers{label}", ["kafka:GetBootstrapBrokers"], [base], why=REMADE)
+        if settings.authentication.kind != "iam":
+            return
+        why = REMADE if "*" in base else None
+        # The producer numbers its messages, so that its own retries double nothing.
+        connecting = ["kafka-cluster:Connect", "kafka-cluster:WriteDataIdempotently"]
+        yield allow(f"ConnectTo{label}", connecting, [base], why=why)
+        # Reading is for a batch that comes again: what the topic holds of it is left out.
+        writing = ["kafka-cluster:DescribeTopic", "kafka-cluster:ReadData", "kafka-cluster:WriteData"]
+        topic = f"{base.replace(':cluster/', ':topic/', 1)}/{names.stream(self.topic)}"
+        yield allow(f"Write{label}", writing, [topic], why=why)
+        yield allow(
+            f"ReadBack{label}",
+            ["kafka-cluster:AlterGroup", "kafka-cluster:DescribeGroup"],
+            [f"{base.replace(':cluster/', ':group/', 1)}/spark-kafka-relation-*"],
+            why="Spark makes up the end of a group name at every read",
+        )

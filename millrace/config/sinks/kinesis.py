@@ -1,0 +1,70 @@
+"""Kinesis: a stream of the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import Field
+
+from millrace.config.base import Slug
+from millrace.config.grants import Grant, allow
+from millrace.config.problems import Finding
+from millrace.config.sinks.base import Promise, SinkContext, SinkUse
+from millrace.config.sinks.streams import StreamSink
+from millrace.config.streams import KinesisStream
+
+LARGEST_RECORD = 1024**2
+"""Bytes of the largest record, where the stream does not say (Kinesis developer guide, "Quotas and limits")."""
+
+
+class KinesisSink(StreamSink):
+    """A Kinesis stream of this environment."""
+
+    promise = Promise(
+        "a record, identity in its JSON",
+        "records that come again are put where the stream lacks them; see below",
+        "a part of its records, until it comes again",
+        "sent records, and those that were there",
+    )
+    keeps = "records are taken back by nobody: what is read again is written again, under the same identities"
+    stream_kind, label, named_by = KinesisStream, "Kinesis stream", "stream"
+
+    kind: Literal["kinesis"]
+    stream: Slug = Field(description="A Kinesis stream among the environment's streams.", examples=["alerts"])
+
+    def check_stream(self, stream: KinesisStream, use: SinkUse) -> Iterator[Finding]:
+        """It is this account's, and says how large a record may be."""
+        if stream.read_role is not None:
+            yield Finding(
+                (*use.path, "stream"),
+                self.stream,
+                "a stream of this account: read_role reads another account's, and writes none",
+            )
+        yield from self.check_size(
+            stream.max_record_size or LARGEST_RECORD,
+            f"the largest record of streams.{self.stream}",
+            use,
+            f"raise streams.{self.stream}.max_record_size, up to 10MiB",
+        )
+
+    def settings(self, context: SinkContext) -> dict[str, Any]:
+        """Name the stream as it is deployed."""
+        return {
+            "kind": self.kind,
+            "stream": context.names.stream(self.stream),
+            "region": context.names.environment.region,
+            "key": self.key,
+            "max_record_bytes": int(self.max_record_size),
+        }
+
+    def grants(self, context: SinkContext) -> Iterator[Grant]:
+        """Put records, and read: of a batch that comes again, what the stream holds is left out."""
+        actions = ["DescribeStreamSummary", "GetRecords", "GetShardIterator", "ListShards", "PutRecords"]
+        arns = [context.names.stream_arn(self.stream)]
+        yield allow("WriteStreams", [f"kinesis:{action}" for action in actions], arns)
+        stream = context.names.environment.streams[self.stream]
+        assert isinstance(stream, KinesisStream), f"{self.stream} is no Kinesis stream"
+        key = context.streams_key if stream.existing is None else stream.existing_key
+        if key is not None:
+            yield allow("EncryptStreams", ["kms:Decrypt", "kms:GenerateDataKey"], [key])

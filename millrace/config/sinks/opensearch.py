@@ -1,0 +1,59 @@
+"""OpenSearch: an index of a domain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from millrace.config.base import arn_parts
+from millrace.config.grants import Grant, allow
+from millrace.config.sinks.base import Promise, SinkConfig, SinkContext
+
+DomainArn = Annotated[
+    str, StringConstraints(pattern=r"^arn:aws[a-z-]*:es:[a-z0-9-]+:\d{12}:domain/[a-z][a-z0-9-]{2,27}$")
+]
+
+
+class OpenSearchSink(SinkConfig):
+    """An index of an OpenSearch domain, with the identity as the document's."""
+
+    promise = Promise(
+        "a document, its id the identity",
+        "one document for each identity; of results, the one of the latest batch",
+        "a part of its documents, until it comes again",
+        "new documents and duplicates",
+    )
+    in_python = True
+
+    kind: Literal["opensearch"]
+    domain: DomainArn = Field(
+        description="ARN of the domain, which exists.",
+        examples=["arn:aws:es:us-east-1:111122223333:domain/search"],
+    )
+    endpoint: str = Field(
+        pattern=r"^https://[A-Za-z0-9.-]+(:\d{1,5})?$",
+        description="The domain's endpoint.",
+        examples=["https://search-shop.us-east-1.es.amazonaws.com"],
+    )
+    index: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9_.-]{0,200}$",
+        description="Its name; it exists, with its mapping.",
+        examples=["clicks"],
+    )
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Domain and index."""
+        return "index", f"{self.endpoint}/{self.index}"
+
+    def settings(self, context: SinkContext) -> dict[str, Any]:  # noqa: ARG002 - the domain says its region
+        """Name the index, and the region that requests are signed for."""
+        region = arn_parts(self.domain)[0]
+        return {"kind": self.kind, "endpoint": self.endpoint, "index": self.index, "region": region}
+
+    def grants(self, context: SinkContext) -> Iterator[Grant]:  # noqa: ARG002 - the domain has its own ARN
+        """Send documents to the index, and ask whether it is there."""
+        yield allow("WriteDocuments", ["es:ESHttpPost"], [f"{self.domain}/{self.index}/_bulk"])
+        yield allow("FindIndexes", ["es:ESHttpHead"], [f"{self.domain}/{self.index}"])

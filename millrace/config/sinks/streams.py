@@ -1,0 +1,72 @@
+"""What sinks share that are streams of the environment."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from millrace.config.explain import nearest
+from millrace.config.problems import Finding
+from millrace.config.sinks.base import Column, SinkConfig, SinkUse
+from millrace.config.streams import KafkaTopic, KinesisStream
+from millrace.config.units import Size
+
+
+class StreamSink(SinkConfig):
+    """A stream of this environment.
+
+    Attributes
+    ----------
+    stream_kind, label
+        Class of the stream, and its name in words.
+    """
+
+    stream_kind: ClassVar[type[KafkaTopic] | type[KinesisStream]]
+    label: ClassVar[str]
+
+    key: Column | None = Field(
+        default=None,
+        description="Column of the message's key, of Kinesis the partition key; left out, the identity.",
+        examples=["customer"],
+    )
+    max_record_size: Size = Field(  # type: ignore[assignment]  # pydantic parses the default (validate_default)
+        default="1000KiB",
+        description="Largest message; a larger one becomes a dead letter.",
+        examples=["500KiB"],
+    )
+
+    def check(self, use: SinkUse) -> Iterator[Finding]:
+        """The stream is there, of the kind, and not what the query reads."""
+        streams, name, path = (
+            use.environment.streams,
+            getattr(self, self.named_by),
+            (*use.path, self.named_by),
+        )
+        stream = streams.get(name)
+        if isinstance(stream, self.stream_kind):
+            yield from self.check_stream(stream, use)
+        else:
+            known = [each for each, other in streams.items() if isinstance(other, self.stream_kind)]
+            allowed = f"a {self.label} of this environment: {', '.join(known) or 'there is none'}"
+            yield Finding(path, name, allowed, nearest(name, known))
+        if name in use.read:
+            yield Finding(
+                path, name, "another stream than the one that the query reads: it would feed itself"
+            )
+
+    @abstractmethod
+    def check_stream(self, stream: Any, use: SinkUse) -> Iterator[Finding]:
+        """The stream, which is of the kind, can be written, and takes records of the largest size."""
+
+    def check_size(self, most: int, why: str, use: SinkUse, hint: str | None = None) -> Iterator[Finding]:
+        """A row that the sink lets through and the stream does not take would fail its batch each time anew."""
+        if self.max_record_size > most:
+            yield Finding(
+                (*use.path, "max_record_size"),
+                f"{int(self.max_record_size)}B",
+                f"at most {most // 1024}KiB, {why}",
+                hint,
+            )

@@ -1,0 +1,73 @@
+"""Over all kinds of sinks: what one side writes the other reads, with no key left over."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etl import strict
+from etl.sinks import SinkSettings
+from millrace.config import Environment, Names, load
+from millrace.config.sinks import KINDS
+from millrace.config.sinks.base import SinkContext
+
+STREAMS = """\
+project: shop
+kafka: {main: {kind: external, bootstrap_servers: "broker:9092"}}
+streams:
+  alerts: {kind: kinesis, traffic: {records_per_second: 10, record_size: 500B}}
+  totals:
+    kind: kafka
+    cluster: main
+    existing: true
+    partitions: 3
+    traffic: {records_per_second: 1, record_size: 1KiB}
+jobs:
+  clicks:
+    engine: glue
+    latency: 5m
+    rate: {records_per_second_per_core: 5000}
+    queries:
+      land: {kind: land, source: alerts, table: landed, schema: pipelines/clicks/schemas/click.ddl}
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    root = tmp_path_factory.mktemp("project")
+    (root / "environments").mkdir()
+    (root / "environments" / "streams.yaml").write_text(STREAMS)
+    (root / "pipelines").symlink_to(Path(__file__).parents[3] / "pipelines")
+    return load("streams", root=root)
+
+
+def examples(kind: str, *, required: bool) -> dict[str, Any]:
+    """A sink of the examples that stand on its keys: of all of them, or of those that it cannot do without."""
+    fields = KINDS[kind].model_fields.items()
+    given = {n: f.examples[0] for n, f in fields if f.examples and (f.is_required() or not required)}
+    return {"kind": kind, **given}
+
+
+@pytest.mark.parametrize("required", [True, False], ids=["required", "all"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_core_reads_what_the_configuration_writes(
+    environment: Environment, kind: str, required: bool
+) -> None:
+    asked = KINDS[kind].model_validate_json(json.dumps(examples(kind, required=required)), strict=True)
+    context = SinkContext(Names(environment, "111122223333"), batch_bytes=1e9)
+    written = json.loads(json.dumps(asked.settings(context)))
+    read = strict.read(SinkSettings, written, "sink")
+    assert dataclasses.asdict(read) == written
+    assert read.target.startswith(f"{kind} ")
+    assert (read.lake_table is not None) == asked.in_catalog
+    for key in written:
+        with pytest.raises(strict.SettingsError, match=f"missing keys {key}|sink.kind: None is not one of"):
+            strict.read(SinkSettings, {k: v for k, v in written.items() if k != key}, "sink")
+    with pytest.raises(strict.SettingsError, match="unknown keys colour"):
+        strict.read(SinkSettings, {**written, "colour": "red"}, "sink")
+    for grant in asked.grants(context):
+        assert bool(grant.wildcards) == (grant.why is not None), grant
