@@ -5,7 +5,7 @@ from __future__ import annotations
 from infra.command_scope import Scope
 from infra.constructs.log_flattener import FLAT_PREFIX
 from infra.grants import FILES, NO_NARROWER, REMADE, Grant, allow, list_prefixes
-from infra.source_permissions import READS_TOPIC
+from infra.source_permissions import FINDS_BROKERS, READS_TOPIC
 from infra.spark import database_location
 from millrace.config.check_reading import plain_beginning
 from millrace.config.model import ExternalCluster, KafkaTopic, KinesisStream, MskCluster
@@ -116,8 +116,7 @@ def kafka(scope: Scope) -> list[Grant]:
         else:
             places[cluster] = scope.arn("kafka", f"cluster/{scope.names.cluster(cluster)}/*")
     if any(not isinstance(environment.kafka[topic.cluster], ExternalCluster) for _, topic in topics):
-        actions = ["kafka:GetBootstrapBrokers", "kafka:ListClustersV2"]
-        found.append(allow("FindBrokers", actions, ["*"], why=NO_NARROWER))
+        found.append(allow("FindBrokers", FINDS_BROKERS, ["*"], why=NO_NARROWER))
     if not places:
         return found
 

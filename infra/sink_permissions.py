@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from infra.grants import FILES, NO_NARROWER, REMADE, Grant, allow, list_prefixes
 from infra.sinks import folder, sinks, written_clusters, written_topics
+from infra.source_permissions import FINDS_BROKERS
 from millrace.config.model import MskCluster
 from millrace.config.names import Names
 from millrace.config.queries import DeriveQuery
@@ -112,10 +113,7 @@ class SinkPermissions:
             names = [self.names.stream(name) for name, topic in topics.items() if topic.cluster == cluster]
             if isinstance(settings, MskCluster):
                 base = self._arn("kafka", f"cluster/{self._cluster(cluster, settings)}")
-                found += [
-                    allow(f"FindClusters{label}", ["kafka:ListClustersV2"], ["*"], why=NO_NARROWER),
-                    allow(f"FindBrokers{label}", ["kafka:GetBootstrapBrokers"], [base], why=REMADE),
-                ]
+                found.append(allow(f"FindBrokers{label}", FINDS_BROKERS, ["*"], why=NO_NARROWER))
             elif settings.arn is not None:
                 base = settings.arn
             if settings.authentication.kind != "iam" or not base:

@@ -26,6 +26,10 @@ READS_TOPIC = [
 ]
 """Of MSK's IAM access control (MSK developer guide, "Semantics of IAM authorization policy actions")."""
 
+FINDS_BROKERS = ["kafka:GetBootstrapBrokers", "kafka:ListClustersV2"]
+"""Neither has a resource type ("Actions, resources, and condition keys for Amazon MSK", service authorization reference, read
+2026-11-23): granted on a cluster's ARN, the first allows nothing."""
+
 
 def kafka_secrets(names: Names, job: Job) -> list[Grant]:
     """Return the statements by which a job signs in to the Kafka clusters that it reads and writes.
@@ -78,7 +82,7 @@ class SourcePermissions:
         clusters = {name: environment.kafka[name] for name in kafka_clusters(environment, job)}
         owned = [name for name, each in clusters.items() if isinstance(each, MskCluster)]
         if owned:
-            found += self._found(owned)
+            found.append(allow("FindBrokers", FINDS_BROKERS, ["*"], why=NO_NARROWER))
         by_role = [name for name in owned if clusters[name].authentication.kind == "iam"]
         if by_role:
             found += self._kafka(by_role, streams)
@@ -152,13 +156,6 @@ class SourcePermissions:
                 [inside("group", group) for group in self._groups(cluster)],
                 why="Spark makes up the end of a group name at every start",
             ),
-        ]
-
-    def _found(self, clusters: list[str]) -> list[Grant]:
-        arns = [self._arn("kafka", f"cluster/{self._cluster(c)}") for c in clusters]
-        return [
-            allow("FindClusters", ["kafka:ListClustersV2"], ["*"], why=NO_NARROWER),
-            allow("FindBrokers", ["kafka:GetBootstrapBrokers"], arns, why=REMADE),
         ]
 
     def _kafka(self, clusters: list[str], streams: dict[str, KinesisStream | KafkaTopic]) -> list[Grant]:
