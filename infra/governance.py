@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
-from constructs import IConstruct
+from constructs import Construct
 
 from millrace.config.model import Environment
 
 
-def govern(app: IConstruct, environment: Environment) -> None:
+def govern(app: Construct, environment: Environment) -> None:
     """Give every role that is made its permissions boundary and its path; policies beside it have the path.
 
     Parameters

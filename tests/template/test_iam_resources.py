@@ -40,7 +40,8 @@ def _reference() -> dict[str, dict[str, frozenset[str]]]:
     }
 
 
-def _refused(statements: Iterable[Statement]) -> Iterator[str]:
+def refused(statements: Iterable[Statement]) -> Iterator[str]:
+    """Say of each action what IAM would make of its statement's resources."""
     for each in statements:
         resources = listed(each["Resource"])
         for action in listed(each["Action"]):
@@ -68,14 +69,14 @@ def test_what_is_not_granted_is_seen() -> None:
         {"Action": "glue:GetTable", "Resource": "*"},
         {"Action": "glue:GetTabel", "Resource": "*"},
     ]
-    assert len(list(_refused(wrong))) == len(wrong)
+    assert len(list(refused(wrong))) == len(wrong)
 
 
 def test_every_role_is_granted_what_it_says(each: Synthesis) -> None:
-    assert sorted(set(_refused(statement for _, statement in each.statements()))) == []
+    assert sorted(set(refused(statement for _, statement in each.statements()))) == []
 
 
 def test_every_policy_of_people_grants_what_it_says(each: Synthesis) -> None:
     account = each.environment.account or "111122223333"
     environment: Environment = each.environment.model_copy(update={"account": account})
-    assert sorted(set(_refused(_of(documents(environment).values())))) == []
+    assert sorted(set(refused(_of(documents(environment).values())))) == []
