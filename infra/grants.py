@@ -64,6 +64,11 @@ def allow(
 
 
 def list_prefixes(sid: str, bucket: str, prefixes: list[str]) -> Grant:
-    """Allow listing a bucket (its ARN) below some prefixes."""
+    """Allow listing a bucket (its ARN) below some prefixes.
+
+    Who may not list is told 403 in the place of 404 for an object that is not there, which would end a job that looks for its
+    checkpoint. S3 holds the object's key against the condition as if it were the prefix (so ceph/ceph#68577 says, which does
+    the same; no document of AWS's does: claim ``missing-keys``), so below these prefixes the answer is 404.
+    """
     patterns = [pattern for prefix in prefixes for pattern in (prefix, f"{prefix}/*")]
     return allow(sid, ["s3:ListBucket"], [bucket], {"StringLike": {"s3:prefix": patterns}})
