@@ -86,17 +86,15 @@ def save(told: tuple[Told, ...], environment: Environment, report: Path | None) 
 
 
 def _question(environment: Environment, aws: Aws) -> Question:
-    import boto3
-
+    from millrace.cli import prices
     from millrace.cli.policies import documents
     from millrace.sizing.network import services
-    from millrace.sizing.pricelist import endpoint
     from millrace.verify.question import Question
 
     return Question(
         aws,
         services(environment),
         {} if environment.account is None else documents(environment),
-        boto3.client("pricing", region_name=endpoint(environment.region)),
+        prices.price_list(environment.region),
         datetime.now(UTC).date(),
     )

@@ -83,7 +83,7 @@ def _asked(check: Callable[[Question], Answer], question: Question) -> tuple[Ver
         return "not asked", type(cause or error).__name__
     except (BotoCoreError, OSError) as error:
         return "not asked", type(error).__name__
-    except (LookupError, ResponseParserError, TypeError, ValueError) as error:
+    except (AttributeError, LookupError, ResponseParserError, TypeError, ValueError) as error:
         # Of a shape that no document told of: nothing can be said, and the verification around goes on.
         return "not asked", f"an answer that is not understood: {type(error).__name__}"
     if answer.holds is None:
