@@ -51,9 +51,11 @@ def glue_runs(question: Question) -> Answer:
     jobs = question.glue_jobs()
     if not jobs:
         return _NONE
-    lived = [run for job in jobs for run in question.lived_on_glue(job)]
-    kinds = {f"Glue {run.get('GlueVersion')} {run.get('WorkerType')}" for run in lived}
-    return Answer(True, listed(kinds)) if lived else _NO_RUN
+    lived = {job: runs for job in jobs if (runs := question.lived_on_glue(job))}
+    kinds = {
+        f"Glue {run.get('GlueVersion')} {run.get('WorkerType')}" for runs in lived.values() for run in runs
+    }
+    return Answer(True, f"{len(lived)} of {len(jobs)} jobs: {listed(kinds)}") if lived else _NO_RUN
 
 
 def glue_timeout(question: Question) -> Answer:
@@ -142,8 +144,9 @@ def emr_runs(question: Question) -> Answer:
     jobs = question.emr_jobs()
     if not jobs:
         return _NONE
-    releases = {run["releaseLabel"] for job in jobs for run in question.lived_on_emr(job)}
-    return Answer(True, listed(releases)) if releases else _NO_RUN
+    lived = {job: runs for job in jobs if (runs := question.lived_on_emr(job))}
+    releases = {run["releaseLabel"] for runs in lived.values() for run in runs}
+    return Answer(True, f"{len(lived)} of {len(jobs)} jobs: {listed(releases)}") if lived else _NO_RUN
 
 
 def emr_start(question: Question) -> Answer:

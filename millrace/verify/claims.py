@@ -37,8 +37,8 @@ names the permission that was lacking, or what is not deployed.
 _ASKED = """
 ## Asked by the command
 
-| id | claim | rests on it | what to send, such as |
-|---|---|---|---|
+| id | claim | asked of | rests on it | what to send, such as |
+|---|---|---|---|---|
 """
 
 _BY_HAND = """
@@ -91,11 +91,15 @@ def claims() -> dict[str, Claim]:
 
 def page() -> str:
     """Write ``docs/unproved.md``."""
+    from millrace.verify import checks  # which brings boto3, and is read for the page alone
+
+    anywhere = {each.__name__ for each in checks.ALL}
     asked, by_hand = [], []
     for name, each in claims().items():
         used = ", ".join(f"`{file}`" for file in each.used)
         if each.check is not None:
-            asked.append(f"| {name} | {each.claim} | {used} | {each.line} |\n")
+            of = "the account" if each.check in anywhere else "what is deployed"
+            asked.append(f"| {name} | {each.claim} | {of} | {used} | {each.line} |\n")
         else:
             by_hand.append(f"| {name} | {each.claim} | {used} | {_shown(each.proof or '')} | {each.line} |\n")
     return f"{_HEAD}{_ASKED}{''.join(asked)}{_BY_HAND}{''.join(by_hand)}"

@@ -8,6 +8,7 @@ import pytest
 
 from millrace.config import load
 from millrace.config.regions import partition
+from millrace.verify.checks import RESOURCE_TYPES
 from tests.policy.everywhere import NEWEST, REGIONS, written
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 from tests.template.test_iam_resources import refused
@@ -37,3 +38,15 @@ def test_metrics_outlive_their_stack_as_other_data_does(newest: Synthesis, dev: 
 
 def test_every_role_is_granted_what_it_says(newest: Synthesis) -> None:
     assert sorted(set(refused(statement for _, statement in newest.statements()))) == []
+
+
+def test_an_account_is_asked_for_the_properties_that_templates_have(
+    newest: Synthesis, dev: Synthesis
+) -> None:
+    seen = set()
+    for found in (newest, dev):
+        for kind, properties in RESOURCE_TYPES.items():
+            for resource in found.resources(kind).values():
+                seen.add(kind)
+                assert set(resource["Properties"]) <= set(properties), kind
+    assert seen == set(RESOURCE_TYPES)
