@@ -17,7 +17,7 @@ PYTHON311 := $(firstword $(wildcard $(BIN)/python3.11) python3.11)
 WITH_NODE := PATH="$$($(BIN)/python -c 'from millrace.sandbox.toolchain import node_bin; print(node_bin())'):$$PWD/$(BIN):$$PWD/node_modules/.bin:$$PATH"
 NPM = $$($(BIN)/python -c 'from millrace.sandbox.toolchain import npm; print(*npm())')
 
-.PHONY: help setup setup-dev jars demo plan synth test test-unit test-template test-spark test-integration test-pages check lint secrets bill audit policy soak faults bench-core bench-formats bench-growth bench-synth bench-plan advisor restart golden validate format lock clean
+.PHONY: help setup setup-dev jars demo plan synth test test-unit test-template test-spark test-integration test-pages check lint secrets bill audit policy policy-regions soak faults bench-core bench-formats bench-growth bench-synth bench-plan advisor restart golden validate format lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -128,6 +128,9 @@ audit: setup-dev $(STATE)/audit/bin/pip-audit ## Ask what is known against every
 
 policy: setup-dev ## cdk-nag, cfn-lint, checkov and rules of our own on the templates of every environment
 	@$(WITH_NODE) $(BIN)/python -m tests.policy.scan
+
+policy-regions: setup-dev ## The same in five regions of three partitions, and of an environment with the newest keys; 15 minutes
+	@$(WITH_NODE) $(BIN)/python -m tests.policy.everywhere
 
 # ---- speed: ratios with intervals, measured in one run, never asserted ----
 

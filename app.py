@@ -30,8 +30,7 @@ def main(app: App) -> int:
         if needs_private_image(environment, numbers.network):
             print(  # noqa: T201 - said before CloudFormation waits for tasks without an image
                 f"history server: its image must be in this account before {names.stack('history')} is first deployed; "
-                f"no way leads from its network to the public gallery. Deploy {names.stack('history-image')} alone and pull as "
-                "docs/history-server.md says",
+                f"no way leads from its network to the public gallery. Once: millrace history-image --env {environment.name}",
                 file=sys.stderr,
             )
     except (ConfigurationError, InfrastructureError) as error:

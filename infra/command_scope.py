@@ -15,7 +15,7 @@ from millrace.config.names import Names
 from millrace.config.regions import domain
 
 TAGGED = "Its id is made by CloudFormation; the tags of the environment hold it to its own"
-_STACK_IN_ROLE = 20
+STACK_IN_ROLE = 20
 """Characters of a stack's name that are taken to be in the name of its role, which has 64 at most."""
 
 
@@ -107,4 +107,4 @@ class Scope:
             return given
         path = self.names.environment.governance.role_path
         stack = self.names.stack(f"job-{job}")
-        return f"arn:{self.names.partition}:iam::{self.names.account}:role{path}{stack[:_STACK_IN_ROLE]}*"
+        return f"arn:{self.names.partition}:iam::{self.names.account}:role{path}{stack[:STACK_IN_ROLE]}*"

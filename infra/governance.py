@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
-from constructs import IConstruct
+from constructs import Construct
 
 from millrace.config.model import Environment
 
 
-def govern(app: IConstruct, environment: Environment) -> None:
+def govern(app: Construct, environment: Environment) -> None:
     """Give every role that is made its permissions boundary and its path; policies beside it have the path.
 
     Parameters
@@ -21,8 +22,13 @@ def govern(app: IConstruct, environment: Environment) -> None:
     rules = environment.governance
     if rules.permissions_boundary is None and rules.role_path == "/":
         return
-    for construct in app.node.find_all():
-        if isinstance(construct, iam.CfnRole):
-            construct.permissions_boundary = rules.permissions_boundary
+    for number, construct in enumerate(app.node.find_all()):
+        if isinstance(construct, Stack) and rules.permissions_boundary is not None:
+            # As an aspect of the stack's, and after CDK's own, which `@aws-cdk/core:permissionsBoundary` adds when a stack is
+            # made: a property of the role would be overridden by that.
+            boundary = iam.ManagedPolicy.from_managed_policy_arn(
+                app, f"Boundary{number}", rules.permissions_boundary
+            )
+            iam.PermissionsBoundary.of(construct).apply(boundary)
         if isinstance(construct, iam.CfnRole | iam.CfnManagedPolicy) and rules.role_path != "/":
             construct.path = rules.role_path

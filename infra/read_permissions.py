@@ -7,7 +7,7 @@ from infra.constructs.log_flattener import FLAT_PREFIX
 from infra.source_permissions import READS_TOPIC
 from infra.spark import database_location
 from millrace.config.check_reading import plain_beginning
-from millrace.config.grants import FILES, NO_NARROWER, REMADE, Grant, allow, list_prefixes
+from millrace.config.grants import FILES, FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow, list_prefixes
 from millrace.config.model import ExternalCluster, KafkaTopic, KinesisStream
 
 _AUDIT_GROUP = "millrace-audit"
@@ -110,8 +110,7 @@ def kafka(scope: Scope) -> list[Grant]:
         if (base := scope.names.cluster_arn(cluster)) is not None:
             places[cluster] = base
     if any(not isinstance(environment.kafka[topic.cluster], ExternalCluster) for _, topic in topics):
-        actions = ["kafka:GetBootstrapBrokers", "kafka:ListClustersV2"]
-        found.append(allow("FindBrokers", actions, ["*"], why=NO_NARROWER))
+        found.append(allow("FindBrokers", FINDS_BROKERS, ["*"], why=NO_NARROWER))
     if not places:
         return found
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from infra.settings import kafka_clusters, sources
 from infra.sinks import written_clusters
 from millrace.config.check_reading import plain_beginning
-from millrace.config.grants import NO_NARROWER, REMADE, Grant, allow
+from millrace.config.grants import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
 from millrace.config.kafka_login import secret_of
 from millrace.config.model import ExternalCluster, GlueJob, Job, KafkaTopic, KinesisStream, MskCluster
 from millrace.config.names import Names
@@ -75,7 +75,7 @@ class SourcePermissions:
         clusters = {name: environment.kafka[name] for name in kafka_clusters(environment, job)}
         owned = [name for name, each in clusters.items() if isinstance(each, MskCluster)]
         if owned:
-            found += self._found(owned)
+            found.append(allow("FindBrokers", FINDS_BROKERS, ["*"], why=NO_NARROWER))
         by_role = [name for name in owned if clusters[name].authentication.kind == "iam"]
         if by_role:
             found += self._kafka(by_role, streams)
@@ -146,13 +146,6 @@ class SourcePermissions:
                 [self._inside(cluster, "group", group) for group in self._groups(cluster)],
                 why="Spark makes up the end of a group name at every start",
             ),
-        ]
-
-    def _found(self, clusters: list[str]) -> list[Grant]:
-        arns = [self._inside(c) for c in clusters]
-        return [
-            allow("FindClusters", ["kafka:ListClustersV2"], ["*"], why=NO_NARROWER),
-            allow("FindBrokers", ["kafka:GetBootstrapBrokers"], arns, why=REMADE),
         ]
 
     def _kafka(self, clusters: list[str], streams: dict[str, KinesisStream | KafkaTopic]) -> list[Grant]:

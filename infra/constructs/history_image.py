@@ -8,14 +8,11 @@ from aws_cdk import aws_ecr as ecr
 from constructs import Construct
 
 from infra.removal import removal_policy
+from millrace.config.history_image import PUBLIC_IMAGE, TAG
 from millrace.config.names import Names
 from millrace.config.regions import domain
 
 UPSTREAM = "public.ecr.aws"
-PUBLIC_IMAGE = "emr-serverless/spark/emr-7.13.0"
-"""Spark 3.5 with its history server and the jars for S3, as AWS publishes it."""
-
-TAG = "latest"
 _LONGEST_PREFIX = 30
 """Of a pull-through cache's prefix (ECR API reference, CreatePullThroughCacheRule)."""
 

@@ -33,7 +33,7 @@ class HistoryImageStack(EnvironmentStack):
         self.image = CachedImage(self, "Image", names=names)
         CfnOutput(
             self,
-            "FirstPull",
-            value=f"docker pull {self.image.uri}",
-            description="Once, by somebody with a way out; see docs/history-server.md",
+            "ImageUri",
+            value=self.image.uri,
+            description="Filled by millrace history-image; see docs/history-server.md",
         )

@@ -17,6 +17,7 @@ from infra.constructs.alarms import add_alarms, alarm_name
 from infra.constructs.logs import EncryptedLogGroup
 from infra.dashboards import boards, cloudwatch_body, grafana, to_text
 from infra.panels import sections
+from infra.removal import may_go, removal_policy
 from infra.stacks.base import EnvironmentStack
 from millrace.config.names import Names
 from millrace.sizing.model import Alarm, Plan
@@ -107,6 +108,9 @@ class ObservabilityStack(EnvironmentStack):
             workspace_configuration=aps.CfnWorkspace.WorkspaceConfigurationProperty(
                 retention_period_in_days=kept.days
             ),
+        )
+        workspace.apply_removal_policy(
+            removal_policy(names.environment, disposable=may_go(names.environment, "logs"))
         )
         region = names.environment.region
         self.workspace_arn = (

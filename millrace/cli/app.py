@@ -16,6 +16,7 @@ from millrace.cli import (
     cost,
     deploy,
     history,
+    history_image,
     import_job,
     lifecycle,
     logs,
@@ -83,6 +84,7 @@ upgrade.register(app)
 lifecycle.register(app)
 logs.register(app)
 history.register(app)
+history_image.register(app)
 notebook.register(app)
 sandbox.register(app)
 replay.register(app)

@@ -132,7 +132,7 @@ def assembled(environment: Environment, env: str) -> tuple[Aws, Path, Changes]:
         region=environment.region,
         qualifier=environment.governance.qualifier,
     )
-    _synthesise(env, aws.names.account, assembly)
+    synthesise(env, aws.names.account, assembly)
     return aws, assembly, changes(aws, assembly)
 
 
@@ -223,7 +223,14 @@ def _ask() -> None:
         raise typer.Exit(1)
 
 
-def _synthesise(env: str, account: str, assembly: Path) -> None:
+def synthesise(env: str, account: str, assembly: Path) -> None:
+    """Write the assembly of an environment; what was there goes.
+
+    Raises
+    ------
+    millrace.lifecycle.deploy.DeployError
+        CDK refused.
+    """
     shutil.rmtree(assembly, ignore_errors=True)
     _cdk(["synth", "--quiet", "-c", f"env={env}", "-o", str(assembly)], {"CDK_DEFAULT_ACCOUNT": account})
 

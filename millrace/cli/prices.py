@@ -70,7 +70,7 @@ def update(
         raise _wrong(region, f"a region whose price table can be read: {error}") from error
     try:
         with told("asking the AWS Price List API"):
-            found = renew(_client(region), region, before, datetime.now(UTC).date())
+            found = renew(price_list(region), region, before, datetime.now(UTC).date())
     except AwsError as error:
         typer.echo(f"millrace prices update: {error}", err=True)
         nobody = isinstance(error.__cause__, NoCredentialsError | PartialCredentialsError)
@@ -84,7 +84,8 @@ def update(
         raise typer.Exit(STAYED)
 
 
-def _client(region: str) -> Any:
+def price_list(region: str) -> Any:
+    """Make a boto3 client of the Price List API for a region's prices."""
     import boto3
 
     from millrace.sizing.pricelist import endpoint

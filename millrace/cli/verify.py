@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -70,6 +71,20 @@ def verify(
     clean: Annotated[
         bool, typer.Option("--clean", help="Take away what earlier verifications of ENV left, and stop.")
     ] = False,
+    claims: Annotated[
+        bool,
+        typer.Option(
+            "--claims", help="Make nothing: ask the account what could not be proved without one, and stop."
+        ),
+    ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            dir_okay=False,
+            help="Takes what came of the claims, to be sent back; left out, .millrace/verify/claims-ENV.md.",
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -80,6 +95,9 @@ def verify(
     the tables with what was sent, takes all of it away, and says what it cost. What it will make and what that costs is
     shown first. Exit status 0 only where every record is in its tables once, 1 where not, 2 where nothing was made.
 
+    With --claims it makes nothing and reads only: it asks the account what nothing on a laptop could prove (docs/unproved.md),
+    for the environment as it is deployed. Exit status 1 where one of these is refuted.
+
     [bold]Examples[/bold]
 
       millrace verify --env dev --show
@@ -88,6 +106,7 @@ def verify(
 
       millrace verify --env local --sandbox --yes
     """
+    from millrace.cli import verify_claims
     from millrace.config import load
     from millrace.lifecycle.deployed import NotDeployedError
     from millrace.lifecycle.problems import AwsError
@@ -99,6 +118,10 @@ def verify(
     environment = load(env)
     if clean and (in_sandbox or keep or show):
         raise typer.BadParameter("--clean goes with --env, --yes and --json alone")
+    if claims and (in_sandbox or keep or show or clean):
+        raise typer.BadParameter("--claims goes with --env, --report and --json alone")
+    if report is not None and in_sandbox:
+        raise typer.BadParameter("--report goes with an account: the sandbox proves nothing about AWS")
     if keep and in_sandbox:
         raise typer.BadParameter("--keep goes with an account: the sandbox's servers end with the command")
     wanted = Wanted(records, rate, kills, reshards, dirty, seed)
@@ -106,6 +129,8 @@ def verify(
         with _interruptible():
             if clean:
                 status = _clean(environment, yes=yes, as_json=as_json)
+            elif claims:
+                status = verify_claims.run(environment, report, as_json=as_json)
             else:
                 status = _verify(
                     environment,
@@ -114,6 +139,7 @@ def verify(
                     without_kafka=without_kafka,
                     show_only=show,
                     keep=keep,
+                    report=report,
                     yes=yes,
                     as_json=as_json,
                 )
@@ -139,10 +165,11 @@ def _verify(
     without_kafka: bool,
     show_only: bool,
     keep: bool,
+    report: Path | None,
     yes: bool,
     as_json: bool,
 ) -> int:
-    from millrace.cli import verify_report
+    from millrace.cli import verify_claims, verify_report
     from millrace.config.load import find_root
     from millrace.sandbox.toolchain import STATE
     from millrace.sizing import plan
@@ -187,9 +214,14 @@ def _verify(
                 _ask("Make this, run it and take it away?")
             with verify_report.progress() as say:
                 verification = Verification(
-                    place, copy, sized, wanted, folder, say, keep=keep, left_out=left_out
+                    *(place, copy, sized, wanted, folder, say),
+                    keep=keep,
+                    left_out=left_out,
+                    observe=None if in_sandbox else verify_claims.observer(environment, place.client),
                 )
                 outcome = verification.run()
+        if outcome.claims:
+            verify_claims.save(outcome.claims, environment, report)
         _tell(outcome, None if in_sandbox else _way(environment), as_json=as_json)
         return 0 if outcome.exact else NOT_EXACT
     finally:

@@ -8,9 +8,10 @@ from ipaddress import IPv4Network
 
 from millrace.config import zones
 from millrace.config.base import arn_parts
-from millrace.config.model import Environment
+from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.queries import written
+from millrace.config.regions import LACKING
 from millrace.config.units import format_duration
 
 _DAY = timedelta(days=1)
@@ -35,6 +36,7 @@ def check_estate(environment: Environment) -> Iterator[Finding]:
     yield from _storage(environment)
     yield from _upkeep(environment)
     yield from _observability(environment)
+    yield from _regions(environment)
     yield from _history(environment)
     yield from _roles(environment)
 
@@ -170,6 +172,20 @@ def _storage(environment: Environment) -> Iterator[Finding]:
             format_duration(kept),
             f"at least {format_duration(longest)}, as long as a stream keeps its records",
         )
+
+
+def _regions(environment: Environment) -> Iterator[Finding]:
+    """CloudFormation has not every resource type in every region; it would say so in the middle of a deployment."""
+    region = environment.region
+    if environment.observability.prometheus and region in LACKING["AWS::APS::Workspace"]:
+        yield Finding(
+            ("observability", "prometheus"), "true", f"false in {region}, which has no such workspace"
+        )
+    if region in LACKING["AWS::MSK::ServerlessCluster"]:
+        for name, cluster in environment.kafka.items():
+            if isinstance(cluster, MskCluster) and cluster.existing is None and cluster.tier == "serverless":
+                allowed = f"standard or express in {region}, which has no serverless clusters"
+                yield Finding(("kafka", name, "tier"), "serverless", allowed)
 
 
 def _observability(environment: Environment) -> Iterator[Finding]:

@@ -200,7 +200,7 @@ class HistoryServer(Model):
         Annotated[
             str,
             StringConstraints(
-                pattern=r"^\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com/[a-z0-9/._-]+(:[A-Za-z0-9_.-]+|@sha256:[0-9a-f]{64})$"
+                pattern=r"^\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[a-z0-9/._-]+(:[A-Za-z0-9_.-]+|@sha256:[0-9a-f]{64})$"
             ),
         ]
         | None

@@ -54,7 +54,7 @@ _PATTERNS = {
     r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[^*?\s]+$": (
         "a prefix, such as s3://company-lake/reference/airports"
     ),
-    r"^\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com/[a-z0-9/._-]+(:[A-Za-z0-9_.-]+|@sha256:[0-9a-f]{64})$": (
+    r"^\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[a-z0-9/._-]+(:[A-Za-z0-9_.-]+|@sha256:[0-9a-f]{64})$": (
         "an image in a private ECR repository, such as "
         "111122223333.dkr.ecr.us-east-1.amazonaws.com/spark:3.5.6"
     ),

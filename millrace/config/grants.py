@@ -11,6 +11,10 @@ NO_NARROWER = "IAM knows no narrower resource for these actions"
 INTERFACES = "Glue makes network interfaces at run time; their tag holds it to its own"
 REMADE = "The random end of a cluster's ARN changes when the cluster is made again under its name"
 
+FINDS_BROKERS = ["kafka:GetBootstrapBrokers", "kafka:ListClustersV2"]
+"""Neither has a resource type ("Actions, resources, and condition keys for Amazon MSK", service authorization reference, read
+2026-11-23): granted on a cluster's ARN, the first allows nothing."""
+
 
 @dataclass(frozen=True)
 class Grant:
@@ -53,7 +57,12 @@ def allow(
 
 
 def list_prefixes(sid: str, bucket: str, prefixes: list[str]) -> Grant:
-    """Allow listing a bucket (its ARN) below some prefixes."""
+    """Allow listing a bucket (its ARN) below some prefixes.
+
+    Who may not list is told 403 in the place of 404 for an object that is not there, which would end a job that looks for its
+    checkpoint. S3 holds the object's key against the condition as if it were the prefix (so ceph/ceph#68577 says, which does
+    the same; no document of AWS's does: claim ``missing-keys``), so below these prefixes the answer is 404.
+    """
     patterns = [pattern for prefix in prefixes for pattern in (prefix, f"{prefix}/*")]
     return allow(sid, ["s3:ListBucket"], [bucket], {"StringLike": {"s3:prefix": patterns}})
 

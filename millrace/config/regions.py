@@ -19,6 +19,14 @@ REGIONS = (
 """Those in which Kinesis, Glue, EMR Serverless and MSK are: all of these partitions, by that file."""
 
 
+LACKING = {
+    "AWS::APS::Workspace": ("cn-north-1", "cn-northwest-1"),
+    "AWS::MSK::ServerlessCluster": ("me-central-1", "us-west-1", "us-gov-east-1", "us-gov-west-1"),
+}
+"""By resource type of our templates, those of :data:`REGIONS` in which CloudFormation has none (its schemas by region, which
+cfn-lint carries, read 2026-11-23). Of all other types each region has a schema."""
+
+
 def partition(region: str) -> str:
     """The partition of a region, as ARNs have it.
 

@@ -58,13 +58,13 @@ def settings(names: Names, cluster: str, client: Callable[[str], Any]) -> Settin
     """
     kafka = names.environment.kafka[cluster]
     login = kafka.authentication
-    servers = (
-        kafka.bootstrap_servers if isinstance(kafka, ExternalCluster) else _servers(names, cluster, client)
+    brokers = (
+        kafka.bootstrap_servers if isinstance(kafka, ExternalCluster) else servers(names, cluster, client)
     )
     if login.kind == "iam":
-        return _by_iam(servers, names.environment.region)
+        return _by_iam(brokers, names.environment.region)
     found = {
-        "bootstrap.servers": servers,
+        "bootstrap.servers": brokers,
         "security.protocol": "PLAINTEXT" if login.kind == "none" else "SSL",
     }
     if isinstance(login, PasswordLogin):
@@ -83,7 +83,16 @@ def _held(secret: str, client: Callable[[str], Any]) -> dict[str, str]:
         raise AwsError(f"secret {secret}: not a JSON object; docs/sources.md says what it holds") from None
 
 
-def _servers(names: Names, cluster: str, client: Callable[[str], Any]) -> str:
+def servers(names: Names, cluster: str, client: Callable[[str], Any]) -> str:
+    """Ask MSK for the addresses of a cluster's brokers, for its kind of authentication.
+
+    Raises
+    ------
+    NotDeployedError
+        There is no such cluster.
+    AwsError
+        AWS refuses, or the cluster has no address for that kind.
+    """
     kind = names.environment.kafka[cluster].authentication.kind
     name = names.cluster(cluster)
     with told(f"asking AWS for the brokers of {name}"):

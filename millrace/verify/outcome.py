@@ -8,6 +8,7 @@ from typing import Any
 
 from millrace.sandbox.ledger import Account
 from millrace.sizing.model import CostItem
+from millrace.verify import asking
 from millrace.verify.environment import Leg
 
 
@@ -64,6 +65,8 @@ class Outcome:
         Whether that is as was asked.
     left_out
         What of the environment is not verified.
+    claims
+        What the account said of claims that only it can prove; nothing rests on them.
     """
 
     environment: str
@@ -81,6 +84,7 @@ class Outcome:
     kept: bool
     trouble: tuple[str, ...]
     left_out: tuple[str, ...] = ()
+    claims: tuple[asking.Told, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -122,4 +126,5 @@ class Outcome:
             "kept": self.kept,
             "left_out": list(self.left_out),
             "trouble": list(self.trouble),
+            "claims": asking.document(self.claims) if self.claims else None,
         }

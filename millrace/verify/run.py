@@ -17,6 +17,7 @@ from millrace.lifecycle.problems import AwsError
 from millrace.sandbox.process import SandboxError
 from millrace.sizing.model import Plan
 from millrace.verify import cdk
+from millrace.verify.asking import Told
 from millrace.verify.bill import Run, Usage, bill, quantities
 from millrace.verify.by_hand import TOPIC, UNKNOWN
 from millrace.verify.environment import CLUSTER_TAG, SHARDS, TAG, Copy, Wanted
@@ -106,6 +107,8 @@ class Verification:
         Leave all of it where it is.
     left_out
         What of the environment is not verified.
+    observe
+        Asks what only an account can tell, while the copy stands; left out where there is none.
     """
 
     place: Place
@@ -116,6 +119,8 @@ class Verification:
     say: Say
     keep: bool = False
     left_out: tuple[str, ...] = ()
+    observe: Callable[[Copy], tuple[Told, ...]] | None = None
+    _claims: tuple[Told, ...] = ()
     _compared: tuple[Compared, ...] = ()
     _runs: tuple[Run, ...] = ()
     _objects: int = 0
@@ -186,6 +191,9 @@ class Verification:
             trouble.append(lacking)
         with clock.step("compare"):
             self._compared = story.compared()
+        if self.observe is not None:
+            with clock.step("ask what only an account can tell"):
+                self._claims = self.observe(self.copy)
 
     def _ran(self, trouble: list[str]) -> tuple[Run, ...]:
         try:
@@ -260,6 +268,7 @@ class Verification:
             kept=self.keep,
             trouble=tuple(trouble),
             left_out=self.left_out,
+            claims=self._claims,
         )
 
 

@@ -88,11 +88,20 @@ class SynthesisError(RuntimeError):
     """The app refused an environment."""
 
 
-def synthesise(name: str, folder: Path) -> Assembly:
+def synthesise(name: str, folder: Path, file: Path | None = None) -> Assembly:
     """Write one environment's assembly, as ``cdk synth`` would, in this process.
 
     The first call takes some seconds, which go into CDK's libraries; the next ones do not.
     An environment without an account is written for LocalStack's.
+
+    Parameters
+    ----------
+    name
+        Of an environment of the repository.
+    folder
+        Takes the assembly; what was there goes.
+    file
+        An environment's file in the place of that.
 
     Raises
     ------
@@ -109,8 +118,10 @@ def synthesise(name: str, folder: Path) -> Assembly:
 
     context = json.loads((ROOT / "cdk.json").read_text())["context"]
     shutil.rmtree(folder, ignore_errors=True)
-    status = app.main(App(outdir=str(folder), context=context | {"env": name}, analytics_reporting=False))
+    status = app.main(
+        App(outdir=str(folder), context=context | {"env": str(file or name)}, analytics_reporting=False)
+    )
     if status not in (0, 1) or not (folder / "manifest.json").exists():
         raise SynthesisError(f"environment {name} was not synthesised: the app ended with status {status}")
-    environment = load(name, root=ROOT)
+    environment = load(str(file or name), root=ROOT)
     return Assembly(environment=environment, account=app.account(environment), folder=folder)

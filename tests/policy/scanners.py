@@ -40,8 +40,10 @@ _STATEFUL = {
 def rule_settings(assembly: Assembly) -> dict[str, dict[str, Any]]:
     """Tell our own rules what only the environment knows."""
     names = assembly.names
+    # Exports of dead letters end with the letters, where the environment says when.
+    ends = {"dead-letters"} if assembly.environment.storage.dead_letter_retention else set()
     return {
-        "E9104": {"kept": [names.bucket(kind) for kind in KEPT]},
+        "E9104": {"kept": [names.bucket(kind) for kind in KEPT if kind not in ends]},
         "E9105": {"removal": assembly.environment.removal},
     }
 

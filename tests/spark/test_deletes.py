@@ -19,6 +19,9 @@ from etl.redact import Redacting
 from tests import orders
 from tests.spark.test_formats import AVSC, COMMA, PLAIN, decode
 
+# PySpark asks for pandas' version by way of distutils.
+pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated")
+
 DDL = "carrier STRING NOT NULL, flight INT"
 
 FORMATS: dict[str, tuple[Callable[[SparkSession], Decoder], str]] = {

@@ -175,7 +175,7 @@ def test_the_default_image_is_a_private_copy(dev: Synthesis) -> None:
     assert repository == f"{rule['EcrRepositoryPrefix']}/emr-serverless/spark/emr-7.13.0"
     image = containers(dev)["Server"]["Image"]
     assert image == f"111122223333.dkr.ecr.us-east-1.amazonaws.com/{repository}:latest"
-    assert dev.templates["history-image"]["Outputs"]["FirstPull"]["Value"] == f"docker pull {image}"
+    assert dev.templates["history-image"]["Outputs"]["ImageUri"]["Value"] == image
     services = {
         e["Properties"]["ServiceName"].split("us-east-1.")[1]
         for e in dev.resources("AWS::EC2::VPCEndpoint", "network").values()

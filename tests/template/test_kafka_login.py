@@ -79,7 +79,7 @@ def test_a_role_reads_the_secrets_of_its_clusters_and_nothing_of_kafka_itself(
     assert land["ReadKafkaSecrets"] == ("secretsmanager:GetSecretValue", ARN("client"))
     assert "DecryptKafkaSecrets" not in land
     for role in (out, land):
-        assert role["FindBrokers"] == ("kafka:GetBootstrapBrokers", MSK)
+        assert role["FindBrokers"] == (["kafka:GetBootstrapBrokers", "kafka:ListClustersV2"], "*")
         assert "kafka-cluster" not in str(role)
 
 

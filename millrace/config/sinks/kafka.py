@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from millrace.config.base import Slug
-from millrace.config.grants import NO_NARROWER, REMADE, Grant, allow
+from millrace.config.grants import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
 from millrace.config.problems import Finding
 from millrace.config.sinks.base import Promise, SinkContext, SinkUse
 from millrace.config.sinks.streams import StreamSink
@@ -81,8 +81,7 @@ class KafkaSink(StreamSink):
         if base is None:
             return
         if isinstance(settings, MskCluster):
-            yield allow(f"FindClusters{label}", ["kafka:ListClustersV2"], ["*"], why=NO_NARROWER)
-            yield allow(f"FindBrokers{label}", ["kafka:GetBootstrapBrokers"], [base], why=REMADE)
+            yield allow(f"FindBrokers{label}", FINDS_BROKERS, ["*"], why=NO_NARROWER)
         if settings.authentication.kind != "iam":
             return
         why = REMADE if "*" in base else None

@@ -35,7 +35,7 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     monkeypatch.setattr(verbs, "connect", lambda _: Aws(names, lambda _: None))
     monkeypatch.setattr(problems, "check_bootstrapped", lambda *_, **__: None)
     monkeypatch.setattr(deploy, "changes", lambda *_: change)
-    monkeypatch.setattr(command, "_synthesise", lambda _env, _account, folder: found.append(folder))
+    monkeypatch.setattr(command, "synthesise", lambda _env, _account, folder: found.append(folder))
     monkeypatch.setattr(command, "tables_of", lambda *_: Rehearsal({"db.t": ("+ c bigint",)}, ()))
     monkeypatch.setattr("millrace.cli.upgrade.refusals", lambda *_: [])
     return found

@@ -130,7 +130,7 @@ def account(
     monkeypatch.setattr(toolchain, "STATE", tmp_path)
     monkeypatch.setattr(
         deploying,
-        "_synthesise",
+        "synthesise",
         lambda _env, _account, folder: shutil.copytree(assembly, folder, dirs_exist_ok=True),
     )
     monkeypatch.setattr(deploying, "_cdk", lambda *_: None)

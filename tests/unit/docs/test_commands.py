@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from typer import BadParameter
 
 from millrace.cli import app
 from millrace.config import environments
+from millrace.sandbox.toolchain import node_bin
 
 UsageError = BadParameter.__mro__[1]  # typer carries its command-line library within itself
 ROOT = Path(__file__).parents[3]
@@ -160,6 +162,43 @@ def test_a_wrong_one_is_not():
             parse(Command("here", text))
 
 
+@cache
+def cdk_knows(verb: str) -> str:
+    """What the pinned CDK says of a verb's options."""
+    node = ROOT / "node_modules" / "aws-cdk" / "bin" / "cdk"
+    done = subprocess.run(
+        [str(node_bin() / "node"), str(node), verb, "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "300", "CDK_DISABLE_VERSION_CHECK": "1"},
+        check=True,
+    )
+    return done.stdout
+
+
+def cdk_options() -> list[tuple[str, str]]:
+    """Each verb of CDK's with each option that the docs give it, in commands and in the table of the bootstrap's."""
+    found = {
+        (command.words[1], option.partition("=")[0])
+        for command in COMMANDS
+        if command.words[0] == "cdk"
+        for option in command.words[2:]
+        if option.startswith("--")
+    }
+    page = (ROOT / "docs" / "deploying.md").read_text()
+    found |= {
+        ("bootstrap", option) for option in re.findall(r"`[^`|]*?(--[a-z-]+)", page) if option != "--claims"
+    }
+    return sorted(found - {("bootstrap", each) for each in ("--env", "--all")})
+
+
+def test_cdk_knows_the_options() -> None:
+    options = cdk_options()
+    assert ("bootstrap", "--trust") in options
+    assert [each for each in options if f"{each[1]} " not in cdk_knows(each[0]).replace(",", " ")] == []
+
+
 def placeholders(command: Command) -> bool:
     return re.search(r"\b[A-Z]{2,}\b(?!=)", command.text) is not None
 
@@ -168,10 +207,10 @@ RUN = [
     command
     for command in COMMANDS
     if strip_assignments(command.words)[0] == "millrace"
-    and strip_assignments(command.words)[1] in {"plan", "validate", "schema", "--help"}
+    and strip_assignments(command.words)[1] in {"plan", "policies", "validate", "schema", "--help"}
     and len(strip_assignments(command.words)) > 2 - (command.words[-1] == "--help")
     and not placeholders(command)
-    and "--write" not in command.words
+    and not {"--write", "--out"} & set(command.words)
 ]
 
 

@@ -27,6 +27,7 @@ WITHOUT_RESOURCES = {
     "ec2:DescribeVpcAttribute",
     "ec2:DescribeVpcEndpoints",
     "ecr:GetAuthorizationToken",
+    "kafka:GetBootstrapBrokers",
     "kafka:ListClustersV2",
     "logs:CreateLogDelivery",
     "logs:DeleteLogDelivery",

@@ -1,0 +1,127 @@
+"""Ask an account which claims hold: each check true, false or not to be told, and a report that names nothing of the account."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
+
+from millrace.config.names import Names
+from millrace.lifecycle.deployed import NotDeployedError
+from millrace.lifecycle.problems import AwsError
+from millrace.verify import checks, checks_deployed
+from millrace.verify.claims import claims
+from millrace.verify.question import Answer, Question
+
+Verdict = Literal["proved", "refuted", "not asked"]
+
+CHECKS: Mapping[str, Callable[[Question], Answer]] = {
+    each.__name__: each for each in (*checks.ALL, *checks_deployed.ALL)
+}
+
+_ABSENT = ("EntityNotFoundException", "ResourceNotFoundException", "NoSuchBucket", "NoSuchEntity")
+_NOTHING = "nothing of it is deployed, or has run"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What came of one claim.
+
+    Attributes
+    ----------
+    why
+        For ``proved`` and ``refuted`` what was seen, for ``not asked`` what stood in the way.
+    """
+
+    id: str
+    verdict: Verdict
+    why: str
+
+    @property
+    def line(self) -> str:
+        """What a user sends back."""
+        return f"{self.id}: {self.verdict}" + (f" ({self.why})" if self.why else "")
+
+
+def ask(question: Question, say: Callable[[str], None] = lambda _: None) -> tuple[Told, ...]:
+    """Ask all claims, in the file's order; a refusal of one stops no other.
+
+    Parameters
+    ----------
+    question
+        The account and the environment.
+    say
+        Told which one is asked.
+    """
+    found = []
+    for name, claim in claims().items():
+        if claim.check is None:
+            found.append(Told(name, "not asked", "a person has to look: docs/unproved.md"))
+            continue
+        say(name)
+        verdict, why = _asked(CHECKS[claim.check], question)
+        found.append(Told(name, verdict, nameless(why, question.names)))
+    return tuple(found)
+
+
+def _asked(check: Callable[[Question], Answer], question: Question) -> tuple[Verdict, str]:
+    try:
+        answer = check(question)
+    except NotDeployedError:
+        return "not asked", _NOTHING
+    except ClientError as error:
+        code = error.response["Error"].get("Code", "an error without a name")
+        return "not asked", _NOTHING if code in _ABSENT else f"{code} at {error.operation_name}"
+    except AwsError as error:
+        cause = error.__cause__
+        if isinstance(cause, ClientError):
+            return "not asked", f"{cause.response['Error'].get('Code')} at {cause.operation_name}"
+        return "not asked", type(cause or error).__name__
+    except (BotoCoreError, OSError) as error:
+        return "not asked", type(error).__name__
+    except (AttributeError, LookupError, ResponseParserError, TypeError, ValueError) as error:
+        # Of a shape that no document told of: nothing can be said, and the verification around goes on.
+        return "not asked", f"an answer that is not understood: {type(error).__name__}"
+    if answer.holds is None:
+        return "not asked", answer.seen
+    return ("proved" if answer.holds else "refuted"), answer.seen
+
+
+def nameless(text: str, names: Names) -> str:
+    """Take out of a text what belongs to an account or a company: ARNs, account ids, the environment's names."""
+    text = re.sub(r"arn:[^\s,)]+", "ARN", text)
+    text = re.sub(r"\b\d{12}\b", "ACCOUNT", text)
+    return text.replace(names.prefix, "PREFIX")
+
+
+def counted(told: Sequence[Told]) -> str:
+    """Say how it went: ``12 proved, 1 refuted, 30 not asked``."""
+    verdicts: tuple[Verdict, ...] = ("proved", "refuted", "not asked")
+    return ", ".join(f"{sum(each.verdict == v for each in told)} {v}" for v in verdicts)
+
+
+def document(told: Sequence[Told]) -> dict[str, Any]:
+    """Return an object that ``json.dumps`` takes."""
+    return {
+        "version": 1,
+        "verdict": counted(told),
+        "claims": [{"id": each.id, "verdict": each.verdict, "why": each.why} for each in told],
+    }
+
+
+def report(told: Sequence[Told], *, version: str, region: str, read: str) -> str:
+    """Write the Markdown that a user sends back.
+
+    Parameters
+    ----------
+    version, region, read
+        Of Millrace, of the environment, and the date.
+    """
+    asked = [each.line for each in told if each.verdict != "not asked"]
+    others = [each.line for each in told if each.verdict == "not asked"]
+    lines = "\n".join([f"millrace {version}, {region}, {read}: {counted(told)}", *asked, *others])
+    return f"# Claims about AWS, asked\n\nSend these lines; docs/unproved.md says what each means.\n\n```text\n{lines}\n```\n"

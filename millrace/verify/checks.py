@@ -1,0 +1,154 @@
+"""Checks that ask an account, whether or not anything is deployed; each reads, and makes nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from millrace.config.history_image import PUBLIC_IMAGE, TAG
+from millrace.config.kafka_versions import STANDARD
+from millrace.lifecycle.history_image import public
+from millrace.sizing.tables import ELSEWHERE
+from millrace.verify.question import Answer, Check, Question
+
+RESOURCE_TYPES = {
+    "AWS::ECR::PullThroughCacheRule": ("EcrRepositoryPrefix", "UpstreamRegistry", "UpstreamRegistryUrl"),
+    "AWS::EMRServerless::Application": (
+        *("Architecture", "AutoStartConfiguration", "AutoStopConfiguration", "MaximumCapacity"),
+        *("MonitoringConfiguration", "Name", "NetworkConfiguration", "ReleaseLabel", "Tags", "Type"),
+    ),
+    "AWS::LakeFormation::PrincipalPermissions": (
+        *("Permissions", "PermissionsWithGrantOption", "Principal", "Resource"),
+    ),
+    "AWS::MSK::Topic": ("ClusterArn", "Configs", "PartitionCount", "ReplicationFactor", "TopicName"),
+}
+"""Younger types, with the properties that the templates give them."""
+
+TOPIC_MADE_ANEW_BY = {"ClusterArn", "ReplicationFactor", "TopicName"}
+
+_SHOWN = 6
+"""Of a list that was found; the others are counted."""
+
+
+def listed(found: Iterable[str]) -> str:
+    """Write the first of a list, and how many more there are."""
+    items = sorted(found)
+    more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
+    return ", ".join(items[:_SHOWN]) + more
+
+
+def mistakes(question: Question, policies: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Let IAM Access Analyzer look at identity policies; findings that are errors or open too much, by code.
+
+    Source: IAM Access Analyzer API reference, "ValidatePolicy".
+    """
+    found = set()
+    for policy in policies:
+        asked = {"policyDocument": json.dumps(policy), "policyType": "IDENTITY_POLICY"}
+        for finding in question.pages("accessanalyzer", "validate_policy", "findings", **asked):
+            if finding["findingType"] in ("ERROR", "SECURITY_WARNING"):
+                found.add(f"{finding['findingType']} {finding['issueCode']}")
+    return found
+
+
+def people_policies(question: Question) -> Answer:
+    """Let IAM read the policies of people."""
+    if not question.policies:
+        return Answer(None, "the environment file names no account")
+    wrong = mistakes(question, question.policies.values())
+    return Answer(not wrong, listed(wrong) or f"{len(question.policies)} policies")
+
+
+def price_products(question: Question) -> Answer:
+    """Ask the Price List API for every product."""
+    now = question.prices_now
+    stayed = [f"{name}: {why}" for name, why in now.stayed.items()]
+    return Answer(not stayed, listed(stayed) or f"{now.renewed} prices")
+
+
+def price_figures(question: Question) -> Answer:
+    """Compare prices that are marked unconfirmed with what the Price List API says."""
+    if question.region != ELSEWHERE:
+        return Answer(None, f"the figures are those of {ELSEWHERE}")
+    before, now = question.prices_before, question.prices_now
+    answered = [
+        name
+        for name, price in before.items()
+        if not price.confirmed and name not in now.stayed and name not in now.unknown
+    ]
+    if not answered:
+        return Answer(None, "no such price was answered")
+    other = [
+        f"{name}: {before[name].usd:g} here, {now.table.prices[name].usd:g} there"
+        for name in answered
+        if not math.isclose(before[name].usd, now.table.prices[name].usd, rel_tol=1e-3)
+    ]
+    return Answer(not other, listed(other) or f"{len(answered)} prices")
+
+
+def msk_versions(question: Question) -> Answer:
+    """Ask MSK for its versions of Kafka."""
+    there = {
+        each["Version"]: each["Status"]
+        for each in question.pages("kafka", "list_kafka_versions", "KafkaVersions")
+    }
+    lacking = [version for version in STANDARD if there.get(version) != "ACTIVE"]
+    return Answer(not lacking, f"not active: {listed(lacking)}" if lacking else listed(STANDARD))
+
+
+def endpoint_services(question: Question) -> Answer:
+    """Ask EC2 which endpoint services the region has; a service's name ends with the region and its own."""
+    there = tuple(question.pages("ec2", "describe_vpc_endpoint_services", "ServiceNames"))
+    lacking = [
+        service
+        for service in question.services
+        if not any(name.endswith(f".{question.region}.{service}") for name in there)
+    ]
+    seen = f"not there: {listed(lacking)}" if lacking else f"{len(question.services)} services"
+    return Answer(not lacking, seen)
+
+
+def _schema(question: Question, kind: str) -> dict[str, Any] | None:
+    cloudformation = question.client("cloudformation")
+    try:
+        answer = cloudformation.describe_type(Type="RESOURCE", TypeName=kind)
+    except cloudformation.exceptions.TypeNotFoundException:
+        return None
+    found: dict[str, Any] = json.loads(answer["Schema"])
+    return found
+
+
+def resource_types(question: Question) -> Answer:
+    """Ask CloudFormation for the younger resource types and their properties."""
+    wrong = []
+    for kind, properties in RESOURCE_TYPES.items():
+        schema = _schema(question, kind)
+        if schema is None:
+            wrong.append(f"{kind} is not there")
+        else:
+            wrong += [f"{kind} has no {each}" for each in properties if each not in schema["properties"]]
+    return Answer(not wrong, listed(wrong) or f"{len(RESOURCE_TYPES)} types")
+
+
+def topic_changes(question: Question) -> Answer:
+    """Ask CloudFormation which properties of a topic make it anew."""
+    schema = _schema(question, "AWS::MSK::Topic")
+    if schema is None:
+        return Answer(None, "AWS::MSK::Topic is not there")
+    anew = {path.rsplit("/", 1)[-1] for path in schema.get("createOnlyProperties", ())}
+    return Answer(anew == TOPIC_MADE_ANEW_BY, f"made anew by {listed(anew)}")
+
+
+def history_image_tag(question: Question) -> Answer:
+    """Ask the public gallery for the image's manifest."""
+    found = public(PUBLIC_IMAGE, question.fetch).manifest(PUBLIC_IMAGE, TAG)
+    kinds = {"manifests", "layers"} & found.keys()
+    return Answer(bool(kinds), f"answers with {listed(kinds)}" if kinds else "no manifest")
+
+
+ALL: tuple[Check, ...] = (
+    *(people_policies, price_products, price_figures, msk_versions),
+    *(endpoint_services, resource_types, topic_changes, history_image_tag),
+)

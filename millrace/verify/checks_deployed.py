@@ -1,0 +1,341 @@
+"""Checks that look at what is deployed and has run: an environment, or the copy that a verification makes; each only reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlparse
+
+from millrace.config.engines import SPARK
+from millrace.config.model import MskCluster
+from millrace.config.zones import EMR_SERVERLESS, MSK_REFUSES
+from millrace.lifecycle.kafka_client import servers
+from millrace.sizing.metrics import namespace
+from millrace.sizing.tables import limits
+from millrace.verify.checks import listed, mistakes
+from millrace.verify.question import Answer, Check, Question
+
+ICEBERG = {"5.1": "1.10", "6.0": "1.11", "emr-spark-8.0.0": "1.10.1"}
+"""Iceberg of each version of Glue and release of EMR Serverless whose document says it (as for ``SPARK``)."""
+
+ROLE_BEGINS = 20
+"""Characters of its stack's name that a role's made-up name is taken to begin with (``infra/command_scope.py``)."""
+
+_NONE = Answer(None, "no such job in the environment")
+_NO_RUN = Answer(None, "no run of it has lived")
+_EXECUTIONS = 20
+FLAT = "spark/"
+"""Prefix of the copies of event logs (``infra/constructs/log_flattener.py``)."""
+
+
+def role_policies(question: Question) -> Answer:
+    """Let IAM read what the jobs' roles have, inside and beside them."""
+    iam, documents = question.client("iam"), list[dict[str, Any]]()
+    for job in question.names.environment.jobs:
+        for role in question.resources(f"job-{job}", "AWS::IAM::Role"):
+            for name in question.pages("iam", "list_role_policies", "PolicyNames", RoleName=role):
+                documents.append(iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"])
+        for arn in question.resources(f"job-{job}", "AWS::IAM::ManagedPolicy"):
+            version = iam.get_policy(PolicyArn=arn)["Policy"]["DefaultVersionId"]
+            found = iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]
+            documents.append(found["Document"])
+    if not documents:
+        return Answer(None, "the jobs have roles of the company's")
+    wrong = mistakes(question, documents)
+    return Answer(not wrong, listed(wrong) or f"{len(documents)} policies")
+
+
+def glue_runs(question: Question) -> Answer:
+    """Look for a run that lived of each job on Glue."""
+    jobs = question.glue_jobs()
+    if not jobs:
+        return _NONE
+    lived = {job: runs for job in jobs if (runs := question.lived_on_glue(job))}
+    kinds = {
+        f"Glue {run.get('GlueVersion')} {run.get('WorkerType')}" for runs in lived.values() for run in runs
+    }
+    return Answer(True, f"{len(lived)} of {len(jobs)} jobs: {listed(kinds)}") if lived else _NO_RUN
+
+
+def glue_timeout(question: Question) -> Answer:
+    """Read the timeout of jobs whose template has none."""
+    open_ended = [name for name, job in question.glue_jobs().items() if job.timeout is None]
+    if not open_ended:
+        return _NONE
+    glue = question.client("glue")
+    minutes = {glue.get_job(JobName=question.names.job(name))["Job"].get("Timeout", 0) for name in open_ended}
+    ends = [f"{each} minutes" for each in minutes if each]
+    return Answer(not ends, listed(ends) or f"{len(open_ended)} jobs")
+
+
+def glue_log_groups(question: Question) -> Answer:
+    """Look which log groups of a job on Glue hold streams: their names without the parts that are names of the account's."""
+    jobs = question.glue_jobs()
+    if not jobs:
+        return _NONE
+    shapes, lived = set[str](), 0
+    for job in jobs:
+        lived += len(question.lived_on_glue(job))
+        group = f"/{question.names.prefix}/jobs/{job}"
+        found = question.pages("logs", "describe_log_groups", "logGroups", logGroupNamePrefix=group)
+        for name in (each["logGroupName"] for each in found):
+            rest = name.removeprefix(group)
+            # `GROUP-eu` is the group of another job, unless it is this job's security configuration that was appended.
+            if rest and not rest.startswith(("/", f"-{question.names.job(job)}")):
+                continue
+            if question.client("logs").describe_log_streams(logGroupName=name, limit=1)["logStreams"]:
+                shapes.add(_shape(rest))
+    if not shapes:
+        return Answer(False, "runs that lived, and no group with a stream") if lived else _NO_RUN
+    return Answer(any(shape.endswith(("/error", "/output")) for shape in shapes), listed(shapes))
+
+
+def _shape(rest: str) -> str:
+    """Of ``/configuration/role/error`` the number of its parts and the last of them."""
+    parts = rest.split("/")
+    last = parts[-1] if parts[-1] in ("error", "output") else "NAME"
+    return (
+        "GROUP"
+        + ("-NAME" if parts[0] else "")
+        + "/NAME" * max(0, len(parts) - 2)
+        + f"/{last}" * (len(parts) > 1)
+    )
+
+
+def _summaries(question: Question) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield for each job's tables what their newest snapshot says of who wrote it, by the job's engine and version."""
+    glue, s3 = question.client("glue"), question.client("s3")
+    for job in question.names.environment.jobs.values():
+        for table in {name for query in job.queries.values() for name in query.writes.values()}:
+            database, name = question.names.table(table).split(".")
+            try:
+                held = glue.get_table(DatabaseName=database, Name=name)["Table"]
+            except glue.exceptions.EntityNotFoundException:
+                continue
+            where = urlparse(held["Parameters"]["metadata_location"])
+            body = s3.get_object(Bucket=where.netloc, Key=where.path.lstrip("/"))["Body"]
+            metadata = json.load(body)
+            for snapshot in metadata.get("snapshots", ()):
+                if snapshot["snapshot-id"] == metadata.get("current-snapshot-id"):
+                    yield job.version, snapshot["summary"]
+
+
+def engine_versions(question: Question) -> Answer:
+    """Read who wrote the newest snapshot of each table (Iceberg's ``EnvironmentContext``)."""
+    seen, wrong = set[str](), set[str]()
+    for version, summary in _summaries(question):
+        spark = summary.get("engine-version", "unknown")
+        # "Apache Iceberg 1.10.0 (commit ...)"
+        iceberg = (summary.get("iceberg-version", "").split() or ["unknown"] * 3)[2:3] or ["unknown"]
+        line = f"{version}: Spark {spark}, Iceberg {iceberg[0]}"
+        seen.add(line)
+        if "unknown" not in line and not (
+            spark.startswith(SPARK[version]) and iceberg[0].startswith(ICEBERG.get(version, ""))
+        ):
+            wrong.add(line)
+    if not seen or all("unknown" in line for line in seen):
+        return Answer(None, listed(seen) or "no table has a snapshot")
+    return Answer(not wrong, listed(wrong or seen))
+
+
+def emr_runs(question: Question) -> Answer:
+    """Look for a run that lived of each job on EMR Serverless."""
+    jobs = question.emr_jobs()
+    if not jobs:
+        return _NONE
+    lived = {job: runs for job in jobs if (runs := question.lived_on_emr(job))}
+    releases = {run["releaseLabel"] for runs in lived.values() for run in runs}
+    return Answer(True, f"{len(lived)} of {len(jobs)} jobs: {listed(releases)}") if lived else _NO_RUN
+
+
+def emr_start(question: Question) -> Answer:
+    """Take the time of the newest runs from their making until they ran."""
+    jobs = question.emr_jobs()
+    if not jobs:
+        return _NONE
+    took = [
+        (run["startedAt"] - run["createdAt"]).total_seconds()
+        for job in jobs
+        for run in question.lived_on_emr(job)
+        if "startedAt" in run
+    ]
+    if not took:
+        return _NO_RUN
+    assumed = limits().limits["scaling.worker_start_seconds"].value
+    return Answer(max(took) <= assumed, f"slowest of {len(took)} runs: {max(took):.0f} s")
+
+
+def _zones(question: Question, subnets: list[str]) -> list[str]:
+    found = question.client("ec2").describe_subnets(SubnetIds=subnets)["Subnets"]
+    return sorted({subnet["AvailabilityZoneId"] for subnet in found})
+
+
+def emr_zones(question: Question) -> Answer:
+    """Look in which zones applications stand that were taken."""
+    subnets = set[str]()
+    for job in question.emr_jobs():
+        asked = {"applicationId": question.output(job, "ApplicationId")}
+        application = question.client("emr-serverless").get_application(**asked)["application"]
+        subnets |= set(application.get("networkConfiguration", {}).get("subnetIds", ()))
+    if not subnets:
+        return _NONE
+    zones = _zones(question, sorted(subnets))
+    known = EMR_SERVERLESS.get(question.region)
+    return Answer(known is None or set(zones) <= set(known), f"taken: {listed(zones)}")
+
+
+def _clusters(question: Question) -> list[str]:
+    kafka = question.names.environment.kafka
+    return [name for name, cluster in kafka.items() if isinstance(cluster, MskCluster)]
+
+
+def msk_zones(question: Question) -> Answer:
+    """Look in which zones clusters stand that were taken."""
+    wanted = {question.names.cluster(name) for name in _clusters(question)}
+    if not wanted:
+        return Answer(None, "no cluster of MSK in the environment")
+    subnets = set[str]()
+    for each in question.pages("kafka", "list_clusters_v2", "ClusterInfoList"):
+        if each["ClusterName"] in wanted:
+            subnets |= set(
+                each.get("Provisioned", {}).get("BrokerNodeGroupInfo", {}).get("ClientSubnets", ())
+            )
+            for part in each.get("Serverless", {}).get("VpcConfigs", ()):
+                subnets |= set(part["SubnetIds"])
+    if not subnets:
+        return Answer(None, "no such cluster is there")
+    zones = _zones(question, sorted(subnets))
+    refused = set(MSK_REFUSES.get(question.region, ()))
+    return Answer(not refused & set(zones), f"taken: {listed(zones)}")
+
+
+def role_names(question: Question) -> Answer:
+    """Compare the names that CloudFormation made up for roles with those of their stacks."""
+    found = [
+        (role, question.names.stack(f"job-{job}"))
+        for job in question.names.environment.jobs
+        for role in question.resources(f"job-{job}", "AWS::IAM::Role")
+    ]
+    if not found:
+        return Answer(None, "the jobs have roles of the company's")
+    other = sum(not role.startswith(stack[:ROLE_BEGINS]) for role, stack in found)
+    return Answer(
+        not other, f"{other} of {len(found)} roles begin otherwise" if other else f"{len(found)} roles"
+    )
+
+
+def _executions(question: Question, job: str) -> Iterator[tuple[dict[str, Any], set[str]]]:
+    """Yield of the newest executions that succeeded what they were given and which states they left."""
+    machine, client = question.output(job, "StateMachineArn"), question.client("stepfunctions")
+    asked = {"stateMachineArn": machine, "statusFilter": "SUCCEEDED", "maxResults": _EXECUTIONS}
+    for each in client.list_executions(**asked)["executions"]:
+        events = list(
+            question.pages(
+                "stepfunctions", "get_execution_history", "events", executionArn=each["executionArn"]
+            )
+        )
+        begun = [e["executionStartedEventDetails"] for e in events if "executionStartedEventDetails" in e]
+        left = {e["stateExitedEventDetails"]["name"] for e in events if "stateExitedEventDetails" in e}
+        yield json.loads(begun[0].get("input", "{}")) if begun else {}, left
+
+
+def emr_stop(question: Question) -> Answer:
+    """Look for an execution that ended a run on EMR Serverless."""
+    jobs = question.emr_jobs()
+    if not jobs:
+        return _NONE
+    done = sum("StopRun" in left for job in jobs for _, left in _executions(question, job))
+    return (
+        Answer(True, f"{done} runs ended") if done else Answer(None, "no run was ended by its state machine")
+    )
+
+
+def restarts(question: Question) -> Answer:
+    """Look for executions that a rule began and that started a run."""
+    found = [
+        str(given.get("reason", ""))
+        for job in question.names.environment.jobs
+        for given, left in _executions(question, job)
+        if given.get("verb") == "restart" and "StartRun" in left
+    ]
+    by_event = sum(reason.startswith("run ") for reason in found)
+    return (
+        Answer(True, f"{len(found)} restarts, {by_event} of them by an event")
+        if found
+        else Answer(None, "no run has ended that was to run on")
+    )
+
+
+def msk_brokers(question: Question) -> Answer:
+    """Ask MSK for the brokers of each cluster."""
+    found = _clusters(question)
+    if not found:
+        return Answer(None, "no cluster of MSK in the environment")
+    kinds = set()
+    for name in found:
+        servers(question.names, name, question.client)
+        kinds.add(question.names.environment.kafka[name].authentication.kind)
+    return Answer(True, listed(kinds))
+
+
+def job_metrics(question: Question) -> Answer:
+    """Look for metrics in the namespaces of the jobs."""
+    found = {
+        each["MetricName"]
+        for job in question.names.environment.jobs
+        for each in question.pages(
+            "cloudwatch", "list_metrics", "Metrics", Namespace=namespace(question.names.job(job))
+        )
+    }
+    return (
+        Answer(True, f"{len(found)} names") if found else Answer(None, "no metric is there, or none was sent")
+    )
+
+
+def event_log_copies(question: Question) -> Answer:
+    """Look for copies of event logs."""
+    if question.names.environment.history is None:
+        return Answer(None, "the environment has no history server")
+    bucket = question.names.bucket("event-logs")
+    found = question.client("s3").list_objects_v2(Bucket=bucket, Prefix=FLAT)["KeyCount"]
+    return Answer(True, f"{found} copies") if found else Answer(None, "no event log was copied yet")
+
+
+def history_server(question: Question) -> Answer:
+    """Ask ECS whether the server runs."""
+    if question.names.environment.history is None:
+        return Answer(None, "the environment has no history server")
+    clusters = question.resources("history", "AWS::ECS::Cluster")
+    services = question.resources("history", "AWS::ECS::Service")
+    found = question.client("ecs").describe_services(cluster=clusters[0], services=services)["services"]
+    running = sum(each["runningCount"] for each in found)
+    return Answer(running > 0, f"{running} tasks run")
+
+
+def _landed(question: Question) -> int:
+    return sum(1 for _ in _summaries(question))
+
+
+def lake_formation(question: Question) -> Answer:
+    """Look for a table that was written under Lake Formation's grants."""
+    asked = question.names.environment.storage.lake_formation
+    if asked == "off":
+        return Answer(None, "storage.lake_formation is off")
+    return Answer(True, asked) if _landed(question) else Answer(None, "no table has a snapshot")
+
+
+def missing_keys(question: Question) -> Answer:
+    """Look for tables that were landed: a job that begins asks for a checkpoint that is not there, and a 403 ends it."""
+    own = any(job.role is None for job in question.names.environment.jobs.values())
+    if not own:
+        return Answer(None, "the jobs have roles of the company's")
+    tables = _landed(question)
+    return Answer(True, f"{tables} tables were landed") if tables else Answer(None, "no table has a snapshot")
+
+
+ALL: tuple[Check, ...] = (
+    *(role_policies, glue_runs, glue_timeout, glue_log_groups, engine_versions, emr_runs, emr_start),
+    *(emr_zones, msk_zones, role_names, emr_stop, restarts, msk_brokers, job_metrics),
+    *(event_log_copies, history_server, lake_formation, missing_keys),
+)

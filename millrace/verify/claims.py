@@ -1,0 +1,121 @@
+"""Claims about AWS that nothing on a laptop can prove: the data, and the page ``docs/unproved.md`` that is made of it."""
+
+from __future__ import annotations
+
+import argparse
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, model_validator
+from ruamel.yaml import YAML
+
+PAGE = "docs/unproved.md"
+
+_HEAD = """\
+# What nobody has proved about AWS
+
+Written from `millrace/verify/claims.yaml` by `python -m millrace.verify.claims`; change that file, not this page.
+
+No account was at hand when Millrace was written. Each line below is something that it rests on and that nothing on a laptop can
+prove. One command asks the account for those that can be asked:
+
+    millrace verify --env dev --claims
+
+It reads, makes nothing, costs nothing, and says how many claims are proved, refuted and not asked, each with the reason. What
+stands under "what is deployed" needs the environment to be there and its jobs to have run; a `millrace verify` without
+`--claims` asks the same of the copy that it makes, before it takes it away.
+
+Both write a file, `.millrace/verify/claims-ENV.md` (another with `--report`). **Please send that file back**, in an issue of this
+repository: it has one line for each claim, and no account ids, names or ARNs. Of what a person has to look at, send
+`ID: ` and what the column "what to send" says.
+
+A refuted claim is a defect of Millrace or of a table in it, and nothing is wrong with your account. A claim that is not asked
+names the permission that was lacking, or what is not deployed.
+"""
+
+_ASKED = """
+## Asked by the command
+
+| id | claim | asked of | rests on it | what to send, such as |
+|---|---|---|---|---|
+"""
+
+_BY_HAND = """
+## Looked at by a person
+
+| id | claim | rests on it | what shows it | what to send |
+|---|---|---|---|---|
+"""
+
+
+class Claim(BaseModel):
+    """One claim.
+
+    Attributes
+    ----------
+    claim
+        What Millrace rests on.
+    used
+        Files that rest on it.
+    check
+        Of :data:`millrace.verify.asking.CHECKS`; None where a person has to look.
+    proof
+        What shows it to a person.
+    line
+        What is sent back, behind the id: an example where there is a check.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    claim: str
+    used: tuple[str, ...]
+    line: str
+    check: str | None = None
+    proof: str | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Claim:
+        if (self.check is None) == (self.proof is None):
+            raise ValueError("a claim has a check or a proof by a person")
+        return self
+
+
+@cache
+def claims() -> dict[str, Claim]:
+    """Read all claims, by id."""
+    text = (resources.files("millrace.verify") / "claims.yaml").read_text(encoding="utf-8")
+    found = YAML(typ="safe", pure=True).load(text)["claims"]
+    return {name: Claim.model_validate(section) for name, section in found.items()}
+
+
+def page() -> str:
+    """Write ``docs/unproved.md``."""
+    from millrace.verify import checks  # which brings boto3, and is read for the page alone
+
+    anywhere = {each.__name__ for each in checks.ALL}
+    asked, by_hand = [], []
+    for name, each in claims().items():
+        used = ", ".join(f"`{file}`" for file in each.used)
+        if each.check is not None:
+            of = "the account" if each.check in anywhere else "what is deployed"
+            asked.append(f"| {name} | {each.claim} | {of} | {used} | {each.line} |\n")
+        else:
+            by_hand.append(f"| {name} | {each.claim} | {used} | {_shown(each.proof or '')} | {each.line} |\n")
+    return f"{_HEAD}{_ASKED}{''.join(asked)}{_BY_HAND}{''.join(by_hand)}"
+
+
+def _shown(proof: str) -> str:
+    """A command in backticks, as docs write it; a sentence as it is."""
+    program = proof.partition(" ")[0]
+    return f"`{proof}`" if program in ("docker", "millrace") else proof
+
+
+def parser() -> argparse.ArgumentParser:
+    """Arguments of this program."""
+    return argparse.ArgumentParser(description=f"Write {PAGE}.")
+
+
+if __name__ == "__main__":
+    parser().parse_args()
+    Path(PAGE).write_text(page(), encoding="utf-8")

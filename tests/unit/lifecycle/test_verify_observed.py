@@ -1,0 +1,113 @@
+"""A verification asks its claims while its copy stands, and takes the copy away whatever comes of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millrace.cli import prices, verify_claims
+from millrace.lifecycle.verbs import Aws
+from millrace.sizing import plan
+from millrace.verify import run as running
+from millrace.verify.asking import Told
+from millrace.verify.claims import claims
+from millrace.verify.environment import Copy, Wanted
+from millrace.verify.run import Verification
+from tests.unit.lifecycle.test_verify_run import HalfDeployed, copy, file, half, stacks
+
+__all__ = ["copy", "file", "half"]
+
+
+class Told_:  # noqa: N801 - in the place of a story, of which nothing else is asked here
+    """A story that is told at once."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.traffic: dict[str, Any] = {}
+        self.shards: list[tuple[float, int]] = []
+        self.kills: list[Any] = []
+        self.reshards: list[Any] = []
+
+    def begin(self) -> None: ...
+    def disturb(self) -> None: ...
+    def stop(self) -> None: ...
+    def close(self) -> None: ...
+    def finish(self) -> str:
+        return ""
+
+    def compared(self) -> tuple[Any, ...]:
+        return ()
+
+
+@pytest.fixture
+def whole(half: HalfDeployed, monkeypatch: pytest.MonkeyPatch) -> HalfDeployed:
+    monkeypatch.setattr(running, "Story", Told_)
+    half.happens = None
+    return half
+
+
+def verification(whole: HalfDeployed, copy: Copy, folder: Path, observe: Any) -> Verification:
+    sized = plan(copy.environment)
+    return Verification(whole, copy, sized, Wanted(), folder, lambda _: None, observe=observe)
+
+
+def test_claims_are_asked_of_the_copy_before_it_goes(
+    whole: HalfDeployed, copy: Copy, aws: Aws, tmp_path: Path
+) -> None:
+    seen: list[tuple[Copy, list[str]]] = []
+
+    def observe(given: Copy) -> tuple[Told, ...]:
+        seen.append((given, stacks(aws)))
+        return (Told("emr-runs", "refuted", "x"),)
+
+    found = verification(whole, copy, tmp_path, observe).run()
+    assert seen == [(copy, [f"{copy.names.prefix}-streams"])]
+    assert stacks(aws) == []
+    assert [step.name for step in found.steps][-2:] == ["ask what only an account can tell", "tear down"]
+    # What an account says of AWS is no trouble of the environment's.
+    assert found.trouble == ()
+    assert found.document()["claims"]["verdict"] == "0 proved, 1 refuted, 0 not asked"
+
+
+def test_an_error_that_nobody_foresaw_leaves_nothing_behind(
+    whole: HalfDeployed, copy: Copy, aws: Aws, tmp_path: Path
+) -> None:
+    def observe(_: Copy) -> tuple[Told, ...]:
+        raise ArithmeticError("a mistake of ours")
+
+    with pytest.raises(ArithmeticError):
+        verification(whole, copy, tmp_path, observe).run()
+    assert stacks(aws) == []
+
+
+def test_the_command_asks_by_the_names_of_the_copy(
+    whole: HalfDeployed, copy: Copy, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(key, "test")
+    asked: list[dict[str, Any]] = []
+
+    class Noting:
+        """Refuses everything, and remembers what it was asked."""
+
+        def __init__(self, service: str) -> None:
+            self.real = aws.client(service)
+            self.exceptions, self.meta = self.real.exceptions, self.real.meta
+
+        def __getattr__(self, name: str) -> Any:
+            def call(**given: Any) -> Any:
+                asked.append(given)
+                raise OSError("refused")
+
+            return call
+
+    monkeypatch.setattr(prices, "price_list", lambda _: Noting("pricing"))
+    monkeypatch.setattr(
+        "millrace.verify.question.Question.fetch", lambda *_: (_ for _ in ()).throw(OSError())
+    )
+    told = verify_claims.observer(copy.environment, Noting)(copy)
+    assert [each.id for each in told] == list(claims())
+    texts = json.dumps(asked)
+    assert copy.names.prefix in texts
