@@ -34,12 +34,11 @@ from confluent_kafka import Producer
 from moto.server import ThreadedMotoServer
 from ruamel.yaml import YAML
 
-from millrace.sandbox import jars
+from millrace.sandbox import driver, jars
 from millrace.sandbox.deployment import Sandbox, servers
 from millrace.sandbox.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.process import RUN, Process, SandboxError
 from millrace.sandbox.spark import SandboxSpark, iceberg_catalog
-from millrace.sandbox.toolchain import spark_home
 from tests.faults.deployed import Line
 from tests.faults.meanwhile import meanwhile
 from tests.faults.project import NAME, bring, prepare
@@ -129,17 +128,8 @@ class Theirs:
             "spark.jars": ",".join(map(str, shipped)),
             "spark.eventLog.dir": (self.home / "logs").as_uri(),
         }
-        properties = self.home / "spark.properties"
-        properties.write_text("".join(f"{key} {value}\n" for key, value in sorted(settings.items())))
-        command: list[str | Path] = [
-            spark_home() / "bin" / "spark-submit",
-            "--properties-file",
-            properties,
-            OLD,
-            *arguments,
-        ]
         environment = self.spark.stack.environment()
-        job = Process.start("old-job", command, environment=environment, log=self.home / "log", cwd=self.home)
+        job = driver.start("old-job", self.home, OLD, settings, arguments, environment=environment, log="log")
         self.runs.append(job)
         return job
 

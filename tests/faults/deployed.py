@@ -32,7 +32,6 @@ from millrace.sandbox import kept, kinesalite, lake
 from millrace.sandbox.deployment import Sandbox, servers
 from millrace.sandbox.flights import Event
 from millrace.sandbox.kinesalite import Kinesalite
-from millrace.sandbox.ledger import compare
 from millrace.sandbox.process import RUN, SandboxError
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
 from millrace.sandbox.spark import Job
@@ -133,9 +132,7 @@ class Shop:
 
     def landed(self, table: str, ledger: Remembered) -> Line:
         """Hold a landing table against a ledger."""
-        held = self.catalog.load_table(self.sandbox.names.table(table))
-        found = held.scan(selected_fields=("_id", "_hash", "_error", "_bytes")).to_arrow()
-        account = compare(ledger, found, found.filter(found["_error"].is_null())["_id"])
+        account = lake.account(self.catalog, ledger, self.sandbox.names.table(table))
         strange = account.unknown + account.misjudged + account.altered
         return Line(table, account.produced, account.lost, account.duplicated, strange)
 
@@ -192,12 +189,7 @@ class Shop:
         SandboxError
             It did not come in time, or the job ended by itself.
         """
-        deadline = time.monotonic() + seconds
-        while not reached():
-            if not job.process.alive or time.monotonic() > deadline:
-                ended = "" if job.process.alive else "the job ended by itself; "
-                raise SandboxError(f"{ended}not within {seconds:.0f} s: {what}\n{job.process.tail(30)}")
-            time.sleep(0.2)
+        job.process.wait_until(reached, seconds=seconds, what=what)
 
     def killed(self, job: str, kills: int, portion: Callable[[], None]) -> Job:
         """Start and kill a job so many times, each time over a portion of records; return its last run."""

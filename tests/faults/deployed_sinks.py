@@ -20,7 +20,7 @@ from typing import Any
 
 import boto3
 import pyarrow.parquet as pq
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 from moto.server import ThreadedMotoServer
 
 from millrace.sandbox import deployment
@@ -29,6 +29,7 @@ from millrace.sandbox.kinesalite import CREDENTIALS, REGION
 from millrace.sandbox.process import RUN
 from millrace.sandbox.spark import Job
 from tests import postgres
+from tests.faults.held import messages, records
 from tests.postgres import PASSWORD, USER, Postgres
 
 HOME = RUN / "deployed-sinks"
@@ -104,38 +105,13 @@ def readers(sandbox: Sandbox, database: Postgres, dynamodb: Any) -> dict[str, Ca
     def rows() -> Counter[str]:
         return Counter(identity for (identity,) in database.run("SELECT _id FROM public.clicks"))
 
-    def messages() -> Counter[str]:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": sandbox.kafka.bootstrap,
-                "group.id": f"reader-{time.time_ns()}",
-                "auto.offset.reset": "earliest",
-                "enable.partition.eof": "true",
-            }
-        )
-        consumer.subscribe([names.stream("seen")])
-        found, ended = Counter[str](), 0
-        while ended < 2:
-            message = consumer.poll(30)
-            assert message is not None, "the broker does not answer"
-            if message.error():
-                ended += 1
-            else:
-                found[json.loads(message.value())["_id"]] += 1
-        consumer.close()
-        return found
+    def of_topic() -> Counter[str]:
+        seen = messages(sandbox.kafka.bootstrap, names.stream("seen"))
+        return Counter(json.loads(message.value() or b"")["_id"] for message in seen)
 
-    def records() -> Counter[str]:
-        client, found = sandbox.stack.client("kinesis"), Counter[str]()
-        stream = names.stream("alerts")
-        for shard in client.list_shards(StreamName=stream)["Shards"]:
-            iterator = client.get_shard_iterator(
-                StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
-            )["ShardIterator"]
-            while (answer := client.get_records(ShardIterator=iterator, Limit=10_000))["Records"]:
-                found.update(json.loads(record["Data"])["_id"] for record in answer["Records"])
-                iterator = answer["NextShardIterator"]
-        return found
+    def of_stream() -> Counter[str]:
+        sent = records(sandbox.stack.client("kinesis"), names.stream("alerts"))
+        return Counter(json.loads(record)["_id"] for record in sent)
 
     def items() -> Counter[str]:
         pages = dynamodb.get_paginator("scan").paginate(TableName="clicks")
@@ -157,8 +133,8 @@ def readers(sandbox: Sandbox, database: Postgres, dynamodb: Any) -> dict[str, Ca
 
     return {
         "to-database": rows,
-        "to-topic": messages,
-        "to-stream": records,
+        "to-topic": of_topic,
+        "to-stream": of_stream,
         "to-items": items,
         "to-files": files,
     }
@@ -166,11 +142,7 @@ def readers(sandbox: Sandbox, database: Postgres, dynamodb: Any) -> dict[str, Ca
 
 def wait(job: Job, enough: Callable[[], bool]) -> None:
     """Wait while a job runs."""
-    deadline = time.monotonic() + SECONDS
-    while not enough():
-        if not job.process.alive or time.monotonic() > deadline:
-            raise RuntimeError(f"the end was not reached:\n{job.process.tail(40)}")
-        time.sleep(1.0)
+    job.process.wait_until(enough, seconds=SECONDS, what="at the end")
 
 
 def batches(job: Job, query: str) -> list[dict[str, Any]]:

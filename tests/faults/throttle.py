@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import boto3
-from confluent_kafka import Consumer
 from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
@@ -46,6 +45,7 @@ from millrace.sandbox.kafka import Kafka
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION
 from millrace.sandbox.toolchain import java_home
 from tests import opensearch
+from tests.faults.held import messages, records
 from tests.spark import faulty
 from tests.spark.sinks import none_refused, place, row, rows
 
@@ -146,25 +146,9 @@ def _quota(broker: Kafka, rate: int) -> None:
 
 
 def _messages(broker: Kafka, name: str) -> Iterator[tuple[str, int]]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": "reader",
-            "auto.offset.reset": "earliest",
-            "enable.partition.eof": "true",
-        }
-    )
-    consumer.subscribe([name])
-    ended = 0
-    while ended < 2:
-        message = consumer.poll(30)
-        assert message is not None, "the broker does not answer"
-        if message.error():
-            ended += 1
-        else:
-            headers: dict[str, bytes] = dict(message.headers() or ())  # type: ignore[arg-type]
-            yield headers["millrace-id"].decode(), len(message)
-    consumer.close()
+    for message in messages(broker.bootstrap, name):
+        headers: dict[str, bytes] = dict(message.headers() or ())  # type: ignore[arg-type]
+        yield headers["millrace-id"].decode(), len(message)
 
 
 @contextmanager
@@ -178,15 +162,8 @@ def stream() -> Iterator[Case]:
         settings = KinesisSinkSettings("kinesis", "slow", REGION, None, 100_000)
 
         def held() -> Counter[str]:
-            shard = client.list_shards(StreamName="slow")["Shards"][0]["ShardId"]
-            iterator = client.get_shard_iterator(
-                StreamName="slow", ShardId=shard, ShardIteratorType="TRIM_HORIZON"
-            )["ShardIterator"]
-            found = Counter[str]()
-            while (answer := client.get_records(ShardIterator=iterator, Limit=10_000))["Records"]:
-                found.update(i[1] for r in answer["Records"] if (i := identity_of(r["Data"])) is not None)
-                iterator = answer["NextShardIterator"]
-            return found
+            found = (identity_of(data) for data in records(client, "slow"))
+            return Counter(identity[1] for identity in found if identity is not None)
 
         yield Case(
             "kinesis",
