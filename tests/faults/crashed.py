@@ -76,7 +76,7 @@ class Servers:
 def servers() -> Iterator[Servers]:
     """Start them, with proxies before those that a job changes."""
     with ExitStack() as ending:
-        stack = ending.enter_context(localstack.running(name="faults-crash-points"))
+        stack = ending.enter_context(localstack.running(name="faults-crash-points-s3"))
         stack.client("s3").create_bucket(Bucket=BUCKET)
         broker = ending.enter_context(kafka.running())
         kinesis = ending.enter_context(kinesalite.running(name="faults-crash-points-kinesis"))

@@ -17,6 +17,12 @@ MODES: tuple[Mode, ...] = ("before", "after", "lost")
 """Killed before it takes effect, killed after it did and before the answer, or alive without the answer."""
 
 _RENEWAL = re.compile(rb'"renewals": [1-9]')
+_CATALOG = "iceberg_tables"
+"""Its answers are not lost. Iceberg's JDBC client then sends the commit once more, finds that nothing is left to change, takes
+that for another writer's commit, and deletes the files of the one that took effect (``ClientPoolImpl`` and ``SnapshotProducer``
+of 1.10: a kind of harm that no caller can prevent). Glue's catalog looks before it says so (``GlueTableOperations``:
+``RetryDetector`` and ``checkCommitStatus``); and the sandbox's own, in a file, has no connection to lose."""
+
 _IDENTITY = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27,}|\d+")
 
 
@@ -73,6 +79,8 @@ class Points(Faults):
 
     def statement(self, sql: str, text: str) -> str:
         """See :class:`tests.faults.statements.Fates`."""
+        if self._mode == "lost" and _CATALOG in sql:
+            return "passed"
         return self._numbered(f"SQL {_IDENTITY.sub('*', ' '.join(sql.split()[:3]))}", text)
 
     def _numbered(self, what: str, text: str) -> str:

@@ -83,6 +83,16 @@ def test_only_what_changes_something_in_scope_is_numbered() -> None:
     assert points.fate("PUT", "/b/mine/8", {}, b"") == "passed", "one point is met once"
 
 
+def test_answers_of_the_catalog_are_not_lost() -> None:
+    """Iceberg's JDBC client would take its own commit for another writer's (:mod:`tests.faults.mutations`)."""
+    points, commit = Points(), "UPDATE iceberg_tables SET metadata_location = $1"
+    points.arm("lost", 1, lambda: None)
+    assert points.statement(commit, commit) == "passed"
+    assert points.statement("INSERT INTO rows VALUES (1)", "") == "lost"
+    points.arm("before", 1, lambda: None)
+    assert points.statement(commit, commit) == "cut"
+
+
 def test_a_label_leaves_out_what_differs_from_run_to_run() -> None:
     path = "/b/data/00001-7-0c6bb1e3-1a49-4a0f-8a52-6e9d3f0f6a11-00001.parquet?x-id=PutObject"
     assert label("PUT", path, {}) == "PUT /b/data/*-*-*.parquet"
