@@ -6,12 +6,13 @@ own, a real driver is killed with SIGKILL before the mutation takes effect, or a
 lives on. It starts again, or tries again; at the end of each point all tables are held against the ledger of what was sent.
 A point counts when it was met: the numbers go up until a batch has no more mutations than that.
 
-What each point came to is kept and not run again; ``--fresh`` forgets it. Ends with 1 where a record is lost or doubled.
+What each point came to is kept and not run again with the same core; ``--fresh`` forgets it. Ends with 1 where a record is lost or doubled.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 import time
@@ -21,6 +22,7 @@ from itertools import count
 from pathlib import Path
 
 from millrace.sandbox.process import RUN
+from millrace.sandbox.toolchain import ROOT
 from tests.faults.crashed import KINDS, PATIENCE_SECONDS, Crashed, Servers, servers
 from tests.faults.mutations import MODES, Mode
 
@@ -104,6 +106,14 @@ def played(
         job.end()
 
 
+def version() -> str:
+    """Of the core: what another one came to says nothing of this one."""
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "etl").rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
 def kept(file: Path) -> list[Outcome]:
     """Read what was played before."""
     return [Outcome(**json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
@@ -143,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Meet what is left, and tell of all."""
     given = parser().parse_args(arguments)
     HOME.mkdir(parents=True, exist_ok=True)
-    file = HOME / "outcomes.jsonl"
+    file = HOME / f"outcomes-{version()}.jsonl"
     if given.fresh:
         file.unlink(missing_ok=True)
     done = kept(file)
@@ -168,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         break
     chosen = [one for one in done if one.kind in given.kind]
     if given.points:
-        for one in chosen:
+        for one in filter(lambda one: one.label, chosen):
             sys.stdout.write(
                 f"{one.kind} {one.mode} {one.number} {one.label}: {one.wrong or one.said or 'exact'}\n"
             )

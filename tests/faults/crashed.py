@@ -380,7 +380,7 @@ def _database(servers: Servers, schema: str) -> Mapping[str, Any]:
     arn = secrets.describe_secret(SecretId="database")["ARN"]
     url = re.sub(r":\d+/", f":{servers.port}/", servers.database.url)
     return {
-        "kind": "jdbc", "url": url, "tls": "off", "table": f"{schema}.out", "secret": arn,
+        "kind": "jdbc", "url": url, "tls": "off", "authorities": None, "table": f"{schema}.out", "secret": arn,
         "region": servers.stack.region, "connections": 2,
     }  # fmt: skip
 

@@ -116,7 +116,7 @@ class Round:
     def _queries(self) -> dict[str, dict[str, Any]]:
         return {
             "to-database": {
-                "kind": "jdbc", "url": self.database.url, "tls": "off", "table": "public.events", "secret": self.secret,
+                "kind": "jdbc", "url": self.database.url, "tls": "off", "authorities": None, "table": "public.events", "secret": self.secret,
                 "region": REGION, "connections": 2,
             },
             "to-topic": {
