@@ -10,7 +10,6 @@ must be what the producers' ledger says. It ends with 1 where it is not.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import shutil
 import sys
@@ -22,8 +21,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.exceptions import NoSuchTableError
 
 from millrace.lifecycle.audit import HOUR, Audit
@@ -35,6 +32,7 @@ from millrace.sandbox.kinesalite import Kinesalite
 from millrace.sandbox.process import RUN, SandboxError
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
 from millrace.sandbox.spark import Job
+from tests.faults.held import rows
 from tests.faults.project import deployed
 from tests.faults.shop import records
 from tests.faults.shop.records import Remembered
@@ -138,17 +136,9 @@ class Shop:
 
     def files(self, table: str, *columns: str) -> Iterator[Row]:
         """Rows of the files that a Parquet sink's manifests name."""
-        s3, bucket = self.sandbox.stack.client("s3"), self.sandbox.names.bucket("lake")
-        folder = f"parquet/{self.sandbox.names.database}/{table}"
-        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{folder}/_manifests/")
-        for key in [item["Key"] for page in pages for item in page.get("Contents", ())]:
-            if not key.endswith(".json"):
-                continue
-            held = json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
-            for name in held["files"]:
-                body = s3.get_object(Bucket=bucket, Key=f"{folder}/{held['folder']}/{name}")["Body"].read()
-                found = pq.read_table(pa.BufferReader(body), columns=list(columns or ("_id",)))
-                yield from zip(*(column.to_pylist() for column in found.columns), strict=True)
+        names = self.sandbox.names
+        folder = f"parquet/{names.database}/{table}"
+        return rows(self.sandbox.stack.client("s3"), names.bucket("lake"), folder, *(columns or ("_id",)))
 
     def letters(self, table: str, *ledgers: Remembered) -> Line:
         """Hold a direct query's dead letters against the spoiled records of its sources."""

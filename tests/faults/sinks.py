@@ -25,21 +25,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pyarrow.parquet as pq
 from confluent_kafka import Producer
-from moto.server import ThreadedMotoServer
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.sandbox import driver, jars, kafka, kinesalite
 from millrace.sandbox.kafka import Kafka
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION, Kinesalite
+from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.process import RUN, Process
 from millrace.sandbox.spark import iceberg_catalog
 from millrace.sandbox.toolchain import ROOT, program_environment
 from tests import opensearch, postgres
 from tests.faults import jobs
 from tests.faults.held import messages, records
+from tests.faults.services import items, make_table, moto
 from tests.postgres import PASSWORD, USER, Postgres
 
 HOME = RUN / "faults-sinks"
@@ -72,7 +72,7 @@ class Round:
     database: Postgres
     stream: Kinesalite
     domain: str
-    endpoint: str
+    aws: LocalStack
     runs: list[Process] = field(default_factory=list)
 
     def prepare(self, records: int) -> None:
@@ -90,28 +90,13 @@ class Round:
             if number % 1000 == 0:
                 producer.flush()
         producer.flush()
-        secrets = self.client("secretsmanager")
+        secrets = self.aws.client("secretsmanager")
         login = json.dumps({"username": USER, "password": PASSWORD})
         self.secret = secrets.create_secret(Name="database", SecretString=login)["ARN"]
-        keys = {"_id": "HASH", "_source": "RANGE"}
-        self.client("dynamodb").create_table(
-            TableName="events",
-            AttributeDefinitions=[{"AttributeName": k, "AttributeType": "S"} for k in keys],
-            KeySchema=[{"AttributeName": k, "KeyType": kind} for k, kind in keys.items()],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        make_table(self.aws.client("dynamodb"), "events")
         streams = self.stream.client()
         streams.create_stream(StreamName=STREAM, ShardCount=2)
         streams.get_waiter("stream_exists").wait(StreamName=STREAM, WaiterConfig={"Delay": 1})
-
-    def client(self, service: str) -> Any:
-        return boto3.client(
-            service,
-            endpoint_url=self.endpoint,
-            region_name=REGION,
-            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-        )
 
     def _queries(self) -> dict[str, dict[str, Any]]:
         return {
@@ -162,7 +147,7 @@ class Round:
                 "spark.databricks.delta.snapshotPartitions": "2",
             }
         binds = {
-            "secretsmanager.endpoint": self.endpoint, "dynamodb.endpoint": self.endpoint,
+            "secretsmanager.endpoint": self.aws.endpoint, "dynamodb.endpoint": self.aws.endpoint,
             "kinesis.endpoint": self.stream.endpoint,
         }  # fmt: skip
         arguments = ["--launch-document", self._document().as_uri()]
@@ -230,7 +215,7 @@ class Round:
             "to-database": Counter(int(n) for (n,) in self.database.run("SELECT n FROM events")),
             "to-topic": Counter(_numbers(m.value() or b"" for m in messages(self.broker.bootstrap, OUT))),
             "to-stream": Counter(_numbers(records(self.stream.client(), STREAM))),
-            "to-items": Counter(self._items()),
+            "to-items": Counter(map(int, items(self.aws.client("dynamodb"), "events", "n"))),
             "to-index": Counter(self._documents()),
             "to-files": Counter(n for file in self._files() for n in pq.read_table(file)["n"].to_pylist()),
         }
@@ -252,10 +237,6 @@ class Round:
                 elif "remove" in action:
                     files.discard(HOME / "delta" / action["remove"]["path"])
         return files
-
-    def _items(self) -> Iterator[int]:
-        for page in self.client("dynamodb").get_paginator("scan").paginate(TableName="events"):
-            yield from (int(item["n"]["N"]) for item in page["Items"])
 
     def _files(self) -> Iterator[Path]:
         for manifest in (HOME / "files" / "_manifests").glob("*.json"):
@@ -291,15 +272,12 @@ def main() -> int:
     choose = random.Random(given.seed)  # noqa: S311 - repeatable on purpose
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request
     with ExitStack() as ending:
-        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-        server.start()
-        ending.callback(server.stop)
-        _, port = server.get_host_and_port()
+        aws = ending.enter_context(moto())
         database = ending.enter_context(postgres.running())
         broker = ending.enter_context(kafka.running())
         stream = ending.enter_context(kinesalite.running())
         domain = ending.enter_context(opensearch.apart())
-        round_ = Round(broker, database, stream, domain, f"http://127.0.0.1:{port}")
+        round_ = Round(broker, database, stream, domain, aws)
         round_.prepare(given.records)
         ending.callback(lambda: [run.kill() for run in round_.runs])
         broken = Counter[str]()

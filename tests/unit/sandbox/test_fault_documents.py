@@ -50,7 +50,8 @@ def test_every_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sinks, "HOME", tmp_path)
     broker: Any = SimpleNamespace(bootstrap="127.0.0.1:1")
     database: Any = DATABASE
-    playing = sinks.Round(broker, database, Server(), Server.endpoint, Server.endpoint)  # type: ignore[arg-type]
+    aws: Any = Server()
+    playing = sinks.Round(broker, database, Server(), Server.endpoint, aws)  # type: ignore[arg-type]
     playing.secret = SECRET
     settings = parse(json.loads(playing._document().read_text())["settings"])
     assert {query.name for query in settings.queries} == set(playing._queries())
