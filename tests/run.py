@@ -53,6 +53,7 @@ class Part:
 
 _OWN_SERVERS = (
     "integration/lifecycle",
+    "integration/test_crash_points.py",
     "integration/test_dev_stacks.py",
     "integration/test_faults.py",
     "integration/test_listening.py",

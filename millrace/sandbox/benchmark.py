@@ -6,7 +6,7 @@ import itertools
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.benchmark.measurements import Measurements
 from millrace.benchmark.schedule import Planned, document
-from millrace.sandbox import jars
-from millrace.sandbox.process import RUN, Process, SandboxError
+from millrace.sandbox import driver, jars
+from millrace.sandbox.process import RUN, SandboxError
 from millrace.sandbox.spark import SandboxSpark, iceberg_catalog
-from millrace.sandbox.toolchain import ROOT, java_home, program_environment, spark_home
+from millrace.sandbox.toolchain import ROOT, java_home, program_environment
 
 HOME = RUN / "benchmark"
 
@@ -148,23 +148,15 @@ def measure(
     (home / "launch.json").write_text(json.dumps(_here(subject, home, bootstrap)))
     settings = _spark_settings(subject.document, home, cores, driver_memory)
     _references(subject, home)
-    (home / "spark.properties").write_text(
-        "".join(f"{key} {value}\n" for key, value in sorted(settings.items()))
-    )
-    command: list[str | Path] = [
-        spark_home() / "bin" / "spark-submit", "--properties-file", home / "spark.properties",
-        ROOT / "etl" / "main.py", "--launch-document", (home / "launch.json").as_uri(), "--engine", "sandbox",
-        "--benchmark", (home / "schedule.json").as_uri(),
-    ]  # fmt: skip
+    arguments = ["--launch-document", (home / "launch.json").as_uri(), "--engine", "sandbox"]
+    arguments += ["--benchmark", (home / "schedule.json").as_uri()]
     environment = {**program_environment(), "JAVA_HOME": str(java_home()), "PYTHONPATH": str(ROOT)}
-    log = home / "driver.log"
-    with Process.start(
-        "benchmark", command, environment=environment, log=log, cwd=home, scratch=home / "tmp"
-    ) as process:
+    entry = ROOT / "etl" / "main.py"
+    with driver.start("benchmark", home, entry, settings, arguments, environment=environment) as process:
         told = 0
         while process.alive:
             time.sleep(0.2)
-            for event in itertools.islice(_events(log), told, None):
+            for event in itertools.islice(driver.events(process), told, None):
                 told += 1
                 if event["event"] == "measured":
                     done(event["number"] + 1, event["of"])
@@ -174,13 +166,6 @@ def measure(
     measured = Measurements.model_validate_json(result.read_text())
     shutil.rmtree(home)
     return measured
-
-
-def _events(log: Path) -> Iterator[dict[str, Any]]:
-    with log.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if line.startswith('{"event"') and line.endswith("}\n"):
-                yield json.loads(line)
 
 
 def _here(subject: Subject, home: Path, bootstrap: str) -> dict[str, Any]:
@@ -227,18 +212,13 @@ def _spark_settings(launch: Mapping[str, Any], home: Path, cores: int, driver_me
     found = [*jars.files("sandbox"), *jars.files("kafka-client")]
     return {
         **kept,
+        **driver.LOCAL,
         **iceberg_catalog(name, home / "catalog.db", f"file://{home}/warehouse"),
         "spark.app.name": f"benchmark/{launch['job']}",
         "spark.jars": ",".join(map(str, found)),
-        "spark.local.dir": str(home / "tmp"),
         "spark.master": f"local[{cores}]",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": driver_memory,
-        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         "spark.log.level": "ERROR",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
         "spark.ui.retainedStages": "10000",
         "spark.ui.retainedJobs": "10000",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",

@@ -1,10 +1,17 @@
-"""What a table of the lake holds by its last snapshot, without reading it: how long to wait, and for what."""
+"""What tables of the lake hold, by a reader that is not Spark: counted, or held against a producer's ledger."""
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
+
+from millrace.sandbox.ledger import Account, Ledger, compare
+
+_TYPES = {"_id": pa.string(), "_hash": pa.int64(), "_error": pa.string(), "_bytes": pa.binary()}
+"""Columns of a landing table that say what became of a record."""
 
 
 def find(catalog: Catalog, name: str) -> Table | None:
@@ -30,3 +37,29 @@ def rows(catalog: Catalog, name: str) -> int:
     if snapshot is None or snapshot.summary is None:
         return 0
     return int(snapshot.summary["total-records"] or 0)
+
+
+def account(catalog: Catalog, ledger: Ledger, landed: str, derived: str | None = None) -> Account:
+    """Hold a landing table, and one that keeps a row for each of its good records, against a ledger.
+
+    Parameters
+    ----------
+    catalog
+        Where they are. A table that was never made has no rows, which is a loss like any other.
+    ledger
+        Of what was sent.
+    landed, derived
+        ``DATABASE.TABLE``; without a derived table the good rows of the first stand in for it.
+    """
+    rows = _columns(catalog, landed, tuple(_TYPES))
+    good = (
+        rows.filter(pc.is_null(rows["_error"])) if derived is None else _columns(catalog, derived, ("_id",))
+    )
+    return compare(ledger, rows, good["_id"])
+
+
+def _columns(catalog: Catalog, name: str, columns: tuple[str, ...]) -> pa.Table:
+    table = find(catalog, name)
+    if table is None:
+        return pa.schema([(column, _TYPES[column]) for column in columns]).empty_table()
+    return table.scan(selected_fields=columns).to_arrow()

@@ -6,7 +6,6 @@ stands in for; everything else of the document passes unchanged.
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,12 +17,12 @@ from typing import Any
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.lifecycle.deployed import LaunchDocument, split_url
-from millrace.sandbox import jars
+from millrace.sandbox import driver, jars
 from millrace.sandbox.engine_settings import engine_settings
 from millrace.sandbox.live import METRICS_FILE
 from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.process import RUN, Process
-from millrace.sandbox.toolchain import java_home, spark_home
+from millrace.sandbox.toolchain import java_home
 
 _CATALOG_DATABASE = RUN / "catalog.db"
 
@@ -136,17 +135,11 @@ class SandboxSpark:
         return iceberg_catalog(name, _CATALOG_DATABASE, warehouse)
 
     def _machine(self, *, attempts: str) -> dict[str, str]:
-        java_options = "-Dcom.amazonaws.sdk.disableCbor=true -XX:+UseParallelGC"
         return {
+            **driver.LOCAL,
             # A local master asks nobody for spark.task.maxFailures.
             "spark.master": f"local[{self.cores},{attempts}]",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": self.driver_memory,
-            "spark.driver.extraJavaOptions": java_options,
-            "spark.log.level": "WARN",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
             "spark.eventLog.enabled": "true",
         }
 
@@ -171,27 +164,18 @@ class SandboxSpark:
         own = [self._download(url, home / url.rpartition("/")[2]) for url in document["jars"]]
         shipped = ("sandbox", "kafka-client", "postgresql") if document["engine"] == "glue" else ("sandbox",)
         engine = [path for jar_set in shipped for path in jars.files(jar_set)]
-        properties = home / "spark.properties"
         settings = self.settings(document)
         settings["spark.jars"] = ",".join(str(path) for path in [*engine, *own])
         settings["spark.eventLog.dir"] = event_logs.as_uri()
-        # A driver that is killed leaves its copies of the jars, some 400 MB: where they can be found.
-        scratch = home / "tmp"
-        settings["spark.local.dir"] = str(scratch)
-        properties.write_text("".join(f"{key} {value}\n" for key, value in sorted(settings.items())))
-        command: list[str | Path] = [
-            spark_home() / "bin" / "spark-submit", "--properties-file", properties, "--py-files", archive,
-            entry, *document["arguments"], "--launch-document", launch.url, "--engine", "sandbox",
-        ]  # fmt: skip
+        given = [*document["arguments"], "--launch-document", launch.url, "--engine", "sandbox"]
         for binding in self._bindings(document["settings"], home):
-            command += ["--bind", binding]
-        command += arguments
-        log = home / "driver.log"
+            given += ["--bind", binding]
+        given += arguments
         environment = {**self.stack.environment(), "AWS_CBOR_DISABLE": "true", "JAVA_HOME": str(java_home())}
-        return Job(
-            Process.start(f"job-{run}", command, environment=environment, log=log, cwd=home, scratch=scratch),
-            event_logs,
+        process = driver.start(
+            f"job-{run}", home, entry, settings, given, environment=environment, archive=archive
         )
+        return Job(process, event_logs)
 
     def _bindings(self, settings: Mapping[str, Any], home: Path) -> Iterator[str]:
         """What is known only where a job runs: the core's ``--bind`` arguments."""
@@ -266,12 +250,7 @@ class Job:
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Read the JSON lines that the core has printed so far (``docs/launch-document.md``)."""
-        with self.process.log.open(encoding="utf-8", errors="replace") as log:
-            for line in log:
-                if line.startswith("{") and line.endswith("}\n"):
-                    event = json.loads(line)
-                    if isinstance(event, dict) and "event" in event:
-                        yield event
+        return driver.events(self.process)
 
     def committed(self) -> list[datetime]:
         """List the commit times of the batches that landed or derived anything."""

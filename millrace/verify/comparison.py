@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError
 
-from millrace.sandbox.ledger import Account, Ledger, compare
+from millrace.sandbox import lake
+from millrace.sandbox.ledger import Account, Ledger
 from millrace.verify.environment import Copy, Leg
 from millrace.verify.outcome import Compared
 from millrace.verify.place import reading
@@ -35,18 +34,5 @@ def compared(catalog: Catalog, copy: Copy, ledgers: Mapping[str, Ledger]) -> tup
 
 
 def _account(catalog: Catalog, copy: Copy, leg: Leg, ledger: Ledger) -> Account:
-    landed = _read(catalog, copy.names.table(leg.landed), ("_id", "_hash", "_error", "_bytes"))
-    derived = _read(catalog, copy.names.table(leg.derived), ("_id",))
-    return compare(ledger, landed, derived["_id"])
-
-
-_TYPES = {"_id": pa.string(), "_hash": pa.int64(), "_error": pa.string(), "_bytes": pa.binary()}
-
-
-def _read(catalog: Catalog, name: str, columns: tuple[str, ...]) -> pa.Table:
-    """Read columns of a table; none of its rows where it was never made, which is a loss like any other."""
-    with reading(name):
-        try:
-            return catalog.load_table(name).scan(selected_fields=columns).to_arrow()
-        except NoSuchTableError:
-            return pa.schema([(column, _TYPES[column]) for column in columns]).empty_table()
+    with reading(f"{copy.names.table(leg.landed)} and {copy.names.table(leg.derived)}"):
+        return lake.account(catalog, ledger, copy.names.table(leg.landed), copy.names.table(leg.derived))

@@ -6,7 +6,7 @@ import http.client
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -46,12 +46,15 @@ class Faults:
     done: Counter[str] = field(default_factory=Counter)
     choose: random.Random = field(default_factory=lambda: random.Random(7))  # noqa: S311 - repeatable on purpose
 
-    def fate(self) -> str:
+    def fate(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> str:  # noqa: ARG002 - who numbers requests looks at them
         """What befalls the next request."""
         fares_badly = bool(self.kinds) and self.choose.random() < self.share
         kind = self.choose.choice(self.kinds) if fares_badly else "passed"
         self.done[kind] += 1
         return kind
+
+    def answered(self, kind: str) -> None:
+        """Called when a request that was passed on has taken effect, before its answer goes anywhere."""
 
     def set(self, *kinds: str, share: float = 1.0) -> None:
         """From now on; without kinds all pass."""
@@ -60,14 +63,22 @@ class Faults:
 
 
 @contextmanager
-def before(target: str) -> Iterator[Faults]:
-    """Stand before the S3 at ``target``."""
+def before(target: str, given: Faults | None = None) -> Iterator[Faults]:
+    """Stand before the S3 at ``target``, by faults of a kind of one's own where some are given."""
     address = urlsplit(target).netloc
 
     class Proxy(Handler):
+        def handle(self) -> None:
+            with suppress(ConnectionError):  # of whoever is killed in the middle of asking
+                super().handle()
+
         def _answer(self) -> None:
             body = self.body()
-            kind = faults.fate()
+            if len(body) < int(self.headers.get("Content-Length") or 0):
+                # Whoever asked was killed in the middle of it: an object of half a body is never made.
+                self.close_connection = True
+                return
+            kind = faults.fate(self.command, self.path, dict(self.headers.items()), body)
             if kind in REFUSALS:
                 status, code, message = REFUSALS[kind]
                 text = (
@@ -78,6 +89,7 @@ def before(target: str) -> Iterator[Faults]:
                 self.close_connection = True
             else:
                 status, headers, answer = self._forward(body)
+                faults.answered(kind)
                 if kind == "lost":
                     self.close_connection = True
                 else:
@@ -106,6 +118,6 @@ def before(target: str) -> Iterator[Faults]:
             if self.command != "HEAD":
                 self.wfile.write(body)
 
-    faults = Faults("")
+    faults = given or Faults("")
     with served(Proxy) as faults.endpoint:
         yield faults

@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 
 from millrace.sandbox.process import RUN
 from millrace.sandbox.toolchain import ROOT, program_environment
+from tests.faults.crashed import KINDS as CRASHED
 from tests.faults.deployed import ROUNDS as DEPLOYED
 from tests.faults.rounds import ROUNDS
 
@@ -63,6 +64,10 @@ PARTS = (
     *(
         _part(f"round {name}", "faults of Kinesis, its connector and its input", f"tests.faults --only {name} --records 5000", 2)
         for name in ROUNDS
+    ),
+    *(
+        _part(f"crash points {name}", "every write is a crash point", f"tests.faults.crash_points --kind {name}", 25)
+        for name in CRASHED
     ),
     _part("full disk", "no space for checkpoints, shuffles or tables: told, or outlasted", "tests.faults.full_disk", 6),
     _part("storage", "an S3 that fails, credentials that expire: told, or outlasted", "tests.faults.storage", 10),

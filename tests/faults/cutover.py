@@ -31,18 +31,17 @@ from typing import Any
 
 import pyarrow.compute as pc
 from confluent_kafka import Producer
-from moto.server import ThreadedMotoServer
 from ruamel.yaml import YAML
 
-from millrace.sandbox import jars
+from millrace.sandbox import driver, jars
 from millrace.sandbox.deployment import Sandbox, servers
 from millrace.sandbox.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.process import RUN, Process, SandboxError
 from millrace.sandbox.spark import SandboxSpark, iceberg_catalog
-from millrace.sandbox.toolchain import spark_home
 from tests.faults.deployed import Line
 from tests.faults.meanwhile import meanwhile
 from tests.faults.project import NAME, bring, prepare
+from tests.faults.services import moto
 from tests.faults.shop import records
 
 HOME = RUN / "cutover"
@@ -129,17 +128,8 @@ class Theirs:
             "spark.jars": ",".join(map(str, shipped)),
             "spark.eventLog.dir": (self.home / "logs").as_uri(),
         }
-        properties = self.home / "spark.properties"
-        properties.write_text("".join(f"{key} {value}\n" for key, value in sorted(settings.items())))
-        command: list[str | Path] = [
-            spark_home() / "bin" / "spark-submit",
-            "--properties-file",
-            properties,
-            OLD,
-            *arguments,
-        ]
         environment = self.spark.stack.environment()
-        job = Process.start("old-job", command, environment=environment, log=self.home / "log", cwd=self.home)
+        job = driver.start("old-job", self.home, OLD, settings, arguments, environment=environment, log="log")
         self.runs.append(job)
         return job
 
@@ -176,11 +166,7 @@ def service(brokers: str) -> Iterator[dict[str, str]]:
     """Moto as Glue, with the old job; yields what points a command line at it."""
     os.environ["MOTO_ACCOUNT_ID"] = ACCOUNT
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each call
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    endpoint = "http://{}:{}".format(*server.get_host_and_port())
-    stack = LocalStack(endpoint, "us-east-1", None)
-    try:
+    with moto() as stack:
         s3 = stack.client("s3")
         s3.create_bucket(Bucket=BUCKET)
         s3.put_object(Bucket=BUCKET, Key="sales.py", Body=OLD.read_bytes())
@@ -194,8 +180,6 @@ def service(brokers: str) -> Iterator[dict[str, str]]:
             NumberOfWorkers=3,
         )
         yield stack.environment()
-    finally:
-        server.stop()
 
 
 def imported(project: Path, environment: Mapping[str, str], name: str, *more: str) -> dict[str, Any]:

@@ -10,7 +10,6 @@ must be what the producers' ledger says. It ends with 1 where it is not.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import shutil
 import sys
@@ -22,8 +21,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.exceptions import NoSuchTableError
 
 from millrace.lifecycle.audit import HOUR, Audit
@@ -32,10 +29,10 @@ from millrace.sandbox import kept, kinesalite, lake
 from millrace.sandbox.deployment import Sandbox, servers
 from millrace.sandbox.flights import Event
 from millrace.sandbox.kinesalite import Kinesalite
-from millrace.sandbox.ledger import compare
 from millrace.sandbox.process import RUN, SandboxError
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
 from millrace.sandbox.spark import Job
+from tests.faults.held import rows
 from tests.faults.project import deployed
 from tests.faults.shop import records
 from tests.faults.shop.records import Remembered
@@ -133,25 +130,15 @@ class Shop:
 
     def landed(self, table: str, ledger: Remembered) -> Line:
         """Hold a landing table against a ledger."""
-        held = self.catalog.load_table(self.sandbox.names.table(table))
-        found = held.scan(selected_fields=("_id", "_hash", "_error", "_bytes")).to_arrow()
-        account = compare(ledger, found, found.filter(found["_error"].is_null())["_id"])
+        account = lake.account(self.catalog, ledger, self.sandbox.names.table(table))
         strange = account.unknown + account.misjudged + account.altered
         return Line(table, account.produced, account.lost, account.duplicated, strange)
 
     def files(self, table: str, *columns: str) -> Iterator[Row]:
         """Rows of the files that a Parquet sink's manifests name."""
-        s3, bucket = self.sandbox.stack.client("s3"), self.sandbox.names.bucket("lake")
-        folder = f"parquet/{self.sandbox.names.database}/{table}"
-        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{folder}/_manifests/")
-        for key in [item["Key"] for page in pages for item in page.get("Contents", ())]:
-            if not key.endswith(".json"):
-                continue
-            held = json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
-            for name in held["files"]:
-                body = s3.get_object(Bucket=bucket, Key=f"{folder}/{held['folder']}/{name}")["Body"].read()
-                found = pq.read_table(pa.BufferReader(body), columns=list(columns or ("_id",)))
-                yield from zip(*(column.to_pylist() for column in found.columns), strict=True)
+        names = self.sandbox.names
+        folder = f"parquet/{names.database}/{table}"
+        return rows(self.sandbox.stack.client("s3"), names.bucket("lake"), folder, *(columns or ("_id",)))
 
     def letters(self, table: str, *ledgers: Remembered) -> Line:
         """Hold a direct query's dead letters against the spoiled records of its sources."""
@@ -192,12 +179,7 @@ class Shop:
         SandboxError
             It did not come in time, or the job ended by itself.
         """
-        deadline = time.monotonic() + seconds
-        while not reached():
-            if not job.process.alive or time.monotonic() > deadline:
-                ended = "" if job.process.alive else "the job ended by itself; "
-                raise SandboxError(f"{ended}not within {seconds:.0f} s: {what}\n{job.process.tail(30)}")
-            time.sleep(0.2)
+        job.process.wait_until(reached, seconds=seconds, what=what)
 
     def killed(self, job: str, kills: int, portion: Callable[[], None]) -> Job:
         """Start and kill a job so many times, each time over a portion of records; return its last run."""

@@ -14,21 +14,19 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
-import boto3
-import pyarrow.parquet as pq
-from confluent_kafka import Consumer, Producer
-from moto.server import ThreadedMotoServer
+from confluent_kafka import Producer
 
 from millrace.sandbox import deployment
 from millrace.sandbox.deployment import Sandbox
-from millrace.sandbox.kinesalite import CREDENTIALS, REGION
 from millrace.sandbox.process import RUN
 from millrace.sandbox.spark import Job
 from tests import postgres
+from tests.faults.held import messages, records, rows
+from tests.faults.services import items, make_table, moto
 from tests.postgres import PASSWORD, USER, Postgres
 
 HOME = RUN / "deployed-sinks"
@@ -101,76 +99,33 @@ def readers(sandbox: Sandbox, database: Postgres, dynamodb: Any) -> dict[str, Ca
     """How often each sink holds each record, by its identity."""
     names = sandbox.names
 
-    def rows() -> Counter[str]:
+    def of_table() -> Counter[str]:
         return Counter(identity for (identity,) in database.run("SELECT _id FROM public.clicks"))
 
-    def messages() -> Counter[str]:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": sandbox.kafka.bootstrap,
-                "group.id": f"reader-{time.time_ns()}",
-                "auto.offset.reset": "earliest",
-                "enable.partition.eof": "true",
-            }
-        )
-        consumer.subscribe([names.stream("seen")])
-        found, ended = Counter[str](), 0
-        while ended < 2:
-            message = consumer.poll(30)
-            assert message is not None, "the broker does not answer"
-            if message.error():
-                ended += 1
-            else:
-                found[json.loads(message.value())["_id"]] += 1
-        consumer.close()
-        return found
+    def of_topic() -> Counter[str]:
+        seen = messages(sandbox.kafka.bootstrap, names.stream("seen"))
+        return Counter(json.loads(message.value() or b"")["_id"] for message in seen)
 
-    def records() -> Counter[str]:
-        client, found = sandbox.stack.client("kinesis"), Counter[str]()
-        stream = names.stream("alerts")
-        for shard in client.list_shards(StreamName=stream)["Shards"]:
-            iterator = client.get_shard_iterator(
-                StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
-            )["ShardIterator"]
-            while (answer := client.get_records(ShardIterator=iterator, Limit=10_000))["Records"]:
-                found.update(json.loads(record["Data"])["_id"] for record in answer["Records"])
-                iterator = answer["NextShardIterator"]
-        return found
+    def of_stream() -> Counter[str]:
+        sent = records(sandbox.stack.client("kinesis"), names.stream("alerts"))
+        return Counter(json.loads(record)["_id"] for record in sent)
 
-    def items() -> Counter[str]:
-        pages = dynamodb.get_paginator("scan").paginate(TableName="clicks")
-        return Counter(item["_id"]["S"] for page in pages for item in page["Items"])
-
-    def files() -> Counter[str]:
-        s3, bucket = sandbox.stack.client("s3"), names.bucket("lake")
-        prefix = f"parquet/{names.database}/clicks_files"
-        found, part = Counter[str](), HOME / "part.parquet"
-        for page in s3.get_paginator("list_objects_v2").paginate(
-            Bucket=bucket, Prefix=f"{prefix}/_manifests/"
-        ):
-            for key in (each["Key"] for each in page.get("Contents", ()) if each["Key"].endswith(".json")):
-                held = json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
-                for name in held["files"]:
-                    s3.download_file(bucket, f"{prefix}/{held['folder']}/{name}", str(part))
-                    found.update(pq.read_table(part)["_id"].to_pylist())
-        return found
+    def files() -> Iterator[tuple[str]]:
+        folder = f"parquet/{names.database}/clicks_files"
+        return rows(sandbox.stack.client("s3"), names.bucket("lake"), folder, "_id")
 
     return {
-        "to-database": rows,
-        "to-topic": messages,
-        "to-stream": records,
-        "to-items": items,
-        "to-files": files,
+        "to-database": of_table,
+        "to-topic": of_topic,
+        "to-stream": of_stream,
+        "to-items": lambda: Counter(items(dynamodb, "clicks", "_id")),
+        "to-files": lambda: Counter(identity for (identity,) in files()),
     }
 
 
 def wait(job: Job, enough: Callable[[], bool]) -> None:
     """Wait while a job runs."""
-    deadline = time.monotonic() + SECONDS
-    while not enough():
-        if not job.process.alive or time.monotonic() > deadline:
-            raise RuntimeError(f"the end was not reached:\n{job.process.tail(40)}")
-        time.sleep(1.0)
+    job.process.wait_until(enough, seconds=SECONDS, what="at the end")
 
 
 def batches(job: Job, query: str) -> list[dict[str, Any]]:
@@ -191,24 +146,9 @@ def main() -> int:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     HOME.mkdir(parents=True, exist_ok=True)
     with ExitStack() as ending:
-        moto = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-        moto.start()
-        ending.callback(moto.stop)
-        _, port = moto.get_host_and_port()
-        dynamodb: Any = boto3.client(
-            "dynamodb",
-            endpoint_url=f"http://127.0.0.1:{port}",
-            region_name=REGION,
-            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-        )
-        keys = {"_id": "HASH", "_source": "RANGE"}
-        dynamodb.create_table(
-            TableName="clicks",
-            AttributeDefinitions=[{"AttributeName": k, "AttributeType": "S"} for k in keys],
-            KeySchema=[{"AttributeName": k, "KeyType": kind} for k, kind in keys.items()],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        played = ending.enter_context(moto())
+        dynamodb = played.client("dynamodb")
+        make_table(dynamodb, "clicks")
         database = ending.enter_context(postgres.running())
         stack, broker = ending.enter_context(deployment.servers())
         login = json.dumps({"username": USER, "password": PASSWORD})
@@ -218,7 +158,7 @@ def main() -> int:
         sandbox = deployment.open_sandbox(str(file), stack, broker)
         send(sandbox, count)
         document = sandbox.launch_document(JOB)
-        bind = ("--bind", f"dynamodb.endpoint=http://127.0.0.1:{port}")
+        bind = ("--bind", f"dynamodb.endpoint={played.endpoint}")
         held = readers(sandbox, database, dynamodb)
         queries = list(held)
         first = sandbox.spark.submit(document, "clicks-1", bind)

@@ -12,7 +12,6 @@ import argparse
 import dataclasses
 import json
 import random
-import shutil
 import sys
 import threading
 import time
@@ -74,10 +73,6 @@ class FormatStage(KafkaStage):
     def _jars(self) -> list[Path]:
         return [*super()._jars(), *jars.files("avro")]
 
-    def _spark_settings(self) -> dict[str, str]:
-        # A killed driver leaves its copies of the jars behind: here, where the next round clears them away.
-        return super()._spark_settings() | {"spark.local.dir": str(self.home / "tmp")}
-
 
 def play(name: str, records: int, seed: int) -> dict[str, Any]:
     """Send, kill, land, compare."""
@@ -110,7 +105,6 @@ def play(name: str, records: int, seed: int) -> dict[str, Any]:
         ended = time.monotonic()
     finally:
         stage.close()
-        shutil.rmtree(home / "tmp", ignore_errors=True)
     found = dataclasses.asdict(account)
     return {"format": name, "exact": account.exact, "seconds": round(ended - started, 1), **found}
 

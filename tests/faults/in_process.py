@@ -14,32 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
 from etl import lease, run, settings
 from etl.accounts import Reporter
 from etl.errors import StartError, describe
 from etl.supervise import Query, Retries, Supervisor
 from millrace.sandbox import kafka
-from millrace.sandbox.ledger import compare
 from millrace.sandbox.producer import KafkaProducer
+from tests.faults import jobs
 from tests.faults.feed import DDL, events
 
 PORTION = 60
 PARTITIONS = 2
-
-
-def counted(rows: DataFrame) -> DataFrame:
-    """Count records of each fifth of the numbers in each minute: what the stateful query keeps."""
-    grouped = rows.groupBy(F.window("_arrived_at", "1 minute"), (F.col("n") % 5).alias("fifth"))
-    return grouped.agg(F.count(F.lit(1)).alias("records"), F.sum("n").alias("total")).select(
-        F.col("window.start").alias("minute"), "fifth", "records", "total"
-    )
 
 
 @dataclass(frozen=True)
@@ -156,43 +146,7 @@ class Job:
 
     def wrong(self) -> Counter[str]:
         """Hold the tables against the ledger."""
-        account = self._account()
-        return (
-            +Counter(
-                lost=account.lost + account.derived_lost,
-                doubled=account.duplicated + account.derived_duplicated,
-                others=account.unknown + account.misjudged + account.altered,
-            )
-            + self._sums()
-        )
-
-    def _account(self) -> Any:
-        ledger, columns = self._producer.ledger, ("_id", "_hash", "_error", "_bytes")
-        if self._kind == "direct":
-            letters, out = self._rows("letters", *columns), self._rows("out", "_id")["_id"]
-            hashes = dict(zip(ledger.ids, ledger.hashes, strict=True))
-            good = [(each, hashes.get(each, 0), None, None) for each in out.to_pylist()]
-            rows = [*zip(*(letters[name].to_pylist() for name in columns), strict=True), *good]
-            kinds = (pa.string(), pa.int64(), pa.string(), pa.binary())
-            landed = pa.table(
-                [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)],
-                names=list(columns),
-            )
-            return compare(ledger, landed, out)
-        landed = self._rows("landed", *columns)
-        good_ids = landed.filter(pc.is_null(landed["_error"]))["_id"]
-        return compare(
-            ledger, landed, self._rows("out", "_id")["_id"] if self._kind == "derive" else good_ids
-        )
-
-    def _sums(self) -> Counter[str]:
-        if self._kind != "state":
-            return Counter()
-        columns = ("minute", "fifth", "records", "total")
-        wanted = counted(self._spark.table(self._full("landed")).where("_error IS NULL"))
-        held = self._spark.table(self._full("out"))
-        sums = [Counter(map(tuple, rows.select(*columns).collect())) for rows in (wanted, held)]
-        return Counter(sums_missing=(sums[0] - sums[1]).total(), sums_wrong=(sums[1] - sums[0]).total())
+        return jobs.wrong(self._kind, self._producer.ledger, self._rows)
 
     def _full(self, what: str) -> str:
         return f"{self._catalog}.{self._table(what)}"
@@ -205,37 +159,19 @@ class Job:
         return pa.table({name: [row[at] for row in rows] for at, name in enumerate(columns)})
 
     def _job(self) -> dict[str, Any]:
-        connection = {"kind": "external", "cluster": None, "authentication": "none"}
-        job: dict[str, Any] = {
-            "version": 1,
-            "environment": "faults",
-            "job": "in-process",
-            "engine": "sandbox",
-        }
-        job |= {"catalog": self._catalog, "checkpoints": self._url, "batch_retries": self.retries}
-        job |= {"dead_letters_kept_seconds": None, "upkeep": None, "queries": self._queries()}
-        return job | {"connections": {"main": connection | {"bootstrap_servers": self._bootstrap}}}
+        return jobs.settings(
+            "in-process",
+            self._queries(),
+            self._url,
+            self._bootstrap,
+            catalog=self._catalog,
+            retries=self.retries,
+        )
 
     def _queries(self) -> list[dict[str, Any]]:
-        source: dict[str, Any] = {"kind": "kafka", "name": "events", "topic": self._topic}
-        source |= {"connection": "main", "start": "earliest", "retention_seconds": 86_400, "reading": None}
-        reading: dict[str, Any] = {"source": source | {"records_per_batch": PORTION}, "format": "json"}
-        reading |= {"redact": [], "schema": str(self.home / "schema.ddl"), "decompress_up_to": None}
+        source = jobs.topic(self._topic, PORTION)
         # A topic is split by ranges of offsets, without a shuffle.
-        reading |= {"repartition": 3, "trigger_seconds": 0}
-        onward: dict[str, Any] = {"enrich": [], "transform": None, "trigger_seconds": 0}
-        onward |= {"sink": {"kind": "iceberg", "table": self._table("out")}}
-        if self._kind == "direct":
-            letters = self._table("letters")
-            return [{"kind": "direct", "name": "direct", **reading, **onward, "dead_letters": letters}]
-        land = {"kind": "land", "name": "land", **reading, "table": self._table("landed")}
-        derive = {"kind": "derive", "name": "derive", **onward, "source_table": self._table("landed")}
-        derive |= {"state": None, "dead_letters": None, "route": None, "latest_by": []}
-        if self._kind == "state":
-            mark = {"time": "_arrived_at", "delay_seconds": 600, "ahead_seconds": 3600}
-            state = {"watermark": mark, "distinct": [], "key": ["minute", "fifth"], "join": None}
-            derive |= {"state": state, "transform": f"{counted.__module__}:counted"}
-        return [land] if self._kind == "land" else [land, derive]
+        return jobs.queries(self._kind, source, self.home / "schema.ddl", self._table, repartition=3)
 
     def drop(self) -> None:
         """Remove what it left."""

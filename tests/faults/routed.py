@@ -93,7 +93,7 @@ class RoutedStage(Stage):
         shared = {key: land[key] for key in ("trigger_seconds", "repartition", "table")}
         written = [{"name": n, "origin": o, "source": s, **payload} for n, (o, s) in routes.items()]
         derived = {"kind": "derive", "name": "derive-air", "source_table": land["table"], "route": "air"}
-        derived |= {"enrich": [], "transform": None, "state": None, "dead_letters": None}
+        derived |= {"enrich": [], "transform": None, "state": None, "dead_letters": None, "latest_by": []}
         derived |= {"sink": {"kind": "iceberg", "table": "faults.air_derived"}}
         derived |= {"trigger_seconds": self.trigger_seconds}
         job["queries"] = [

@@ -18,24 +18,28 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pyarrow.parquet as pq
-from confluent_kafka import Consumer, Producer
-from moto.server import ThreadedMotoServer
+from confluent_kafka import Producer
 from pyiceberg.catalog.sql import SqlCatalog
 
-from millrace.sandbox import jars, kafka, kinesalite
+from millrace.sandbox import driver, jars, kafka, kinesalite
 from millrace.sandbox.kafka import Kafka
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION, Kinesalite
+from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.process import RUN, Process
-from millrace.sandbox.toolchain import ROOT, program_environment, spark_home
+from millrace.sandbox.spark import iceberg_catalog
+from millrace.sandbox.toolchain import ROOT, program_environment
 from tests import opensearch, postgres
+from tests.faults import jobs
+from tests.faults.held import messages, records
+from tests.faults.services import items, make_table, moto
 from tests.postgres import PASSWORD, USER, Postgres
 
 HOME = RUN / "faults-sinks"
@@ -51,6 +55,15 @@ DIRTY = 100
 END_SECONDS = 900.0
 
 
+def _table(query: str, _what: str = "letters") -> str:
+    """A query's dead letters are its only table."""
+    return f"faults.{query.replace('-', '_')}"
+
+
+def _numbers(payloads: Iterable[bytes]) -> Iterator[int]:
+    return (int(json.loads(payload)["n"]) for payload in payloads)
+
+
 @dataclass
 class Round:
     """The servers, the job's documents and its runs."""
@@ -59,7 +72,7 @@ class Round:
     database: Postgres
     stream: Kinesalite
     domain: str
-    endpoint: str
+    aws: LocalStack
     runs: list[Process] = field(default_factory=list)
 
     def prepare(self, records: int) -> None:
@@ -77,33 +90,18 @@ class Round:
             if number % 1000 == 0:
                 producer.flush()
         producer.flush()
-        secrets = self.client("secretsmanager")
+        secrets = self.aws.client("secretsmanager")
         login = json.dumps({"username": USER, "password": PASSWORD})
         self.secret = secrets.create_secret(Name="database", SecretString=login)["ARN"]
-        keys = {"_id": "HASH", "_source": "RANGE"}
-        self.client("dynamodb").create_table(
-            TableName="events",
-            AttributeDefinitions=[{"AttributeName": k, "AttributeType": "S"} for k in keys],
-            KeySchema=[{"AttributeName": k, "KeyType": kind} for k, kind in keys.items()],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        make_table(self.aws.client("dynamodb"), "events")
         streams = self.stream.client()
         streams.create_stream(StreamName=STREAM, ShardCount=2)
         streams.get_waiter("stream_exists").wait(StreamName=STREAM, WaiterConfig={"Delay": 1})
 
-    def client(self, service: str) -> Any:
-        return boto3.client(
-            service,
-            endpoint_url=self.endpoint,
-            region_name=REGION,
-            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-        )
-
     def _queries(self) -> dict[str, dict[str, Any]]:
         return {
             "to-database": {
-                "kind": "jdbc", "url": self.database.url, "tls": "off", "table": "public.events", "secret": self.secret,
+                "kind": "jdbc", "url": self.database.url, "tls": "off", "authorities": None, "table": "public.events", "secret": self.secret,
                 "region": REGION, "connections": 2,
             },
             "to-topic": {
@@ -122,52 +120,25 @@ class Round:
     def _document(self) -> Path:
         schema = HOME / "schema.ddl"
         schema.write_text("n BIGINT NOT NULL, text STRING")
-        source = {
-            "kind": "kafka", "name": "events", "topic": TOPIC, "connection": "main", "start": "earliest",
-            "records_per_batch": BATCH, "retention_seconds": 86_400, "reading": None,
-        }  # fmt: skip
-        shared = {
-            "kind": "direct", "source": source, "format": "json", "schema": str(schema), "decompress_up_to": None,
-            "redact": [], "enrich": [], "transform": None, "trigger_seconds": 0.0, "repartition": None,
-        }  # fmt: skip
-        main = {
-            "kind": "external", "cluster": None, "bootstrap_servers": self.broker.bootstrap,
-            "authentication": "none",
-        }  # fmt: skip
-        settings = {
-            "version": 1, "environment": "faults", "job": "faults", "engine": "sandbox", "catalog": "lake",
-            "checkpoints": f"{HOME}/checkpoints", "batch_retries": 0, "dead_letters_kept_seconds": None,
-            "upkeep": None, "connections": {"main": main},
-            "queries": [
-                {**shared, "name": name, "sink": sink, "dead_letters": f"faults.{name.replace('-', '_')}"}
-                for name, sink in self._queries().items()
-            ],
-        }  # fmt: skip
+        source = jobs.topic(TOPIC, BATCH)
+        queries = [
+            {**jobs.queries("direct", source, schema, partial(_table, name), sink=sink)[0], "name": name}
+            for name, sink in self._queries().items()
+        ]
+        settings = jobs.settings("faults", queries, f"{HOME}/checkpoints", self.broker.bootstrap)
         document = HOME / "launch.json"
         document.write_text(json.dumps({"version": 1, "settings": settings}))
         return document
 
     def start(self) -> Process:
         """Start the job as an engine does."""
-        catalog = "spark.sql.catalog.lake"
+        sets = ("sandbox", "kafka-client", "postgresql", *_DELTA)
         settings = {
+            **driver.LOCAL,
+            **iceberg_catalog("lake", HOME / "catalog.db", f"file://{HOME}/lake"),
             "spark.master": "local[4,4]",
-            "spark.jars": ",".join(
-                str(j) for s in ("sandbox", "kafka-client", "postgresql", *_DELTA) for j in jars.files(s)
-            ),
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.ui.enabled": "false",
-            # A killed driver leaves its copies of the jars behind: 365 MB each.
-            "spark.local.dir": str(HOME / "tmp"),
-            "spark.log.level": "WARN",
             "spark.sql.shuffle.partitions": "2",
-            catalog: "org.apache.iceberg.spark.SparkCatalog",
-            f"{catalog}.type": "jdbc",
-            f"{catalog}.uri": f"jdbc:sqlite:{HOME}/catalog.db?busy_timeout=30000&journal_mode=WAL",
-            f"{catalog}.jdbc.schema-version": "V1",
-            f"{catalog}.jdbc.init-catalog-tables": "false",
-            f"{catalog}.warehouse": f"file://{HOME}/lake",
+            "spark.jars": ",".join(str(jar) for name in sets for jar in jars.files(name)),
         }
         if _DELTA:
             settings |= {
@@ -175,37 +146,32 @@ class Round:
                 "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
                 "spark.databricks.delta.snapshotPartitions": "2",
             }
-        properties = HOME / "spark.properties"
-        properties.write_text("".join(f"{k} {v}\n" for k, v in settings.items()))
         binds = {
-            "secretsmanager.endpoint": self.endpoint, "dynamodb.endpoint": self.endpoint,
+            "secretsmanager.endpoint": self.aws.endpoint, "dynamodb.endpoint": self.aws.endpoint,
             "kinesis.endpoint": self.stream.endpoint,
         }  # fmt: skip
-        command: list[str | Path] = [
-            spark_home() / "bin" / "spark-submit", "--properties-file", properties, ROOT / "etl" / "main.py",
-            "--launch-document", self._document().as_uri(),
-            *(part for bind, value in binds.items() for part in ("--bind", f"{bind}={value}")),
-        ]  # fmt: skip
+        arguments = ["--launch-document", self._document().as_uri()]
+        for bind, value in binds.items():
+            arguments += ["--bind", f"{bind}={value}"]
         environment = {**program_environment(), **CREDENTIALS, "PYTHONPATH": str(ROOT)}
-        log = HOME / f"run-{len(self.runs) + 1}.log"
-        self.runs.append(Process.start("faults-sinks", command, environment=environment, log=log, cwd=HOME))
+        log = f"run-{len(self.runs) + 1}.log"
+        entry = ROOT / "etl" / "main.py"
+        self.runs.append(
+            driver.start("faults-sinks", HOME, entry, settings, arguments, environment=environment, log=log)
+        )
         return self.runs[-1]
 
     def batches(self, run: Process) -> list[dict[str, Any]]:
-        """Lines of a run's accounts; a killed run's last line may be half a line."""
-        lines = run.log.read_text(errors="replace").splitlines()
-        told = [json.loads(line) for line in lines if line.startswith('{"event"') and line.endswith("}")]
-        return [event for event in told if event["event"] == "batch"]
+        """Lines of a run's accounts."""
+        return [event for event in driver.events(run) if event["event"] == "batch"]
 
     def wait(self, run: Process, batches: int) -> None:
         """Wait for so many batches of a run, or for its end."""
-        deadline = time.monotonic() + END_SECONDS
-        while run.alive and len(self.batches(run)) < batches:
-            if time.monotonic() > deadline:
-                raise TimeoutError(run.tail(30))
-            time.sleep(0.05)
-        if not run.alive:
-            raise RuntimeError(f"the job ended by itself:\n{run.tail(30)}")
+        run.wait_until(
+            lambda: len(self.batches(run)) >= batches,
+            seconds=END_SECONDS,
+            what=f"done with {batches} batches",
+        )
 
     def finish(self, records: int) -> None:
         """Let the last run read to the end of the topic."""
@@ -247,25 +213,15 @@ class Round:
         """How often each sink holds each record."""
         found = {
             "to-database": Counter(int(n) for (n,) in self.database.run("SELECT n FROM events")),
-            "to-topic": Counter(self._messages()),
-            "to-stream": Counter(self._records()),
-            "to-items": Counter(self._items()),
+            "to-topic": Counter(_numbers(m.value() or b"" for m in messages(self.broker.bootstrap, OUT))),
+            "to-stream": Counter(_numbers(records(self.stream.client(), STREAM))),
+            "to-items": Counter(map(int, items(self.aws.client("dynamodb"), "events", "n"))),
             "to-index": Counter(self._documents()),
             "to-files": Counter(n for file in self._files() for n in pq.read_table(file)["n"].to_pylist()),
         }
         if _DELTA:
             found["to-delta"] = Counter(n for f in self._delta() for n in pq.read_table(f)["n"].to_pylist())
         return found
-
-    def _records(self) -> Iterator[int]:
-        client = self.stream.client()
-        for shard in client.list_shards(StreamName=STREAM)["Shards"]:
-            iterator = client.get_shard_iterator(
-                StreamName=STREAM, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
-            )["ShardIterator"]
-            while (answer := client.get_records(ShardIterator=iterator, Limit=10_000))["Records"]:
-                yield from (int(json.loads(record["Data"])["n"]) for record in answer["Records"])
-                iterator = answer["NextShardIterator"]
 
     def _documents(self) -> Iterator[int]:
         with urllib.request.urlopen(f"{self.domain}/", timeout=30) as answer:  # noqa: S310 - ours, http
@@ -282,39 +238,15 @@ class Round:
                     files.discard(HOME / "delta" / action["remove"]["path"])
         return files
 
-    def _items(self) -> Iterator[int]:
-        for page in self.client("dynamodb").get_paginator("scan").paginate(TableName="events"):
-            yield from (int(item["n"]["N"]) for item in page["Items"])
-
     def _files(self) -> Iterator[Path]:
         for manifest in (HOME / "files" / "_manifests").glob("*.json"):
             held = json.loads(manifest.read_text())
             yield from (HOME / "files" / held["folder"] / name for name in held["files"])
 
-    def _messages(self) -> Iterator[int]:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.broker.bootstrap,
-                "group.id": "reader",
-                "auto.offset.reset": "earliest",
-                "enable.partition.eof": "true",
-            }
-        )
-        consumer.subscribe([OUT])
-        ended = 0
-        while ended < 2:
-            message = consumer.poll(30)
-            assert message is not None, "the broker does not answer"
-            if message.error():
-                ended += 1
-            else:
-                yield int(json.loads(message.value())["n"])
-        consumer.close()
-
     def letters(self) -> dict[str, Counter[str]]:
         """How often each query's table of dead letters holds each identity."""
         catalog = SqlCatalog("lake", uri=f"sqlite:///{HOME}/catalog.db", warehouse=f"file://{HOME}/lake")
-        tables = {name: f"faults.{name.replace('-', '_')}" for name in self._queries()}
+        tables = {name: _table(name) for name in self._queries()}
         held = {
             name: Counter(
                 catalog.load_table(table).scan(selected_fields=("_id",)).to_arrow()["_id"].to_pylist()
@@ -340,15 +272,12 @@ def main() -> int:
     choose = random.Random(given.seed)  # noqa: S311 - repeatable on purpose
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request
     with ExitStack() as ending:
-        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-        server.start()
-        ending.callback(server.stop)
-        _, port = server.get_host_and_port()
+        aws = ending.enter_context(moto())
         database = ending.enter_context(postgres.running())
         broker = ending.enter_context(kafka.running())
         stream = ending.enter_context(kinesalite.running())
         domain = ending.enter_context(opensearch.apart())
-        round_ = Round(broker, database, stream, domain, f"http://127.0.0.1:{port}")
+        round_ = Round(broker, database, stream, domain, aws)
         round_.prepare(given.records)
         ending.callback(lambda: [run.kill() for run in round_.runs])
         broken = Counter[str]()

@@ -30,7 +30,6 @@ from scipy import stats
 from millrace.sandbox import flights, lake
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.flights import Event
-from millrace.sandbox.ledger import compare
 from millrace.sandbox.process import RUN
 from millrace.sandbox.producer import KafkaProducer, paced
 from millrace.sandbox.spark import Job
@@ -147,11 +146,8 @@ def feed(producer: KafkaProducer, per_second: float, stop: threading.Event) -> t
 
 def held(sandbox: Sandbox, producer: KafkaProducer) -> Any:
     """Compare both tables with the ledger."""
-    catalog = sandbox.spark.catalog(sandbox.warehouse)
-    columns = ("_id", "_hash", "_error", "_bytes")
-    landed = catalog.load_table(sandbox.names.table(LANDED)).scan(selected_fields=columns).to_arrow()
-    derived = catalog.load_table(sandbox.names.table(DERIVED)).scan(selected_fields=("_id",)).to_arrow()
-    return compare(producer.ledger, landed, derived["_id"])
+    catalog, table = sandbox.spark.catalog(sandbox.warehouse), sandbox.names.table
+    return lake.account(catalog, producer.ledger, table(LANDED), table(DERIVED))
 
 
 def rows_of(sandbox: Sandbox, table: str) -> int:

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import NoSuchTableError
 
-from millrace.sandbox import jars, lake
+from millrace.sandbox import driver, jars, lake
+from millrace.sandbox.driver import events
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION
-from millrace.sandbox.ledger import Account, compare
+from millrace.sandbox.ledger import Account
 from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.process import Process
+from millrace.sandbox.process import Process, SandboxError
 from millrace.sandbox.producer import KinesisProducer
-from millrace.sandbox.toolchain import ROOT, program_environment, spark_home
+from millrace.sandbox.spark import iceberg_catalog
+from millrace.sandbox.toolchain import ROOT, program_environment
+from tests.faults import jobs
 from tests.faults.feed import DDL, Feed
 
 TABLE = "faults.landed"
@@ -168,31 +168,24 @@ class Stage:
         schema.write_text(self.ddl)
         document = self.home / "launch.json"
         document.write_text(json.dumps({"version": 1, "settings": self._job_settings(schema)}))
-        properties = self.home / "spark.properties"
-        properties.write_text("".join(f"{k} {v}\n" for k, v in self._spark_settings().items()))
         entry = self.home / "main.py"
         text = (ROOT / "etl" / "main.py").read_text()
         entry.write_text(text.replace("import signal\n", f"import signal\n{self.prelude}", 1))
-        command: list[str | Path] = [
-            spark_home() / "bin" / "spark-submit", "--properties-file", properties, entry,
-            "--launch-document", document.as_uri(), *self._binds(),
-        ]  # fmt: skip
         environment = {**program_environment(), **CREDENTIALS, "AWS_CBOR_DISABLE": "true"}
         environment |= {"PYTHONPATH": str(ROOT), "AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION}
-        log = self.home / f"run-{len(self.runs) + 1}.log"
-        self.runs.append(
-            Process.start(f"faults-{self.stream}", command, environment=environment, log=log, cwd=self.home)
+        arguments = ["--launch-document", document.as_uri(), *self._binds()]
+        name, log = f"faults-{self.stream}", f"run-{len(self.runs) + 1}.log"
+        run = driver.start(
+            name, self.home, entry, self._spark_settings(), arguments, environment=environment, log=log
         )
-        return self.runs[-1]
+        self.runs.append(run)
+        return run
 
     def _binds(self) -> list[str]:
         return ["--bind", f"kinesis.endpoint={self.kinesis.endpoint}"]
 
     def _source(self) -> dict[str, Any]:
-        source = {"kind": "kinesis", "name": "events", "stream": self.stream, "region": REGION}
-        source |= {"start": "earliest", "records_per_shard": 10_000, "fetch_seconds": 1.0}
-        source |= {"retention_seconds": 86_400, "consumer": None, "role": None}
-        return source | {"records_per_batch": None, **self.settings}
+        return {**jobs.stream(self.stream, REGION), **self.settings}
 
     def _connections(self) -> dict[str, Any]:
         return {}
@@ -205,39 +198,16 @@ class Stage:
         query |= {"schema": str(schema)}
         query |= {"table": TABLE, "trigger_seconds": self.trigger_seconds, "repartition": None, "redact": []}
         query |= {"decompress_up_to": None}
-        job = {"version": 1, "environment": "faults", "job": "faults", "engine": "sandbox", "catalog": "lake"}
-        return (
-            job
-            | {
-                "checkpoints": f"{self.home}/checkpoints",
-                "batch_retries": 0,
-                "dead_letters_kept_seconds": None,
-                "upkeep": None,
-                "connections": self._connections(),
-            }
-            | {"queries": [query]}
-        )
+        job = jobs.settings("faults", [query], f"{self.home}/checkpoints", None)
+        return job | {"connections": self._connections()}
 
     def _spark_settings(self) -> dict[str, str]:
-        catalog = "spark.sql.catalog.lake"
         return {
+            **driver.LOCAL,
+            **iceberg_catalog("lake", self.home / "catalog.db", f"file://{self.home}/lake"),
             "spark.master": "local[2,4]",  # four attempts at a task, as on the engines
-            "spark.jars": ",".join(map(str, self._jars())),
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.memory": "2g",
-            "spark.driver.extraJavaOptions": "-Dcom.amazonaws.sdk.disableCbor=true -XX:+UseParallelGC",
-            "spark.log.level": "WARN",
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
             "spark.sql.shuffle.partitions": "2",
-            catalog: "org.apache.iceberg.spark.SparkCatalog",
-            f"{catalog}.type": "jdbc",
-            f"{catalog}.uri": f"jdbc:sqlite:{self.home}/catalog.db?busy_timeout=30000&journal_mode=WAL",
-            f"{catalog}.jdbc.schema-version": "V1",
-            f"{catalog}.jdbc.init-catalog-tables": "false",
-            f"{catalog}.warehouse": f"file://{self.home}/lake",
-            f"{catalog}.cache-enabled": "false",
+            "spark.jars": ",".join(map(str, self._jars())),
         }
 
     def last_positions(self) -> Path:
@@ -257,10 +227,7 @@ class Stage:
     def reported(self) -> Iterator[dict[str, Any]]:
         """All that the core has reported, in all runs."""
         for run in self.runs:
-            # A killed run's last line may be half a line.
-            for line in run.log.read_text(errors="replace").splitlines():
-                if line.startswith('{"event"') and line.endswith("}"):
-                    yield json.loads(line)
+            yield from events(run)
 
     # ---- the table ----
 
@@ -276,13 +243,10 @@ class Stage:
         StalledError
             It did not come in time, or the job ended before.
         """
-        deadline = time.monotonic() + seconds
-        while not reached():
-            if self.runs and not self.job.alive:
-                raise StalledError(f"the job ended by itself before {what}:\n{self.job.tail(25)}")
-            if time.monotonic() > deadline:
-                raise StalledError(f"not within {seconds:.0f} s: {what}")
-            time.sleep(0.1)
+        try:
+            self.job.wait_until(reached, seconds=seconds, what=what)
+        except SandboxError as error:
+            raise StalledError(str(error)) from error
 
     def until_landed(self, count: int) -> None:
         """Wait until so many rows are there, as long as rows come."""
@@ -303,15 +267,7 @@ class Stage:
 
     def account(self) -> Account:
         """Hold the table against the ledger."""
-        columns = ("_id", "_hash", "_error", "_bytes")
-        try:
-            rows = self.catalog.load_table(TABLE).scan(selected_fields=columns).to_arrow()
-        except NoSuchTableError:
-            kinds = (pa.string(), pa.int64(), pa.string(), pa.binary())
-            rows = pa.table([pa.array([], kind) for kind in kinds], names=list(columns))
-        # Nothing is derived here: the good rows stand in for it.
-        good = rows.filter(pc.is_null(rows["_error"]))["_id"]
-        return compare(self.feed.producer.ledger, rows, good)
+        return lake.account(self.catalog, self.feed.producer.ledger, TABLE)
 
     def close(self) -> None:
         for run in self.runs:

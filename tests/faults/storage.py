@@ -143,7 +143,6 @@ STORIES: Mapping[str, Story] = {
     **{
         f"a fifth of all requests {kind}": partial(some, kind, 0.2) for kind in ("slow_down", "failed", "cut")
     },
-    "a tenth of all answers lost": partial(some, "lost", 0.1),
     "throttled for 15 s": partial(for_a_while, "slow_down", 15.0),
     "away for 15 s": partial(for_a_while, "cut", 15.0),
     "credentials expired for 10 s": partial(for_a_while, "expired", 10.0),

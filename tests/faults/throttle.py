@@ -20,11 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-import boto3
-from confluent_kafka import Consumer
-from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
 from etl.errors import describe
@@ -38,8 +34,11 @@ from etl.sinks.opensearch import OpenSearchSink, OpenSearchSinkSettings
 from millrace.sandbox import jars, kafka, kinesalite
 from millrace.sandbox.kafka import Kafka
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION
+from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.toolchain import java_home
 from tests import opensearch
+from tests.faults.held import messages, records
+from tests.faults.services import items, make_table, moto
 from tests.spark import faulty
 from tests.spark.sinks import none_refused, place, row, rows
 
@@ -140,25 +139,9 @@ def _quota(broker: Kafka, rate: int) -> None:
 
 
 def _messages(broker: Kafka, name: str) -> Iterator[tuple[str, int]]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": "reader",
-            "auto.offset.reset": "earliest",
-            "enable.partition.eof": "true",
-        }
-    )
-    consumer.subscribe([name])
-    ended = 0
-    while ended < 2:
-        message = consumer.poll(30)
-        assert message is not None, "the broker does not answer"
-        if message.error():
-            ended += 1
-        else:
-            headers: dict[str, bytes] = dict(message.headers() or ())  # type: ignore[arg-type]
-            yield headers["millrace-id"].decode(), len(message)
-    consumer.close()
+    for message in messages(broker.bootstrap, name):
+        headers: dict[str, bytes] = dict(message.headers() or ())  # type: ignore[arg-type]
+        yield headers["millrace-id"].decode(), len(message)
 
 
 @contextmanager
@@ -172,15 +155,8 @@ def stream() -> Iterator[Case]:
         settings = KinesisSinkSettings("kinesis", "slow", REGION, None, 100_000)
 
         def held() -> Counter[str]:
-            shard = client.list_shards(StreamName="slow")["Shards"][0]["ShardId"]
-            iterator = client.get_shard_iterator(
-                StreamName="slow", ShardId=shard, ShardIteratorType="TRIM_HORIZON"
-            )["ShardIterator"]
-            found = Counter[str]()
-            while (answer := client.get_records(ShardIterator=iterator, Limit=10_000))["Records"]:
-                found.update(i[1] for r in answer["Records"] if (i := identity_of(r["Data"])) is not None)
-                iterator = answer["NextShardIterator"]
-            return found
+            found = (identity_of(data) for data in records(client, "slow"))
+            return Counter(identity[1] for identity in found if identity is not None)
 
         yield Case(
             "kinesis",
@@ -194,24 +170,13 @@ def stream() -> Iterator[Case]:
 @contextmanager
 def table(endpoint: str) -> Iterator[Case]:
     """DynamoDB, behind a proxy that takes so many items in a second."""
-    keys = {"_id": "HASH", "_source": "RANGE"}
-    resource: Any = boto3.resource("dynamodb", endpoint_url=endpoint, region_name=REGION)
-    made = resource.create_table(
-        TableName="slow",
-        AttributeDefinitions=[{"AttributeName": k, "AttributeType": "S"} for k in keys],
-        KeySchema=[{"AttributeName": k, "KeyType": kind} for k, kind in keys.items()],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    dynamodb = LocalStack(endpoint, REGION, None).client("dynamodb")
+    make_table(dynamodb, "slow")
     with faulty.before(endpoint) as faults:
         faults.rate = ITEMS
 
         def held() -> Counter[str]:
-            found, page = Counter[str](), made.scan()
-            while True:
-                found.update(str(item["_id"]) for item in page["Items"])
-                if "LastEvaluatedKey" not in page:
-                    return found
-                page = made.scan(ExclusiveStartKey=page["LastEvaluatedKey"])
+            return Counter(items(dynamodb, "slow", "_id"))
 
         yield Case(
             "dynamodb",
@@ -285,16 +250,13 @@ def main() -> int:
     status = 0
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request
     with ExitStack() as ending:
-        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-        server.start()
-        ending.callback(server.stop)
-        _, port = server.get_host_and_port()
+        played = ending.enter_context(moto())
         spark = open_session()
         ending.callback(spark.stop)
         ways: dict[str, Callable[[], AbstractContextManager[Case]]] = {
             "kafka": lambda: topic(ending.enter_context(kafka.running())),
             "kinesis": stream,
-            "dynamodb": lambda: table(f"http://127.0.0.1:{port}"),
+            "dynamodb": lambda: table(played.endpoint),
             "opensearch": index,
         }
         cases = [ending.enter_context(way()) for name, way in ways.items() if only in (None, name)]

@@ -16,7 +16,6 @@ and the table is held against the producer's ledger. It ends with 1 where a step
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import shutil
 import signal
@@ -33,11 +32,9 @@ from typing import Any
 
 from millrace.cli.upgrade import refusals
 from millrace.lifecycle.deploy import DeployError, changes, document_of
-from millrace.lifecycle.deployed import LaunchDocument, split_url
 from millrace.lifecycle.upgrade import UpgradeError, current, previous, roll_back, upgrade
 from millrace.lifecycle.verbs import Aws, execute
 from millrace.sandbox import kafka, kinesalite, localstack
-from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.process import RUN, SandboxError, only_one
 from millrace.sandbox.spark import Job, forget_tables
@@ -45,9 +42,9 @@ from millrace.sandbox.toolchain import ROOT, program_environment
 from tests.faults.deployed import Line, Shop
 from tests.faults.meanwhile import meanwhile
 from tests.faults.project import deployed
+from tests.faults.real_runs import RealRuns
 from tests.faults.shop import records
-from tests.integration.lifecycle import engines as fakes
-from tests.integration.lifecycle.engines import Engines, serving
+from tests.integration.lifecycle.engines import serving
 
 JOB, QUERY, TABLE = "direct", "tax", "taxed"
 HOME = RUN / "faults-upgrade"
@@ -57,45 +54,23 @@ PER_TURN, TURN_SECONDS = 10, 2.0
 
 
 @dataclass
-class RealRuns(Engines):
+class EmrRuns(RealRuns):
     """An EMR Serverless whose runs are local Spark."""
-
-    sandbox: Sandbox | None = None
-    jobs: dict[str, Job] = field(default_factory=dict)
 
     def _emr_start(self, application: str, given: dict[str, Any]) -> dict[str, Any]:
         before = set(self.runs)
         answer = super()._emr_start(application, given)
-        if answer["jobRunId"] not in before:
-            self._submit(answer["jobRunId"], given["jobDriver"]["sparkSubmit"]["entryPointArguments"])
+        run = answer["jobRunId"]
+        if run not in before:
+            arguments = given["jobDriver"]["sparkSubmit"]["entryPointArguments"]
+            self.submit(run, arguments[arguments.index("--launch-document") + 1], f"{JOB}-{run}")
         return answer
-
-    def _submit(self, run: str, arguments: list[str]) -> None:
-        assert self.sandbox is not None
-        url = arguments[arguments.index("--launch-document") + 1]
-        bucket, key = split_url(url)
-        body = self.sandbox.stack.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
-        self.jobs[run] = self.sandbox.spark.submit(LaunchDocument(url, json.loads(body)), f"{JOB}-{run}")
-
-    def end(self) -> None:
-        """End all runs."""
-        for job in self.jobs.values():
-            job.process.kill()
 
     def emr(self, method: str, path: str, query: dict[str, str], given: dict[str, Any]) -> dict[str, Any]:
         answer = super().emr(method, path, query, given)
         if method == "DELETE":
             self.jobs[answer["jobRunId"]].process.signal_group(signal.SIGTERM)
         return answer
-
-    def _show(self, run: fakes.Run, states: dict[str, str]) -> str:
-        job = self.jobs.get(run.id)
-        if job is not None and job.process.alive and run.looks_left is not None:
-            run.looks_left = 2  # seen ending until it has ended
-        elif job is not None and not job.process.alive:
-            run.crashed = run.looks_left is None
-            run.looks_left = 0
-        return super()._show(run, states)
 
 
 @dataclass
@@ -211,13 +186,13 @@ def opened(seed: int) -> Iterator[Scene]:
     with ExitStack() as ending:
         ending.enter_context(only_one())
         forget_tables()
-        engines = RealRuns()
+        engines = EmrRuns()
         ending.enter_context(serving(engines))
         stack = ending.enter_context(localstack.running(settings={"ENGINES_URL": engines.url}, script=script))
         broker = ending.enter_context(kafka.running())
         kinesis = ending.enter_context(kinesalite.running(seed=seed))
         sandbox = deployed(HOME, stack, broker)
-        engines.sandbox = sandbox
+        engines.spark = sandbox.spark
         shop = Shop(sandbox, kinesis, random.Random(seed))  # noqa: S311 - repeatable on purpose
         ending.callback(shop.end)
         ending.callback(engines.end)

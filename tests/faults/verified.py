@@ -26,15 +26,14 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from millrace.lifecycle.deployed import LaunchDocument, outputs, split_url
+from millrace.lifecycle.deployed import outputs
 from millrace.sandbox import localstack
-from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.process import RUN, SandboxError, only_one
-from millrace.sandbox.spark import Job, SandboxSpark, forget_tables
+from millrace.sandbox.spark import SandboxSpark, forget_tables
 from millrace.sandbox.toolchain import ROOT
 from tests.faults.meanwhile import meanwhile
-from tests.integration.lifecycle import engines as fakes
-from tests.integration.lifecycle.engines import EMR_STATES, GLUE_STATES, Engines, RefusedError, serving
+from tests.faults.real_runs import RealRuns
+from tests.integration.lifecycle.engines import EMR_STATES, GLUE_STATES, RefusedError, serving
 
 HOME = RUN / "faults-verified"
 POLL_SECONDS = 0.5
@@ -61,11 +60,9 @@ jobs:
 
 
 @dataclass
-class Played(Engines):
+class Played(RealRuns):
     """Both engines, with runs of local Spark; and a Data Catalog that tells of the tables that these write."""
 
-    stack: LocalStack | None = None
-    jobs: dict[str, Job] = field(default_factory=dict)
     applications: dict[str, str] = field(default_factory=dict)
     """Of each run on EMR Serverless."""
 
@@ -84,7 +81,8 @@ class Played(Engines):
             # Glue's jobs are named after the environment and the job; their stacks, too.
             prefix, _, job = str(given["JobName"]).rpartition("-")
             cloudformation = self._client("cloudformation")
-            self._submit(answer["JobRunId"], outputs(cloudformation, f"{prefix}-job-{job}")["LaunchDocument"])
+            url = outputs(cloudformation, f"{prefix}-job-{job}")["LaunchDocument"]
+            self.submit(answer["JobRunId"], url, f"verified-{answer['JobRunId']}")
         if action == "BatchStopJobRun":
             for run in given["JobRunIds"]:
                 self.jobs[run].process.signal_group(signal.SIGKILL)  # it waits for nothing
@@ -108,30 +106,14 @@ class Played(Engines):
         if run not in before:
             arguments = given["jobDriver"]["sparkSubmit"]["entryPointArguments"]
             self.applications[run] = application
-            self._submit(run, arguments[arguments.index("--launch-document") + 1])
+            self.submit(run, arguments[arguments.index("--launch-document") + 1], f"verified-{run}")
         return answer
 
     # ---- runs ----
 
     def _client(self, service: str) -> Any:
-        assert self.stack is not None
-        return self.stack.client(service)
-
-    def _submit(self, run: str, url: str) -> None:
-        assert self.stack is not None
-        bucket, key = split_url(url)
-        body = self._client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
-        spark = SandboxSpark(stack=self.stack, kafka="")
-        self.jobs[run] = spark.submit(LaunchDocument(url, json.loads(body)), f"verified-{run}")
-
-    def _show(self, run: fakes.Run, states: dict[str, str]) -> str:
-        job = self.jobs.get(run.id)
-        if job is not None and job.process.alive and run.looks_left is not None:
-            run.looks_left = 2  # seen ending until it has ended
-        elif job is not None and not job.process.alive:
-            run.crashed = run.looks_left is None
-            run.looks_left = 0
-        return super()._show(run, states)
+        assert self.spark is not None
+        return self.spark.stack.client(service)
 
     def send_ends(self) -> None:
         """Send an event for each run that has ended since, as the services do."""
@@ -150,11 +132,6 @@ class Played(Engines):
             )
             entry = {"Source": source, "DetailType": kind, "Detail": json.dumps({**whose, **detail})}
             self._client("events").put_events(Entries=[entry])
-
-    def end(self) -> None:
-        """End all runs."""
-        for job in self.jobs.values():
-            job.process.kill()
 
 
 def _table(database: str, name: str) -> dict[str, Any]:
@@ -181,9 +158,8 @@ def played() -> Iterator[Played]:
         HOME.mkdir(parents=True)
         engines = Played()
         ending.enter_context(serving(engines))
-        engines.stack = stack = ending.enter_context(
-            localstack.running(settings={"ENGINES_URL": engines.url}, script=script)
-        )
+        stack = ending.enter_context(localstack.running(settings={"ENGINES_URL": engines.url}, script=script))
+        engines.spark = SandboxSpark(stack=stack, kafka="")
         bootstrap = ["cdklocal", "bootstrap", f"aws://{localstack.ACCOUNT}/{stack.region}"]
         done = subprocess.run(
             bootstrap, cwd=HOME, env=stack.environment(), capture_output=True, text=True, check=False
@@ -210,7 +186,8 @@ def _events(engines: Played) -> Iterator[None]:
 
 def verified(engines: Played, given: argparse.Namespace) -> int:
     """Run the command; print what it told, and what the engines saw."""
-    assert engines.stack is not None
+    assert engines.spark is not None
+    stack = engines.spark.stack
     file = HOME / "small.yaml"
     file.write_text(ENVIRONMENT)
     words = ["verify", "--env", str(file), "--yes", "--json"]
@@ -220,7 +197,7 @@ def verified(engines: Played, given: argparse.Namespace) -> int:
         [sys.executable, "-m", "millrace", *words, "--reshards", str(given.reshards)],
         cwd=ROOT,
         # PyIceberg's files know nothing of AWS_ENDPOINT_URL.
-        env={**engines.stack.environment(), "PYICEBERG_CATALOG__LAKE__S3__ENDPOINT": engines.stack.endpoint},
+        env={**stack.environment(), "PYICEBERG_CATALOG__LAKE__S3__ENDPOINT": stack.endpoint},
         stdout=subprocess.PIPE,
         text=True,
         check=False,

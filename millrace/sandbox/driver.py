@@ -1,0 +1,82 @@
+"""A driver on this machine: local Spark, started by ``spark-submit`` with an entry script and its launch document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from millrace.sandbox.process import Process
+from millrace.sandbox.toolchain import spark_home
+
+LOCAL: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.driver.extraJavaOptions": "-Dcom.amazonaws.sdk.disableCbor=true -XX:+UseParallelGC",
+    "spark.log.level": "WARN",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""Spark settings of every driver here: it is reached from this machine alone, and its log holds the core's lines."""
+
+
+def start(
+    name: str,
+    home: Path,
+    entry: Path,
+    settings: Mapping[str, str],
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    log: str = "driver.log",
+    archive: Path | None = None,
+) -> Process:
+    """Start a driver.
+
+    Parameters
+    ----------
+    name
+        Of its process, for people.
+    home
+        Its folder: Spark's settings, its log and what Spark writes on the way, which goes with it.
+    entry
+        The entry script.
+    settings
+        Of Spark.
+    arguments
+        Of the entry script.
+    log
+        Name of its log in that folder.
+    archive
+        Python files that it brings along.
+    """
+    # A driver that is killed leaves its copies of the jars, some 400 MB: where they can be found.
+    scratch = home / "tmp"
+    properties = home / "spark.properties"
+    given = {**settings, "spark.local.dir": str(scratch)}
+    properties.write_text("".join(f"{key} {value}\n" for key, value in sorted(given.items())))
+    command: list[str | Path] = [spark_home() / "bin" / "spark-submit", "--properties-file", properties]
+    command += ["--py-files", archive] if archive else []
+    return Process.start(
+        name,
+        [*command, entry, *arguments],
+        environment=environment,
+        log=home / log,
+        cwd=home,
+        scratch=scratch,
+    )
+
+
+def events(run: Process) -> Iterator[dict[str, Any]]:
+    """Read the JSON lines that the core has printed so far (``docs/launch-document.md``).
+
+    A killed run's last line may be half a line, which is left out.
+    """
+    with run.log.open(encoding="utf-8", errors="replace") as log:
+        for line in log:
+            if line.startswith("{") and line.endswith("}\n"):
+                event = json.loads(line)
+                if isinstance(event, dict) and "event" in event:
+                    yield event

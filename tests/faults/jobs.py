@@ -1,0 +1,172 @@
+"""Jobs of one to two queries, as launch documents have them, and their tables held against the ledger of what was sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from millrace.sandbox.ledger import Ledger, compare
+
+Rows = Callable[..., pa.Table]
+"""Columns of a table of a job: ``rows("landed", "_id", "_hash")``."""
+
+LANDED = ("_id", "_hash", "_error", "_bytes")
+FIFTHS = 5
+
+
+def counted(rows: DataFrame) -> DataFrame:
+    """Count records of each fifth of the numbers in each minute: what the stateful query keeps."""
+    grouped = rows.groupBy(F.window("_arrived_at", "1 minute"), (F.col("n") % FIFTHS).alias("fifth"))
+    return grouped.agg(F.count(F.lit(1)).alias("records"), F.sum("n").alias("total")).select(
+        F.col("window.start").alias("minute"), "fifth", "records", "total"
+    )
+
+
+def last(rows: DataFrame) -> DataFrame:
+    """Keep what the keyed query needs of a record: its key, and by what the last one of a key is found."""
+    key = F.col("_key").cast("string").alias("key")
+    return rows.select("_landed_at", "_position", "_deleted", key, "n")
+
+
+def settings(
+    name: str,
+    queries: Sequence[Mapping[str, Any]],
+    checkpoints: str,
+    bootstrap: str | None,
+    *,
+    catalog: str = "lake",
+    retries: int = 0,
+) -> dict[str, Any]:
+    """Settings of a job, whose Kafka queries read by the connection ``main``."""
+    connection = {"kind": "external", "cluster": None, "authentication": "none"}
+    job: dict[str, Any] = {"version": 1, "environment": "faults", "job": name, "engine": "sandbox"}
+    job |= {"catalog": catalog, "checkpoints": checkpoints, "batch_retries": retries}
+    job |= {"dead_letters_kept_seconds": None, "upkeep": None, "queries": list(queries)}
+    main = {"main": connection | {"bootstrap_servers": bootstrap}} if bootstrap else {}
+    return job | {"connections": main}
+
+
+def topic(name: str, records: int) -> dict[str, Any]:
+    """Settings of a source: a topic from its beginning, with so many records in a batch at most."""
+    source: dict[str, Any] = {"kind": "kafka", "name": "events", "topic": name, "connection": "main"}
+    return source | {
+        "start": "earliest", "records_per_batch": records, "retention_seconds": 86_400, "reading": None,
+    }  # fmt: skip
+
+
+def stream(name: str, region: str) -> dict[str, Any]:
+    """Settings of a source: a stream from its beginning."""
+    source: dict[str, Any] = {"kind": "kinesis", "name": "events", "stream": name, "region": region}
+    source |= {"start": "earliest", "records_per_shard": 10_000, "fetch_seconds": 1.0}
+    source |= {"retention_seconds": 86_400, "consumer": None, "role": None}
+    return source | {"records_per_batch": None}
+
+
+def queries(
+    kind: str,
+    source: Mapping[str, Any],
+    schema: Path,
+    table: Callable[[str], str],
+    *,
+    sink: Mapping[str, Any] | None = None,
+    trigger_seconds: float = 0,
+    repartition: int | None = None,
+) -> list[dict[str, Any]]:
+    """Give the queries of a job.
+
+    Parameters
+    ----------
+    kind
+        ``land``, ``direct``, ``derive``, ``state`` (sums of a minute) or ``latest`` (the last record of a key).
+    source
+        What it reads.
+    table
+        Name of ``landed``, ``out`` and ``letters``.
+    sink
+        In place of the table ``out``.
+    """
+    reading: dict[str, Any] = {"source": source, "format": "json", "redact": [], "schema": str(schema)}
+    reading |= {"decompress_up_to": None, "repartition": repartition, "trigger_seconds": trigger_seconds}
+    onward: dict[str, Any] = {"enrich": [], "transform": None, "trigger_seconds": trigger_seconds}
+    onward |= {"sink": sink or {"kind": "iceberg", "table": table("out")}}
+    if kind == "direct":
+        return [{"kind": "direct", "name": "direct", **reading, **onward, "dead_letters": table("letters")}]
+    land = {"kind": "land", "name": "land", **reading, "table": table("landed")}
+    derive = {"kind": "derive", "name": "derive", **onward, "source_table": table("landed")}
+    derive |= {"state": None, "dead_letters": None, "route": None, "latest_by": []}
+    if kind == "state":
+        mark = {"time": "_arrived_at", "delay_seconds": 600, "ahead_seconds": 3600}
+        state = {"watermark": mark, "distinct": [], "key": ["minute", "fifth"], "join": None}
+        derive |= {"state": state, "transform": f"{__name__}:counted"}
+    if kind == "latest":
+        derive |= {"latest_by": ["key"], "transform": f"{__name__}:last"}
+    return [land] if kind == "land" else [land, derive]
+
+
+def wrong(kind: str, ledger: Ledger, rows: Rows) -> Counter[str]:
+    """Hold a job's tables against what was sent: how much is lost, doubled, or otherwise not as it has to be."""
+    account = compare(ledger, *_direct(ledger, rows) if kind == "direct" else _landed(kind, rows))
+    found = Counter(
+        lost=account.lost + account.derived_lost,
+        doubled=account.duplicated + account.derived_duplicated,
+        others=account.unknown + account.misjudged + account.altered,
+    )
+    if kind in ("state", "latest"):
+        wanted, held = (_sums if kind == "state" else _last)(rows)
+        found.update(sums_missing=(wanted - held).total(), sums_wrong=(held - wanted).total())
+    return +found
+
+
+def _landed(kind: str, rows: Rows) -> tuple[pa.Table, pa.ChunkedArray]:
+    landed = rows("landed", *LANDED)
+    good = landed.filter(pc.is_null(landed["_error"]))["_id"]
+    return landed, rows("out", "_id")["_id"] if kind == "derive" else good
+
+
+def _direct(ledger: Ledger, rows: Rows) -> tuple[pa.Table, pa.ChunkedArray]:
+    """Of a direct query the good rows and its dead letters together; a good row says by its identity alone what it is."""
+    letters, out = rows("letters", *LANDED), rows("out", "_id")["_id"]
+    hashes = dict(zip(ledger.ids, ledger.hashes, strict=True))
+    good = [(each, hashes.get(each, 0), None, None) for each in out.to_pylist()]
+    both = [*zip(*(letters[name].to_pylist() for name in LANDED), strict=True), *good]
+    kinds = (pa.string(), pa.int64(), pa.string(), pa.binary())
+    landed = pa.table(
+        [pa.array([row[at] for row in both], of) for at, of in enumerate(kinds)], names=list(LANDED)
+    )
+    return landed, out
+
+
+def _good(rows: Rows, *columns: str) -> list[tuple[Any, ...]]:
+    held = rows("landed", "_error", *columns)
+    held = held.filter(pc.is_null(held["_error"]))
+    return list(zip(*(held[name].to_pylist() for name in columns), strict=True))
+
+
+def _sums(rows: Rows) -> tuple[Counter[Any], Counter[Any]]:
+    wanted: dict[Any, tuple[int, int]] = {}
+    for arrived, n in _good(rows, "_arrived_at", "n"):
+        key = (arrived.replace(second=0, microsecond=0).timestamp(), n % FIFTHS)
+        count, total = wanted.get(key, (0, 0))
+        wanted[key] = (count + 1, total + n)
+    held = rows("out", "minute", "fifth", "records", "total").to_pylist()
+    found = Counter(
+        ((row["minute"].timestamp(), row["fifth"]), (row["records"], row["total"])) for row in held
+    )
+    return Counter(wanted.items()), found
+
+
+def _last(rows: Rows) -> tuple[Counter[Any], Counter[Any]]:
+    """Records of a key are all of one partition."""
+    wanted: dict[bytes, tuple[Any, ...]] = {}
+    for key, *last_ in _good(rows, "_key", "_landed_at", "_position", "n"):
+        wanted[key] = max(wanted.get(key, tuple(last_)), tuple(last_))
+    held = rows("out", "key", "n").to_pylist()
+    found = Counter((row["key"], row["n"]) for row in held)
+    return Counter({(key.decode(), one[-1]): 1 for key, one in wanted.items()}), found

@@ -1,0 +1,78 @@
+"""What the fault programs write as settings is what the core reads: a program that runs once a week finds out too late."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from etl.settings import parse
+from tests.faults import crashed, jobs, sinks
+from tests.faults.crashed import KINDS
+from tests.faults.kafka import KafkaStage
+from tests.faults.routed import RoutedStage
+from tests.faults.split import SplitStage
+from tests.faults.stage import Stage
+
+SECRET = "arn:aws:secretsmanager:us-east-1:111122223333:secret:db-AbCdEf"
+DATABASE = SimpleNamespace(url="jdbc:postgresql://127.0.0.1:1/postgres", run=lambda _: [])
+
+
+class Server:
+    """Stands where a Kinesis would be, which nobody asks."""
+
+    endpoint = "http://127.0.0.1:1"
+
+    def client(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize("kind", ["land", "direct", "derive", "state", "latest"])
+def test_jobs_of_one_or_two_queries(kind: str) -> None:
+    queries = jobs.queries(kind, jobs.topic("events", 5), Path("/schema.ddl"), lambda what: f"faults.{what}")
+    assert len(parse(jobs.settings("job", queries, "/checkpoints", "127.0.0.1:1")).queries) in (1, 2)
+
+
+@pytest.mark.parametrize("kind", [Stage, KafkaStage, RoutedStage, SplitStage])
+def test_stages_of_rounds(kind: type[Stage], tmp_path: Path) -> None:
+    stage: Any = kind(Server(), tmp_path / "round", "events", random.Random(1))  # type: ignore[arg-type]  # noqa: S311
+    stage._broker = SimpleNamespace(bootstrap="127.0.0.1:1")
+    stage._whole_home, stage._number, stage.lists = tmp_path, 0, [[0, 1], [2, 3]]
+    assert parse(stage._job_settings(Path("/schema.ddl"))).queries
+    stage.catalog.close()
+
+
+def test_every_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sinks, "HOME", tmp_path)
+    broker: Any = SimpleNamespace(bootstrap="127.0.0.1:1")
+    database: Any = DATABASE
+    aws: Any = Server()
+    playing = sinks.Round(broker, database, Server(), Server.endpoint, aws)  # type: ignore[arg-type]
+    playing.secret = SECRET
+    settings = parse(json.loads(playing._document().read_text())["settings"])
+    assert {query.name for query in settings.queries} == set(playing._queries())
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_crash_points(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = SimpleNamespace(
+        exceptions=SimpleNamespace(ResourceExistsException=ValueError),
+        create_secret=lambda **_: None,
+        describe_secret=lambda **_: {"ARN": SECRET},
+    )
+    servers: Any = SimpleNamespace(
+        stack=SimpleNamespace(client=lambda _: secrets, region="us-east-1"),
+        broker=SimpleNamespace(bootstrap="127.0.0.1:1"),
+        database=DATABASE,
+        port=2,
+        points=SimpleNamespace(),
+    )
+    monkeypatch.setattr(crashed.Crashed, "_topic", lambda _: (None, jobs.topic("events", 5)))
+    monkeypatch.setattr(crashed.Crashed, "_stream", lambda _: (None, jobs.stream("events", "us-east-1")))
+    job = crashed.Crashed(servers, KINDS[name], "crashed", tmp_path)
+    settings = parse(json.loads(job.document.read_text())["settings"])
+    assert KINDS[name].query in {query.name for query in settings.queries}
