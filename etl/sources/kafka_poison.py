@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
-from itertools import pairwise
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -22,12 +21,11 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark 
 
 from etl.envelope import HEADERS, TIME_HEADER
 from etl.errors import UnansweredError, describe, whole_text
+from etl.sources.kafka_ranges import Partition, Ranges, offsets_json, split, turns
 
 LATEST = (2**63 - 1) // 1000
 """Milliseconds; one more overflows in the microseconds of Spark's timestamps, and so does what is before its negative."""
 
-MOST_RANGES = 16
-"""Ranges that Spark reads of a partition; what lies between records to be left out in smaller ones is read with them."""
 
 CHUNK_BYTES = 8 << 20
 """So much of what the driver reads is in its memory, before the executors have it."""
@@ -42,10 +40,6 @@ _RECORDS = (
 
 _TIMES = re.compile(r"offset = (\d+), \w+ = (-?\d+), serialized key size")
 """In Kafka's text of a record; a header of that text names one record too many, which is then looked at."""
-
-Partition = tuple[str, int]
-Ranges = Mapping[Partition, tuple[int, int]]
-"""Offsets by topic and partition: from the first up to, not including, the second."""
 
 
 def is_overflow(error: BaseException | None) -> bool:
@@ -224,7 +218,7 @@ class Reader:
             The brokers do not answer.
         """
         clean, rest = split(ranges, odd)
-        parts = [self._static(turn) for turn in _turns(clean)]
+        parts = [self._static(turn) for turn in turns(clean)]
         if rest:
             with self._consumer() as consumer:
                 parts += self._read_here(consumer, rest)
@@ -239,8 +233,8 @@ class Reader:
             self.spark.read.format("kafka")
             .options(**{"kafka.isolation.level": "read_committed", **self.options, **self.connecting})
             .option("assign", json.dumps({t: [int(p) for p in found] for t, found in chosen.items()}))
-            .option("startingOffsets", _offsets(chosen, 0))
-            .option("endingOffsets", _offsets(chosen, 1))
+            .option("startingOffsets", offsets_json(chosen, 0))
+            .option("endingOffsets", offsets_json(chosen, 1))
             .option("failOnDataLoss", "true")
             .option("includeHeaders", str(self.headers).lower())
             .load()
@@ -369,50 +363,6 @@ class Reader:
             None if overflows else at,
             headers or None,
         )
-
-
-def split(
-    ranges: Ranges, odd: Mapping[Partition, Sequence[int]]
-) -> tuple[dict[Partition, list[tuple[int, int]]], dict[Partition, list[tuple[int, int]]]]:
-    """Part a batch into ranges without odd records, at most ``MOST_RANGES`` of a partition, and what is left.
-
-    Parameters
-    ----------
-    ranges
-        Of the batch.
-    odd
-        Offsets to be left out, in order.
-
-    Examples
-    --------
-    >>> split({("t", 0): (5, 9)}, {("t", 0): [6]})
-    ({('t', 0): [(5, 6), (7, 9)]}, {('t', 0): [(6, 7)]})
-    """
-    clean: dict[Partition, list[tuple[int, int]]] = {}
-    rest: dict[Partition, list[tuple[int, int]]] = {}
-    for place, (begin, end) in ranges.items():
-        edges = [begin - 1, *odd.get(place, ()), end]
-        gaps = [(a + 1, b) for a, b in pairwise(edges) if a + 1 < b]
-        kept = sorted(sorted(gaps, key=lambda gap: gap[0] - gap[1])[:MOST_RANGES])
-        if kept:
-            clean[place] = kept
-        edges = [begin, *(edge for gap in kept for edge in gap), end]
-        left = [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
-        if left:
-            rest[place] = left
-    return clean, rest
-
-
-def _turns(clean: Mapping[Partition, Sequence[tuple[int, int]]]) -> Iterator[Ranges]:
-    """One range of each partition in turn."""
-    for turn in range(max((len(parts) for parts in clean.values()), default=0)):
-        yield {place: parts[turn] for place, parts in clean.items() if turn < len(parts)}
-
-
-def _offsets(chosen: Mapping[str, Mapping[str, tuple[int, int]]], end: int) -> str:
-    return json.dumps(
-        {topic: {p: offsets[end] for p, offsets in found.items()} for topic, found in chosen.items()}
-    )
 
 
 def _find(records: Any, offset: int) -> Any:

@@ -22,7 +22,8 @@ from etl.route import COLUMN
 from etl.settings import DeriveSettings, JobSettings, KafkaSource, KinesisSource, QuerySettings
 from etl.sources import kafka
 from etl.sources.kafka_limits import unlimited
-from etl.sources.kafka_poison import LATEST, Ranges, Reader, is_overflow
+from etl.sources.kafka_poison import LATEST, Reader, is_overflow
+from etl.sources.kafka_ranges import Ranges
 from etl.sources.legs import enveloped, in_order
 from etl.supervise import Query
 

@@ -17,7 +17,8 @@ from etl.errors import StartError
 from etl.settings import Engine, KinesisSource
 from etl.sources import kinesis_tails
 from etl.sources.asking import asking, sts_endpoint
-from etl.sources.kinesis_guard import Horizon, Positions, Records
+from etl.sources.kinesis_guard import Horizon, Records
+from etl.sources.kinesis_positions import Positions
 from etl.sources.kinesis_tails import Shard
 from etl.sources.start import moment_of
 

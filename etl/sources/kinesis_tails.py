@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, cast
 
 from etl.formats import wire
-from etl.sources.kinesis_guard import Positions
+from etl.sources.kinesis_positions import Positions
 
 PAGE = 10_000
 """Most records of one GetRecords call (Kinesis service limit); it ends at 10 MiB too."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,6 @@ import numpy as np
 from millrace.advisor import events
 from millrace.advisor.history import (
     NO_TASKS,
-    TASK,
-    Batch,
     Executor,
     Failure,
     History,
@@ -25,6 +23,7 @@ from millrace.advisor.history import (
     Tasks,
 )
 from millrace.advisor.logs import EventLog, Lines
+from millrace.advisor.pending import PendingJob, PendingRun, PendingStage, engine_of, spark_job, task_table
 from millrace.advisor.statistics import at_once
 
 _INSTANT = 1e-3
@@ -51,38 +50,6 @@ _JOB_PROPERTIES = (
     "sql.streaming.queryId",
     "streaming.sql.batchId",
 )
-
-
-@dataclass
-class _Job:
-    id: int
-    submitted: float
-    properties: Mapping[str, str]
-    site: str
-    completed: float | None = None
-    succeeded: bool | None = None
-    stages: list[Stage] = field(default_factory=list)
-
-
-@dataclass
-class _Stage:
-    """A stage attempt while its tasks come in, each as a packed row."""
-
-    job: int | None
-    rows: bytearray = field(default_factory=bytearray)
-    failures: dict[tuple[str, str], int] = field(default_factory=dict)
-
-
-@dataclass
-class _Run:
-    """One run of a query."""
-
-    id: str
-    name: str | None = None
-    started: float | None = None
-    ended: float | None = None
-    failure: str | None = None
-    batches: dict[int, Batch] = field(default_factory=dict)
 
 
 def read(log: EventLog) -> History:
@@ -132,14 +99,14 @@ class _Reader:
         self._place: dict[str, int] = {}
         self._memory: dict[str, int] = {}
         self._removed: dict[str, tuple[float, str]] = {}
-        self._jobs: dict[int, _Job] = {}
+        self._jobs: dict[int, PendingJob] = {}
         self._of_stage: dict[int, list[int]] = defaultdict(list)
         self._names: dict[int, tuple[str, int]] = {}
-        self._open: dict[tuple[int, int], _Stage] = {}
-        self._closed: dict[tuple[int, int], tuple[_Job, int]] = {}
+        self._open: dict[tuple[int, int], PendingStage] = {}
+        self._closed: dict[tuple[int, int], tuple[PendingJob, int]] = {}
         self._late: dict[tuple[int, int], bytearray] = {}
-        self._runs: dict[str, _Run] = {}
-        self._runs_of: dict[str, list[tuple[str, _Run]]] = {}
+        self._runs: dict[str, PendingRun] = {}
+        self._runs_of: dict[str, list[tuple[str, PendingRun]]] = {}
         self._length = 0
         self._take: dict[str, Callable[[Mapping[str, Any]], None]] = {
             events.LOG_START: self._log_start,
@@ -243,7 +210,7 @@ class _Reader:
         last = max(named, default=None)
         site = "" if last is None else named[last][0]
         self._hold(_THING * (1 + len(named)))
-        self._jobs[number] = _Job(number, self._at(event["Submission Time"]), kept, site)
+        self._jobs[number] = PendingJob(number, self._at(event["Submission Time"]), kept, site)
         for stage, name in named.items():
             self._of_stage[stage].append(number)
             self._names.setdefault(stage, name)
@@ -253,13 +220,13 @@ class _Reader:
         job.completed = self._at(event["Completion Time"])
         job.succeeded = event["Job Result"]["Result"] == "JobSucceeded"
 
-    def _stage(self, key: tuple[int, int]) -> _Stage:
+    def _stage(self, key: tuple[int, int]) -> PendingStage:
         """The stage attempt, counted for the job that runs it: others that share it skip it."""
         if key not in self._open:
             self._hold(_THING)
             owners = self._of_stage.get(key[0], [])
             running = [number for number in owners if self._jobs[number].completed is None]
-            self._open[key] = _Stage(next(iter(running or owners), None))
+            self._open[key] = PendingStage(next(iter(running or owners), None))
         return self._open[key]
 
     def _task_end(self, event: Mapping[str, Any]) -> None:
@@ -321,18 +288,18 @@ class _Reader:
             return  # of a job whose start was compacted away
         job = self._jobs[known.job]
         failures = tuple(Failure(*why, count) for why, count in known.failures.items())
-        tasks = Tasks(_table(known.rows)) if known.rows else NO_TASKS
+        tasks = Tasks(task_table(known.rows)) if known.rows else NO_TASKS
         known.rows = bytearray()
         self._closed[key] = (job, len(job.stages))
         reason = None if failure is None else failure.strip().split("\n", 1)[0]
         times = (submitted, completed)
         job.stages.append(Stage(*key, name, *times, partitions, tasks, reason, failures, scans, adaptive))
 
-    def _run(self, event: Mapping[str, Any]) -> _Run:
+    def _run(self, event: Mapping[str, Any]) -> PendingRun:
         run_id, name = events.words(event["runId"]), events.words(event.get("name") or "")
         if run_id not in self._runs:
             self._hold(_THING)
-            self._runs[run_id] = _Run(events.words(event["id"]))
+            self._runs[run_id] = PendingRun(events.words(event["id"]))
         run = self._runs[run_id]
         run.name = run.name or name or None
         return run
@@ -361,13 +328,15 @@ class _Reader:
         """Join what was read: tasks to stages are joined; jobs to batches, batches to queries."""
         for key in list(self._open):
             name, partitions = self._names.get(key[0], ("", 0))
-            rows = _table(self._open[key].rows)
+            rows = task_table(self._open[key].rows)
             begun = float(rows["launched"].min()) if len(rows) else None
             self._close(key, name, partitions, begun, None, (), None)
         for key, rows in self._late.items():
             job, at = self._closed[key]
             stage = job.stages[at]
-            job.stages[at] = replace(stage, tasks=Tasks(np.concatenate([stage.tasks.table, _table(rows)])))
+            job.stages[at] = replace(
+                stage, tasks=Tasks(np.concatenate([stage.tasks.table, task_table(rows)]))
+            )
         self._runs_of = defaultdict(list)
         for run_id, of_run in self._runs.items():
             self._runs_of[of_run.id].append((run_id, of_run))
@@ -375,7 +344,7 @@ class _Reader:
         of_batch: dict[tuple[str, int], list[SparkJob]] = defaultdict(list)
         for job in self._jobs.values():
             run, number = self._batch_of(job)
-            made = _spark_job(job, run, number)
+            made = spark_job(job, run, number)
             if run is not None and number is not None and number in self._runs[run].batches:
                 of_batch[run, number].append(made)
             else:
@@ -386,7 +355,7 @@ class _Reader:
             app_id=self._app or self._properties.get("spark.app.id", ""),
             name=self._name,
             spark_version=self._version,
-            engine=_engine(self._properties),
+            engine=engine_of(self._properties),
             started=first,
             ended=self._last,
             complete=self._complete,
@@ -403,7 +372,7 @@ class _Reader:
     def _all_executors(self, first: float) -> Iterator[Executor]:
         """Those that ran; of one whose begin is lost or damaged, what its tasks tell."""
         unnamed = [place for name, place in self._place.items() if name not in self._executors]
-        tasks = self._tasks_by_executor() if unnamed else _table(b"")
+        tasks = self._tasks_by_executor() if unnamed else task_table(b"")
         for name, place in self._place.items():
             made = self._executors.get(name)
             if made is None:
@@ -417,10 +386,10 @@ class _Reader:
     def _tasks_by_executor(self) -> Any:
         """All tasks of the log, in the order of their executors."""
         tables = [stage.tasks.table for job in self._jobs.values() for stage in job.stages]
-        found = np.concatenate([*tables, _table(b"")])
+        found = np.concatenate([*tables, task_table(b"")])
         return found[np.argsort(found["executor"], kind="stable")]
 
-    def _batch_of(self, job: _Job) -> tuple[str | None, int | None]:
+    def _batch_of(self, job: PendingJob) -> tuple[str | None, int | None]:
         """The run and batch of a job.
 
         Its group is the run, unless the query's own program set another group: then it is the run of the query that was
@@ -438,36 +407,11 @@ class _Reader:
                 return run_id, int(number)
         return None, int(number)
 
-    def _query(self, run_id: str, run: _Run, of_batch: Mapping[tuple[str, int], list[SparkJob]]) -> Query:
+    def _query(
+        self, run_id: str, run: PendingRun, of_batch: Mapping[tuple[str, int], list[SparkJob]]
+    ) -> Query:
         batches = tuple(
             replace(batch, jobs=tuple(of_batch.get((run_id, number), ())))
             for number, batch in sorted(run.batches.items())
         )
         return Query(run.name or run.id, run.id, run_id, run.started, run.ended, run.failure, batches)
-
-
-def _table(rows: bytes | bytearray) -> Any:
-    return np.frombuffer(bytes(rows), TASK)
-
-
-def _spark_job(job: _Job, run: str | None, batch: int | None) -> SparkJob:
-    execution = job.properties.get("spark.sql.execution.id")
-    return SparkJob(
-        job.id,
-        int(execution) if execution is not None and execution.isdecimal() else None,
-        run,
-        batch,
-        job.submitted,
-        job.completed,
-        job.succeeded,
-        tuple(job.stages),
-        job.site,
-    )
-
-
-def _engine(properties: Mapping[str, str]) -> str:
-    if any(key.startswith("spark.glue.") for key in properties):
-        return "glue"
-    if any(key.startswith("spark.emr-serverless.") for key in properties):
-        return "emr"
-    return "sandbox" if properties.get("spark.master", "").startswith("local") else "spark"
