@@ -62,6 +62,7 @@ ON_EVERYTHING = {
     "ec2:DescribeSubnets",
     "ec2:DescribeVpcAttribute",
     "ec2:DescribeVpcEndpoints",
+    "kafka:GetBootstrapBrokers",
     "kafka:ListClustersV2",
     "logs:CreateLogDelivery",
     "logs:DeleteLogDelivery",
