@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etl.errors import AccountsError
-from etl.sources.kafka_poison import MOST_RANGES, is_overflow, split
+from etl.sources.kafka_poison import is_overflow
+from etl.sources.kafka_ranges import MOST_RANGES, split
 
 HERE = ("flights", 0)
 

@@ -18,7 +18,8 @@ from moto import mock_aws
 from etl.errors import StartError, UnansweredError
 from etl.settings import KinesisSource
 from etl.sources import kinesis
-from etl.sources.kinesis_guard import KinesisGuard, Positions
+from etl.sources.kinesis_guard import KinesisGuard
+from etl.sources.kinesis_positions import Positions
 from etl.sources.kinesis_tails import AGGREGATE, Shard, Tail, unpack, unread_tails
 from tests import protobuf as pb
 from tests.faults.feed import aggregate
