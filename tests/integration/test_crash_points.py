@@ -14,7 +14,7 @@ from tests.faults.mutations import MODES, Mode
 pytestmark = pytest.mark.faults
 
 KINDS = ("land-kafka", "derive")
-"""Those that were run in whole or nearly so (docs/reliability.md); others join when they were."""
+"""Those whose points were all met (docs/reliability.md); others join when they are."""
 
 NUMBERS = 14
 """Mutations of a batch of theirs."""
