@@ -175,7 +175,7 @@ def service(brokers: str) -> Iterator[dict[str, str]]:
             Role="theirs",
             Command={"Name": "gluestreaming", "ScriptLocation": f"s3://{BUCKET}/sales.py"},
             DefaultArguments={"--brokers": brokers, "--checkpoint": f"s3://{BUCKET}/checkpoint"},
-            GlueVersion="5.0",
+            GlueVersion="5.1",
             WorkerType="G.1X",
             NumberOfWorkers=3,
         )

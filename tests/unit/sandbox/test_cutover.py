@@ -28,7 +28,7 @@ def test_the_loops_environment_has_the_limit_that_is_too_low(tmp_path: Path) -> 
 def test_the_old_job_is_read_and_taken_over_in_three_ways(tmp_path: Path) -> None:
     said = read(OLD.read_text(), {"brokers": "127.0.0.1:9092"})
     assert (said.kind, said.name, said.trigger) == ("kafka", "orders", 2.0)
-    job = {"engine": "glue", "version": "5.0", "worker": "G.1X", "max_workers": 3}
+    job = {"engine": "glue", "version": "5.1", "worker": "G.1X", "max_workers": 3}
     running = Running("glue:sales", ACCOUNT, "us-east-1", job, said)
     timed, exact = (
         environment(
