@@ -6,22 +6,30 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 ENV ?= local
+DEFAULT_SPARK := 3.5
+SPARK ?= $(DEFAULT_SPARK)
 RECORDS ?= month
 STATE := .millrace
 STAMPS := $(STATE)/stamps
 BIN := .venv/bin
 UV := $(STATE)/uv/bin/uv
 PIP := $(UV) pip install --quiet --python
+# Another Spark line has an environment of its own: its PySpark, before everything that .venv has.
+LINE := $(filter-out $(DEFAULT_SPARK),$(SPARK))
+LINE_PYTHON := $(if $(LINE),$(STATE)/spark-$(LINE),.venv)/bin/python
+LINE_STAMP := $(LINE:%=$(STAMPS)/spark-%)
+# What differs on it, tests of the default line run, too.
+NEWEST_SPARK := 4.1
 PYTHON311 := $(firstword $(wildcard $(BIN)/python3.11) python3.11)
 # Programs of ours find Java and Node by themselves; CDK's own libraries want Node on the path.
 WITH_NODE := PATH="$$($(BIN)/python -c 'from millrace.sandbox.toolchain import node_bin; print(node_bin())'):$$PWD/$(BIN):$$PWD/node_modules/.bin:$$PATH"
 NPM = $$($(BIN)/python -c 'from millrace.sandbox.toolchain import npm; print(*npm())')
 
-.PHONY: help setup setup-dev jars demo plan synth test test-unit test-template test-spark test-integration test-pages check lint secrets bill audit policy policy-regions soak faults bench-core bench-formats bench-growth bench-synth bench-plan advisor restart golden validate format lock clean
+.PHONY: help setup setup-dev spark jars demo plan synth test test-all test-unit test-template test-spark test-integration test-pages check docs lint secrets bill audit policy policy-regions soak faults bench-core bench-formats bench-growth bench-synth bench-plan advisor restart golden validate format lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
-	@echo; echo '  ENV=name chooses environments/name.yaml (local), RECORDS=all all 336,776 flights, KEEP=1 leaves the demo running.'
+	@echo; echo '  ENV=name chooses environments/name.yaml (local), RECORDS=all all 336,776 flights, KEEP=1 leaves the demo running, SPARK=4.1 takes another line.'
 
 # ---- set-up: each step leaves a stamp, so that a second call costs nothing ----
 
@@ -61,6 +69,15 @@ $(STAMPS)/jars: toolchain/jars.lock.json $(STAMPS)/java
 	@$(BIN)/python -m millrace.sandbox.jars
 	@touch $@
 
+$(STAMPS)/spark-%: toolchain/spark-%.txt toolchain/jars.lock.json $(STAMPS)/jars
+	@echo 'set-up: Spark $*, in an environment of its own'
+	@test -x $(STATE)/spark-$*/bin/python || $(UV) venv --quiet --python $(PYTHON311) $(STATE)/spark-$*
+	@$(PIP) $(STATE)/spark-$*/bin/python --require-hashes -r $<
+	@$(BIN)/python -c 'from site import *; print(f"import site; site.addsitedir({getsitepackages()[0]!r})")' \
+	  > $$($(STATE)/spark-$*/bin/python -c 'from site import *; print(getsitepackages()[0])')/rest.pth
+	@$(BIN)/python -m millrace.sandbox.jars --also sandbox-$*
+	@touch $@
+
 # Whoever brings a LocalStack of their own needs none of ours.
 $(STAMPS)/localstack: toolchain/localstack.txt | $(UV)
 ifndef LOCALSTACK_ENDPOINT
@@ -72,12 +89,13 @@ endif
 
 setup: $(STAMPS)/python $(STAMPS)/java $(STAMPS)/node $(STAMPS)/jars $(STAMPS)/localstack ## Install everything that a user needs
 setup-dev: setup $(STAMPS)/python-dev ## ... and what developers need
+spark: $(LINE_STAMP) ## Install the Spark line SPARK (4.0, 4.1) beside the default one
 jars: $(STAMPS)/jars ## Fetch the JVM jars that travel as assets
 
 # ---- what people do ----
 
-demo: setup ## Deploy the flights example to LocalStack, run its jobs, kill them, check every record
-	@$(BIN)/millrace demo --records $(RECORDS) $(if $(KEEP),--keep)
+demo: setup $(LINE_STAMP) ## Deploy the flights example to LocalStack, run its jobs, kill them, check every record
+	@$(BIN)/millrace demo --records $(RECORDS) $(LINE:%=--spark %) $(if $(KEEP),--keep)
 
 plan: $(STAMPS)/python ## Show what ENV takes: shards, workers, limits, dollars
 	@$(BIN)/millrace plan --env $(ENV)
@@ -87,25 +105,28 @@ synth: setup ## Write the CloudFormation templates of ENV to cdk.out
 
 # ---- tests: kinds are told apart by what they may touch (CONTRIBUTING.md) ----
 
-test: setup-dev ## All tests, one closing line per kind
-	@$(BIN)/python -m tests.run unit template spark integration
+test: setup-dev $(STAMPS)/spark-$(NEWEST_SPARK) ## What a change is trusted by, one closing line per kind; SLOW=today adds a share of the slow tests
+	@$(BIN)/python -m tests.run unit template spark integration --slow $(or $(SLOW),none)
+
+test-all: setup-dev $(STAMPS)/spark-$(NEWEST_SPARK) ## Every test, the slow ones too
+	@$(BIN)/python -m tests.run unit template spark integration --slow all
 
 test-unit: $(STAMPS)/python-dev $(STAMPS)/jars ## No JVM, no network; SEARCH=1 looks for new examples
-	@$(BIN)/python -m tests.run unit
+	@$(BIN)/python -m tests.run unit --slow $(or $(SLOW),all)
 
 test-template: setup-dev ## Assertions on synthesised stacks
-	@$(BIN)/python -m tests.run template
+	@$(BIN)/python -m tests.run template --slow $(or $(SLOW),all)
 
-test-spark: setup-dev ## The core on a local Spark session
-	@$(BIN)/python -m tests.run spark
+test-spark: setup-dev $(STAMPS)/spark-$(or $(LINE),$(NEWEST_SPARK)) ## The core on a local Spark session, of the line SPARK
+	@$(LINE_PYTHON) -m tests.run spark --slow $(or $(SLOW),all)
 
 test-integration: setup-dev ## LocalStack, Kafka, deployed jobs, kill -9
-	@$(BIN)/python -m tests.run integration
+	@$(BIN)/python -m tests.run integration --slow $(or $(SLOW),all)
 
 test-pages: setup-dev ## Pages in a headless Chromium: drawn, silent, narrow, dark, by keyboard, axe's rules
 	@$(BIN)/python -m tests.pages --fetch
 
-check: lint secrets policy ## Everything that can be said without running a job: lint and policy
+check: docs lint secrets policy ## Everything that can be said without running a job: lint and policy
 
 lint: $(STAMPS)/python-dev ## ruff, format, mypy --strict, import rules
 	@$(BIN)/ruff check .
@@ -131,6 +152,10 @@ policy: setup-dev ## cdk-nag, cfn-lint, checkov and rules of our own on the temp
 
 policy-regions: setup-dev ## The same in five regions of three partitions, and of an environment with the newest keys; 15 minutes
 	@$(WITH_NODE) $(BIN)/python -m tests.policy.everywhere
+
+docs: $(STAMPS)/python-dev ## The documentation as a site, in dist/docs; links checked
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "dist/docs/index.html"
 
 # ---- speed: ratios with intervals, measured in one run, never asserted ----
 
@@ -179,3 +204,7 @@ lock: $(STAMPS)/java ## Resolve every pin anew: Python, LocalStack, jars, Node
 
 clean: ## Forget what the sandbox and synth made; keeps what set-up installed
 	@rm -rf cdk.out cdk.out.* $(STATE)/sandbox $(STATE)/tests
+
+.PHONY: map
+map: $(STAMPS)/python-dev ## Every file of the product with what it is for; IN=etl/sinks for one folder
+	@$(BIN)/python -m tests.map $(IN)

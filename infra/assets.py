@@ -15,18 +15,18 @@ from aws_cdk import Stack, Stage
 from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
-from infra.errors import InfrastructureError
-from infra.formats import format_jars
-from infra.jars import locked_jars
-from infra.launch import AssetUrls
-from infra.settings import kafka_clusters
-from infra.sinks import written_clusters
-from millrace.config.model import EmrJob, Environment, Job
+import millrace
+from millrace.config.engines.versions import jar_set
+from millrace.config.model import Environment, Job
 
-_PACKAGES = ("etl", "pipelines")
-_SCALA_213_RELEASES = ("emr-spark-8.0.0",)
-"""EMR releases built with Scala 2.13, which cannot load the pinned Kafka jars (Scala 2.12)."""
+from .errors import InfrastructureError
+from .jars import locked_jars
+from .launch import AssetUrls
+from .settings import kafka_clusters, sources
+from .sinks import written_clusters
 
+_TOOL = Path(millrace.__file__).parent
+_CORE = _TOOL / "etl"
 _CARRIED = ("boto3", "botocore", "jmespath", "python-dateutil", "s3transfer", "six", "urllib3")
 """boto3 and what it needs, in the versions of requirements.txt."""
 
@@ -64,19 +64,19 @@ def job_files(scope: Construct, *, environment: Environment, job: Job, root: Pat
     environment, job
         The environment and the job's section of it.
     root
-        The repository, which holds ``etl/``, ``pipelines/`` and the resolved jars.
+        The project, which holds ``pipelines/`` and the resolved jars.
 
     Raises
     ------
     InfrastructureError
-        Jars that the job needs have not been resolved, or do not fit its release.
+        Jars that the job needs have not been resolved.
     """
     return JobFiles(
-        entry_script=Asset(scope, "EntryScript", path=str(root / "etl" / "main.py")),
+        entry_script=Asset(scope, "EntryScript", path=str((_CORE / "main.py").resolve())),
         archive=Asset(
             scope,
             "Archive",
-            path=str(write_archive(root, _staging(scope), libraries() if isinstance(job, EmrJob) else {})),
+            path=str(write_archive(root, _staging(scope), libraries() if job.carries_libraries else {})),
         ),
         jars=tuple(
             Asset(scope, f"Jar-{jar.stem}", path=str(jar)) for jar in missing_jars(environment, job, root)
@@ -92,7 +92,7 @@ def document_asset(scope: Construct, name: str, document: dict[str, Any]) -> Ass
 
 
 def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, ...]:
-    """Return the JVM jars that the job's engine does not ship, sorted by name.
+    """Return the JVM jars that the job's engine does not ship, of the job's Spark line, sorted by name.
 
     Glue ships Spark's Kafka source, MSK's IAM library and, with ``--datalake-formats``,
     Iceberg; EMR Serverless ships Iceberg and the Kinesis source but nothing for Kafka. Neither has
@@ -101,40 +101,30 @@ def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, 
     Raises
     ------
     InfrastructureError
-        They have not been resolved, are not those of the lock, or do not fit the job's release.
+        They have not been resolved, or are not those of the lock.
     """
-    return tuple(
-        sorted(
-            (*_kafka_jars(environment, job, root), *_sink_jars(job, root), *format_jars(job, root)),
-            key=lambda p: p.name,
-        )
-    )
-
-
-def _kafka_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, ...]:
-    clusters = (*kafka_clusters(environment, job), *written_clusters(environment, job))
-    if not isinstance(job, EmrJob) or not clusters:
-        return ()
-    if job.version in _SCALA_213_RELEASES:
-        raise InfrastructureError(
-            f"{job.version} runs Scala 2.13, and the Kafka jars of this version are built for Scala 2.12: "
-            "jobs that read or write Kafka take release emr-7.13.0"
-        )
-    return locked_jars(root, "kafka-client", "EMR Serverless lacks and a job with Kafka needs")
-
-
-def _sink_jars(job: Job, root: Path) -> list[Path]:
-    wanted = {group: why for sink in job.sinks for group, why in sink.jars.items()}
-    return [
+    wanted: dict[str, str] = {}
+    read = sources(environment, job).values()
+    needed = [
+        *(each.jars for each in job.sinks),
+        *(each.jars for each in job.formats),
+        *(each.jars for each in read),
+    ]
+    for asked in needed:
+        wanted |= asked
+    if kafka_clusters(environment, job) or written_clusters(environment, job):
+        wanted["kafka-client"] = "EMR Serverless lacks and a job with Kafka needs"
+    found = [
         jar
         for group, why in wanted.items()
-        if isinstance(job, EmrJob)
-        for jar in locked_jars(root, group, why)
+        if group not in job.ships
+        for jar in locked_jars(root, jar_set(group, job.line), why)
     ]
+    return tuple(sorted(found, key=lambda jar: jar.name))
 
 
 def libraries() -> Mapping[str, Path]:
-    """Files of boto3 by their place in the archive, for an engine whose Python may lack it (:mod:`etl.carried`)."""
+    """Files of boto3 by their place in the archive, for an engine whose Python may lack it (:mod:`etl.services.bundled`)."""
     found = {}
     for name in _CARRIED:
         for file in distribution(name).files or ():
@@ -147,8 +137,8 @@ def libraries() -> Mapping[str, Path]:
     return found
 
 
-def write_archive(root: Path, folder: Path, others: Mapping[str, Path]) -> Path:
-    """Zip ``etl/`` and ``pipelines/`` so that the same content always gives the same bytes.
+def write_archive(root: Path, folder: Path, others: Mapping[str, Path], *, core: Path = _CORE) -> Path:
+    """Zip the core and ``pipelines/`` so that the same content always gives the same bytes.
 
     Entries are sorted, stored without compression (its result differs between zlib
     versions) and carry one date; compiled Python and hidden files stay outside.
@@ -156,20 +146,22 @@ def write_archive(root: Path, folder: Path, others: Mapping[str, Path]) -> Path:
     Parameters
     ----------
     root
-        The folder that holds both packages.
+        The project, whose ``pipelines/`` travel.
     folder
         Where the archive is written.
     others
         Files by their place in the archive.
+    core
+        The package ``millrace.etl``: it has this name on the engines too, below a package that holds nothing else.
 
     Returns
     -------
     Path
         ``folder/job.zip``, with both packages at its root; another name where there are others.
     """
-    ours = {
-        file.relative_to(root).as_posix(): file for package in _PACKAGES for file in _sources(root / package)
-    }
+    ours = {"millrace/__init__.py": _TOOL / "__init__.py"}
+    for package, place in ((core, "millrace/etl"), (root / "pipelines", "pipelines")):
+        ours |= {f"{place}/{file.relative_to(package).as_posix()}": file for file in _sources(package)}
     archive = folder / ("job-with-libraries.zip" if others else "job.zip")
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as target:
         for name, file in sorted({**ours, **others}.items()):

@@ -11,11 +11,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from infra import read_permissions as read
-from infra import run_permissions as run
-from infra.command_scope import Scope
-from infra.policies import shared_out
 from millrace.config.grants import Grant
+
+from . import read_permissions as read
+from . import run_permissions as run
+from .command_scope import Scope
+from .policies import shared_out
 
 _Part = Callable[[Scope], list[Grant]]
 _ASK: tuple[_Part, ...] = (run.machines,)

@@ -8,13 +8,12 @@ from typing import Any
 
 from aws_cdk import DefaultStackSynthesizer
 
+from millrace.config.engines import KINDS
 from millrace.config.estate import Bucket
-from millrace.config.grants import Grant, allow
-from millrace.config.model import GlueJob
+from millrace.config.grants import TAGGED, Grant, allow
 from millrace.config.names import Names
 from millrace.config.regions import domain
 
-TAGGED = "Its id is made by CloudFormation; the tags of the environment hold it to its own"
 STACK_IN_ROLE = 20
 """Characters of a stack's name that are taken to be in the name of its role, which has 64 at most."""
 
@@ -40,10 +39,11 @@ class Scope:
         return tuple(self.names.environment.jobs)
 
     @property
-    def on_emr(self) -> tuple[str, ...]:
-        """Those of them that run on EMR Serverless."""
+    def by_engine(self) -> dict[str, list[str]]:
+        """Those of them that run on each engine that has some."""
         jobs = self.names.environment.jobs
-        return tuple(name for name, job in jobs.items() if not isinstance(job, GlueJob))
+        found = {kind: [name for name, job in jobs.items() if job.engine == kind] for kind in KINDS}
+        return {kind: names for kind, names in found.items() if names}
 
     def arn(self, service: str, resource: str) -> str:
         """Write an ARN in the environment's account and region."""

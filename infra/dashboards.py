@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from infra.panels import Panel, Section, Series
+from .panels import Panel, Section, Series
 
 _PERIOD = 60
 _WIDTH, _HEIGHT, _COLUMNS = 8, 6, 3

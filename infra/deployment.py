@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from pkgutil import resolve_name
 
 from constructs import Construct
 
-from infra.constructs.alarms import add_alarms, alarm_name
-from infra.constructs.lake_grants import add_lake_grants
-from infra.constructs.state_machine import JobStateMachine
-from infra.governance import govern
-from infra.stacks.emr_job import EmrJobStack
-from infra.stacks.glue_job import GlueJobStack
-from infra.stacks.history import HistoryStack
-from infra.stacks.history_image import HistoryImageStack
-from infra.stacks.job import Foundation, JobStack
-from infra.stacks.kafka import KafkaStack, owned_clusters, owned_topics
-from infra.stacks.lifecycle import LifecycleStack
-from infra.stacks.network import NetworkStack
-from infra.stacks.observability import ObservabilityStack
-from infra.stacks.storage import StorageStack
-from infra.stacks.streams import StreamsStack, owned_streams
-from millrace.config.model import GlueJob
 from millrace.config.names import Names
 from millrace.sizing.alarms import silenced_by_stop
 from millrace.sizing.model import Plan
 from millrace.sizing.network import needs_private_image
+
+from . import engines
+from .constructs.alarms import add_alarms, alarm_name
+from .constructs.lake_grants import add_lake_grants
+from .constructs.state_machine import JobStateMachine
+from .governance import govern
+from .stacks.history import HistoryStack
+from .stacks.history_image import HistoryImageStack
+from .stacks.job import Foundation, JobStack
+from .stacks.kafka import KafkaStack, owned_clusters, owned_topics
+from .stacks.lifecycle import LifecycleStack
+from .stacks.network import NetworkStack
+from .stacks.observability import ObservabilityStack
+from .stacks.storage import StorageStack
+from .stacks.streams import StreamsStack, owned_streams
 
 
 def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, JobStack]:
@@ -40,7 +40,7 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
     plan
         The environment's plan.
     root
-        The repository, whose ``etl/`` and ``pipelines/`` travel with the jobs.
+        The project, whose ``pipelines/`` travel with the jobs beside the core.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
             history.add_stack_dependency(image, reason="tasks find an image")
     jobs: dict[str, JobStack] = {}
     for name, job in environment.jobs.items():
-        kind = GlueJobStack if isinstance(job, GlueJob) else EmrJobStack
+        kind: type[JobStack] = resolve_name(engines.of(job).stack)
         stack = kind(app, names=names, plan=plan.jobs[name], foundation=foundation, root=root)
         for source in (streams, kafka):
             if source is not None:
@@ -106,13 +106,16 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
         if environment.storage.lake_formation != "off":
             add_lake_grants(stack)
         silenced = silenced_by_stop(plan.alarms, name)
-        JobStateMachine(
-            stack,
-            plan=plan.jobs[name],
-            silenced=[alarm_name(names, alarm) for alarm in plan.alarms if alarm.name in silenced],
-            alerts=lifecycle.alerts,
-            key=lifecycle.key,
-        )
+        runs = stack.runs()
+        if runs is not None:
+            JobStateMachine(
+                stack,
+                runs,
+                plan=plan.jobs[name],
+                silenced=[alarm_name(names, alarm) for alarm in plan.alarms if alarm.name in silenced],
+                alerts=lifecycle.alerts,
+                key=lifecycle.key,
+            )
         jobs[name] = stack
     govern(app, environment)
     return jobs

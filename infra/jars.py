@@ -6,9 +6,11 @@ import hashlib
 import json
 from pathlib import Path
 
-from infra.errors import InfrastructureError
+import millrace
 
-_LOCK = Path(__file__).resolve().parents[1] / "toolchain" / "jars.lock.json"
+from .errors import InfrastructureError
+
+_LOCK = Path(millrace.__file__).parent / "toolchain" / "jars.lock.json"
 _FOLDER = Path(".millrace/jars")
 
 
@@ -37,13 +39,15 @@ def locked_jars(root: Path, jar_set: str, why: str) -> tuple[Path, ...]:
     for jar in json.loads(_LOCK.read_text(encoding="utf-8"))[jar_set]:
         path = folder / ("-".join(filter(None, (jar["name"], jar["version"], jar["classifier"]))) + ".jar")
         if not path.is_file():
-            raise InfrastructureError(f"no {path.name} in {_FOLDER / jar_set}, which {why}: run `make jars`")
+            raise InfrastructureError(
+                f"no {path.name} in {_FOLDER / jar_set}, which {why}: run `make jars` in a clone of Millrace, elsewhere `millrace setup`"
+            )
         with path.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
         if digest != jar["sha256"]:
             raise InfrastructureError(
                 f"{_FOLDER / jar_set / path.name} is not the file that {_LOCK.name} pins (SHA-256 {digest}): delete it, "
-                "find out who changed it, and run `make jars`"
+                "find out who changed it, and run `make jars` in a clone of Millrace, elsewhere `millrace setup`"
             )
         found.append(path)
     return tuple(found)

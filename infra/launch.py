@@ -8,14 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from infra.settings import job_settings
-from infra.spark import spark_settings
-from millrace.config.model import EmrJob, Environment, Job
+from millrace.config.model import Environment
 from millrace.config.names import Names
 from millrace.sizing.model import JobPlan
 
+from . import engines
+from .settings import job_settings
+from .spark import spark_settings
+
 VERSION = 1
-_GIB = 1024**3
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ def launch_document(environment: Environment, plan: JobPlan, names: Names, urls:
         A Spark setting that the engine cannot take.
     """
     job = environment.jobs[plan.name]
+    engine = engines.of(job)
     document = {
         "version": VERSION,
         "environment": environment.name,
@@ -75,31 +77,13 @@ def launch_document(environment: Environment, plan: JobPlan, names: Names, urls:
         "jars": list(urls.jars),
         "arguments": [],
         "spark": spark_settings(environment, job, plan, names),
-        "workers": _workers(job, plan),
+        "workers": {"type": plan.worker, "max": plan.max_workers.value} | engine.workers(plan),
         "event_logs": f"s3://{names.bucket('event-logs')}/{event_log_prefix(plan)}/",
         "settings": job_settings(environment, plan, names),
     }
-    if isinstance(job, EmrJob):
-        document["retries_per_hour"] = job.retries_per_hour
-    return document
+    return document | engine.launch(job)
 
 
 def event_log_prefix(plan: JobPlan) -> str:
     """Return the prefix of a job's event logs inside their bucket, without slashes around it."""
     return f"{plan.engine}/{plan.name}"
-
-
-def gigabytes(size: int) -> str:
-    """Write a size the way EMR Serverless wants it: ``16 GB`` (of 1,024³ bytes)."""
-    return f"{size / _GIB:g} GB"
-
-
-def _workers(job: Job, plan: JobPlan) -> dict[str, Any]:
-    workers: dict[str, Any] = {"type": plan.worker, "max": plan.max_workers.value}
-    if isinstance(job, EmrJob):
-        workers |= {
-            "vcpu": plan.vcpu,
-            "memory": gigabytes(plan.memory_gib * _GIB),
-            "disk": gigabytes(plan.disk_gib * _GIB),
-        }
-    return workers

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from millrace.config.model import KinesisStream, MskCluster
+from millrace.config.model import MskCluster
 from millrace.config.names import Names
+from millrace.config.sources.metrics import StreamMetrics
 from millrace.sizing.alarms import BATCH_SHARE
 from millrace.sizing.metrics import BY_NAME, namespace, reporters
 from millrace.sizing.model import JobPlan, Plan
@@ -72,9 +73,9 @@ def sections(names: Names, plan: Plan) -> tuple[Section, ...]:
     return (
         *(Section(f"Job {job.name}", tuple(_job(names, job))) for job in plan.jobs.values()),
         *(
-            Section(f"Stream {name}", tuple(_stream(names, name, plan)))
+            Section(f"Stream {name}", tuple(_stream(names, name, stream.metrics, plan)))
             for name, stream in names.environment.streams.items()
-            if isinstance(stream, KinesisStream) and stream.read_role is None
+            if stream.metrics is not None and stream.other_role is None
         ),
         *(
             Section(f"Kafka cluster {name}", tuple(_cluster(names, name)))
@@ -177,30 +178,20 @@ def _job(names: Names, job: JobPlan) -> Iterator[Panel]:
     )
 
 
-def _stream(names: Names, name: str, plan: Plan) -> Iterator[Panel]:
-    def kinesis(label: str, metric: str, statistic: str) -> Series:
-        return Series(label, "AWS/Kinesis", metric, {"StreamName": names.stream(name)}, statistic)
-
-    age = next((a for a in plan.alarms if a.name == f"stream/{name}/iterator-age"), None)
-    yield Panel(
-        "Behind the newest record",
-        "ms",
-        (kinesis("iterator age", "GetRecords.IteratorAgeMilliseconds", "Maximum"),),
-        () if age is None else (Limit("alarm", age.threshold),),
-    )
-    yield Panel(
-        "Records",
-        "short",
-        (kinesis("in", "IncomingRecords", "Sum"), kinesis("out", "GetRecords.Records", "Sum")),
-    )
-    yield Panel(
-        "Turned away",
-        "short",
-        (
-            kinesis("writes", "WriteProvisionedThroughputExceeded", "Sum"),
-            kinesis("reads", "ReadProvisionedThroughputExceeded", "Sum"),
-        ),
-    )
+def _stream(names: Names, name: str, metrics: StreamMetrics, plan: Plan) -> Iterator[Panel]:
+    thresholds = {alarm.name: alarm.threshold for alarm in plan.alarms}
+    dimensions = {metrics.dimension: names.stream(name)}
+    for panel in metrics.panels:
+        limit = thresholds.get(f"stream/{name}/{panel.alarm}")
+        yield Panel(
+            panel.title,
+            panel.unit,
+            tuple(
+                Series(label, metrics.namespace, metric, dimensions, how)
+                for label, metric, how in panel.series
+            ),
+            () if limit is None else (Limit("alarm", limit),),
+        )
 
 
 def _cluster(names: Names, name: str) -> Iterator[Panel]:
@@ -215,7 +206,7 @@ def _cluster(names: Names, name: str) -> Iterator[Panel]:
             )
             for stream, each in names.environment.streams.items()
             # MSK has no figures for a pattern of topics.
-            if each.kind == "kafka" and each.cluster == name and each.pattern is None
+            if each.cluster_name == name and each.matches is None
         )
 
     yield Panel("Messages in, a second", "short", topics("MessagesInPerSec"))

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infra.launch import event_log_prefix
-from infra.settings import sources
-from infra.sinks import sink_grants
-from infra.source_permissions import SourcePermissions, kafka_secrets
-from infra.spark import database_location
 from millrace.config.estate import ExistingTable
 from millrace.config.grants import FILES, INTERFACES, NO_NARROWER, Grant, allow, list_prefixes
-from millrace.config.model import KafkaTopic, KinesisStream
 from millrace.config.names import Names
 from millrace.config.queries import DeriveQuery, StreamQuery, written
 from millrace.config.regions import domain
 from millrace.config.tables import kept_by, readers
 from millrace.sizing.metrics import namespace
 from millrace.sizing.model import JobPlan
+
+from .launch import event_log_prefix
+from .settings import sources
+from .sinks import sink_grants
+from .source_permissions import kafka_secrets, source_grants
+from .spark import database_location
 
 __all__ = ["Grant", "JobPermissions", "Keys", "glue_network_grants"]
 
@@ -65,7 +65,7 @@ class JobPermissions:
     def grants(self) -> list[Grant]:
         """All of them, in a fixed order."""
         return [
-            *SourcePermissions(self.names, self.plan).grants(),
+            *source_grants(self.names, self.plan.name),
             *sink_grants(self.names, self.names.environment.jobs[self.plan.name], self.keys.streams),
             *kafka_secrets(self.names, self.names.environment.jobs[self.plan.name]),
             *self._tables(),
@@ -87,8 +87,7 @@ class JobPermissions:
         environment = self.names.environment
         queries = environment.jobs[self.plan.name].queries.values()
         on_topic = any(
-            isinstance(query, StreamQuery) and isinstance(environment.streams[query.source], KafkaTopic)
-            for query in queries
+            isinstance(query, StreamQuery) and environment.streams[query.source].splits for query in queries
         )
         return tuple(f"{table}_benchmark" for table in self.written_tables) if on_topic else ()
 
@@ -238,26 +237,23 @@ class JobPermissions:
                     {"StringEquals": {"kms:ViaService": self._through("s3")}},
                 )
             )
-        kinesis = [
-            stream
-            for stream in sources(environment, environment.jobs[self.plan.name]).values()
-            if isinstance(stream, KinesisStream)
-        ]
-        if self.keys.streams is not None and any(stream.existing is None for stream in kinesis):
+        read = sources(environment, environment.jobs[self.plan.name]).values()
+        if self.keys.streams is not None and any(stream.made for stream in read):
             found.append(allow("DecryptStreams", ["kms:Decrypt"], [self.keys.streams]))
-        given = [stream.existing_key for stream in kinesis if stream.existing_key is not None]
+        given = [stream.given_key for stream in read if stream.given_key is not None]
         given += [table.key for table in self.given_tables if table.key is not None]
         if given:
             found.append(allow("DecryptGiven", ["kms:Decrypt"], list(dict.fromkeys(given))))
-        # What is read with a role of the other account is decrypted with it, too.
-        if any(s.existing is not None and s.existing_key is None and s.read_role is None for s in kinesis):
+        for service in dict.fromkeys(stream.unknown_key_through for stream in read):
+            if service is None:
+                continue
             found.append(
                 allow(
                     "DecryptExistingStreams",
                     ["kms:Decrypt"],
                     [self.names.arn("kms", "key/*")],
-                    {"StringEquals": {"kms:ViaService": self._through("kinesis")}},
-                    why="The key of a stream that is not ours is not known; it is used through Kinesis only",
+                    {"StringEquals": {"kms:ViaService": self._through(service)}},
+                    why=f"The key of a stream that is not ours is not known; it is used through {service.title()} only",
                 )
             )
         return found
@@ -272,9 +268,8 @@ class JobPermissions:
     def _telemetry(self) -> list[Grant]:
         # Not `GROUP*`: that is also the group of a job whose name begins with this one's.
         endings = ["", ":*"]
-        if self.plan.engine == "glue":
-            # Groups below its prefix, and where it appends the name of the security configuration.
-            endings += ["/*", f"-{self.names.job(self.plan.name)}*"]
+        job, name = self.names.environment.jobs[self.plan.name], self.names.job(self.plan.name)
+        endings += [ending.format(job=name) for ending in job.log_group_endings]
         groups = [self.names.arn("logs", f"log-group:{self.log_group}{ending}") for ending in endings]
         return [
             allow(
@@ -295,12 +290,13 @@ class JobPermissions:
 
     def _metrics(self) -> Grant:
         """Metrics of this job alone: other jobs' alarms rest on theirs. Glue writes its own with the job's role."""
-        own = namespace(self.names.job(self.plan.name))
+        own = [namespace(self.names.job(self.plan.name))]
+        own += self.names.environment.jobs[self.plan.name].metric_namespaces
         return allow(
             "PutMetrics",
             ["cloudwatch:PutMetricData"],
             ["*"],
-            {"StringEquals": {"cloudwatch:namespace": [own, "Glue"] if self.plan.engine == "glue" else own}},
+            {"StringEquals": {"cloudwatch:namespace": own if len(own) > 1 else own[0]}},
             why=NO_NARROWER,
         )
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from infra.command_scope import Scope
-from infra.constructs.log_flattener import FLAT_PREFIX
-from infra.source_permissions import READS_TOPIC
-from infra.spark import database_location
-from millrace.config.check_reading import plain_beginning
 from millrace.config.grants import FILES, FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow, list_prefixes
-from millrace.config.model import ExternalCluster, KafkaTopic, KinesisStream
+from millrace.config.model import ExternalCluster
+from millrace.config.sources.kafka import READS_TOPIC, inside
+
+from .command_scope import Scope
+from .constructs.log_flattener import FLAT_PREFIX
+from .spark import database_location
 
 _AUDIT_GROUP = "millrace-audit"
 
@@ -70,63 +70,52 @@ def table_files(scope: Scope) -> list[Grant]:
 
 
 def streams(scope: Scope) -> list[Grant]:
-    """Kinesis streams of this account; another one's are not audited."""
-    streams = scope.names.environment.streams
+    """Streams with metrics of their own, as those of Kinesis, of this account; another one's are not audited."""
+    found = {name: each for name, each in scope.names.environment.streams.items() if each.metrics is not None}
     arns = {
-        name: scope.names.stream_arn(name)
-        for name, each in streams.items()
-        if isinstance(each, KinesisStream)
+        name: arn
+        for name in found
+        if (arn := scope.names.stream_arn(name)).split(":")[4] == scope.names.account
     }
-    arns = {name: arn for name, arn in arns.items() if arn.split(":")[4] == scope.names.account}
     if not arns:
         return []
-    found = [
+    grants = [
         allow(
             "ReadStreams",
             ["kinesis:GetRecords", "kinesis:GetShardIterator", "kinesis:ListShards"],
             list(dict.fromkeys(arns.values())),
         )
     ]
-    existing = {
-        name: each for name, each in streams.items() if getattr(each, "existing", None) and name in arns
-    }
-    if len(existing) < len(arns):
-        found += scope.key("DecryptStreams", ["kms:Decrypt"], "kinesis", "streams")
-    given = [key for each in existing.values() if (key := getattr(each, "existing_key", None))]
+    if any(found[name].made for name in arns):
+        grants += scope.key("DecryptStreams", ["kms:Decrypt"], "kinesis", "streams")
+    given = [key for name in arns if (key := found[name].given_key) is not None]
     if given:
-        found.append(
+        grants.append(
             allow("DecryptGivenStreams", ["kms:Decrypt"], list(dict.fromkeys(given)), scope.via("kinesis"))
         )
-    return found
+    return grants
 
 
 def kafka(scope: Scope) -> list[Grant]:
     """Read topics and their offsets, with the consumer group of the audit, which commits nothing."""
-    environment = scope.names.environment
-    topics = [(n, each) for n, each in environment.streams.items() if isinstance(each, KafkaTopic)]
+    names, known = scope.names, scope.names.environment.kafka
+    topics = {
+        name: each.cluster_name
+        for name, each in names.environment.streams.items()
+        if each.cluster_name is not None
+    }
     found: list[Grant] = []
-    places: dict[str, str] = {}
-    for cluster in dict.fromkeys(topic.cluster for _, topic in topics):
-        if (base := scope.names.cluster_arn(cluster)) is not None:
-            places[cluster] = base
-    if any(not isinstance(environment.kafka[topic.cluster], ExternalCluster) for _, topic in topics):
+    places = {
+        cluster: base
+        for cluster in dict.fromkeys(topics.values())
+        if (base := names.cluster_arn(cluster)) is not None
+    }
+    if any(not isinstance(known[cluster], ExternalCluster) for cluster in topics.values()):
         found.append(allow("FindBrokers", FINDS_BROKERS, ["*"], why=NO_NARROWER))
     if not places:
         return found
-
-    def inside(cluster: str, kind: str, name: str) -> str:
-        return f"{places[cluster].replace(':cluster/', f':{kind}/')}/{name}"
-
-    read = [
-        inside(
-            topic.cluster,
-            "topic",
-            scope.names.stream(name) if topic.pattern is None else f"{plain_beginning(topic.pattern)}*",
-        )
-        for name, topic in topics
-        if topic.cluster in places
-    ]
-    groups = [inside(cluster, "group", _AUDIT_GROUP) for cluster in places]
+    read = [names.stream_arn(name) for name, cluster in topics.items() if cluster in places]
+    groups = [inside(names, cluster, "group", _AUDIT_GROUP) for cluster in places]
     return [
         *found,
         allow("ConnectClusters", ["kafka-cluster:Connect"], list(places.values()), why=REMADE),

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from aws_cdk import DefaultStackSynthesizer
 
-from infra.command_scope import TAGGED, Scope
-from millrace.config.grants import FILES, NO_NARROWER, Grant, allow
-from millrace.config.model import KinesisStream
+from millrace.config.engines import KINDS
+from millrace.config.grants import FILES, NO_NARROWER, TAGGED, Grant, allow
+
+from . import engines
+from .command_scope import Scope
 
 _PARTS_OF_ALL = ("kafka", "lifecycle", "network", "observability", "storage", "streams")
 """Stacks that an environment has beside those of its jobs; a test holds them against the assemblies."""
-
-_RUNS = "The id of a run is known when it has begun"
-_ROLE = "CloudFormation makes up the end of a role's name, and shortens its stack's"
 
 
 def bootstrap(scope: Scope) -> list[Grant]:
@@ -58,24 +57,14 @@ def versions(scope: Scope) -> list[Grant]:
 
 
 def applications(scope: Scope) -> list[Grant]:
-    """Stop an EMR Serverless application, which takes changes only then."""
-    if not scope.on_emr:
-        return []
-    return [
-        allow(
-            "StopApplications",
-            ["emr-serverless:GetApplication", "emr-serverless:StopApplication"],
-            [scope.arn("emr-serverless", "/applications/*")],
-            scope.ours(),
-            why=TAGGED,
-        )
-    ]
+    """Make engines take changes, such as an application of EMR Serverless, which takes them when it is stopped only."""
+    return [grant for kind in scope.by_engine for grant in engines.of(KINDS[kind]).changes(scope)]
 
 
 def health(scope: Scope) -> list[Grant]:
     """Read the metrics that tell whether a job works."""
     actions = ["cloudwatch:GetMetricData"]
-    if any(isinstance(stream, KinesisStream) for stream in scope.names.environment.streams.values()):
+    if any(stream.metrics is not None for stream in scope.names.environment.streams.values()):
         actions.append("cloudwatch:GetMetricStatistics")
     return [allow("ReadMetrics", actions, ["*"], why=NO_NARROWER)]
 
@@ -116,24 +105,8 @@ def runs(scope: Scope) -> list[Grant]:
             why=TAGGED,
         )
     ]
-    glue = [
-        scope.arn("glue", f"job/{scope.names.job(name)}") for name in scope.jobs if name not in scope.on_emr
-    ]
-    if glue:
-        found.append(allow("RunGlueJobs", ["glue:GetJobRun", "glue:StartJobRun"], glue))
-    if scope.on_emr:
-        application = scope.arn("emr-serverless", "/applications/*")
-        found += [
-            allow("StartEmrRuns", ["emr-serverless:StartJobRun"], [application], scope.ours(), why=TAGGED),
-            allow("WatchEmrRuns", ["emr-serverless:GetJobRun"], [f"{application}/jobruns/*"], why=_RUNS),
-            allow(
-                "PassJobRoles",
-                ["iam:PassRole"],
-                list(dict.fromkeys(scope.role(job) for job in scope.on_emr)),
-                {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
-                why=_ROLE,
-            ),
-        ]
+    for kind, jobs in scope.by_engine.items():
+        found += engines.of(KINDS[kind]).runs(scope, jobs)
     return found
 
 
@@ -145,12 +118,9 @@ def counts(_: Scope) -> list[Grant]:
 def lines(scope: Scope) -> list[Grant]:
     """Read the lines of the jobs' runs."""
     groups = []
-    for job in scope.jobs:
+    for job, settings in scope.names.environment.jobs.items():
         name = f"log-group:/{scope.names.prefix}/jobs/{job}"
-        endings = ["", ":*"]
-        if job not in scope.on_emr:
-            # Groups below its prefix, and where Glue appends the name of the security configuration.
-            endings += ["/*", f"-{scope.names.job(job)}*"]
+        endings = ["", ":*", *(each.format(job=scope.names.job(job)) for each in settings.log_group_endings)]
         groups += [scope.arn("logs", f"{name}{ending}") for ending in endings]
     return [
         allow("FindLogGroups", ["logs:DescribeLogGroups"], ["*"], why=NO_NARROWER),

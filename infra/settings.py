@@ -1,4 +1,4 @@
-"""A job's settings as its launch document holds them and ``etl.settings`` reads them.
+"""A job's settings as its launch document holds them and ``etl.launch.settings`` reads them.
 
 The core imports nothing of ours and nothing here may import the core, so the
 shape is written down twice; ``tests/template/test_contract.py`` proves for
@@ -10,10 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from infra.formats import format_settings
-from infra.sinks import written_clusters
 from millrace.config.kafka_login import Login, secret_of
-from millrace.config.model import Environment, ExternalCluster, Job, KafkaTopic, KinesisStream
+from millrace.config.model import Environment, ExternalCluster, Job, Stream
 from millrace.config.names import Names
 from millrace.config.queries import (
     DirectQuery,
@@ -32,20 +30,16 @@ from millrace.config.queries import (
     Watermark,
     Written,
 )
-from millrace.config.reading import KafkaReading
 from millrace.config.sinks.base import SinkContext
+from millrace.config.sources.base import StreamContext
 from millrace.config.tables import kept_by, readers
 from millrace.sizing.files import batch_bytes
 from millrace.sizing.model import JobPlan, QueryPlan
 
+from .sinks import written_clusters
+
 CATALOG = "lake"
 """Name of the Spark catalog that holds every table of an environment."""
-
-_FETCH_SHARE = 0.5
-"""Share of a trigger that a batch may spend reading one shard: the other half decodes and writes."""
-
-_SHORTEST_FETCH_SECONDS = 1.0
-"""What Glue's connector takes when nobody asks (``maxFetchTimeInMs`` 1000); less reads next to nothing."""
 
 
 def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> dict[str, Any]:
@@ -63,7 +57,7 @@ def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> d
     Returns
     -------
     dict
-        JSON, parsed by ``etl.settings.parse``.
+        JSON, parsed by ``etl.launch.settings.parse``.
     """
     job = environment.jobs[job_plan.name]
     kept = environment.storage.dead_letter_retention
@@ -110,7 +104,7 @@ def _upkeep(environment: Environment, job: str, names: Names) -> dict[str, Any] 
     }
 
 
-def sources(environment: Environment, job: Job) -> dict[str, KinesisStream | KafkaTopic]:
+def sources(environment: Environment, job: Job) -> dict[str, Stream]:
     """Return the streams that a job's queries read, by logical name and in the queries' order."""
     return {
         name: environment.streams[name]
@@ -122,8 +116,8 @@ def sources(environment: Environment, job: Job) -> dict[str, KinesisStream | Kaf
 
 def kafka_clusters(environment: Environment, job: Job) -> tuple[str, ...]:
     """Return the logical names of the Kafka clusters that a job connects to."""
-    found = [s.cluster for s in sources(environment, job).values() if isinstance(s, KafkaTopic)]
-    return tuple(dict.fromkeys(found))
+    found = (stream.cluster_name for stream in sources(environment, job).values())
+    return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
 def _connection(environment: Environment, cluster: str, names: Names) -> dict[str, Any]:
@@ -211,6 +205,7 @@ def _state(state: State, names: Names) -> dict[str, Any]:
         "watermark": _watermark(state.watermark),
         "distinct": list(state.distinct),
         "key": list(state.key),
+        "output_mode": state.output_mode,
         "join": None
         if state.join is None
         else {
@@ -237,36 +232,18 @@ def _source(
     plan: QueryPlan,
     names: Names,
 ) -> dict[str, Any]:
-    stream = environment.streams[name]
-    shared = {
-        "name": name,
-        "start": query.start,
-        "retention_seconds": int(stream.retention.total_seconds()),
-    }
-    if isinstance(stream, KinesisStream):
-        assert plan.records_per_partition is not None, f"{plan.name}: no limit for one shard in the plan"
-        return shared | {
-            "kind": "kinesis",
-            "stream": names.stream(name),
-            "region": environment.region,
-            "records_per_shard": plan.records_per_partition.value,
-            "fetch_seconds": max(plan.trigger_seconds.value * _FETCH_SHARE, _SHORTEST_FETCH_SECONDS),
-            "consumer": names.consumer(job, plan.name)
-            if isinstance(query, LandQuery) and query.fan_out
-            else None,
-            "role": stream.read_role,
-            "records_per_batch": None
-            if plan.records_per_batch is None
-            else _part(environment, query, name, plan.records_per_batch.value),
-        }
     assert plan.records_per_batch is not None, f"{plan.name}: no limit for a batch in the plan"
-    return shared | {
-        "kind": "kafka",
-        "topic": names.stream(name),
-        "connection": stream.cluster,
-        "records_per_batch": _part(environment, query, name, plan.records_per_batch.value),
-        "reading": _reading(stream, query),
-    }
+    each = plan.records_per_partition
+    context = StreamContext(
+        names,
+        job,
+        plan.name,
+        query,
+        plan.trigger_seconds.value,
+        _part(environment, query, name, plan.records_per_batch.value),
+        None if each is None else each.value,
+    )
+    return environment.streams[name].settings(name, context)
 
 
 def _part(environment: Environment, query: StreamQuery | Routing, name: str, records: int) -> int:
@@ -281,30 +258,10 @@ def _part(environment: Environment, query: StreamQuery | Routing, name: str, rec
 
 def _payload(asked: Payload) -> dict[str, Any]:
     return {
-        "format": format_settings(asked.format),
+        "format": asked.format.settings(),
         "schema": asked.schema_,
         "decompress_up_to": asked.decompress_up_to,
         "redact": list(asked.redact),
-    }
-
-
-def _reading(stream: KafkaTopic, query: StreamQuery | Routing) -> dict[str, Any] | None:
-    given = query.kafka if isinstance(query, StreamQuery) else None
-    if stream.pattern is None and given is None:
-        return None
-    asked = given or KafkaReading()
-    offsets = asked.start_offsets
-    return {
-        "pattern": stream.pattern is not None,
-        "partitions": None if asked.partitions is None else sorted(asked.partitions),
-        "partition_count": None if asked.partitions is None else stream.partitions,
-        "min_records_per_batch": asked.min_records_per_batch,
-        "max_delay_seconds": None if asked.max_delay is None else asked.max_delay.total_seconds(),
-        "start_offsets": None if offsets is None else {str(p): offsets[p] for p in sorted(offsets)},
-        "headers": asked.headers,
-        "group_id_prefix": asked.group_id_prefix,
-        "lag_group": asked.lag_group,
-        "null_payload": asked.null_payload,
     }
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import zlib
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.run import FAULTS
+from tests.run import DAYS, FAULTS, SLOW, SLOWLY, day
 
 # The same examples in every run: a commit is not red for what another one did. `SEARCH=1 make test-unit` looks for new ones.
 # Neither is held to a time: how long an example takes is the machine's doing.
@@ -17,8 +19,23 @@ settings.register_profile("searching", untimed)
 settings.load_profile("searching" if os.environ.get("SEARCH") else "repeatable")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Note the tests that are marked; :mod:`tests.run` counts them and their time."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Note the tests that throw faults, which :mod:`tests.run` counts; leave out slow ones whose day is not today."""
     for item in items:
         if item.get_closest_marker(FAULTS):
             item.user_properties.append((FAULTS, "thrown"))
+    asked = os.environ.get(SLOWLY, "all")
+    left_out = [
+        item
+        for item in items
+        if asked != "all" and item.get_closest_marker(SLOW) and not (asked == "today" and _is_due(item.path))
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
+
+
+def _is_due(file: Path) -> bool:
+    """Whether the slow tests of a file run today: file by file, as a file's fixtures are shared."""
+    return zlib.crc32(file.name.encode()) % DAYS == day() % DAYS

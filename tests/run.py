@@ -1,13 +1,15 @@
 """Run kinds of tests; print one closing line for each and what took how long.
 
-``python -m tests.run unit template spark integration``. The kinds are told apart by
-what they may touch: see CONTRIBUTING.md. Integration tests mostly wait for servers and
+``python -m tests.run unit template spark integration``: all but those marked ``slow``;
+``--slow today`` with the share of them that is due on this day, ``--slow all`` with
+all. The kinds are told apart by what they may touch: see CONTRIBUTING.md. Integration tests mostly wait for servers and
 state machines, the others mostly compute: so they run beside each other, in three lanes,
 and what they print appears part by part, as if they had run in turn.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -15,14 +17,24 @@ import tempfile
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
+
+from millrace.config.engines.versions import LINES
+from millrace.sandbox.toolchain import spark_environment, spark_line
 
 TESTS = Path(__file__).parent
 SANDBOXES = TESTS.parent / ".millrace" / "tests"
 FAULTS = "faults"
 """Marks a test that throws a fault at something that runs: each is counted in a line of its own."""
+SLOW = "slow"
+"""Marks a test that takes long and guards what quicker ones guard too, in part: see CONTRIBUTING.md."""
+SLOWLY = "SLOW"
+"""Variable of the environment that says which of them run: none, today's, or all, as where it is not set."""
+DAYS = 7
+"""In which every slow test is due once."""
 
 
 FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
@@ -43,12 +55,21 @@ class Part:
         Folders and files below ``tests``.
     without
         Those below them that another part runs.
+    options
+        Of pytest.
+    daily
+        Whether it runs where slow tests do, and then one of its paths a day.
+    line
+        Of Spark, where it is not this interpreter's.
     """
 
     kind: str
     name: str
     paths: tuple[str, ...]
     without: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    daily: bool = False
+    line: str = ""
 
 
 _OWN_SERVERS = (
@@ -57,6 +78,7 @@ _OWN_SERVERS = (
     "integration/test_dev_stacks.py",
     "integration/test_faults.py",
     "integration/test_listening.py",
+    "integration/test_package.py",
 )
 """Need nothing of the one deployment that the other integration tests share."""
 
@@ -77,6 +99,7 @@ _LATE = tuple(
     for name in (
         *(
             "kinesis_land",
+            "kinesis_trimmed",
             "land",
             "manifests",
             "marks",
@@ -111,11 +134,46 @@ _HOSTILE = tuple(
 )
 """What the world outside does to a job; many start a program or a broker of their own."""
 
+_LARGE = tuple(
+    f"spark/test_{name}.py"
+    for name in (
+        *("land", "derive", "direct", "replay", "kinesis_land", "latest"),
+        *("routed_direct", "refill", "refused", "backfill"),
+    )
+)
+"""Once more with the settings that many rows bring about: nothing is broadcast. One of them a day."""
+
+NEWEST = list(LINES)[-1]
+_NEW_LINE = tuple(
+    f"spark/test_{name}"
+    for name in (
+        "decode.py::test_each_bad_record_is_a_dead_letter_with_its_bytes_and_reason",
+        "derive.py::test_a_reference_table_is_read_again_on_its_interval_only",
+        "derive.py::test_enriched_and_transformed",
+        "land.py::test_a_batch_lands_with_envelope_hash_and_dead_letters",
+        "land.py::test_an_empty_batch_a_bad_one_and_a_replay_balance_and_end",
+        "sink_jdbc.py::test_types_are_postgres_own_and_a_replay_writes_nothing",
+        "sink_jdbc.py::test_rows_that_the_table_refuses_are_letters_and_the_others_are_in",
+        "state.py::test_a_later_result_replaces_an_earlier_one",
+    )
+)
+"""What differs between Spark's lines: bytes that are not UTF-8, a table at a snapshot, counts of a batch, a merge."""
+
+LARGE_PROFILE = "5.1 partitions=2 autoBroadcastJoinThreshold=-1"
+"""Of :mod:`tests.spark.profiles`."""
+
+
+def day() -> int:
+    """Today's number."""
+    return datetime.now(UTC).toordinal()
+
+
 LANES = (
     (
         Part("unit", "unit-functions", ("unit",), without=_PROGRAMS),
         Part("integration", "integration-own", _OWN_SERVERS),
         Part("spark", "spark-hostile", _HOSTILE),
+        Part("spark", "spark-large", _LARGE, options=("--profile", LARGE_PROFILE), daily=True),
     ),
     (
         Part("template", "template", ("template",)),
@@ -125,6 +183,7 @@ LANES = (
     (
         Part("integration", "integration-shared", ("integration",), without=_OWN_SERVERS),
         Part("spark", "spark-edges", _EDGES),
+        Part("spark", f"spark-{NEWEST}", _NEW_LINE, line=NEWEST),
         Part("unit", "unit-programs", _PROGRAMS),
     ),
 )
@@ -157,20 +216,23 @@ class Result:
     faults_seconds: float
 
 
-def run(part: Part, scratch: Path) -> Result:
+def run(part: Part, scratch: Path, slow: str) -> Result:
     """Run one part; what it prints goes to a log in ``scratch``."""
     started = time.monotonic()
     report = scratch / f"{part.name}.xml"
+    python = spark_environment(LINES[part.line])["PYSPARK_PYTHON"] if part.line else sys.executable
     command = [
-        *(sys.executable, "-u", "-m", "pytest", "-q"),
+        *(python, "-u", "-m", "pytest", "-q"),
         *(TESTS / path for path in part.paths),
         *(f"--ignore={TESTS / path}" for path in part.without),
+        *part.options,
         *(f"--junitxml={report}", "--durations=10"),
     ]
     # Each part has a sandbox of its own, as two cannot work in one; its logs stay there.
     environment = {
         **os.environ,
         "MILLRACE_SANDBOX": str(SANDBOXES / part.name),
+        SLOWLY: slow,
         "JDK_JAVA_OPTIONS": f"{FIRST_COMPILER} {os.environ.get('JDK_JAVA_OPTIONS', '')}".strip(),
     }
     with _log(scratch, part).open("wb") as log:
@@ -200,20 +262,34 @@ def run(part: Part, scratch: Path) -> Result:
     )
 
 
-def main(kinds: list[str]) -> int:
+def parts_of(lane: tuple[Part, ...], kinds: list[str], slow: str) -> list[Part]:
+    """Choose a lane's parts that run."""
+    chosen = [part for part in lane if part.kind in kinds and (slow != "none" or not part.daily)]
+    if slow == "today":
+        chosen = [
+            replace(part, paths=(part.paths[day() % len(part.paths)],)) if part.daily else part
+            for part in chosen
+        ]
+    return chosen
+
+
+def main(arguments: list[str]) -> int:
     """Run the kinds and print the closing lines together."""
-    unknown = [kind for kind in kinds if kind not in KINDS]
-    if unknown or not kinds:
-        sys.stderr.write(f"unknown kind {', '.join(unknown)}: one of {', '.join(KINDS)}\n")
-        return 2
+    parser = argparse.ArgumentParser(prog="python -m tests.run")
+    parser.add_argument("kinds", nargs="+", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("--slow", choices=("none", "today", "all"), default="none")
+    asked = parser.parse_args(arguments)
+    kinds, slow = asked.kinds, asked.slow
     started = time.monotonic()
     interrupted = threading.Event()
-    lanes = [[part for part in lane if part.kind in kinds] for lane in LANES]
+    # On another line than the default one (make test-spark SPARK=4.1), all parts run on that.
+    lines = {"", NEWEST} if spark_line().default else {""}
+    lanes = [[part for part in parts_of(lane, kinds, slow) if part.line in lines] for lane in LANES]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(lanes)) as pool:
         scratch = Path(folder)
         ends: dict[Part, Future[Result]] = {part: Future() for lane in lanes for part in lane}
         for lane in lanes:
-            pool.submit(_run_lane, lane, scratch, ends, interrupted)
+            pool.submit(_run_lane, lane, slow, scratch, ends, interrupted)
         try:
             for part, end in ends.items():
                 _follow(_log(scratch, part), end)
@@ -251,11 +327,15 @@ def _log(scratch: Path, part: Part) -> Path:
 
 
 def _run_lane(
-    lane: list[Part], scratch: Path, ends: dict[Part, Future[Result]], interrupted: threading.Event
+    lane: list[Part],
+    slow: str,
+    scratch: Path,
+    ends: dict[Part, Future[Result]],
+    interrupted: threading.Event,
 ) -> None:
     for part in lane:
         try:
-            ends[part].set_result(run(part, scratch))
+            ends[part].set_result(run(part, scratch, slow))
         except Exception as error:
             # Whoever waits for this part raises it; one left without an end would be waited for for ever.
             ends[part].set_exception(error)

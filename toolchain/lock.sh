@@ -6,10 +6,15 @@ compile() {
     --no-emit-index-url --no-annotate --no-header "$@"
 }
 uv=$1
-compile pyproject.toml -o requirements.txt
+compile --all-extras pyproject.toml -o requirements.txt
 compile --group dev -c requirements.txt -o requirements-dev.txt
-for name in java node uv spark4; do
+for name in java node uv; do
   compile "toolchain/$name.in" -o "toolchain/$name.txt"
+done
+# Spark lines beside the one of pyproject.toml.
+.venv/bin/python -c 'from millrace.config.engines.versions import *; [print(l.name, l.spark) for l in LINES.values() if not l.default]' |
+while read -r line spark; do
+  echo "pyspark==$spark" | compile - -o "toolchain/spark-$line.txt"
 done
 # LocalStack 4.9.2 breaks with what its dependencies became after this day.
 compile --exclude-newer 2025-10-25 toolchain/localstack.in -o toolchain/localstack.txt

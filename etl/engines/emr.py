@@ -3,55 +3,60 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from etl.settings import KinesisSource
-from etl.sources.asking import domain
-from etl.sources.start import moment_of
+from ..launch.engine import Engine
+from ..launch.start_position import moment_of
+from ..services.lookups import domain
 
-KINESIS_FORMAT = "aws-kinesis"
-PASSES_OVER_CLOSED_SHARDS = True  # a shard that it finds closed counts as read to its end
-SPLITS_AGGREGATES = True  # its batches count records, not aggregates
+if TYPE_CHECKING:
+    from ..sources.kinesis.source import KinesisSource
+
 SHORTEST_FETCH_SECONDS = 10  # the connector refuses less
 
 
-def kinesis_options(
-    source: KinesisSource,
-    endpoint: str | None,
-    shards: Sequence[str] = (),  # noqa: ARG001 - all engines are asked alike
-) -> dict[str, str]:
-    """Options of ``spark.readStream.format("aws-kinesis")``.
+@dataclass(frozen=True)
+class Emr(Engine):
+    """EMR Serverless."""
 
-    Parameters
-    ----------
-    source
-        What to read, and how much of it in a batch.
-    endpoint
-        Another endpoint than the region's own; the connector asks for one in any case.
-    shards
-        Not needed here.
-    """
-    others: dict[str, str] = {}
-    if source.consumer is not None:
-        others["kinesis.consumerName"] = source.consumer
-    if source.role is not None:
-        others |= {"kinesis.stsRoleArn": source.role, "kinesis.stsSessionName": source.name}
-    return {
-        "kinesis.region": source.region,
-        "kinesis.streamName": source.stream,
-        "kinesis.consumerType": "GetRecords" if source.consumer is None else "SubscribeToShard",
-        "kinesis.endpointUrl": endpoint or f"https://kinesis.{source.region}.{domain(source.region)}",
-        "kinesis.startingPosition": _start(source.start),
-        "kinesis.failOnDataLoss": "true",
-        "kinesis.maxFetchRecordsPerShard": str(source.records_per_shard),
-        "kinesis.maxFetchTimePerShardSec": str(max(SHORTEST_FETCH_SECONDS, math.ceil(source.fetch_seconds))),
-        # As on Glue; a look for new shards is what makes it pass over closed ones, whenever it comes.
-        "kinesis.describeShardInterval": "0s",
-        "kinesis.clientNumRetries": "10",
-        # 10,000 records is the most one GetRecords call returns.
-        "kinesis.getRecords.numberOfRecordsPerFetch": str(min(10_000, source.records_per_shard)),
-        **others,
-    }
+    KINESIS_FORMAT = "aws-kinesis"
+    PASSES_OVER_CLOSED_SHARDS = True  # a shard that it finds closed counts as read to its end
+    SPLITS_AGGREGATES = True  # its batches count records, not aggregates
+
+    kind: Literal["emr"] = "emr"
+
+    def kinesis_options(
+        self,
+        source: KinesisSource,
+        endpoint: str | None,
+        shards: Sequence[str] = (),
+    ) -> dict[str, str]:
+        """Options of ``spark.readStream.format("aws-kinesis")``, which asks for an endpoint in any case."""
+        others: dict[str, str] = {}
+        if source.consumer is not None:
+            others["kinesis.consumerName"] = source.consumer
+        if source.role is not None:
+            others |= {"kinesis.stsRoleArn": source.role, "kinesis.stsSessionName": source.name}
+        return {
+            "kinesis.region": source.region,
+            "kinesis.streamName": source.stream,
+            "kinesis.consumerType": "GetRecords" if source.consumer is None else "SubscribeToShard",
+            "kinesis.endpointUrl": endpoint or f"https://kinesis.{source.region}.{domain(source.region)}",
+            "kinesis.startingPosition": _start(source.start),
+            "kinesis.failOnDataLoss": "true",
+            "kinesis.maxFetchRecordsPerShard": str(source.records_per_shard),
+            "kinesis.maxFetchTimePerShardSec": str(
+                max(SHORTEST_FETCH_SECONDS, math.ceil(source.fetch_seconds))
+            ),
+            # As on Glue; a look for new shards is what makes it pass over closed ones, whenever it comes.
+            "kinesis.describeShardInterval": "0s",
+            "kinesis.clientNumRetries": "10",
+            # 10,000 records is the most one GetRecords call returns.
+            "kinesis.getRecords.numberOfRecordsPerFetch": str(min(10_000, source.records_per_shard)),
+            **others,
+        }
 
 
 def _start(start: str) -> str:
@@ -59,8 +64,3 @@ def _start(start: str) -> str:
     if moment is None:
         return {"earliest": "TRIM_HORIZON", "latest": "LATEST"}[start]
     return f"AT_TIMESTAMP {moment:%Y-%m-%dT%H:%M:%SZ}"
-
-
-def credentials(_environment: Mapping[str, str]) -> dict[str, str]:
-    """No options: the job's own role is used."""
-    return {}

@@ -4,68 +4,77 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from etl.settings import KinesisSource
-from etl.sources.asking import domain, sts_endpoint
-from etl.sources.start import milliseconds, moment_of
+from ..launch.engine import Engine
+from ..launch.start_position import milliseconds, moment_of
+from ..services.lookups import domain, sts_endpoint
 
-KINESIS_FORMAT = "kinesis"
-PASSES_OVER_CLOSED_SHARDS = False  # closed shards are read to their end
-SPLITS_AGGREGATES = False  # what one call brought is handed over whole
+if TYPE_CHECKING:
+    from ..sources.kinesis.source import KinesisSource
 
 MOST_RECORDS_OF_A_CALL = 10_000
 """Of one GetRecords call (Kinesis service limit)."""
 
 
-def kinesis_options(
-    source: KinesisSource, endpoint: str | None, shards: Sequence[str] = ()
-) -> dict[str, str]:
-    """Options of ``spark.readStream.format("kinesis")``.
+@dataclass(frozen=True)
+class GlueFamily(Engine):
+    """Engines with Glue's Kinesis connector, or one of its family."""
 
-    Glue has two read APIs with two sets of names, and ignores a name it does not
-    know in silence, which would mean no limit. These are the names of the
-    ``readStream`` API, which the sandbox's connector shares, so that they are tested.
+    KINESIS_FORMAT = "kinesis"
+    PASSES_OVER_CLOSED_SHARDS = False  # closed shards are read to their end
+    SPLITS_AGGREGATES = False  # what one call brought is handed over whole
 
-    Parameters
-    ----------
-    source
-        What to read, and how much of it in a batch; its ``consumer`` is an ARN here
-        (:func:`etl.sources.kinesis.with_consumer_arn`).
-    endpoint
-        Another endpoint than the region's own.
-    shards
-        All of the stream, where the start is a moment.
-    """
-    others: dict[str, str] = {}
-    if source.consumer is not None:
-        others["fanoutConsumerARN"] = source.consumer
-    if source.role is not None:
-        others |= {
-            "awsSTSRoleARN": source.role,
-            "awsSTSSessionName": source.name,
-            # By itself the connector asks the global STS (Glue developer guide, "Kinesis connections").
-            "awsSTSEndpoint": sts_endpoint(source.region),
+    def kinesis_options(
+        self, source: KinesisSource, endpoint: str | None, shards: Sequence[str] = ()
+    ) -> dict[str, str]:
+        """Options of ``spark.readStream.format("kinesis")``; a ``consumer`` is an ARN here.
+
+        Glue has two read APIs with two sets of names, and ignores a name it does not
+        know in silence, which would mean no limit. These are the names of the
+        ``readStream`` API, which the sandbox's connector shares, so that they are tested.
+        """
+        others: dict[str, str] = {}
+        if source.consumer is not None:
+            others["fanoutConsumerARN"] = source.consumer
+        if source.role is not None:
+            others |= {
+                "awsSTSRoleARN": source.role,
+                "awsSTSSessionName": source.name,
+                # By itself the connector asks the global STS (Glue developer guide, "Kinesis connections").
+                "awsSTSEndpoint": sts_endpoint(source.region),
+            }
+        reads = math.ceil(source.records_per_shard / MOST_RECORDS_OF_A_CALL)
+        return {
+            "streamName": source.stream,
+            "endpointUrl": endpoint or f"https://kinesis.{source.region}.{domain(source.region)}",
+            "startingPosition": _start(source, shards),
+            "failOnDataLoss": "true",
+            # The connector stops after the call with which it has *more* than this: 100 with calls of
+            # 100 gave batches of 200, 99 gave 100. So one less than the limit, in calls that add up to it.
+            "kinesis.executor.maxFetchRecordsPerShard": str(max(1, source.records_per_shard - 1)),
+            "kinesis.executor.maxFetchTimeInMs": str(max(1, round(source.fetch_seconds * 1000))),
+            "kinesis.executor.maxRecordPerRead": str(math.ceil(source.records_per_shard / reads)),
+            "kinesis.client.avoidEmptyBatches": "true",
+            # Shards are listed before every batch (Kinesis allows 1,000 such calls a second): a shard whose
+            # end was read is forgotten with the next batch, and its children would be taken for those of a stranger.
+            "kinesis.client.describeShardInterval": "0s",
+            # Above the AWS SDK's own; the waits between them grow to 10 s, so this is a little over a minute.
+            "kinesis.client.numRetries": "10",
+            **others,
         }
-    reads = math.ceil(source.records_per_shard / MOST_RECORDS_OF_A_CALL)
-    return {
-        "streamName": source.stream,
-        "endpointUrl": endpoint or f"https://kinesis.{source.region}.{domain(source.region)}",
-        "startingPosition": _start(source, shards),
-        "failOnDataLoss": "true",
-        # The connector stops after the call with which it has *more* than this: 100 with calls of
-        # 100 gave batches of 200, 99 gave 100. So one less than the limit, in calls that add up to it.
-        "kinesis.executor.maxFetchRecordsPerShard": str(max(1, source.records_per_shard - 1)),
-        "kinesis.executor.maxFetchTimeInMs": str(max(1, round(source.fetch_seconds * 1000))),
-        "kinesis.executor.maxRecordPerRead": str(math.ceil(source.records_per_shard / reads)),
-        "kinesis.client.avoidEmptyBatches": "true",
-        # Shards are listed before every batch (Kinesis allows 1,000 such calls a second): a shard whose
-        # end was read is forgotten with the next batch, and its children would be taken for those of a stranger.
-        "kinesis.client.describeShardInterval": "0s",
-        # Above the AWS SDK's own; the waits between them grow to 10 s, so this is a little over a minute.
-        "kinesis.client.numRetries": "10",
-        **others,
-    }
+
+
+@dataclass(frozen=True)
+class Glue(GlueFamily):
+    """AWS Glue."""
+
+    ADDS_ARGUMENTS = True
+    BY_CONSUMER_ARN = True
+
+    kind: Literal["glue"] = "glue"
 
 
 def _start(source: KinesisSource, shards: Sequence[str]) -> str:
@@ -76,8 +85,3 @@ def _start(source: KinesisSource, shards: Sequence[str]) -> str:
     at = {"iteratorType": "AT_TIMESTAMP", "iteratorPosition": milliseconds(moment)}
     metadata = {"streamName": source.stream, "batchId": "-1"}
     return json.dumps({"metadata": metadata, **dict.fromkeys(shards, at)})
-
-
-def credentials(_environment: Mapping[str, str]) -> dict[str, str]:
-    """No options: the job's own role is used."""
-    return {}

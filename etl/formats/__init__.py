@@ -1,1 +1,1 @@
-"""Payload formats beside JSON, each a decoder of :mod:`etl.decode`'s protocol."""
+"""Payload formats: each decodes a payload into columns, or says why not. One module for each kind, imported when a query has it."""

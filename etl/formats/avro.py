@@ -25,22 +25,23 @@ import json
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Literal, cast
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructField, StructType
 
-from etl import errors
-from etl.decompress import STAGE, opener
-from etl.errors import StartError
-from etl.formats import arrow, avro_schemas
-from etl.formats import rows as shared
-from etl.formats.exponents import decimals
-from etl.settings import AvroFormat
+from ..launch.format_kinds import Format
+from ..record import errors
+from ..record.errors import StartError
+from . import avro_schemas, schemas
+from .decoding import arrow
+from .decoding import rows as shared
+from .decoding.decompress import STAGE, opened
+from .decoding.exponents import decimals
 
 LONGEST_VALUE = 64 << 20
 """Bytes of a text or of ``bytes``; MSK and Kinesis take smaller records."""
@@ -70,6 +71,34 @@ _MOST_DIGITS = 38
 """Of a decimal of Spark's."""
 
 _UNFIT = "not one datum of the schema: cut off, or written with another schema"
+
+
+@dataclass(frozen=True)
+class AvroFormat(Format):
+    """One Avro datum; the query's ``schema`` is the reader's, an ``.avsc`` file.
+
+    Attributes
+    ----------
+    framing
+        What stands before the datum: nothing, or the header of a registry's serializer.
+    writers
+        Folder below ``pipelines/`` with a writer's schema per id; None where ``registry`` has them, or there
+        is but the query's ``schema``.
+    registry
+        URL of a Confluent registry, whose versions of ``subject`` are read at start.
+    """
+
+    IN_LINES = False
+
+    kind: Literal["avro"]
+    framing: Literal["none", "confluent", "glue"]
+    writers: str | None
+    registry: str | None
+    subject: str | None
+
+    def decoder(self, spark: SparkSession, schema: str, open_up_to: int | None = None) -> AvroDecoder:
+        """Make what decodes, as :meth:`etl.launch.format_kinds.Format.decoder` says; Glue's serializer compresses datums."""
+        return decoder(spark, self, schemas.read_schema(spark, schema), schema, open_up_to)
 
 
 @dataclass(frozen=True)
@@ -104,12 +133,11 @@ class AvroDecoder:
     mark: bytes = field(default_factory=lambda: secrets.token_bytes(_MARK_BYTES), repr=False)
 
     def decode(self, rows: DataFrame) -> DataFrame:
-        """Decode as :meth:`etl.decoder.Decoder.decode` says."""
+        """Decode as :meth:`etl.formats.base.Decoder.decode` says."""
         limited = rows.withColumn("_limits", F.concat_ws("", *map(F.expr, map(_set, _LIMITS.items()))))
         if self._opens:
             packed = F.when(self._packed(), F.expr("substring(payload, 19)"))
-            function = opener(self.open_up_to or 0, arrow=arrow.available())
-            limited = limited.withColumn("_opened", function(packed))
+            limited = opened(limited, packed, self.open_up_to or 0, arrow=arrow.available())
         limited = limited.withColumn("_harmless", self._harmless())
         parsed = limited.withColumn("_parsed", self._parsed())
         record = F.col("_parsed.datum")
@@ -272,7 +300,9 @@ def _without_decimals(schema: str) -> str:
     return json.dumps(bare(json.loads(framed_schema(schema))))
 
 
-def decoder(spark: SparkSession, settings: AvroFormat, text: str, path: str) -> AvroDecoder:
+def decoder(
+    spark: SparkSession, settings: AvroFormat, text: str, path: str, open_up_to: int | None = None
+) -> AvroDecoder:
     """Make the decoder, so that every mistake in a schema shows before the first record.
 
     Parameters
@@ -285,6 +315,8 @@ def decoder(spark: SparkSession, settings: AvroFormat, text: str, path: str) -> 
         The reader's schema.
     path
         Where it came from, for messages.
+    open_up_to
+        Most bytes of a compressed datum, when open.
 
     Raises
     ------
@@ -305,7 +337,7 @@ def decoder(spark: SparkSession, settings: AvroFormat, text: str, path: str) -> 
     schema = _columns(spark, reader, path)
     for identity, writer in writers.items():
         _compatible(spark, reader, writer, f"{path}: writer {identity}")
-    return AvroDecoder(schema, reader, settings.framing, writers)
+    return AvroDecoder(schema, reader, settings.framing, writers, open_up_to)
 
 
 def _limited(spark: SparkSession, path: str) -> None:

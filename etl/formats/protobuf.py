@@ -24,33 +24,35 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from etl.formats import arrow, descriptors, wire
-from etl.formats.descriptors import ENUM, MESSAGE, STRING, Field, Message
-from etl.formats.rows import TOMBSTONE
+from ..launch.format_kinds import Format
+from . import protobuf_descriptors, protobuf_wire, schemas
+from .decoding import arrow
+from .decoding.rows import TOMBSTONE, check_names
+from .protobuf_descriptors import ENUM, MESSAGE, STRING, Field, Message
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
 """Seconds of the years 1 to 9999, which ``google.protobuf.Timestamp`` may hold."""
 
 _WIRE = {
-    1: wire.FIXED64,
-    2: wire.FIXED32,
-    6: wire.FIXED64,
-    7: wire.FIXED32,
-    15: wire.FIXED32,
-    16: wire.FIXED64,
+    1: protobuf_wire.FIXED64,
+    2: protobuf_wire.FIXED32,
+    6: protobuf_wire.FIXED64,
+    7: protobuf_wire.FIXED32,
+    15: protobuf_wire.FIXED32,
+    16: protobuf_wire.FIXED64,
 }
-_WIRE |= dict.fromkeys((STRING, MESSAGE, 12), wire.LENGTH)
+_WIRE |= dict.fromkeys((STRING, MESSAGE, 12), protobuf_wire.LENGTH)
 _PACKED = struct.Struct
 
 
 _GO_ON = bytes(range(0x80, 0x100))
-_FIXED_BYTES = {wire.FIXED64: 8, wire.FIXED32: 4}
+_FIXED_BYTES = {protobuf_wire.FIXED64: 8, protobuf_wire.FIXED32: 4}
 _MOST_OF_TWO_BYTES = 1 << 11
 """Field numbers below it have a tag of at most two bytes."""
 
@@ -58,6 +60,20 @@ _MOST_OF_TWO_BYTES = 1 << 11
 MOST_VALUES = 1_000_000
 """Of a payload: messages, each with all of its fields, and items of lists. Two bytes can stand for a message, which takes
 half a kilobyte of Python's memory or more."""
+
+
+@dataclass(frozen=True)
+class ProtobufFormat(Format):
+    """One Protobuf message; the query's ``schema`` is a descriptor file (``protoc --descriptor_set_out``)."""
+
+    IN_LINES = False
+
+    kind: Literal["protobuf"]
+    message: str
+
+    def decoder(self, spark: SparkSession, schema: str, open_up_to: int | None = None) -> ProtobufDecoder:
+        """Make what decodes, as :meth:`etl.launch.format_kinds.Format.decoder` says."""
+        return decoder(schemas.read_file(spark, schema), self.message, schema)
 
 
 class SchemaError(ValueError):
@@ -80,17 +96,17 @@ def _scalar(one: Field) -> tuple[Read, Any]:
         return _text, ""
     if one.kind == ENUM:
         names = one.names or {}
-        return lambda raw: names.get(number := wire.signed(raw, 32), str(number)), names.get(0, "0")
+        return lambda raw: names.get(number := protobuf_wire.signed(raw, 32), str(number)), names.get(0, "0")
     readers: dict[int, tuple[Read, Any]] = {
         # Most numbers are small, and need no look at their sign.
-        3: (lambda raw: raw if raw < 1 << 31 else wire.signed(raw, 64), 0),
+        3: (lambda raw: raw if raw < 1 << 31 else protobuf_wire.signed(raw, 64), 0),
         4: (Decimal, Decimal(0)),
-        5: (lambda raw: raw if raw < 1 << 31 else wire.signed(raw, 32), 0),
+        5: (lambda raw: raw if raw < 1 << 31 else protobuf_wire.signed(raw, 32), 0),
         8: (bool, False),
         12: (bytes, b""),
         13: (lambda raw: raw & 0xFFFFFFFF, 0),
-        17: (lambda raw: wire.signed(wire.zigzag(raw & 0xFFFFFFFF), 32), 0),
-        18: (lambda raw: wire.signed(wire.zigzag(raw), 64), 0),
+        17: (lambda raw: protobuf_wire.signed(protobuf_wire.zigzag(raw & 0xFFFFFFFF), 32), 0),
+        18: (lambda raw: protobuf_wire.signed(protobuf_wire.zigzag(raw), 64), 0),
     }
     return readers[one.kind]
 
@@ -99,7 +115,7 @@ def _text(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise wire.WireError("a text in it is not UTF-8") from error
+        raise protobuf_wire.WireError("a text in it is not UTF-8") from error
 
 
 @dataclass(frozen=True)
@@ -129,7 +145,7 @@ class Room:
         """
         self.left -= values
         if self.left < 0:
-            raise wire.WireError(f"more than {MOST_VALUES:,} values")
+            raise protobuf_wire.WireError(f"more than {MOST_VALUES:,} values")
 
 
 def reader(message: Message, room: Room | None = None) -> Callable[[bytes], dict[str, Any]]:
@@ -145,7 +161,7 @@ def reader(message: Message, room: Room | None = None) -> Callable[[bytes], dict
     Returns
     -------
     Callable
-        From bytes to values by column; raises :class:`etl.formats.wire.WireError` and :class:`SchemaError`.
+        From bytes to values by column; raises :class:`etl.formats.protobuf_wire.WireError` and :class:`SchemaError`.
     """
     if room is None:
         room = Room()
@@ -161,7 +177,7 @@ def reader(message: Message, room: Room | None = None) -> Callable[[bytes], dict
     absent: dict[str, Any] = {}
     for one in message.fields:
         read, zero = (_as_it_is, None) if one.message is not None else _scalar(one)
-        kind = _WIRE.get(one.kind, wire.VARINT)
+        kind = _WIRE.get(one.kind, protobuf_wire.VARINT)
         slots[one.number] = _Slot(one.name, kind, read, one.repeated, one.message is not None)
         if message.is_entry:
             absent[one.name] = b"" if one.message is not None else zero
@@ -197,20 +213,20 @@ def reader(message: Message, room: Room | None = None) -> Callable[[bytes], dict
                 at = other(values, data, at)
                 continue
             name, kind, read, length = known
-            if kind != wire.LENGTH and kind != wire.VARINT:
+            if kind != protobuf_wire.LENGTH and kind != protobuf_wire.VARINT:
                 number = length
             elif (number := data[place]) < 0x80:
                 place += 1
             elif place + 1 < size and data[place + 1] < 0x80:
                 number, place = number & 0x7F | data[place + 1] << 7, place + 2
             else:
-                number, place = wire.varint(data, place)
-            if kind == wire.VARINT:
+                number, place = protobuf_wire.varint(data, place)
+            if kind == protobuf_wire.VARINT:
                 values[name], at = read(number), place
                 continue
             at = place + number
             if at > size:
-                raise wire.WireError(f"cut off inside field {tag >> 3}")
+                raise protobuf_wire.WireError(f"cut off inside field {tag >> 3}")
             values[name] = read(data[place:at])
         for name, read_inner in inner.items():
             value = values[name]
@@ -227,12 +243,12 @@ def reader(message: Message, room: Room | None = None) -> Callable[[bytes], dict
         return values
 
     def other(values: dict[str, Any], data: bytes, at: int) -> int:
-        number, kind, raw, behind = wire.field(data, at)
+        number, kind, raw, behind = protobuf_wire.field(data, at)
         slot = slots.get(number)
         if slot is None:
             return behind
         if kind != slot.kind:
-            if not (slot.repeated and kind == wire.LENGTH and not slot.message):
+            if not (slot.repeated and kind == protobuf_wire.LENGTH and not slot.message):
                 raise SchemaError(f"wrong type: {slot.name}")
             room.take(_count(slot, raw))
             values[slot.name] += map(slot.read, _unpacked(slot, raw))
@@ -257,35 +273,35 @@ def _as_it_is(raw: Any) -> Any:
 
 def _count(slot: _Slot, raw: Any) -> int:
     """How many values a packed field has, or would have: each number ends with a byte without the highest bit."""
-    return len(raw.translate(None, _GO_ON)) if slot.kind == wire.VARINT else len(raw) // 4
+    return len(raw.translate(None, _GO_ON)) if slot.kind == protobuf_wire.VARINT else len(raw) // 4
 
 
 def _unpacked(slot: _Slot, raw: Any) -> list[Any]:
     """Values of a packed repeated field."""
-    if slot.kind == wire.LENGTH:
+    if slot.kind == protobuf_wire.LENGTH:
         raise SchemaError(f"wrong type: {slot.name}")
     values: list[Any] = []
     at = 0
-    if slot.kind == wire.VARINT:
+    if slot.kind == protobuf_wire.VARINT:
         while at < len(raw):
-            value, at = wire.varint(raw, at)
+            value, at = protobuf_wire.varint(raw, at)
             values.append(value)
         return values
-    size = 8 if slot.kind == wire.FIXED64 else 4
+    size = 8 if slot.kind == protobuf_wire.FIXED64 else 4
     if len(raw) % size:
-        raise wire.WireError(f"cut off inside {slot.name}")
+        raise protobuf_wire.WireError(f"cut off inside {slot.name}")
     return [raw[i : i + size] for i in range(0, len(raw), size)]
 
 
 def _moment(data: bytes) -> datetime:
     seconds = nanos = 0
-    for number, kind, raw in wire.fields(data):
-        if number in (1, 2) and (kind != wire.VARINT or isinstance(raw, bytes)):
+    for number, kind, raw in protobuf_wire.fields(data):
+        if number in (1, 2) and (kind != protobuf_wire.VARINT or isinstance(raw, bytes)):
             raise SchemaError("wrong type: a timestamp")
         if number == 1:
-            seconds = wire.signed(int(raw), 64)
+            seconds = protobuf_wire.signed(int(raw), 64)
         elif number == 2:
-            nanos = wire.signed(int(raw), 32)
+            nanos = protobuf_wire.signed(int(raw), 32)
     if not (_FIRST <= seconds <= _LAST and 0 <= nanos < 1_000_000_000):
         raise SchemaError("a timestamp out of range")
     return _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
@@ -312,7 +328,7 @@ class ProtobufDecoder:
         return self.message.struct
 
     def decode(self, rows: DataFrame) -> DataFrame:
-        """Decode as :meth:`etl.decoder.Decoder.decode` says."""
+        """Decode as :meth:`etl.formats.base.Decoder.decode` says."""
         return arrow.decode(rows, self.schema, _Each(self.message), by_arrow=self.arrow)
 
 
@@ -345,7 +361,7 @@ class _Reading:
             return None, "decode", TOMBSTONE
         try:
             return self.read(payload), None, None
-        except wire.WireError as error:
+        except protobuf_wire.WireError as error:
             return None, "decode", str(error)
         except SchemaError as error:
             return None, "schema", str(error)
@@ -366,10 +382,8 @@ def decoder(data: bytes, message: str, path: str) -> ProtobufDecoder:
     Raises
     ------
     StartError
-        As :func:`etl.formats.descriptors.read`, and names that a table cannot have.
+        As :func:`etl.formats.protobuf_descriptors.read`, and names that a table cannot have.
     """
-    from etl.formats.rows import check_names
-
-    found = descriptors.read(data, message, path)
+    found = protobuf_descriptors.read(data, message, path)
     check_names(found.struct, path)
     return ProtobufDecoder(found)

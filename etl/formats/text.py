@@ -7,13 +7,27 @@ payload is an empty text.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
-from etl.errors import StartError
-from etl.formats import rows as shared
+from ..launch.format_kinds import Format
+from ..record.errors import StartError
+from . import schemas
+from .decoding import rows as shared
+
+
+@dataclass(frozen=True)
+class TextFormat(Format):
+    """A payload is a value; the query's ``schema`` is DDL of one ``STRING`` field."""
+
+    kind: Literal["text"] = "text"
+
+    def decoder(self, spark: SparkSession, schema: str, open_up_to: int | None = None) -> TextDecoder:
+        """Make what decodes, as :meth:`etl.launch.format_kinds.Format.decoder` says."""
+        return TextDecoder(schemas.read_ddl(spark, schema))
 
 
 @dataclass(frozen=True)
@@ -38,7 +52,7 @@ class TextDecoder:
             raise StartError(f"format text: one STRING field, not {self.schema.simpleString()}")
 
     def decode(self, rows: DataFrame) -> DataFrame:
-        """Decode as :meth:`etl.decoder.Decoder.decode` says."""
+        """Decode as :meth:`etl.formats.base.Decoder.decode` says."""
         payload = F.col("payload")
         [field] = self.schema.fields
         verdict = F.when(payload.isNull(), shared.reason("decode", shared.TOMBSTONE)).when(

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql import functions as F
 
-from etl.metrics.sketch import Sketch, of_points
+from .sketch import Sketch, of_points
 
 NAME = "millrace_arrivals"
 """Of the observed figures in a progress event."""

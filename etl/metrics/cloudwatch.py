@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from etl import carried
-from etl.accounts import Reporter
-from etl.errors import StartError
-from etl.metrics import sketch
-from etl.metrics.catalogue import BY_NAME, PREFIX
-from etl.metrics.progress import Sample
-from etl.sources.asking import asking
+from ..record.accounts import Reporter
+from ..record.errors import StartError
+from ..services import bundled
+from ..services.lookups import as_start_error
+from . import sketch
+from .catalogue import BY_NAME, PREFIX
+from .progress import Sample
 
 MOST_VALUES = 150
 MOST_DATA = 1000
@@ -62,7 +62,7 @@ class CloudWatch:
             CloudWatch, or the way there, refused some.
         """
         try:
-            with asking("CloudWatch takes no metrics"):
+            with as_start_error("CloudWatch takes no metrics"):
                 if self._client is None:
                     self._client = self._connected()
                 for data in calls(self.job, samples):
@@ -75,7 +75,7 @@ class CloudWatch:
             raise OSError(reason) from error
 
     def _connected(self) -> Any:
-        boto3 = carried.boto3("to send metrics")
+        boto3 = bundled.boto3("to send metrics")
         from botocore.config import Config
 
         # Nobody waits for a call but those behind it in the same queue.

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from etl.metrics.progress import Sample
+from .progress import Sample
 
 MOST_BYTES = 10 * 1024 * 1024
 KEPT = 4

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 
-from etl.metrics.feed import Feed
-from etl.metrics.pipe import Pipe
-from etl.metrics.progress import Meter, Origin, Sample
+from .pipe import Pipe
+from .progress import Meter, Origin, Sample
+from .spark_progress import Feed
 
 POLL_SECONDS = 1.0
 

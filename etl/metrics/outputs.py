@@ -7,19 +7,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from etl.accounts import Reporter, Stream
-from etl.errors import StartError
-from etl.metrics import cloudwatch
-from etl.metrics.jsonlines import JsonLines
-from etl.metrics.monitor import Monitor
-from etl.metrics.pipe import Pipe
-from etl.metrics.progress import Origin, Sample
-from etl.settings import (
-    DeriveSettings,
-    JobSettings,
-    KinesisSource,
-    QuerySettings,
-)
+from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
+from ..record.accounts import Reporter, Stream
+from ..record.errors import StartError
+from . import cloudwatch
+from .jsonlines import JsonLines
+from .monitor import Monitor
+from .pipe import Pipe
+from .progress import Origin, Sample
 
 
 class Console:
@@ -105,12 +100,10 @@ def _urgent(sample: Sample) -> bool:
 
 def _origin(query: QuerySettings) -> Origin:
     if isinstance(query, DeriveSettings):
-        return Origin("table")
-    streams = [source for source in query.sources if isinstance(source, KinesisSource)]
-    if not streams:
-        return Origin("kafka")
+        return Origin()
     # Of several sources nobody can say by one number whose limit was hit.
-    return Origin("kinesis", streams[0].records_per_shard if len(query.sources) == 1 else None)
+    limit = query.sources[0].partition_limit if len(query.sources) == 1 else None
+    return Origin(counted=all(source.COUNTED for source in query.sources), limit=limit)
 
 
 def _file(given: str) -> Path:

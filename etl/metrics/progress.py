@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
-from etl.metrics.ages import Arrivals
-from etl.metrics.sketch import Sketch
+from .ages import Arrivals
+from .sketch import Sketch
 
 PARTS = MappingProxyType(
     {
@@ -37,11 +37,13 @@ class Origin:
 
     Attributes
     ----------
+    counted
+        Whether its offsets are numbers by topic and partition, which tell by themselves of a limit that was hit.
     limit
-        Records of a Kinesis shard and batch; Kafka's offsets tell a limit that was hit by themselves.
+        Records of a shard and batch, of the only stream that it reads.
     """
 
-    kind: Literal["kafka", "kinesis", "table"] = "table"
+    counted: bool = False
     limit: int | None = None
 
 
@@ -147,7 +149,7 @@ class Meter:
             found["BacklogSeconds"] = max(0.0, begun - arrivals.youngest / 1000)
         if waiting is None:
             return found
-        newest = sum(_kafka(progress, "latestOffset").values())
+        newest = sum(_offsets(progress, "latestOffset").values())
         before, self._before = self._before, (begun, newest)
         if waiting == 0:
             found["DrainTime"] = 0.0
@@ -162,9 +164,9 @@ class Meter:
     def _limited(
         self, progress: Mapping[str, Any], values: Mapping[str, float], rows: int
     ) -> dict[str, float]:
-        if self.origin.kind == "kafka" and "BacklogRecords" in values:
+        if self.origin.counted and "BacklogRecords" in values:
             limited = values["BacklogRecords"] > 0
-        elif self.origin.kind == "kinesis" and self.origin.limit is not None:
+        elif self.origin.limit is not None:
             shards = sum(_shards(source.get("endOffset")) for source in progress["sources"])
             limited = shards > 0 and rows >= shards * self.origin.limit
         else:
@@ -211,15 +213,15 @@ def _ages(arrivals: Arrivals | None, accounts: Mapping[str, Any] | None, committ
 
 
 def _backlog_records(origin: Origin, progress: Mapping[str, Any]) -> dict[str, float]:
-    newest = _kafka(progress, "latestOffset") if origin.kind == "kafka" else {}
+    newest = _offsets(progress, "latestOffset") if origin.counted else {}
     if not newest:
         return {}
-    read = _kafka(progress, "endOffset")
+    read = _offsets(progress, "endOffset")
     return {"BacklogRecords": sum(max(0, end - read.get(key, end)) for key, end in newest.items())}
 
 
-def _kafka(progress: Mapping[str, Any], which: str) -> dict[tuple[str, str], int]:
-    """Offset of each topic and partition, of all sources; nothing where they are none of Kafka's."""
+def _offsets(progress: Mapping[str, Any], which: str) -> dict[tuple[str, str], int]:
+    """Offset of each topic and partition, of all sources."""
     found: dict[tuple[str, str], int] = {}
     for source in progress["sources"]:
         offset = source.get(which)
@@ -230,7 +232,7 @@ def _kafka(progress: Mapping[str, Any], which: str) -> dict[tuple[str, str], int
 
 
 def _shards(offset: Any) -> int:
-    """Shards of a Kinesis offset, which the connectors write as an object with one key for each."""
+    """Shards of an offset, which Kinesis' connectors write as an object with one key for each."""
     shards = json.loads(offset) if isinstance(offset, str) else offset
     return sum(key.startswith("shardId-") for key in shards) if isinstance(shards, Mapping) else 0
 

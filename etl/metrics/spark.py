@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from etl.metrics.catalogue import BY_NAME
-from etl.metrics.progress import Sample
+from .catalogue import BY_NAME
+from .progress import Sample
 
 _QUANTILES = (0.5, 0.95, 0.99, 1.0)
 

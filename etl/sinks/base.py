@@ -1,20 +1,21 @@
-"""What all sinks beside the lake's own tables have in common: rows in, accounts and refused rows out.
+"""What all sinks have in common: rows in, accounts and refused rows out.
 
-A sink here has one method, ``write``, which writes a batch idempotently and says in its docstring what it
+A sink has one method, ``write``, which writes a batch idempotently and says in its docstring what it
 guarantees; ``docs/sinks.md`` has the table. A row that the sink cannot take (too large, a value that the
 server refuses, a time of no year from 1 to 9999) becomes a dead letter with stage ``sink``; a server that refuses to work is waited for within
-limits (:mod:`etl.sinks.backoff`), and then the batch fails and comes again.
+limits (:mod:`etl.services.backoff`), and then the batch fails and comes again.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -25,8 +26,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from etl.envelope import CARRIED
-from etl.formats.rows import every
+from ..checkpoints.checkpoint import Checkpoint
+from ..formats.decoding.rows import every
+from ..record.commits import BatchId
+from ..record.envelope import CARRIED
+from ..record.errors import SinkError
+from ..record.lookup_bounds import LookUp
 
 STAGE = "sink"
 """Of a dead letter that decoded well and was transformed, and that the sink refused."""
@@ -60,10 +65,6 @@ Again = Callable[[], DataFrame]
 """The rows of a batch with counters of their own: those of an attempt that failed hold a part of it."""
 
 
-class SinkError(Exception):
-    """A sink's server refuses to work, or did for longer than the core waits; the batch is not committed."""
-
-
 BATCHES = 2**30
 """Of a checkpoint, as versions count them. With it a version is below 2**63 for checkpoints made until the year 2242
 (2**33 seconds): OpenSearch takes a signed 64-bit integer (``org.opensearch.index.VersionType``)."""
@@ -86,6 +87,12 @@ class Place:
         is none.
     created
         When the checkpoint was made, in whole seconds since 1970.
+    route
+        Query and route, of a query with several: each has commits of its own.
+    properties
+        Of the commit, for a sink that keeps a history.
+    lookup
+        Where a table can hold rows of the batch already; None where nobody can tell.
     """
 
     run: str
@@ -94,6 +101,14 @@ class Place:
     end: str = ""
     notes: str = ""
     created: int = 0
+    route: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict, compare=False)
+    lookup: LookUp | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def committed(self) -> BatchId:
+        """By which a table's commits name it."""
+        return BatchId(f"{self.run}/{self.route}" if self.route else self.run, self.batch)
 
     @property
     def name(self) -> str:
@@ -109,6 +124,28 @@ class Place:
         return self.created * BATCHES + self.batch
 
 
+def place_of(
+    spark: SparkSession, checkpoint: Checkpoint, batch: int, *, lookup: LookUp | None = None
+) -> Place:
+    """Which batch it is, as its checkpoint has it.
+
+    Parameters
+    ----------
+    spark
+        Whose file systems are used.
+    checkpoint
+        The query's.
+    batch
+        Spark's number.
+    lookup
+        As of :class:`Place`.
+    """
+    run, created = checkpoint.made(spark)
+    offsets = (checkpoint.start_of(spark, batch), checkpoint.end_of(spark, batch))
+    start, end = ("" if each is None else json.dumps(each, sort_keys=True) for each in offsets)
+    return Place(run, batch, start, end, checkpoint.location, created, lookup=lookup)
+
+
 @dataclass(frozen=True)
 class Written:
     """What a write came to, in rows.
@@ -116,18 +153,18 @@ class Written:
     Attributes
     ----------
     offered
-        Rows that the transform made of the batch.
+        Rows that the transform made of the batch; None where the sink does not count them apart.
     written
         Of these, rows that are new in the sink. A sink that cannot tell counts all that it took.
     refused
-        Of these, rows that became dead letters.
+        Of these, rows that became dead letters; None for a sink of the lake, which takes every row.
     ran
         The frame on whose RDD the action ran, for a sink that ``sends``.
     """
 
-    offered: int
+    offered: int | None
     written: int
-    refused: int = 0
+    refused: int | None = 0
     ran: DataFrame | None = field(default=None, compare=False, repr=False)
 
 
@@ -135,8 +172,11 @@ class Sink(Protocol):
     """Where a query writes."""
 
     @property
-    def sends(self) -> bool:
-        """Whether its action is on an RDD, of which Spark tells no listener what was observed below it."""
+    def sends(self) -> bool | None:
+        """Whether its action is on an RDD, of which Spark tells no listener what was observed below it.
+
+        None where it reads its rows more than once, so that nothing can be counted on their way.
+        """
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
         """Make what is written to, or check what is there, before the first batch.

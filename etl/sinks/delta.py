@@ -6,20 +6,21 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from etl.accounts import Observed
-from etl.clock import moment_of
-from etl.envelope import IDENTITY
-from etl.errors import StartError, describe
-from etl.sinks import JobContext, SinkSettings
-from etl.sinks.base import Again, Place, Refuse, Written
-from etl.sinks.iceberg import EVERYTHING, Bound, OutsideBoundError, outside
-from etl.tables import nullable_columns
+from ..launch.sink_kinds import JobContext, SinkSettings
+from ..record.accounts import Observed
+from ..record.envelope import IDENTITY
+from ..record.errors import StartError, describe
+from ..record.lookup_bounds import EVERYTHING, Bound, OutsideBoundError
+from ..record.tables import nullable_columns
+from .base import Again, Place, Refuse, Written
+from .delivery.timestamps import moment_of
+from .iceberg import outside
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class DeltaSinkSettings(SinkSettings):
     path: str
     files_per_batch: int
 
-    def open(self, context: JobContext) -> DeltaSink:  # noqa: ARG002 - not needed
+    def open(self, context: JobContext) -> DeltaSink:
         """As of the base."""
         return DeltaSink(self)
 
@@ -104,7 +105,7 @@ class DeltaSink:
         self,
         rows: DataFrame,
         place: Place | None,
-        refuse: Refuse,  # noqa: ARG002 - it takes every row
+        refuse: Refuse,
         again: Again | None = None,
     ) -> Written:
         """Append those rows that the table does not hold, in one transaction.

@@ -9,15 +9,17 @@ from functools import partial
 from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from etl.errors import StartError
-from etl.sinks import JobContext, SinkSettings, aws, sending
-from etl.sinks.backoff import Backoff
-from etl.sinks.base import Again, Place, Refuse, Written, version_of
-from etl.sinks.dynamodb_items import Form, UnfitError
-from etl.sinks.sending import Buffer, Record, Refused
+from ..launch.sink_kinds import JobContext, SinkSettings
+from ..record.errors import StartError
+from ..services import aws
+from ..services.backoff import Backoff
+from .base import Again, Place, Refuse, Written, version_of
+from .delivery import python_tasks
+from .delivery.dynamodb_items import Form, UnfitError
+from .delivery.python_tasks import Buffer, Record, Refused
 
 MOST_ITEMS = 25
 MOST_BYTES = 16 * 1024 * 1024
@@ -233,7 +235,7 @@ class DynamoDbSink:
     endpoint: str | None = None
     sends: bool = True
 
-    def prepare(self, spark: SparkSession, schema: StructType) -> None:  # noqa: ARG002 - not needed
+    def prepare(self, spark: SparkSession, schema: StructType) -> None:
         """Check that the table is there and keyed by identity.
 
         Raises
@@ -260,7 +262,7 @@ class DynamoDbSink:
         rows: DataFrame,
         place: Place | None,
         refuse: Refuse,
-        again: Again | None = None,  # noqa: ARG002 - one attempt
+        again: Again | None = None,
     ) -> Written:
         """Put an item for each row.
 
@@ -273,4 +275,4 @@ class DynamoDbSink:
         """
         form, version = Form.of(rows.schema), version_of(rows, place)
         opening = partial(_writer, self.settings, self.endpoint, form, version)
-        return sending.send(rows, F.lit(None), opening, refuse)
+        return python_tasks.send(rows, F.lit(None), opening, refuse)

@@ -2,76 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
-from functools import reduce
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
 from types import MappingProxyType
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
-from etl.accounts import Observed, count, values_of
-from etl.commits import Added, Fence
-from etl.envelope import IDENTITY, moment
-from etl.errors import ConflictError, LossError, StartError, java_error, whole_text
-from etl.sinks import JobContext, SinkSettings
-from etl.tables import Table
+from ..launch.sink_kinds import JobContext, SinkSettings
+from ..record import tables
+from ..record.accounts import Observed, Reporter, count, values_of
+from ..record.commits import Added, Commits, Fence, History
+from ..record.envelope import IDENTITY
+from ..record.errors import ConflictError, LossError, java_error, whole_text
+from ..record.lookup_bounds import EVERYTHING, OUTSIDE, Bound, Look, OutsideBoundError, with_first_that_holds
+from ..record.tables import Table
+from .base import Again, Place, Refuse, Sink, Written
+from .iceberg_keyed import KeyedIcebergSink
 
 OTHER_PAYLOAD = "millrace: another payload has the identity of "
 """What a task fails with when the table holds a record of the batch with other bytes."""
-
-OUTSIDE = "millrace: a record lies outside the bound of its batch"
-"""What a task fails with when a bound does not hold; found again in the driver's error."""
-
-Result = TypeVar("Result")
-Limit = TypeVar("Limit")
-
-
-class OutsideBoundError(Exception):
-    """A record of the batch lies outside the bound; nothing was committed."""
-
-
-@dataclass(frozen=True)
-class Bound:
-    """Which rows of the table can hold a record of the batch: the others are not read.
-
-    Attributes
-    ----------
-    rows
-        Condition on the table; None for all of it.
-    column, minimum
-        Where the condition is only likely: no record of the batch may have a
-        smaller value in this column, and the write fails when one has.
-    outside
-        In place of that comparison, which records lie outside; ``column`` fails for them.
-    """
-
-    rows: Column | None = None
-    column: str | None = None
-    minimum: datetime | None = None
-    outside: Column | None = None
-
-    @classmethod
-    def since(cls, column: str, minimum: datetime) -> Bound:
-        """Rows from a moment on, checked inside the write."""
-        return cls(F.col(column) >= F.lit(minimum), column, minimum)
-
-    def guard(self, batch: DataFrame) -> DataFrame:
-        """Make a record that lies outside fail its task, before anything is committed."""
-        if self.column is None:
-            return batch
-        value = F.col(self.column)
-        outside = self.outside
-        if outside is None:
-            assert self.minimum is not None, f"{self.column}: neither a minimum nor what lies outside"
-            outside = value < moment(self.minimum, f"`{self.column}` IS NULL")
-        failing = F.expr(f"raise_error('{OUTSIDE}')")
-        return batch.withColumn(self.column, F.when(outside, failing).otherwise(value))
 
 
 @dataclass(frozen=True)
@@ -90,9 +46,6 @@ class Appended:
     held: Any = None
 
 
-EVERYTHING = Bound()
-"""No bound: the whole table is looked at."""
-
 _KNOWN, _KNOWN_HASH = "_known", "_known_hash"
 HASH = "_hash"
 """Column with a hash of the payload, in tables that have one."""
@@ -110,9 +63,12 @@ class IcebergSinkSettings(SinkSettings):
         """The table."""
         return self.table
 
-    def open(self, context: JobContext) -> NoReturn:  # noqa: ARG002 - not needed
-        """Refuse: queries append to the lake's tables themselves, by what their checkpoints say."""
-        raise StartError(f"table {self.table} is written by handlers of its own")
+    def open(self, context: JobContext) -> Sink:
+        """As of the base; rows of a key replace each other."""
+        table = Table.of(context.catalog, self.table)
+        if context.key:
+            return KeyedIcebergSink(table, key=context.key, report=context.report)
+        return IcebergSink(table, report=context.report)
 
 
 @dataclass(frozen=True)
@@ -122,10 +78,70 @@ class IcebergSink:
     Parameters
     ----------
     table
-        Its name; made or checked by :func:`etl.tables.ensure`.
+        Its name; made or checked by :func:`etl.record.tables.ensure`.
+    report
+        Where alterations are told.
     """
 
     table: Table
+    report: Reporter | None = field(default=None, kw_only=True, compare=False)
+    sends: bool = field(default=False, kw_only=True)
+
+    @cached_property
+    def _commits(self) -> Commits:
+        return Commits(self.table)
+
+    def prepare(self, spark: SparkSession, schema: StructType) -> None:
+        """Make the table, or alter or check the one that is there.
+
+        Raises
+        ------
+        StartError
+            It has another shape.
+        """
+        tables.ensure(spark, self.table, schema, report=self.report)
+
+    def write(
+        self,
+        rows: DataFrame,
+        place: Place | None,
+        refuse: Refuse,
+        again: Again | None = None,
+    ) -> Written:
+        """Append those rows that the table does not hold, in one transaction that names the batch.
+
+        Guarantee: exactly once per identity, as of :meth:`append`, also beside other writers: a commit is
+        refused where rows were added since the table was looked at, and the batch looked up again. A second
+        process on the same checkpoint fails. Rows of no batch are looked up in the whole table, and appended beside
+        the commits of a stream.
+
+        Raises
+        ------
+        LeaseLostError
+            Another process writes the batches of the same checkpoint.
+        ConflictError, LossError
+            As of :meth:`append`, after several attempts.
+        """
+        if place is None:
+            done = self.append(rows, EVERYTHING)
+            return Written(done.offered, done.written, None)
+        spark, batch = rows.sparkSession, place.committed
+        first: list[DataFrame] = [rows]
+
+        def attempt(history: History) -> Appended:
+            def look(tried: Look) -> Appended:
+                fence = self._commits.fence(history, batch, alone=tried.alone)
+                # Counters are good for one attempt.
+                offered = first.pop() if first else rows if again is None else again()
+                return self.append(
+                    offered, tried.bound, properties=place.properties, added=history.again, fence=fence
+                )
+
+            looks = place.lookup(spark, self.table, history) if place.lookup else [Look(EVERYTHING, False)]
+            return with_first_that_holds(looks, look)
+
+        done = self._commits.write(spark, batch, attempt)
+        return Written(done.offered, done.written, None)
 
     def _commit(self, rows: DataFrame, properties: Mapping[str, str], fence: Fence | None) -> None:
         # Whatever the table says, which may be an earlier release's or another owner's (ADR 0285).
@@ -325,27 +341,3 @@ def _named(error: Py4JJavaError | CapturedException, name: str) -> bool:
             return True
         origin = origin.getCause()
     return False
-
-
-def with_first_that_holds(bounds: Iterable[Limit], write: Callable[[Limit], Result]) -> Result:
-    """Write with the first bound that holds; each attempt is a whole new action.
-
-    Parameters
-    ----------
-    bounds
-        From the tightest, which is cheap, to one that cannot fail.
-    write
-        One attempt.
-
-    Raises
-    ------
-    OutsideBoundError
-        None of them holds.
-    """
-    refused: OutsideBoundError | None = None
-    for bound in bounds:
-        try:
-            return write(bound)
-        except OutsideBoundError as error:
-            refused = error
-    raise refused or ValueError("no bound was given")

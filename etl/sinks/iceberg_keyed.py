@@ -2,32 +2,65 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
-from etl.sinks.base import DELETED
-from etl.tables import Table
+from ..record import tables
+from ..record.accounts import Reporter
+from ..record.tables import Table
+from .base import DELETED, Again, Place, Refuse, Written
+from .delivery.result_keys import time_of
 
 _VIEW = "millrace_results"
 
 
-@dataclass(frozen=True)
+@dataclass
 class KeyedIcebergSink:
     """A table with one row for each ``_id``.
 
     Parameters
     ----------
     table
-        Made or checked by :func:`etl.tables.ensure`.
+        Made or checked by :func:`etl.record.tables.ensure`.
     time
         A timestamp column that is a part of the identity; None for none. Only the part of the
         table is looked at that lies in the range of the batch's.
+    key
+        Columns of the identity, the first timestamp of which becomes ``time``.
+    report
+        Where alterations are told.
     """
 
     table: Table
     time: str | None = None
+    key: tuple[str, ...] = field(default=(), kw_only=True)
+    report: Reporter | None = field(default=None, kw_only=True)
+    sends: None = field(default=None, init=False)
+
+    def prepare(self, spark: SparkSession, schema: StructType) -> None:
+        """Make the table, or alter or check the one that is there.
+
+        Raises
+        ------
+        StartError
+            It has another shape.
+        """
+        self.time = time_of(schema, self.key)
+        shape = StructType([f for f in schema.fields if f.name != DELETED])
+        tables.ensure(spark, self.table, shape, time=self.time, report=self.report)
+
+    def write(
+        self,
+        rows: DataFrame,
+        place: Place | None,
+        refuse: Refuse,
+        again: Again | None = None,
+    ) -> Written:
+        """Write the results of a batch; the guarantee is that of :meth:`upsert`."""
+        return Written(None, self.upsert(rows), None)
 
     def upsert(self, batch: DataFrame) -> int:
         """Insert the results of a batch or put them in place of those with their ``_id``, in one transaction.

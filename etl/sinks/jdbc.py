@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
-from etl import secret
-from etl.errors import StartError, java_error
-from etl.sinks import JobContext, SinkSettings
-from etl.sinks.backoff import START_SECONDS, Backoff
-from etl.sinks.base import Again, Place, Refuse, SinkError, Written, letters_of, untimely, version_of
-from etl.sinks.postgres import Shape
-from etl.sinks.postgres_session import Session, connect, sql_state, tls
-from etl.sinks.sending import PlanCounted, behind_rdd
+from ..launch.sink_kinds import JobContext, SinkSettings
+from ..record.errors import SinkError, StartError, java_error
+from ..services import secret
+from ..services.backoff import START_SECONDS, Backoff
+from .base import Again, Place, Refuse, Written, letters_of, untimely, version_of
+from .delivery.postgres_session import Session, connect, sql_state, tls
+from .delivery.postgres_tables import Shape
+from .delivery.python_tasks import PlanCounted, behind_rdd
 
 ROWS_PER_STATEMENT = 1000
 SOCKET_SECONDS = 600
@@ -246,7 +246,7 @@ def login(arn: str, endpoint: str | None) -> tuple[str, str]:
     Raises
     ------
     SinkError
-        As of :func:`etl.secret.read`.
+        As of :func:`etl.services.secret.read`.
     """
     held = secret.read(arn, endpoint, ("username", "password"))
     return held["username"], held["password"]

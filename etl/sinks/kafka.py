@@ -8,32 +8,22 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, Literal
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from etl.accounts import Observed
-from etl.errors import StartError
-from etl.settings import Connection
-from etl.sinks import JobContext, SinkSettings
-from etl.sinks.backoff import Backoff
-from etl.sinks.base import (
-    DELETED,
-    Again,
-    Place,
-    Refuse,
-    SinkError,
-    Written,
-    deletes,
-    letters_of,
-    text_of,
-    untimely,
-)
-from etl.sinks.kafka_tail import BATCH_HEADER, ID_HEADER, SOURCE_HEADER, Tail
-from etl.sinks.marks import CAME_AGAIN, Marks
-from etl.sources import kafka, kafka_login
+from ..launch.settings import Connection
+from ..launch.sink_kinds import JobContext, SinkSettings
+from ..record.accounts import Observed
+from ..record.errors import SinkError, StartError
+from ..services.backoff import Backoff
+from ..sources.kafka import login
+from ..sources.kafka.connection import Entry, admin, bind, bootstrap_servers, resolved
+from .base import DELETED, Again, Place, Refuse, Written, deletes, letters_of, text_of, untimely
+from .delivery.end_positions import TASK_RETRIED, EndPositions
+from .delivery.kafka_tail import BATCH_HEADER, ID_HEADER, SOURCE_HEADER, Tail
 
 OVERHEAD_BYTES = 256
 """Of a message beside key, value and the texts of its headers: the batch's head (61), lengths, names of headers."""
@@ -74,8 +64,8 @@ class KafkaSinkSettings(SinkSettings):
         """
         if self.connection not in context.connections:
             raise StartError(f"sink {self.topic}: there is no connection {self.connection}")
-        connection = kafka.bind(self.connection, context.connections[self.connection], context.binds)
-        return KafkaSink(self, kafka.resolved(connection))
+        connection = bind(self.connection, context.connections[self.connection], context.binds)
+        return KafkaSink(self, resolved(connection))
 
 
 @dataclass(frozen=True)
@@ -87,7 +77,7 @@ class KafkaSink:
     settings
         The topic, and the column of the key.
     connection
-        How to reach its cluster, after :func:`etl.sources.kafka.bind`.
+        How to reach its cluster, after :func:`etl.sources.kafka.connection.bind`.
     """
 
     settings: KafkaSinkSettings
@@ -95,13 +85,13 @@ class KafkaSink:
     sends: bool = False
 
     @cached_property
-    def _entry(self) -> kafka.Entry:
+    def _entry(self) -> Entry:
         """How the brokers are entered, until a batch fails."""
-        return kafka.Entry(self.connection)
+        return Entry(self.connection)
 
     @cached_property
-    def _marks(self) -> Marks:
-        return Marks(self.settings.topic)
+    def _marks(self) -> EndPositions:
+        return EndPositions(self.settings.topic)
 
     def options(self) -> Mapping[str, str]:
         """Options of Spark's Kafka sink."""
@@ -131,21 +121,21 @@ class KafkaSink:
             raise StartError(f"Kafka topic {topic}: rows have no column {key} for its key")
         topics = self._topics(spark)
         if topic not in topics:
-            raise StartError(f"there is no Kafka topic {topic} on {kafka.bootstrap_servers(self.connection)}")
+            raise StartError(f"there is no Kafka topic {topic} on {bootstrap_servers(self.connection)}")
 
     def _topics(self, spark: SparkSession) -> set[str]:
         jvm: Any = spark._jvm
-        admin = None
+        client = None
         try:
-            admin = kafka.admin(spark, self._entry.options(), _START_SECONDS)
-            names = admin.listTopics().names().get(_START_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
+            client = admin(spark, self._entry.options(), _START_SECONDS)
+            names = client.listTopics().names().get(_START_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
             return {str(name) for name in names}
         except Py4JJavaError as error:
-            said = kafka_login.refusal(error, self.connection) or error.java_exception.toString()
+            said = login.refusal(error, self.connection) or error.java_exception.toString()
             raise StartError(f"Kafka topic {self.settings.topic}: {said}") from error
         finally:
-            if admin is not None:
-                admin.close()
+            if client is not None:
+                client.close()
 
     def messages(self, rows: DataFrame, batch: str = "") -> DataFrame:
         """Rows as messages: key, value, headers, and ``_refused`` where one cannot be; with their identity.
@@ -209,7 +199,7 @@ class KafkaSink:
 
         Guarantee: a batch that comes again writes those messages only that the topic lacks, whether its driver
         was killed, it failed, or one of its tasks came again. Every message bears the name of its batch, and the topic
-        is read from where it ended before the batch (:mod:`etl.sinks.marks`). Nothing is left out: the batch
+        is read from where it ended before the batch (:mod:`etl.sinks.delivery.end_positions`). Nothing is left out: the batch
         counts when all brokers in sync have every message. Twice comes what no look at the topic can know: messages of
         an executor that was cut off and writes on after that look, and a batch after a reset checkpoint. A reader
         tells them by the headers ``millrace-source`` and ``millrace-id``, which are the same each time
@@ -287,7 +277,7 @@ def _in_first_attempt(column: Column) -> Column:
     first = F.monotonically_increasing_id().bitwiseAND(F.lit(2**33 - 1)) == 0
     thread = F.expr("java_method('java.lang.Thread', 'currentThread')")
     later = thread.rlike(r"for task \d+\.[1-9]|in stage \d+\.[1-9]")
-    return F.when(first & later, F.raise_error(F.lit(CAME_AGAIN)).cast("binary")).otherwise(column)
+    return F.when(first & later, F.raise_error(F.lit(TASK_RETRIED)).cast("binary")).otherwise(column)
 
 
 def _by_second_api(spark: SparkSession) -> None:

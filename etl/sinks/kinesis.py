@@ -9,21 +9,23 @@ from datetime import timedelta
 from functools import cached_property, partial
 from typing import Any, Literal
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from etl.errors import StartError
-from etl.sinks import JobContext, SinkSettings, aws, sending
-from etl.sinks.aws import UnsureError
-from etl.sinks.backoff import Backoff
-from etl.sinks.base import Again, Place, Refuse, SinkError, Written
-from etl.sinks.kinesis_tail import QUIET_SECONDS, Tail
-from etl.sinks.marks import CAME_AGAIN, Marks
-from etl.sinks.sending import Buffer, PlanCounted, Record, Refused
+from ..launch.sink_kinds import JobContext, SinkSettings
+from ..record.errors import SinkError, StartError
+from ..services import aws
+from ..services.aws import UnsureError
+from ..services.backoff import Backoff
+from ..sources.kinesis.tail import QUIET_SECONDS, Tail
+from .base import Again, Place, Refuse, Written
+from .delivery import python_tasks
+from .delivery.end_positions import TASK_RETRIED, EndPositions
+from .delivery.python_tasks import Buffer, PlanCounted, Record, Refused
 
 MOST_RECORDS = 500
 MOST_BYTES = 5 * 1024 * 1024
@@ -152,7 +154,7 @@ def _writer(tail: Tail, max_record_bytes: int, once: bool) -> RecordWriter:
     """Make a writer where a partition is."""
     task = TaskContext.get()
     if once and task is not None and task.attemptNumber():
-        raise SinkError(CAME_AGAIN)
+        raise SinkError(TASK_RETRIED)
     return RecordWriter(tail, max_record_bytes, tail.client(), Backoff(f"Kinesis stream {tail.stream}"), once)
 
 
@@ -173,14 +175,14 @@ class KinesisSink:
     sends: bool = True
 
     @cached_property
-    def _marks(self) -> Marks:
-        return Marks(self.settings.stream)
+    def _marks(self) -> EndPositions:
+        return EndPositions(self.settings.stream)
 
     @property
     def _tail(self) -> Tail:
         return Tail(self.settings.stream, self.settings.region, self.endpoint)
 
-    def prepare(self, spark: SparkSession, schema: StructType) -> None:  # noqa: ARG002 - not needed
+    def prepare(self, spark: SparkSession, schema: StructType) -> None:
         """Check that the stream and the column of its key are there.
 
         Raises
@@ -208,7 +210,7 @@ class KinesisSink:
 
         Guarantee, for records: one that comes again puts those only that the stream lacks, whether its driver was
         killed, its batch failed, a task failed or the answer to a request was lost. Every record holds its
-        identity, and the stream is read from the moment before the batch (:mod:`etl.sinks.marks`). Nothing is
+        identity, and the stream is read from the moment before the batch (:mod:`etl.sinks.delivery.end_positions`). Nothing is
         left out: records that a shard refuses are put again until it takes them. Twice comes what no look at
         the stream can know: the records of a task that Spark repeats after it had ended (a lost executor), a
         batch after a reset checkpoint, and results with state, whose identities are in the stream from before. A
@@ -252,6 +254,6 @@ class KinesisSink:
 
     def _send(self, rows: DataFrame, refuse: Refuse, *, once: bool = False) -> Written:
         key = F.col(f"`{self.settings.key}`") if self.settings.key else F.lit(None)
-        return sending.send(
+        return python_tasks.send(
             rows, key, partial(_writer, self._tail, self.settings.max_record_bytes, once), refuse
         )

@@ -13,14 +13,15 @@ from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from etl.errors import StartError
-from etl.sinks import JobContext, SinkSettings, sending
-from etl.sinks.backoff import START_SECONDS, Backoff
-from etl.sinks.base import DELETED, Again, Place, Refuse, SinkError, Written, version_of
-from etl.sinks.sending import Buffer, Record, Refused
+from ..launch.sink_kinds import JobContext, SinkSettings
+from ..record.errors import SinkError, StartError
+from ..services.backoff import START_SECONDS, Backoff
+from .base import DELETED, Again, Place, Refuse, Written, version_of
+from .delivery import python_tasks
+from .delivery.python_tasks import Buffer, Record, Refused
 
 MOST_DOCUMENTS = 1000
 MOST_BYTES = 5 * 1024 * 1024
@@ -275,7 +276,7 @@ class OpenSearchSinkSettings(SinkSettings):
     index: str
     region: str
 
-    def open(self, context: JobContext) -> OpenSearchSink:  # noqa: ARG002 - not needed
+    def open(self, context: JobContext) -> OpenSearchSink:
         """As of the base."""
         return OpenSearchSink(self)
 
@@ -299,7 +300,7 @@ class OpenSearchSink:
     settings: OpenSearchSinkSettings
     sends: bool = True
 
-    def prepare(self, spark: SparkSession, schema: StructType) -> None:  # noqa: ARG002 - not needed
+    def prepare(self, spark: SparkSession, schema: StructType) -> None:
         """Check that the index is there.
 
         Raises
@@ -335,7 +336,7 @@ class OpenSearchSink:
         rows: DataFrame,
         place: Place | None,
         refuse: Refuse,
-        again: Again | None = None,  # noqa: ARG002 - one attempt
+        again: Again | None = None,
     ) -> Written:
         """Write a document for each row.
 
@@ -344,6 +345,6 @@ class OpenSearchSink:
         its key, unless that is of a later batch, and then counts as a duplicate. A batch that fails half-way has written a part of its documents, and finds them when it
         comes again. Documents that the mapping does not fit become dead letters.
         """
-        return sending.send(
+        return python_tasks.send(
             rows, F.lit(None), partial(_writer, self.settings, version_of(rows, place)), refuse
         )

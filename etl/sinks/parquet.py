@@ -8,18 +8,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from etl import hadoop
-from etl.accounts import Observed
-from etl.clock import moment_of
-from etl.envelope import IDENTITY
-from etl.errors import StartError
-from etl.sinks import JobContext, SinkSettings
-from etl.sinks.base import Again, Place, Refuse, SinkError, Written
-from etl.sinks.iceberg import EVERYTHING, Bound, OutsideBoundError, outside
-from etl.sinks.manifest import FOLDER, Manifest, Manifests, files_in, name_of, remove, write_whole
+from ..launch.sink_kinds import JobContext, SinkSettings
+from ..record import hadoop
+from ..record.accounts import Observed
+from ..record.envelope import IDENTITY
+from ..record.errors import SinkError, StartError
+from ..record.lookup_bounds import EVERYTHING, Bound, OutsideBoundError
+from .base import Again, Place, Refuse, Written
+from .delivery.folder_manifest import FOLDER, Manifest, Manifests, files_in, name_of, remove, write_whole
+from .delivery.timestamps import moment_of
+from .iceberg import outside
 
 _SHAPE = "_schema.txt"
 
@@ -39,7 +40,7 @@ class ParquetSinkSettings(SinkSettings):
     path: str
     files_per_batch: int
 
-    def open(self, context: JobContext) -> ParquetSink:  # noqa: ARG002 - not needed
+    def open(self, context: JobContext) -> ParquetSink:
         """As of the base."""
         return ParquetSink(self)
 
@@ -93,7 +94,7 @@ class ParquetSink:
         self,
         rows: DataFrame,
         place: Place | None,
-        refuse: Refuse,  # noqa: ARG002 - it takes every row
+        refuse: Refuse,
         again: Again | None = None,
     ) -> Written:
         """Write a batch into a folder of its own, then its manifest.

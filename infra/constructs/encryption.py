@@ -7,10 +7,11 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from infra.removal import removal_policy
 from millrace.config.model import Environment
 from millrace.config.regions import domain
 from millrace.sizing.network import key_classes
+
+from ..removal import removal_policy
 
 
 class DataKey(kms.Key):

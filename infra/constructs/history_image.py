@@ -7,10 +7,11 @@ import hashlib
 from aws_cdk import aws_ecr as ecr
 from constructs import Construct
 
-from infra.removal import removal_policy
 from millrace.config.history_image import PUBLIC_IMAGE, TAG
 from millrace.config.names import Names
 from millrace.config.regions import domain
+
+from ..removal import removal_policy
 
 UPSTREAM = "public.ecr.aws"
 _LONGEST_PREFIX = 30

@@ -8,11 +8,12 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from infra.errors import InfrastructureError
-from infra.findings import acknowledge
-from infra.grants import statement
-from infra.policies import ATTACHED, INLINE, characters, length, shared_out
 from millrace.config.grants import Grant
+
+from ..errors import InfrastructureError
+from ..findings import acknowledge
+from ..grants import statement
+from ..policies import ATTACHED, INLINE, characters, length, shared_out
 
 
 class JobRole(iam.Role):

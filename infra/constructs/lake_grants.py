@@ -11,8 +11,8 @@ from typing import Any
 
 from aws_cdk import aws_lakeformation as lake
 
-from infra.permissions import JobPermissions
-from infra.stacks.job import JobStack
+from ..permissions import JobPermissions
+from ..stacks.job import JobStack
 
 _READ = ("DESCRIBE", "SELECT")
 _WRITE = ("ALTER", "DELETE", "DESCRIBE", "INSERT", "SELECT")

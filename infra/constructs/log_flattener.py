@@ -12,9 +12,10 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from infra.constructs.state_machine_base import RecordedStateMachine, allow_execution_logs
 from millrace.config.grants import FILES, Grant, allow, list_prefixes
 from millrace.config.names import Names
+
+from .state_machine_base import RecordedStateMachine, allow_execution_logs
 
 FLAT_PREFIX = "spark"
 """Below it in the event-log bucket, each child is one run's log."""

@@ -6,8 +6,9 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.removal import may_go, removal_policy
 from millrace.config.model import Environment
+
+from ..removal import may_go, removal_policy
 
 
 class EncryptedLogGroup(logs.LogGroup):

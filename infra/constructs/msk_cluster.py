@@ -12,13 +12,14 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_msk as msk
 from constructs import Construct
 
-from infra.constructs.logs import EncryptedLogGroup
-from infra.findings import acknowledge
-from infra.removal import removal_policy
-from infra.stacks.network import MSK_PORTS
 from millrace.config.model import Environment, MskCluster
 from millrace.config.names import Names
 from millrace.sizing.model import ClusterPlan
+
+from ..findings import acknowledge
+from ..removal import removal_policy
+from ..stacks.network import MSK_PORTS
+from .logs import EncryptedLogGroup
 
 _REPLICAS = 3
 """Copies of a partition where there are as many brokers: Express and Serverless know no other number."""

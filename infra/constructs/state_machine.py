@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from aws_cdk import CfnOutput
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -11,14 +10,14 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 
-from infra.constructs.state_machine_base import RecordedStateMachine
-from infra.constructs.state_machine_definition import Engine, definition
-from infra.constructs.state_machine_engines import emr_engine, glue_engine, planned_grace_seconds
-from infra.findings import acknowledge
-from infra.stacks.emr_job import EmrJobStack
-from infra.stacks.job import JobStack
-from millrace.config.grants import NO_NARROWER, Grant, allow
+from millrace.config.grants import allow
 from millrace.sizing.model import RUNBOOK, JobPlan
+
+from ..findings import acknowledge
+from ..stacks.job import JobStack, Runs
+from .state_machine_base import RecordedStateMachine
+from .state_machine_definition import definition
+from .state_machine_engines import planned_grace_seconds
 
 _LOOK_AFTER = "rate(15 minutes)"
 """Both engines deliver their events on a best effort only; a lost one costs at most this long."""
@@ -35,6 +34,8 @@ class JobStateMachine(RecordedStateMachine):
     ----------
     stack
         The job's stack.
+    runs
+        How the engine starts, stops and reports runs of it.
     plan
         The job's size.
     silenced
@@ -46,7 +47,14 @@ class JobStateMachine(RecordedStateMachine):
     """
 
     def __init__(
-        self, stack: JobStack, *, plan: JobPlan, silenced: Sequence[str], alerts: sns.ITopic, key: kms.IKey
+        self,
+        stack: JobStack,
+        runs: Runs,
+        *,
+        plan: JobPlan,
+        silenced: Sequence[str],
+        alerts: sns.ITopic,
+        key: kms.IKey,
     ) -> None:
         names = stack.names
         parameter = f"/{names.prefix}/jobs/{plan.name}/wish"
@@ -57,7 +65,7 @@ class JobStateMachine(RecordedStateMachine):
             log_name=plan.name,
             kind="STANDARD",
             definition=definition(
-                _engine(stack, plan),
+                runs.calls,
                 job=names.job(plan.name),
                 parameter=parameter,
                 topic=alerts.topic_arn,
@@ -68,7 +76,7 @@ class JobStateMachine(RecordedStateMachine):
                 silenced=silenced,
             ),
             grants=[
-                *_engine_grants(stack, plan),
+                *runs.grants,
                 allow(
                     "Wish",
                     ["ssm:GetParameter", "ssm:PutParameter"],
@@ -85,16 +93,10 @@ class JobStateMachine(RecordedStateMachine):
             logs_key=stack.foundation.storage.logs_key,
             purpose=f"Starts and stops job {plan.name} of {names.prefix}",
         )
-        self._stack, self._plan, self._alerts = stack, plan, alerts
-        if isinstance(stack, EmrJobStack):
-            # The application's id is CloudFormation's to know; the rule pack writes it like this.
-            application = names.arn("emr-serverless", "/applications/<Application.ApplicationId>")
+        self._stack, self._runs, self._plan, self._alerts = stack, runs, plan, alerts
+        for what, why in runs.acknowledged.items():
             for policy in self.role.policies:
-                acknowledge(
-                    policy,
-                    f"AwsSolutions-IAM5[Resource::{application}/jobruns/*]",
-                    "The id of a run is known when it has begun",
-                )
+                acknowledge(policy, what, why)
         self._rules()
         self._alarm()
         CfnOutput(stack, "StateMachineArn", value=self.machine.attr_arn)
@@ -106,7 +108,7 @@ class JobStateMachine(RecordedStateMachine):
             self,
             "Ended",
             description=f"A run of {names.job(self._plan.name)} has ended: start it again if it is wanted",
-            event_pattern=self._end_of_run(),
+            event_pattern=self._runs.ended,
             targets=[
                 self.target(
                     starter,
@@ -126,26 +128,6 @@ class JobStateMachine(RecordedStateMachine):
                 self.target(starter, input='{"verb": "restart", "reason": "found not running, by schedule"}')
             ],
         )
-
-    def _end_of_run(self) -> dict[str, Any]:
-        stack = self._stack
-        if isinstance(stack, EmrJobStack):
-            return {
-                "source": ["aws.emr-serverless"],
-                "detail-type": ["EMR Serverless Job Run State Change"],
-                "detail": {
-                    "applicationId": [stack.application_id],
-                    "state": ["SUCCESS", "FAILED", "CANCELLED"],
-                },
-            }
-        return {
-            "source": ["aws.glue"],
-            "detail-type": ["Glue Job State Change"],
-            "detail": {
-                "jobName": [stack.names.job(self._plan.name)],
-                "state": ["SUCCEEDED", "FAILED", "TIMEOUT", "STOPPED"],
-            },
-        }
 
     def _alarm(self) -> None:
         machine = {"StateMachineArn": self.machine.attr_arn}
@@ -187,45 +169,3 @@ class JobStateMachine(RecordedStateMachine):
                 treat_missing_data="notBreaching",
                 alarm_actions=[self._alerts.topic_arn],
             )
-
-
-def _engine(stack: JobStack, plan: JobPlan) -> Engine:
-    name = stack.names.job(plan.name)
-    if not isinstance(stack, EmrJobStack):
-        return glue_engine(name)
-    return emr_engine(
-        application_id=stack.application_id,
-        role_arn=stack.role.role_arn,
-        name=name,
-        document=stack.document,
-        document_url=stack.document_url,
-        queries=list(plan.queries),
-    )
-
-
-def _engine_grants(stack: JobStack, plan: JobPlan) -> list[Grant]:
-    names = stack.names
-    if not isinstance(stack, EmrJobStack):
-        return [
-            allow(
-                "RunJob",
-                ["glue:BatchStopJobRun", "glue:GetJobRun", "glue:GetJobRuns", "glue:StartJobRun"],
-                [names.arn("glue", f"job/{names.job(plan.name)}")],
-            )
-        ]
-    application = names.arn("emr-serverless", f"/applications/{stack.application_id}")
-    return [
-        allow("StartRuns", ["emr-serverless:ListJobRuns", "emr-serverless:StartJobRun"], [application]),
-        allow(
-            "WatchRuns",
-            ["emr-serverless:CancelJobRun", "emr-serverless:GetJobRun"],
-            [f"{application}/jobruns/*"],
-        ),
-        allow(
-            "PassJobRole",
-            ["iam:PassRole"],
-            [stack.role.role_arn],
-            {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
-        ),
-        allow("MeasureBatches", ["cloudwatch:GetMetricData"], ["*"], why=NO_NARROWER),
-    ]

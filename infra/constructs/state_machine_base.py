@@ -13,10 +13,11 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from infra.constructs.job_role import JobRole
-from infra.constructs.logs import EncryptedLogGroup
 from millrace.config.grants import NO_NARROWER, Grant, allow
 from millrace.config.names import Names
+
+from .job_role import JobRole
+from .logs import EncryptedLogGroup
 
 _DATA_KEY_REUSE_SECONDS = 300
 

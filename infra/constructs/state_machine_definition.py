@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from infra.constructs.state_machine_outcomes import (
+from .state_machine_outcomes import (
     State,
     bare,
     choice,

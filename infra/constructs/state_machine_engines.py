@@ -12,14 +12,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from infra.constructs.state_machine_definition import (
+from millrace.sizing.metrics import BY_NAME, namespace
+from millrace.sizing.model import JobPlan
+
+from .state_machine_definition import (
     LONGEST_GRACE_SECONDS,
     SHORTEST_GRACE_SECONDS,
     Engine,
 )
-from infra.constructs.state_machine_outcomes import State, choice
-from millrace.sizing.metrics import BY_NAME, namespace
-from millrace.sizing.model import JobPlan
+from .state_machine_outcomes import State, choice
 
 _GLUE_PAGE = 20
 """Runs in one answer, newest first: more than may begin in an hour, and far below the 256 KiB of a result."""

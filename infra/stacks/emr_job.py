@@ -9,12 +9,15 @@ from aws_cdk import CfnOutput
 from aws_cdk import aws_emrserverless as emr
 from constructs import Construct
 
-from infra.launch import gigabytes
-from infra.stacks.job import Foundation, JobStack
-from infra.stacks.observability import ObservabilityStack
-from millrace.config.model import EmrJob
+from millrace.config.engines.emr import EmrJob
+from millrace.config.grants import NO_NARROWER, allow
 from millrace.config.names import Names
 from millrace.sizing.model import JobPlan
+
+from ..constructs.state_machine_engines import emr_engine
+from ..engines.emr import gigabytes
+from .job import Foundation, JobStack, Runs
+from .observability import ObservabilityStack
 
 
 class EmrJobStack(JobStack):
@@ -47,6 +50,7 @@ class EmrJobStack(JobStack):
                 memory=gigabytes(plan.memory_gib * workers * 1024**3),
                 disk=gigabytes(plan.disk_gib * workers * 1024**3),
             ),
+            initial_capacity=_held(plan) if settings.scaling == "fixed" else None,
             auto_start_configuration=emr.CfnApplication.AutoStartConfigurationProperty(enabled=True),
             auto_stop_configuration=emr.CfnApplication.AutoStopConfigurationProperty(
                 enabled=True, idle_timeout_minutes=settings.idle_stop // timedelta(minutes=1)
@@ -86,6 +90,50 @@ class EmrJobStack(JobStack):
         CfnOutput(self, "ApplicationId", value=application.attr_application_id)
         CfnOutput(self, "RoleArn", value=self.role.role_arn)
 
+    def runs(self) -> Runs:
+        """The application's runs."""
+        application = self.names.arn("emr-serverless", f"/applications/{self.application_id}")
+        # The application's id is CloudFormation's to know; the rule pack writes it like this.
+        written = self.names.arn("emr-serverless", "/applications/<Application.ApplicationId>")
+        return Runs(
+            emr_engine(
+                application_id=self.application_id,
+                role_arn=self.role.role_arn,
+                name=self.names.job(self.plan.name),
+                document=self.document,
+                document_url=self.document_url,
+                queries=list(self.plan.queries),
+            ),
+            [
+                allow(
+                    "StartRuns", ["emr-serverless:ListJobRuns", "emr-serverless:StartJobRun"], [application]
+                ),
+                allow(
+                    "WatchRuns",
+                    ["emr-serverless:CancelJobRun", "emr-serverless:GetJobRun"],
+                    [f"{application}/jobruns/*"],
+                ),
+                allow(
+                    "PassJobRole",
+                    ["iam:PassRole"],
+                    [self.role.role_arn],
+                    {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
+                ),
+                allow("MeasureBatches", ["cloudwatch:GetMetricData"], ["*"], why=NO_NARROWER),
+            ],
+            {
+                "source": ["aws.emr-serverless"],
+                "detail-type": ["EMR Serverless Job Run State Change"],
+                "detail": {
+                    "applicationId": [self.application_id],
+                    "state": ["SUCCESS", "FAILED", "CANCELLED"],
+                },
+            },
+            {
+                f"AwsSolutions-IAM5[Resource::{written}/jobruns/*]": "The id of a run is known when it has begun"
+            },
+        )
+
 
 def _remote_write(
     observability: ObservabilityStack,
@@ -95,3 +143,21 @@ def _remote_write(
     return emr.CfnApplication.PrometheusMonitoringConfigurationProperty(
         remote_write_url=observability.remote_write_url
     )
+
+
+def _held(plan: JobPlan) -> list[emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty]:
+    """Workers that are there before a run asks for them, and come back at once when a run has ended."""
+    worker = emr.CfnApplication.WorkerConfigurationProperty(
+        cpu=f"{plan.vcpu} vCPU",
+        memory=gigabytes(plan.memory_gib * 1024**3),
+        disk=gigabytes(plan.disk_gib * 1024**3),
+    )
+    return [
+        emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty(
+            key=kind,
+            value=emr.CfnApplication.InitialCapacityConfigProperty(
+                worker_count=number, worker_configuration=worker
+            ),
+        )
+        for kind, number in (("Driver", 1), ("Executor", plan.executors.value))
+    ]

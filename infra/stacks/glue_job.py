@@ -13,16 +13,19 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.constructs.job_role import JobRole
-from infra.constructs.logs import EncryptedLogGroup
-from infra.findings import acknowledge
-from infra.launch import event_log_prefix
-from infra.permissions import Grant, glue_network_grants
-from infra.spark import data_lake_formats, glue_conf
-from infra.stacks.job import Foundation, JobStack
-from millrace.config.model import GlueJob
+from millrace.config.engines.glue import GlueJob
+from millrace.config.grants import allow
 from millrace.config.names import Names
 from millrace.sizing.model import JobPlan
+
+from ..constructs.job_role import JobRole
+from ..constructs.logs import EncryptedLogGroup
+from ..constructs.state_machine_engines import glue_engine
+from ..engines.glue import data_lake_formats, glue_conf
+from ..findings import acknowledge
+from ..launch import event_log_prefix
+from ..permissions import Grant, glue_network_grants
+from .job import Foundation, JobStack, Runs
 
 
 class GlueJobStack(JobStack):
@@ -75,7 +78,7 @@ class GlueJobStack(JobStack):
                 "--launch-document": self.document_url,
                 "--conf": glue_conf(self.document["spark"]),
                 "--datalake-formats": data_lake_formats(settings),
-                "--enable-auto-scaling": "true",
+                **({"--enable-auto-scaling": "true"} if settings.scaling == "auto" else {}),
                 # The layout that a history server of one's own reads.
                 "--enable-spark-ui-legacy-path": "true",
                 # Standard output, and in it the metrics: from Glue 5.0 on it goes to PREFIX/…/output, and
@@ -94,6 +97,25 @@ class GlueJobStack(JobStack):
             resource.node.add_dependency(*self.role.policies)
         CfnOutput(self, "JobName", value=names.job(plan.name))
         CfnOutput(self, "RoleArn", value=self.role.role_arn)
+
+    def runs(self) -> Runs:
+        """The job's runs, of which there is one at a time."""
+        name = self.names.job(self.plan.name)
+        return Runs(
+            glue_engine(name),
+            [
+                allow(
+                    "RunJob",
+                    ["glue:BatchStopJobRun", "glue:GetJobRun", "glue:GetJobRuns", "glue:StartJobRun"],
+                    [self.names.arn("glue", f"job/{name}")],
+                )
+            ],
+            {
+                "source": ["aws.glue"],
+                "detail-type": ["Glue Job State Change"],
+                "detail": {"jobName": [name], "state": ["SUCCEEDED", "FAILED", "TIMEOUT", "STOPPED"]},
+            },
+        )
 
     def _connections(self) -> tuple[glue.Connection, ...]:
         # One for each zone: Glue takes the next when a zone has no addresses left or is away.

@@ -8,17 +8,18 @@ from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_elasticloadbalancingv2 as elb
 from constructs import Construct
 
-from infra.constructs.history_image import PUBLIC_URI, CachedImage
-from infra.constructs.job_role import JobRole
-from infra.constructs.log_flattener import FLAT_PREFIX, LogFlattener
-from infra.constructs.logs import EncryptedLogGroup
-from infra.findings import acknowledge
-from infra.stacks.base import EnvironmentStack
-from infra.stacks.network import HTTPS, NetworkStack
-from infra.stacks.storage import StorageStack
 from millrace.config.estate import HistoryServer, SignIn
 from millrace.config.grants import FILES, NO_NARROWER, Grant, allow, list_prefixes
 from millrace.config.names import Names
+
+from ..constructs.history_image import PUBLIC_URI, CachedImage
+from ..constructs.job_role import JobRole
+from ..constructs.log_flattener import FLAT_PREFIX, LogFlattener
+from ..constructs.logs import EncryptedLogGroup
+from ..findings import acknowledge
+from .base import EnvironmentStack
+from .network import HTTPS, NetworkStack
+from .storage import StorageStack
 
 PORT = 18080
 _HTTP = 80

@@ -5,9 +5,10 @@ from __future__ import annotations
 from aws_cdk import CfnOutput
 from constructs import Construct
 
-from infra.constructs.history_image import CachedImage
-from infra.stacks.base import EnvironmentStack
 from millrace.config.names import Names
+
+from ..constructs.history_image import CachedImage
+from .base import EnvironmentStack
 
 
 class HistoryImageStack(EnvironmentStack):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,20 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from infra.assets import JobFiles, asset_url, document_asset, job_files
-from infra.constructs.job_role import JobRole
-from infra.constructs.logs import EncryptedLogGroup
-from infra.launch import launch_document
-from infra.permissions import JobPermissions, Keys
-from infra.stacks.base import EnvironmentStack
-from infra.stacks.network import NetworkStack
-from infra.stacks.observability import ObservabilityStack
-from infra.stacks.storage import StorageStack
+from millrace.config.grants import Grant
 from millrace.config.names import Names
 from millrace.sizing.model import JobPlan
+
+from ..assets import JobFiles, asset_url, document_asset, job_files
+from ..constructs.job_role import JobRole
+from ..constructs.logs import EncryptedLogGroup
+from ..constructs.state_machine_definition import Engine
+from ..launch import launch_document
+from ..permissions import JobPermissions, Keys
+from .base import EnvironmentStack
+from .network import NetworkStack
+from .observability import ObservabilityStack
+from .storage import StorageStack
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,28 @@ class Foundation:
     network: NetworkStack
     observability: ObservabilityStack
     streams_key: kms.IKey | None
+
+
+@dataclass(frozen=True)
+class Runs:
+    """How an engine starts, stops and reports runs of a job, for its state machine.
+
+    Attributes
+    ----------
+    calls
+        Of its API.
+    grants
+        What they take.
+    ended
+        Pattern of the event at the end of a run.
+    acknowledged
+        Findings of the rule pack that they make, each with the reason.
+    """
+
+    calls: Engine
+    grants: Sequence[Grant]
+    ended: Mapping[str, Any]
+    acknowledged: Mapping[str, str] = field(default_factory=dict)
 
 
 class JobStack(EnvironmentStack):
@@ -62,7 +88,7 @@ class JobStack(EnvironmentStack):
             description=f"Job {plan.name} of {names.prefix}",
         )
         environment = names.environment
-        self.foundation = foundation
+        self.foundation, self.plan = foundation, plan
         self.files: JobFiles = job_files(
             self, environment=environment, job=environment.jobs[plan.name], root=root
         )
@@ -87,7 +113,9 @@ class JobStack(EnvironmentStack):
             ),
             assets=self.document_url.removeprefix("s3://").rpartition("/")[0],
             log_group=self.log_group_name,
-            workspace=foundation.observability.workspace_arn if plan.engine == "emr" else None,
+            workspace=foundation.observability.workspace_arn
+            if environment.jobs[plan.name].remote_writes
+            else None,
         )
         Tags.of(self).add("millrace:job", plan.name)
         CfnOutput(
@@ -96,6 +124,10 @@ class JobStack(EnvironmentStack):
             value=self.document_url,
             description="What starts this job; see docs/launch-document.md",
         )
+
+    def runs(self) -> Runs | None:
+        """How its runs begin and end; None for an engine that starts none, whose job has no state machine."""
+        return None
 
     def _take_role(self, names: Names, job: str, **given: Any) -> iam.IRole:
         """Return the job's role: the existing one that the file names, else one with just its grants."""

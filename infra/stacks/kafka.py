@@ -10,14 +10,15 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_msk as msk
 from constructs import Construct
 
-from infra.constructs.encryption import key_for
-from infra.constructs.msk_cluster import ExistingCluster, ProvisionedCluster, ServerlessCluster
-from infra.removal import removal_policy
-from infra.stacks.base import EnvironmentStack
 from millrace.config.model import Environment, KafkaTopic, MskCluster
 from millrace.config.names import Names
 from millrace.sizing.kafka import TIME_LIMITS
 from millrace.sizing.model import Plan
+
+from ..constructs.encryption import key_for
+from ..constructs.msk_cluster import ExistingCluster, ProvisionedCluster, ServerlessCluster
+from ..removal import removal_policy
+from .base import EnvironmentStack
 
 
 class KafkaStack(EnvironmentStack):
@@ -140,7 +141,5 @@ def owned_topics(environment: Environment) -> dict[str, KafkaTopic]:
     return {
         name: stream
         for name, stream in environment.streams.items()
-        if isinstance(stream, KafkaTopic)
-        and not stream.existing
-        and isinstance(environment.kafka[stream.cluster], MskCluster)
+        if isinstance(stream, KafkaTopic) and stream.made_here(environment.kafka)
     }

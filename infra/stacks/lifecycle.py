@@ -7,11 +7,12 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from infra.constructs.encryption import key_for
-from infra.constructs.state_machine_base import allow_execution_logs
-from infra.removal import may_go
-from infra.stacks.base import EnvironmentStack
 from millrace.config.names import Names
+
+from ..constructs.encryption import key_for
+from ..constructs.state_machine_base import allow_execution_logs
+from ..removal import may_go
+from .base import EnvironmentStack
 
 
 class LifecycleStack(EnvironmentStack):

@@ -11,14 +11,15 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from infra.constructs.job_role import JobRole
-from infra.constructs.logs import EncryptedLogGroup
-from infra.stacks.base import EnvironmentStack
 from millrace.config.base import arn_parts
 from millrace.config.grants import allow
-from millrace.config.model import Environment, ExternalCluster, KinesisStream
+from millrace.config.model import Environment, ExternalCluster
 from millrace.config.names import Names
 from millrace.sizing.model import NetworkPlan
+
+from ..constructs.job_role import JobRole
+from ..constructs.logs import EncryptedLogGroup
+from .base import EnvironmentStack
 
 HTTPS = 443
 MSK_PORTS = {"iam": 9098, "scram-sha-512": 9096, "mutual-tls": 9094, "tls": 9094, "none": 9092}
@@ -219,7 +220,7 @@ class NetworkStack(EnvironmentStack):
         group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "AWS services")
         for port in kafka_ports(self.names.environment):
             group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(port), "Kafka brokers")
-        for port in database_ports(self.names.environment):
+        for port in server_ports(self.names.environment):
             group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(port), "Databases")
         return group
 
@@ -279,6 +280,12 @@ class NetworkStack(EnvironmentStack):
     def _endpoints(self, plan: NetworkPlan, group: ec2.SecurityGroup) -> None:
         # A role in another account, taken to read its stream, is a principal of that account.
         accounts = sorted({self.account, *reading_accounts(self.names.environment)})
+        lent = {
+            service
+            for stream in self.names.environment.streams.values()
+            if stream.other_role is not None
+            for service in stream.services
+        }
         for service in plan.services:
             endpoint = self.vpc.add_interface_endpoint(
                 _ENDPOINT_IDS.get(
@@ -289,9 +296,7 @@ class NetworkStack(EnvironmentStack):
                 security_groups=[group],
                 open=False,
             )
-            principals: str | list[str] = (
-                accounts if service == "kinesis-streams" and len(accounts) > 1 else self.account
-            )
+            principals: str | list[str] = accounts if service in lent and len(accounts) > 1 else self.account
             endpoint.add_to_policy(
                 _statement("OwnAccount", ["*"], ["*"], {"aws:PrincipalAccount": principals})
             )
@@ -312,15 +317,17 @@ def _statement(
 def reading_accounts(environment: Environment) -> set[str]:
     """Return the accounts whose roles jobs take to read streams."""
     return {
-        arn_parts(stream.read_role)[1]
+        arn_parts(stream.other_role)[1]
         for stream in environment.streams.values()
-        if isinstance(stream, KinesisStream) and stream.read_role is not None
+        if stream.other_role is not None
     }
 
 
-def database_ports(environment: Environment) -> tuple[int, ...]:
-    """Return the ports on which the servers of sinks listen, such as databases."""
-    return tuple(sorted({port for sink in environment.sinks for port in sink.ports}))
+def server_ports(environment: Environment) -> tuple[int, ...]:
+    """Return the ports on which the servers of sinks and sources listen, such as databases; Kafka's brokers apart."""
+    found = [port for sink in environment.sinks for port in sink.ports]
+    found += [port for stream in environment.streams.values() for port in stream.ports]
+    return tuple(sorted(set(found)))
 
 
 def kafka_ports(environment: Environment) -> tuple[int, ...]:

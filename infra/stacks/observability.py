@@ -12,15 +12,16 @@ from aws_cdk import aws_sns as sns
 from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
-from infra.assets import asset_url
-from infra.constructs.alarms import add_alarms, alarm_name
-from infra.constructs.logs import EncryptedLogGroup
-from infra.dashboards import boards, cloudwatch_body, grafana, to_text
-from infra.panels import sections
-from infra.removal import may_go, removal_policy
-from infra.stacks.base import EnvironmentStack
 from millrace.config.names import Names
 from millrace.sizing.model import Alarm, Plan
+
+from ..assets import asset_url
+from ..constructs.alarms import add_alarms, alarm_name
+from ..constructs.logs import EncryptedLogGroup
+from ..dashboards import boards, cloudwatch_body, grafana, to_text
+from ..panels import sections
+from ..removal import may_go, removal_policy
+from .base import EnvironmentStack
 
 
 class ObservabilityStack(EnvironmentStack):

@@ -10,11 +10,12 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.constructs.encryption import allow_log_groups, key_for
-from infra.removal import may_go, removal_policy
-from infra.spark import database_location
-from infra.stacks.base import EnvironmentStack
 from millrace.config.names import Bucket, Names
+
+from ..constructs.encryption import allow_log_groups, key_for
+from ..removal import may_go, removal_policy
+from ..spark import database_location
+from .base import EnvironmentStack
 
 _ABORT_UPLOADS = Duration.days(7)
 _KEEP_REPLACED = Duration.days(7)

@@ -8,14 +8,15 @@ from aws_cdk import CfnOutput, Duration, Tags
 from aws_cdk import aws_kinesis as kinesis
 from constructs import Construct
 
-from infra.constructs.encryption import key_for
-from infra.findings import acknowledge
-from infra.removal import removal_policy
-from infra.stacks.base import EnvironmentStack
 from millrace.config.model import Environment, KinesisStream
 from millrace.config.names import Names
 from millrace.config.queries import LandQuery
 from millrace.sizing.model import Plan
+
+from ..constructs.encryption import key_for
+from ..findings import acknowledge
+from ..removal import removal_policy
+from .base import EnvironmentStack
 
 _KIB = 1024
 
@@ -116,5 +117,5 @@ def owned_streams(environment: Environment) -> dict[str, KinesisStream]:
     return {
         name: stream
         for name, stream in environment.streams.items()
-        if isinstance(stream, KinesisStream) and stream.existing is None
+        if isinstance(stream, KinesisStream) and stream.made
     }

@@ -23,7 +23,7 @@ from millrace.advisor.naming import lasting, slug
 from millrace.advisor.script import LONGEST, Said, notes_on, read
 from millrace.advisor.twin import QueryTwin
 from millrace.config import ConfigurationError, Problem
-from millrace.config.engines import EMR_DISK_GIB, EMR_MEMORY_GIB
+from millrace.config.engines.emr import EMR_DISK_GIB, EMR_MEMORY_GIB
 from millrace.config.model import EmrJob, GlueJob
 from millrace.config.units import format_duration
 
@@ -347,7 +347,7 @@ def environment(
         kinesis: dict[str, Any] = {"kind": "kinesis", "existing": said.name, "shards": found.shards}
         made["streams"] = {stream: kinesis | {"traffic": traffic}}
         query["start"] = start
-    job = dict(found.job) | {"rate": _speed(twin), "queries": {f"land-{stream}": query}}
+    job = dict(found.job) | _speed(twin) | {"queries": {f"land-{stream}": query}}
     made["jobs"] = {slug(lasting(found.where).partition(":")[2]): job}
     return made
 
@@ -360,16 +360,18 @@ def _pace(twin: QueryTwin | None) -> float | None:
 
 
 def _speed(twin: QueryTwin | None) -> dict[str, Any]:
-    """What the log measured; a guess says so."""
+    """What the log measured; without one the plan takes its default."""
     if twin is None:
-        return {"records_per_second_per_core": 5000}
+        return {}
     costs = twin.costs(twin.cores, fixed=0.0)
     each = max(costs.per_record, 1e-9)
     overhead = costs.overhead + costs.rest[0] + costs.wave
     return {
-        "records_per_second_per_core": float(f"{1 / each:.4g}"),
-        "batch_overhead": f"{max(1, round(overhead * 1e3))}ms",
-        "basis": "measured",
+        "rate": {
+            "records_per_second_per_core": float(f"{1 / each:.4g}"),
+            "batch_overhead": f"{max(1, round(overhead * 1e3))}ms",
+            "basis": "measured",
+        }
     }
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from millrace.advisor.findings import Finding
 from millrace.advisor.twin import QueryTwin
-from millrace.advisor.what_if import Changed, Twin, WhatIf
+from millrace.advisor.what_if import Changed, Range, Twin, WhatIf
 from millrace.config import ConfigurationError, Problem
 from millrace.config.units import parse_duration
 from millrace.sizing.simulation.result import Ages
@@ -22,6 +22,9 @@ _NEXT = math.sqrt(2)
 
 _CLOSEST = 0.01
 """Share of a figure closer than which nothing is foretold: when threads wake up and clocks tick is not in the model."""
+
+_NOISE = 0.01
+"""Share of what arrives by which a backlog may grow over half a run, and be none."""
 
 _LIKE = 0.1
 """By which share traffic, and by which a count, may differ for a forecast to be about the same thing."""
@@ -52,7 +55,7 @@ class _Strict(BaseModel):
 
 
 class Foretold(_Strict):
-    """A figure in seconds with its 95 % interval, for a next log of as many batches."""
+    """A figure with its 95 % interval."""
 
     value: float
     low: float
@@ -60,13 +63,35 @@ class Foretold(_Strict):
 
 
 class QueryForecast(_Strict):
-    """One query's figures, by :data:`FIGURES`, and under which conditions."""
+    """One query's figures, by :data:`FIGURES`, and under which conditions.
+
+    Attributes
+    ----------
+    figures
+        Seconds; where it does not keep up, of a run as long as the log, as ages grow with the run.
+    trigger, limit, partitions, arriving
+        Seconds, records of a batch, tasks that read, records a second.
+    waiting
+        Records that wait at the end of such a run.
+    grows
+        Records a second by which the backlog grows.
+    ended
+        Whether a batch ended at all while as long as the log was played; without one the figures say how long that was.
+    """
 
     figures: dict[str, Foretold]
     trigger: float
     limit: float | None
     partitions: int
     arriving: float
+    waiting: Foretold
+    grows: Foretold
+    ended: bool
+
+    @property
+    def keeps_up(self) -> bool:
+        """Whether the backlog stays: what grows by less than a hundredth of what arrives is chance."""
+        return self.ended and self.grows.value <= _NOISE * self.arriving
 
 
 class Forecast(_Strict):
@@ -125,11 +150,15 @@ class Score(_Strict):
 
 
 class Scored(_Strict):
-    """A forecast and its scores; none where it is about other conditions, which ``why_not`` names."""
+    """A forecast and its scores; none where it is about other conditions, which ``why_not`` names.
+
+    ``left_out`` says the same of single queries, beside others that are scored.
+    """
 
     forecast: Forecast
     scores: tuple[Score, ...] = ()
     why_not: str | None = None
+    left_out: tuple[str, ...] = ()
 
 
 def forecast(twin: Twin, played: WhatIf) -> Forecast:
@@ -138,16 +167,16 @@ def forecast(twin: Twin, played: WhatIf) -> Forecast:
     for name, outcome in played.queries.items():
         own = {each.key: each.value for each in played.changes if each.query in (None, name)}
         query = twin.queries[name]
-        figures = {
-            key: _wider(getattr(outcome, key).value, getattr(outcome, key).low, getattr(outcome, key).high)
-            for key in FIGURES
-        }
+        figures = {key: _foretold(getattr(outcome, key)) for key in FIGURES}
         queries[name] = QueryForecast(
             figures=figures,
             trigger=own.get("trigger", query.trigger),
             limit=own.get("limit", query.limit),
             partitions=int(own.get("partitions", query.partitions)) // int(own.get("split", 1)),
             arriving=_pace(query) * own.get("traffic", 1.0) / own.get("split", 1),
+            waiting=_foretold(outcome.waiting),
+            grows=_foretold(outcome.grows),
+            ended=outcome.ended,
         )
     jobs = next((int(each.value) for each in played.changes if each.key == "split"), 1)
     return Forecast(
@@ -157,6 +186,10 @@ def forecast(twin: Twin, played: WhatIf) -> Forecast:
         dollars_month=played.dollars_month,
         queries=queries,
     )
+
+
+def _foretold(figure: Range) -> Foretold:
+    return Foretold(value=figure.value, low=figure.low, high=figure.high)
 
 
 def playable(findings: Iterable[Finding], queries: Sequence[str]) -> list[tuple[Changed, ...]]:
@@ -233,26 +266,24 @@ def _scored(forecast: Forecast, then: Twin) -> Scored:
     if then.cores != forecast.cores:
         return Scored(forecast=forecast, why_not=f"it ran with {then.cores} cores, not with {forecast.cores}")
     scores: list[Score] = []
+    others: list[str] = []
     for name, was in forecast.queries.items():
         query = then.queries.get(name)
-        if query is None:
-            return Scored(forecast=forecast, why_not=f"the log has too little of {name}")
         held = any(key == "cache" and of in ("", name) for of, key in asked)
-        other = _other(name, was, query, held=held)
-        if other is not None:
-            return Scored(forecast=forecast, why_not=other)
+        other = f"the log has too little of {name}" if query is None else _other(name, was, query, held=held)
+        if query is None or other is not None:
+            others.append(str(other))
+            continue
         happened = figures(query)
-        scores += [
-            Score(
-                query=name,
-                figure=words,
-                foretold=was.figures[key],
-                happened=happened[key],
-                inside=was.figures[key].low <= happened[key] <= was.figures[key].high,
+        for key, words in FIGURES.items():
+            told = for_the_next(was.figures[key])
+            inside = told.low <= happened[key] <= told.high
+            scores.append(
+                Score(query=name, figure=words, foretold=told, happened=happened[key], inside=inside)
             )
-            for key, words in FIGURES.items()
-        ]
-    return Scored(forecast=forecast, scores=tuple(scores))
+    if not scores:
+        return Scored(forecast=forecast, why_not="; ".join(others))
+    return Scored(forecast=forecast, scores=tuple(scores), left_out=tuple(others))
 
 
 def _asked(change: str) -> tuple[str, str]:
@@ -279,6 +310,8 @@ def _other(name: str, was: QueryForecast, query: QueryTwin, *, held: bool) -> st
     pace = _pace(query)
     if abs(pace - was.arriving) > _LIKE * was.arriving:
         return f"{name} got {pace:,.1f} records/s, not {was.arriving:,.1f}"
+    if not was.keeps_up:
+        return f"{name} was foretold not to keep up: its figures are those of a run of that length"
     return None
 
 
@@ -302,6 +335,8 @@ def _pace(query: QueryTwin) -> float:
     return (query.arrivals.records - query.arrivals.before(begin)) / (query.arrivals.seconds - begin)
 
 
-def _wider(value: float, low: float, high: float) -> Foretold:
-    below, above = (max(_NEXT * each, _CLOSEST * value) for each in (value - low, high - value))
+def for_the_next(told: Foretold) -> Foretold:
+    """The interval in which a next log's figure lies, which has as much chance of its own."""
+    value = told.value
+    below, above = (max(_NEXT * each, _CLOSEST * value) for each in (value - told.low, told.high - value))
     return Foretold(value=value, low=max(0.0, value - below), high=value + above)

@@ -19,7 +19,7 @@ from millrace.advisor import events
 from millrace.advisor.logs import EventLog, Lines
 from millrace.advisor.subject import Subject
 from millrace.config import ConfigurationError
-from millrace.config.engines import glue_workers
+from millrace.config.engines.glue import glue_workers
 from millrace.config.problems import Problem
 from millrace.sizing.cost import HOURS
 from millrace.sizing.tables import dpu_price, price_regions, prices

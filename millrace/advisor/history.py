@@ -329,7 +329,7 @@ class History:
     spark_version
         Such as ``3.5.6``.
     engine
-        ``glue``, ``emr``, ``sandbox`` or ``spark``, as its properties tell.
+        ``glue``, ``emr``, ``local`` or ``spark``, as its properties tell.
     started, ended
         Epoch seconds: of the first and the last event.
     complete

@@ -20,8 +20,8 @@ _ALIGNED = 0.7
 _OFF = 0.06
 """How far off a multiple, as a share of the interval, a batch may begin: its thread wakes up late."""
 
-_BY_THE_CLOCK = "rate"
-"""Sources of Spark for tests, whose batches are as large as their time is long."""
+_BY_THE_CLOCK = "ratestream"
+"""Spark's source for tests whose batches are as large as their time is long; another one, for so many rows a batch, is none."""
 
 _EVEN = 1.15
 """Largest over mean share up to which partitions are even: chance does not make them more equal."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,22 @@ import numpy as np
 from millrace.advisor.history import (
     TASK,
     Batch,
+    Query,
     SparkJob,
     Stage,
+)
+
+MOST_CORES = 100_000
+"""Task slots of an executor: no machine has more."""
+
+MOST_TASKS = 10_000_000
+"""Of a stage; Spark's driver breaks long before."""
+
+JOB_PROPERTIES = (
+    "spark.sql.execution.id",
+    "spark.jobGroup.id",
+    "sql.streaming.queryId",
+    "streaming.sql.batchId",
 )
 
 
@@ -55,6 +69,32 @@ def task_table(rows: bytes | bytearray) -> Any:
     return np.frombuffer(bytes(rows), TASK)
 
 
+def tasks_by_executor(jobs: Iterable[PendingJob]) -> Any:
+    """All tasks of some jobs, as :func:`task_table`, in the order of their executors."""
+    tables = [stage.tasks.table for job in jobs for stage in job.stages]
+    found = np.concatenate([*tables, task_table(b"")])
+    return found[np.argsort(found["executor"], kind="stable")]
+
+
+def query(run_id: str, run: PendingRun, of_batch: Mapping[tuple[str, int], list[SparkJob]]) -> Query:
+    """Finish a run of a query.
+
+    Parameters
+    ----------
+    run_id
+        Its id.
+    run
+        With all its batches.
+    of_batch
+        Jobs by run and batch.
+    """
+    batches = tuple(
+        replace(batch, jobs=tuple(of_batch.get((run_id, number), ())))
+        for number, batch in sorted(run.batches.items())
+    )
+    return Query(run.name or run.id, run.id, run_id, run.started, run.ended, run.failure, batches)
+
+
 def spark_job(job: PendingJob, run: str | None, batch: int | None) -> SparkJob:
     """Finish a job.
 
@@ -80,9 +120,9 @@ def spark_job(job: PendingJob, run: str | None, batch: int | None) -> SparkJob:
 
 
 def engine_of(properties: Mapping[str, str]) -> str:
-    """Tell where an application ran by its Spark properties: ``glue``, ``emr``, ``sandbox`` or ``spark``."""
+    """Tell where an application ran by its Spark properties: ``glue``, ``emr``, ``local`` or ``spark``."""
     if any(key.startswith("spark.glue.") for key in properties):
         return "glue"
     if any(key.startswith("spark.emr-serverless.") for key in properties):
         return "emr"
-    return "sandbox" if properties.get("spark.master", "").startswith("local") else "spark"
+    return "local" if properties.get("spark.master", "").startswith("local") else "spark"

@@ -16,14 +16,25 @@ from millrace.advisor.history import (
     Executor,
     Failure,
     History,
-    Query,
     Scan,
     SparkJob,
     Stage,
     Tasks,
 )
 from millrace.advisor.logs import EventLog, Lines
-from millrace.advisor.pending import PendingJob, PendingRun, PendingStage, engine_of, spark_job, task_table
+from millrace.advisor.pending import (
+    JOB_PROPERTIES,
+    MOST_CORES,
+    MOST_TASKS,
+    PendingJob,
+    PendingRun,
+    PendingStage,
+    engine_of,
+    query,
+    spark_job,
+    task_table,
+    tasks_by_executor,
+)
 from millrace.advisor.statistics import at_once
 
 _INSTANT = 1e-3
@@ -37,19 +48,6 @@ _THING = 2048
 
 _TIMES = 12
 """How many times its line a batch takes at most: each position of a partition becomes a text and a number."""
-
-_MOST_CORES = 100_000
-"""Task slots of an executor: no machine has more."""
-
-_MOST_TASKS = 10_000_000
-"""Of a stage; Spark's driver breaks long before."""
-
-_JOB_PROPERTIES = (
-    "spark.sql.execution.id",
-    "spark.jobGroup.id",
-    "sql.streaming.queryId",
-    "streaming.sql.batchId",
-)
 
 
 def read(log: EventLog) -> History:
@@ -178,7 +176,7 @@ class _Reader:
         self._hold(_THING)
         self._executors[name] = Executor(
             name,
-            events.whole(cores, _MOST_CORES),
+            events.whole(cores, MOST_CORES),
             self._at(event["Timestamp"]),
             None,
             0,
@@ -199,11 +197,11 @@ class _Reader:
     def _job_start(self, event: Mapping[str, Any]) -> None:
         number, stages = events.whole(event["Job ID"]), event["Stage Infos"]
         properties = event.get("Properties") or {}
-        kept = {key: events.words(properties[key]) for key in _JOB_PROPERTIES if key in properties}
+        kept = {key: events.words(properties[key]) for key in JOB_PROPERTIES if key in properties}
         named = {
             events.whole(each["Stage ID"]): (
                 events.words(each["Stage Name"]),
-                events.whole(each["Number of Tasks"], _MOST_TASKS),
+                events.whole(each["Number of Tasks"], MOST_TASKS),
             )
             for each in stages
         }
@@ -262,7 +260,7 @@ class _Reader:
         self._close(
             key,
             events.words(info["Stage Name"]),
-            events.whole(info["Number of Tasks"], _MOST_TASKS),
+            events.whole(info["Number of Tasks"], MOST_TASKS),
             None if submitted is None else self._at(submitted),
             None if completed is None else self._at(completed),
             scans,
@@ -349,7 +347,7 @@ class _Reader:
                 of_batch[run, number].append(made)
             else:
                 others.append(made)
-        queries = tuple(self._query(run_id, run, of_batch) for run_id, run in self._runs.items())
+        queries = tuple(query(run_id, run, of_batch) for run_id, run in self._runs.items())
         first = self._last if self._first is None else self._first
         return History(
             app_id=self._app or self._properties.get("spark.app.id", ""),
@@ -372,7 +370,7 @@ class _Reader:
     def _all_executors(self, first: float) -> Iterator[Executor]:
         """Those that ran; of one whose begin is lost or damaged, what its tasks tell."""
         unnamed = [place for name, place in self._place.items() if name not in self._executors]
-        tasks = self._tasks_by_executor() if unnamed else task_table(b"")
+        tasks = tasks_by_executor(self._jobs.values()) if unnamed else task_table(b"")
         for name, place in self._place.items():
             made = self._executors.get(name)
             if made is None:
@@ -382,12 +380,6 @@ class _Reader:
                 made = Executor(name, slots, first, None, 0, counted=True)
             removed, reason = self._removed.get(name, (None, ""))
             yield replace(made, removed=removed, reason=reason, memory=self._memory.get(name, 0))
-
-    def _tasks_by_executor(self) -> Any:
-        """All tasks of the log, in the order of their executors."""
-        tables = [stage.tasks.table for job in self._jobs.values() for stage in job.stages]
-        found = np.concatenate([*tables, task_table(b"")])
-        return found[np.argsort(found["executor"], kind="stable")]
 
     def _batch_of(self, job: PendingJob) -> tuple[str | None, int | None]:
         """The run and batch of a job.
@@ -406,12 +398,3 @@ class _Reader:
             if (run.started or 0.0) <= job.submitted <= (run.ended or float("inf")):
                 return run_id, int(number)
         return None, int(number)
-
-    def _query(
-        self, run_id: str, run: PendingRun, of_batch: Mapping[tuple[str, int], list[SparkJob]]
-    ) -> Query:
-        batches = tuple(
-            replace(batch, jobs=tuple(of_batch.get((run_id, number), ())))
-            for number, batch in sorted(run.batches.items())
-        )
-        return Query(run.name or run.id, run.id, run_id, run.started, run.ended, run.failure, batches)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from millrace.advisor.tasks import Floats
 
@@ -64,8 +63,23 @@ def slope(x: ArrayLike, y: ArrayLike) -> Estimate:
     if len(at) > _PAIRED:
         kept = np.linspace(0, len(at) - 1, _PAIRED).astype(int)
         at, values = at[kept], values[kept]
-    found = stats.theilslopes(values, at, alpha=0.95)
-    return Estimate(float(found.slope), float(found.low_slope), float(found.high_slope))
+    apart = np.subtract.outer(at, at)
+    later = apart > 0
+    slopes = np.sort(np.subtract.outer(values, values)[later] / apart[later])
+    # Kendall's variance of the number of rising pairs, less what ties take from it: Sen 1968, equation 2.6.
+    spread = _paired(np.array([len(at)])) - sum(
+        _paired(np.unique(each, return_counts=True)[1]) for each in (at, values)
+    )
+    off = _NORMAL * math.sqrt(max(0.0, spread) / 18)
+    low, high = round((len(slopes) - off) / 2) - 1, round((len(slopes) + off) / 2)
+    ends = slopes[max(low, 0)], slopes[min(high, len(slopes) - 1)]
+    return Estimate(float(np.median(slopes)), *map(float, ends))
+
+
+def _paired(counts: ArrayLike) -> float:
+    """The term of Kendall's variance for groups of so many points; a point alone has none."""
+    many = np.asarray(counts, float)
+    return float(np.sum(many * (many - 1) * (2 * many + 5)))
 
 
 def settled(durations: Sequence[float] | Floats) -> int:

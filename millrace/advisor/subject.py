@@ -148,7 +148,7 @@ class Subject:
         if each < 1:
             return ()
         master = settings.get("spark.master", "")
-        if engine == "sandbox":
+        if engine == "local":
             return (Change("argument", place, "--master", master, f"local[{new}]"),)
         if engine == "spark" and not master.startswith(("yarn", "k8s")):
             now = _count(settings.get(_MOST_CORES))
@@ -227,12 +227,14 @@ class Ours(Subject):
         if setting in {"partitions", "least"} and isinstance(said, StreamQuery):
             key = "min_partitions" if setting == "partitions" else "min_records_per_batch"
             stream = self.environment.streams[said.source]
-            if stream.kind == "kafka":
+            if stream.read_in_ways:
                 return (
                     Change("environment", file, f"{base}.kafka.{key}", getattr(said.kafka, key, None), new),
                 )
             if setting == "partitions":
-                return (Change("environment", file, f"streams.{said.source}.shards", stream.shards, new),)
+                return (
+                    Change("environment", file, f"streams.{said.source}.{stream.parts}", stream.pinned, new),
+                )
         if setting in {"limit", "least"}:
             return ()  # the core sets them itself: a derive query's rows of a batch, and no empty batch of Kinesis
         if setting == "partitions":  # of several streams, or of a table

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy import optimize
 
 from millrace.advisor import observed
 from millrace.advisor.history import Batch, Floats, History, Query
@@ -31,6 +30,9 @@ MOST = 150
 
 _QUARTILES = 1.349
 """Between the quartiles of a normal distribution lie so many standard deviations."""
+
+_TOLD_APART = 1e-12
+"""Share of the whole by which one fit must be better than another: below it is rounding."""
 
 _VARIES = 0.05
 """Coefficient of variation of a task's records from which κ and b can be told apart."""
@@ -243,7 +245,17 @@ def _line(sums: Floats) -> tuple[float, float]:
     values, vectors = np.linalg.eigh(normal)
     kept = values > values[-1] * 1e-9  # all batches alike: what is fixed cannot be told from what grows
     root = np.sqrt(values[kept])
-    solved, _ = optimize.nnls(root[:, None] * vectors[:, kept].T, (vectors[:, kept].T @ target) / root)
+    terms, wanted = root[:, None] * vectors[:, kept].T, (vectors[:, kept].T @ target) / root
+    # The best one without negative parts is the least squares of the parts that it has: of two there are three choices.
+    choices = ([0], [1], [0, 1]) if kept.all() else ([0], [1])
+    solved, left = np.zeros(2), float(np.linalg.norm(wanted))
+    least = left * _TOLD_APART
+    for parts in choices:
+        found = np.zeros(2)
+        found[parts] = np.linalg.lstsq(terms[:, parts], wanted, rcond=None)[0]
+        off = float(np.linalg.norm(terms @ found - wanted))
+        if (found >= 0).all() and off < left - least:
+            solved, left = found, off
     return float(solved[0]), float(solved[1] / scale)
 
 

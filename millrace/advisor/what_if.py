@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from millrace.advisor.history import Floats, History
 from millrace.advisor.twin import Costs, QueryTwin, twin
 from millrace.config import ConfigurationError, Problem
-from millrace.config.engines import glue_tasks_per_worker, glue_workers
+from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.config.explain import nearest
 from millrace.config.units import parse_duration
 from millrace.sizing.simulation import Fixed, QueryLoad, QueryResult, Scenario, simulate
@@ -86,6 +86,8 @@ class Outcome:
         Records that wait at the end.
     grows
         Records a second by which the backlog grows over the second half: above zero it does not keep up.
+    ended
+        Whether any batch ended; without one the seconds are those of all that was played.
     """
 
     duration: Range
@@ -94,6 +96,7 @@ class Outcome:
     oldest: Range
     waiting: Range
     grows: Range
+    ended: bool = field(kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -167,6 +170,11 @@ class Twin:
             From :func:`parse`.
         draws
             Refitted twins for the intervals.
+
+        Raises
+        ------
+        ConfigurationError
+            More jobs than cores.
         """
         asked = {each.key: each.value for each in changes if each.query is None}
         executor_cores = int(asked.get("worker", self.executor_cores))
@@ -174,12 +182,23 @@ class Twin:
         cores = executors * executor_cores if "worker" in asked else self.cores
         cores = int(asked.get("cores", cores))
         jobs = int(asked.get("split", 1))
-        each = max(1, cores // jobs)
+        if jobs > cores:
+            raise _wrong(f"split={jobs}", f"at most {cores}, a core for each job")
+        each = cores // jobs
+        for name, query in self.queries.items():
+            merged = int(next((c.value for c in changes if c.key == "merge" and c.query in (None, name)), 1))
+            if merged > (slots := _had(query, each, self.cores)):
+                raise _wrong(
+                    f"merge={merged}", f"at most {slots}, the cores that {name} has: one for each job"
+                )
         drawn = {name: list(query.draws(draws)) for name, query in self.queries.items()}
         best = self._play(changes, each, None, 0)
         others = [self._play(changes, each, {n: d[i] for n, d in drawn.items()}, i + 1) for i in range(draws)]
         outcomes = {
-            name: Outcome(*(_range(best[name][n], [one[name][n] for one in others]) for n in range(6)))
+            name: Outcome(
+                *(_range(best[name][n], [one[name][n] for one in others]) for n in range(6)),
+                ended=bool(best[name][6]),
+            )
             for name in self.queries
         }
         machines = jobs * (math.ceil(each / executor_cores) + 1)
@@ -210,8 +229,11 @@ class Twin:
 
 def _slots(query: QueryTwin, own: Mapping[Key, float], cores: int, before: int) -> int:
     """Cores of a query: what others left to it grows and shrinks with all."""
-    had = max(1, round(query.cores * cores / before)) if query.cores < before else cores
-    return max(1, had // int(own.get("merge", 1)))
+    return max(1, _had(query, cores, before) // int(own.get("merge", 1)))
+
+
+def _had(query: QueryTwin, cores: int, before: int) -> int:
+    return max(1, round(query.cores * cores / before)) if query.cores < before else cores
 
 
 def _loads(
@@ -253,7 +275,7 @@ def _divided(query: QueryTwin, count: int) -> tuple[Part, ...]:
 def _figures(result: QueryResult, seconds: float) -> tuple[float, ...]:
     if not len(result.ends):
         # No batch ended: it lasts longer than all that was played.
-        return (seconds, seconds, seconds, seconds, result.waiting, result.arrived / seconds)
+        return (seconds, seconds, seconds, seconds, result.waiting, result.arrived / seconds, 0.0)
     lasted = result.ends - result.starts
     half = np.array([seconds / 2, seconds])
     waiting: Floats = result.waiting_at(half)
@@ -264,6 +286,7 @@ def _figures(result: QueryResult, seconds: float) -> tuple[float, ...]:
         result.ages.percentile(95),
         result.waiting,
         float(waiting[1] - waiting[0]) / (seconds / 2),
+        1.0,
     )
 
 

@@ -87,7 +87,7 @@ def schedule(
         First a run that warms up; then each repetition as a block in an order of its own, so that a
         disturbance of a minute does not hit all repetitions of one limit.
     """
-    order = random.Random(seed)  # noqa: S311 - repeatable on purpose, no secret
+    order = random.Random(seed)
     cells = [(limit, 1) for limit in sizes]
     cells += [(limit, count) for count in sorted(set(partitions) - {1}) for limit in sizes[-2:]]
     found = [Planned(0, sizes[len(sizes) // 2], max(partitions, default=1), WARM_UP, _WARM_UP_BATCHES)]

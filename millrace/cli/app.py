@@ -1,52 +1,84 @@
-"""Puts the verbs together and turns what a user can get wrong into one message and exit status 2."""
+"""The command line: its commands in four groups, and one message with exit status 2 for a user's mistake."""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from inspect import getdoc
+from types import MappingProxyType
+from typing import Annotated, Any
 
 import typer
 
-from millrace.cli import (
-    advise,
-    audit,
-    backfill,
-    bench,
-    checkpoint,
-    cost,
-    deploy,
-    history,
-    history_image,
-    import_job,
-    lifecycle,
-    logs,
-    notebook,
-    plan,
-    policies,
-    prices,
-    replay,
-    sandbox,
-    schema,
-    simulate,
-    split,
-    traffic,
-    upgrade,
-    verify,
-)
-from millrace.cli.console import show_problems, visible_output
+from millrace.cli.extras import missing
+from millrace.cli.plan import import_job, init, plan, policies, prices, simulate, split
+from millrace.cli.plan.bench import command as bench
+from millrace.cli.plan.schema import command as schema
+from millrace.cli.repair import audit, backfill, checkpoint, replay
+from millrace.cli.run import deploy, history_image, lifecycle, notebook, sandbox, setup, traffic, upgrade
+from millrace.cli.shared.console import show_problems, visible_output
+from millrace.cli.shared.failures import REFUSED, reported
+from millrace.cli.watch import advise, cost, history, logs, status, verify
 from millrace.config import ConfigurationError
+
+Command = Callable[..., Any] | typer.Typer
+
+GROUPS: Mapping[str, Mapping[str, Command]] = MappingProxyType(
+    {
+        "Plan": {
+            "init": init.init,
+            "import": import_job.import_command,
+            "validate": plan.validate_command,
+            "plan": plan.plan_command,
+            "simulate": simulate.simulate_command,
+            "bench": bench.bench,
+            "split": split.split,
+            "schema": schema.schema_app,
+            "prices": prices.prices_app,
+            "policies": policies.policies,
+        },
+        "Run": {
+            "setup": setup.setup,
+            "demo": sandbox.demo,
+            "sandbox": sandbox.sandbox_app,
+            "traffic": traffic.traffic,
+            "notebook": notebook.notebook,
+            "history-image": history_image.history_image,
+            "deploy": deploy.deploy,
+            "start": lifecycle.start,
+            "stop": lifecycle.stop,
+            "drain": lifecycle.drain,
+            "upgrade": upgrade.upgrade,
+            "rollback": upgrade.rollback,
+        },
+        "Watch": {
+            "status": status.status,
+            "logs": logs.logs,
+            "history": history.history,
+            "advise": advise.advise_command,
+            "cost": cost.cost_command,
+            "verify": verify.verify,
+        },
+        "Repair": {
+            "audit": audit.audit,
+            "replay": replay.replay,
+            "backfill": backfill.backfill,
+            "checkpoint": checkpoint.checkpoint_app,
+        },
+    }
+)
+"""Groups of ``millrace --help``, each with its commands in the order of the help."""
 
 app = typer.Typer(
     name="millrace",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     # Click would take escapes out of what goes into a pipe, and hide that they were there.
     context_settings={"color": True},
     rich_markup_mode="rich",
     help="Sizes, deploys, runs and tunes Spark Structured Streaming on AWS Glue and EMR Serverless.\n\n"
-    "You say what you want in [bold]environments/NAME.yaml[/bold]; everything else is computed from it.",
-    epilog="Start with: [bold]millrace plan --env minimal[/bold]",
+    "Describe your streams and jobs in [bold]environments/NAME.yaml[/bold]; Millrace computes the rest.",
+    epilog="Start with: [bold]millrace init my-streams[/bold]",
 )
 
 
@@ -64,46 +96,48 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     del version
 
 
-plan.register(app)
-bench.register(app)
-simulate.register(app)
-import_job.register(app)
-cost.register(app)
-prices.register(app)
-schema.register(app)
-policies.register(app)
-split.register(app)
-deploy.register(app)
-upgrade.register(app)
-lifecycle.register(app)
-logs.register(app)
-history.register(app)
-history_image.register(app)
-notebook.register(app)
-sandbox.register(app)
-replay.register(app)
-traffic.register(app)
-audit.register(app)
-advise.register(app)
-backfill.register(app)
-checkpoint.register(app)
-verify.register(app)
+def _help(command: Callable[..., Any]) -> str:
+    """A command's docstring; a paragraph is one line, which the terminal wraps."""
+    return "\n\n".join(" ".join(each.splitlines()) for each in (getdoc(command) or "").split("\n\n"))
+
+
+def _add(panel: str, name: str, command: Command) -> None:
+    if not isinstance(command, typer.Typer):
+        app.command(name, help=_help(command), rich_help_panel=panel)(reported(name, command))
+        return
+    for each in command.registered_commands:
+        assert each.callback is not None
+        each.name = each.name or each.callback.__name__
+        each.help = _help(each.callback)
+        each.callback = reported(f"{name} {each.name}", each.callback)
+    app.add_typer(command, name=name, rich_help_panel=panel)
+
+
+for _panel, _commands in GROUPS.items():
+    for _name, _command in _commands.items():
+        _add(_panel, _name, _command)
 
 
 def main() -> None:
     """Run the command line.
 
-    Exit status: 0, or 2 for a mistake of the caller's, told in one message without a traceback.
+    Exit status: 0; 1 where something failed or is not in order; 2 for a mistake of the caller's, in one message without a
+    traceback.
     """
     with visible_output():
         try:
             app(prog_name="millrace")
         except ConfigurationError as error:
             show_problems(error)
-            sys.exit(2)
+            sys.exit(REFUSED)
+        except ModuleNotFoundError as error:
+            if (told := missing(error)) is None:
+                raise
+            sys.stderr.write(f"millrace: {told}\n")
+            sys.exit(REFUSED)

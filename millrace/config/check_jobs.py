@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path as FilePath
 
+from millrace.config.check_columns import Catalog, check_columns, check_redact
 from millrace.config.check_formats import check_format
 from millrace.config.check_lists import check_lag_groups, check_lists, shares
 from millrace.config.check_reading import check_reading
 from millrace.config.check_routes import check_read_routes, check_routes
 from millrace.config.check_sinks import check_places, check_sink
-from millrace.config.document import is_file
-from millrace.config.engines import EMR_DISK_GIB, EMR_MEMORY_GIB, GIB, emr_memory_range, glue_workers
+from millrace.config.check_state import check_state, check_transforms
+from millrace.config.check_transforms import Modules
 from millrace.config.explain import nearest
-from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic, KinesisStream
-from millrace.config.problems import MISSING, Finding, Path
+from millrace.config.model import Environment, Job
+from millrace.config.problems import Finding, Path
 from millrace.config.queries import (
     DeriveQuery,
     DirectQuery,
@@ -27,15 +27,12 @@ from millrace.config.queries import (
     Query,
     Route,
     Routing,
-    State,
     StreamQuery,
     Written,
     written,
 )
-from millrace.config.units import format_duration
 
 _MINUTE = timedelta(minutes=1)
-_WORD = re.compile(r"\w+")
 GLUE_LONGEST_TIMEOUT = timedelta(days=7)
 """A streaming job's timeout must be below it (Glue developer guide, "Streaming jobs"); the same span
 is the longest that an EMR Serverless application may idle (10,080 minutes)."""
@@ -96,9 +93,10 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
     # Queries that share the partitions of one topic out append to one table: their records are never the same.
     shared_out = _shared_out(environment)
     writers: dict[str, str] = {}
+    catalog, modules = Catalog.of(environment, root), Modules(root)
     for name, job in environment.jobs.items():
         path = ("jobs", name)
-        yield from _glue(path, job) if isinstance(job, GlueJob) else _emr(path, job)
+        yield from job.check(path)
         yield from _spark(path, job)
         yield from _sources(environment, path, job)
         for query_name, query in job.queries.items():
@@ -120,16 +118,11 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
             if isinstance(query, DeriveQuery):
                 yield from _source_table(query_path, query, sorted(landing))
                 yield from check_read_routes(query_path, query, environment)
-                if query.latest_by and query.state is not None:
-                    yield Finding(
-                        (*query_path, "latest_by"),
-                        ", ".join(query.latest_by),
-                        "nothing beside state, whose key says what identifies a result",
-                    )
-                if query.state is not None:
-                    yield from _state((*query_path, "state"), query, query.state, sorted(landing))
+                yield from check_state(query_path, query, sorted(landing))
             for place, end in written(query).items():
-                yield from _transforms((*query_path, *place), end, query, root)
+                yield from _enrichments((*query_path, *place), end, query)
+                yield from check_transforms((*query_path, *place), end, modules)
+                yield from check_columns((*query_path, *place), end, catalog, modules)
                 yield from check_sink((*query_path, *place), end, query, job, environment, root)
 
     yield from check_places(environment)
@@ -148,72 +141,28 @@ def _shared_out(environment: Environment) -> set[str]:
     return {table for (_, table), group in shares(environment).items() if len(group) == writers[table]}
 
 
-def _glue(path: Path, job: GlueJob) -> Iterator[Finding]:
-    workers = list(glue_workers(job.version))
-    if job.worker not in workers:
-        yield Finding(
-            (*path, "worker"),
-            job.worker,
-            f"with Glue {job.version}: {', '.join(workers)}",
-            nearest(job.worker, workers),
-        )
-    if job.timeout is not None and (job.timeout >= GLUE_LONGEST_TIMEOUT or job.timeout % _MINUTE):
-        yield Finding(
-            (*path, "timeout"),
-            format_duration(job.timeout),
-            "whole minutes, below 7 days, or nothing: then the job runs on and on",
-        )
-
-
-def _emr(path: Path, job: EmrJob) -> Iterator[Finding]:
-    worker, path = job.worker, (*path, "worker")
-    if worker.vcpu not in EMR_MEMORY_GIB:
-        yield Finding((*path, "vcpu"), str(worker.vcpu), f"one of {', '.join(map(str, EMR_MEMORY_GIB))}")
-    elif worker.memory not in {gib * GIB for gib in EMR_MEMORY_GIB[worker.vcpu]}:
-        yield Finding(
-            (*path, "memory"),
-            worker.memory.human_readable(),
-            f"with {worker.vcpu} vCPU: {emr_memory_range(worker.vcpu)}",
-        )
-    smallest, largest = EMR_DISK_GIB
-    if not smallest * GIB <= worker.disk <= largest * GIB or worker.disk % GIB:
-        yield Finding(
-            (*path, "disk"), worker.disk.human_readable(), f"{smallest}GiB to {largest}GiB, in whole GiB"
-        )
-    if job.initial_executors is not None and job.initial_executors < (job.min_executors or 1):
-        yield Finding(
-            (*path[:-1], "initial_executors"),
-            str(job.initial_executors),
-            f"at least {job.min_executors}, as min_executors says",
-        )
-    if not _MINUTE <= job.idle_stop <= GLUE_LONGEST_TIMEOUT or job.idle_stop % _MINUTE:
-        yield Finding(
-            (*path[:-1], "idle_stop"), format_duration(job.idle_stop), "whole minutes, up to 7 days"
-        )
-
-
 def _sources(environment: Environment, path: Path, job: Job) -> Iterator[Finding]:
     for name, query in job.queries.items():
         if not isinstance(query, LandQuery) or not query.fan_out:
             continue
         stream = environment.streams.get(query.source)
         here = (*path, "queries", name, "fan_out")
-        if isinstance(stream, KafkaTopic):
-            yield Finding(here, "true", "false for a Kafka topic: fan-out is Kinesis' own")
-        elif stream is not None and stream.existing is not None:
+        if stream is not None and not stream.fans_out:
+            yield Finding(here, "true", f"false for a {stream.title}: fan-out is Kinesis' own")
+        elif stream is not None and stream.theirs:
             yield Finding(here, "true", "false for an existing stream: a consumer would be registered at it")
 
 
 def _consumers(environment: Environment) -> Iterator[Finding]:
     for name, stream in environment.streams.items():
-        if not isinstance(stream, KinesisStream):
+        if not stream.fans_out:
             continue
         own = sum(
             isinstance(query, LandQuery) and query.fan_out and query.source == name
             for job in environment.jobs.values()
             for query in job.queries.values()
         )
-        count = own + len(stream.fan_out_consumers)
+        count = own + len(stream.consumers)
         if count > _MOST_CONSUMERS:
             yield Finding(
                 ("streams", name, "fan_out_consumers"),
@@ -270,24 +219,12 @@ def _reads(
             nearest(query.source, streams),
         )
     yield from check_format(path, query, job, root)
-    schema = (root / query.schema_).resolve()
-    if is_file(schema):
-        yield from _redact((*path, "redact"), query, schema)
-
-
-def _redact(path: Path, query: StreamQuery | Route, schema: FilePath) -> Iterator[Finding]:
-    """Look for the fields among the words of the schema; the core, which parses it, is strict."""
-    words = sorted(set(_WORD.findall(schema.read_text(encoding="utf-8", errors="replace"))))
-    for position, name in enumerate(query.redact):
-        if name not in words:
-            yield Finding(
-                (*path, position), name, f"a top-level field of {query.schema_}", nearest(name, words)
-            )
+    yield from check_redact((*path, "redact"), query, root)
 
 
 def _from_kafka(path: Path, source: str, environment: Environment) -> Iterator[Finding]:
     stream = environment.streams.get(source)
-    if isinstance(stream, KinesisStream):
+    if stream is not None and not stream.repeats:
         yield Finding(
             (*path, "source"),
             source,
@@ -305,27 +242,7 @@ def _source_table(path: Path, query: DeriveQuery, landing: list[str]) -> Iterato
         )
 
 
-def _state(path: Path, query: DeriveQuery, state: State, landing: list[str]) -> Iterator[Finding]:
-    join = state.join
-    if join is not None and (
-        join.source not in landing or (join.source, join.route) == (query.source, query.route)
-    ):
-        others = [each for each in landing if each != query.source]
-        yield Finding(
-            (*path, "join", "source"),
-            join.source,
-            f"the table of another land query: {', '.join(others) or 'there is none'}",
-            nearest(join.source, others),
-        )
-    if query.transform is None and (state.key or join is not None or not state.distinct):
-        yield Finding(
-            (*path[:-1], "transform"),
-            MISSING,
-            "a function that makes the results: state without one is for distinct",
-        )
-
-
-def _transforms(path: Path, end: Written, query: Query, root: FilePath) -> Iterator[Finding]:
+def _enrichments(path: Path, end: Written, query: Query) -> Iterator[Finding]:
     added: set[str] = set()
     for position, enrichment in enumerate(end.enrich):
         here = (*path, "enrich", position)
@@ -339,49 +256,3 @@ def _transforms(path: Path, end: Written, query: Query, root: FilePath) -> Itera
             if column in added:
                 yield Finding((*here, "columns", column), column, "a column that no earlier enrichment adds")
             added.add(column)
-    if end.transform is not None:
-        yield from _transform((*path, "transform"), end.transform, root)
-
-
-def _transform(path: Path, transform: str, root: FilePath) -> Iterator[Finding]:
-    """Look the function up in the file's syntax tree; importing it would need Spark."""
-    module, function = transform.split(":")
-    parts = module.split(".")
-    if parts[0] != "pipelines":
-        yield Finding(
-            path, transform, "a function below pipelines, such as pipelines.flights.transforms:with_delay"
-        )
-        return
-    stem = root.joinpath(*parts)
-    file = next((each for each in (stem.with_suffix(".py"), stem / "__init__.py") if is_file(each)), None)
-    if file is None:
-        known = [
-            ".".join(each.relative_to(root).with_suffix("").parts)
-            for each in sorted((root / "pipelines").rglob("*.py"))
-        ]
-        yield Finding(
-            path, transform, f"a module that exists; there is no {'/'.join(parts)}.py", nearest(module, known)
-        )
-        return
-    try:
-        tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
-    except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None)
-        where = f"{'/'.join(parts)}.py" + (f":{line}" if line else "")
-        yield Finding(path, transform, f"a module that can be imported; {where}: {error}")
-        return
-    functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-    imported = [
-        alias.asname or alias.name
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.module != "__future__"
-        for alias in node.names
-    ]
-    if function not in functions + imported:
-        public = [each for each in functions if not each.startswith("_")]
-        yield Finding(
-            path,
-            transform,
-            f"a function of {module}: {', '.join(public) or 'it has none'}",
-            nearest(function, public),
-        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from millrace.config.model import Environment, KafkaTopic
+from millrace.config.model import Environment
 from millrace.config.problems import Finding, Path
 from millrace.config.queries import LandQuery, StreamQuery
 
@@ -83,12 +83,13 @@ def check_lists(environment: Environment) -> Iterator[Finding]:
                 yield Finding(path, "given", "nothing: land queries alone share a topic out")
     for (source, table), group in shares(environment).items():
         stream = environment.streams.get(source)
-        if not isinstance(stream, KafkaTopic) or stream.partitions is None or stream.pattern is not None:
+        parts = stream.pinned if stream is not None and stream.splits and stream.matches is None else None
+        if parts is None:
             continue
         readers: dict[int, Share] = {}
         wrong = False
         for share in group:
-            own = [p for p in share.partitions if p < stream.partitions]
+            own = [p for p in share.partitions if p < parts]
             wrong = wrong or len(own) < len(share.partitions) or len(set(own)) < len(own)
             for position, partition in enumerate(share.partitions):
                 first = readers.setdefault(partition, share)
@@ -98,7 +99,7 @@ def check_lists(environment: Environment) -> Iterator[Finding]:
                         str(partition),
                         f"a partition that no other query lands in {table}; {first.query} does",
                     )
-        missing = sorted(set(range(stream.partitions)) - readers.keys())
+        missing = sorted(set(range(parts)) - readers.keys())
         if missing and not wrong:
             last = group[-1]
             yield Finding(

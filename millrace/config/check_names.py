@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import get_args
 
-from millrace.config.model import EmrJob, Environment, KafkaTopic, KinesisStream, MskCluster
+from millrace.config.model import Environment, MskCluster
 from millrace.config.names import Bucket, Names
 from millrace.config.problems import Finding, Path
 from millrace.config.queries import LandQuery
@@ -21,6 +21,9 @@ _LIMITS = {
 }
 """Characters of a name: ``ApplicationName``, ``ClusterName``, ``StreamName`` and ``ConsumerName`` of botocore's models,
 ``StackName`` of CloudFormation's API reference. Glue's jobs take 255, which no name of ours comes to."""
+
+_OTHERS = 255
+"""Of a kind that says nothing else."""
 
 _MOST_TAGS = 50
 _OWN_TAGS = ("millrace:project", "millrace:environment", "millrace:job", "millrace:stream")
@@ -43,7 +46,7 @@ def check_names(environment: Environment) -> Iterator[Finding]:
     names = Names(environment, environment.account or "0" * 12)
     yield from _buckets(names)
     for kind, path, name in _own(names):
-        room = _LIMITS[kind]
+        room = _LIMITS.get(kind, _OTHERS)
         if len(name) > room:
             yield Finding(
                 path,
@@ -71,8 +74,8 @@ def _own(names: Names) -> Iterator[tuple[str, Path, str]]:
     environment = names.environment
     for name, job in environment.jobs.items():
         path = ("jobs", name)
-        if isinstance(job, EmrJob):
-            yield "an EMR Serverless application", path, names.job(name)
+        if job.named is not None:
+            yield job.named, path, names.job(name)
         yield "a CloudFormation stack", path, names.stack(f"job-{name}")
         for query_name, query in job.queries.items():
             if isinstance(query, LandQuery) and query.fan_out:
@@ -82,22 +85,20 @@ def _own(names: Names) -> Iterator[tuple[str, Path, str]]:
         if isinstance(cluster, MskCluster) and cluster.existing is None:
             yield "an MSK cluster", ("kafka", name), names.cluster(name)
     for name, stream in environment.streams.items():
-        if isinstance(stream, KinesisStream) and stream.existing is None:
-            yield "a Kinesis stream", ("streams", name), names.stream(name)
+        if stream.made:
+            yield f"a {stream.title}", ("streams", name), names.stream(name)
 
 
 def _one_name_each(names: Names) -> Iterator[Finding]:
     owners: dict[tuple[str, str], str] = {}
     for name, stream in names.environment.streams.items():
         physical = names.stream(name)
-        home = f"cluster {stream.cluster}" if isinstance(stream, KafkaTopic) else "Kinesis"
-        first = owners.setdefault((home, physical), name)
+        first = owners.setdefault((stream.home, physical), name)
         if first != name:
-            key = "topic" if isinstance(stream, KafkaTopic) else "existing"
             yield Finding(
-                ("streams", name, key),
+                ("streams", name, stream.named_by),
                 physical,
-                f"a name of its own: streams.{first} is {physical} on {home} already",
+                f"a name of its own: streams.{first} is {physical} on {stream.home} already",
             )
 
 
@@ -105,9 +106,8 @@ def _one_consumer_each(names: Names) -> Iterator[Finding]:
     """Two readers under one consumer would take each other's subscriptions away."""
     owners: dict[tuple[str, str], str] = {}
     for name, stream in names.environment.streams.items():
-        if isinstance(stream, KinesisStream):
-            for consumer in stream.fan_out_consumers:
-                owners[name, consumer] = f"streams.{name}.fan_out_consumers"
+        for consumer in stream.consumers:
+            owners[name, consumer] = f"streams.{name}.fan_out_consumers"
     for job_name, job in names.environment.jobs.items():
         for name, query in job.queries.items():
             if not isinstance(query, LandQuery) or not query.fan_out:
@@ -138,8 +138,8 @@ def check_tags(environment: Environment) -> Iterator[Finding]:
             f"{len(environment.tags)} tags",
             f"up to {most}: a resource has {_MOST_TAGS} with our own",
         )
-    emr = any(isinstance(job, EmrJob) for job in environment.jobs.values())
-    pattern, letters = (_TAG_OF_EMR, "English letters") if emr else (_TAG, "letters")
+    english = any(job.english_tags for job in environment.jobs.values())
+    pattern, letters = (_TAG_OF_EMR, "English letters") if english else (_TAG, "letters")
     said = f"{letters}, digits, spaces and _ . : / = + - @, which every service takes"
     seen = {key.lower(): key for key in _OWN_TAGS}
     for key, value in environment.tags.items():

@@ -2,71 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
-from millrace.config.model import Environment, Job, KafkaTopic
+from millrace.config.model import Environment, Job, Stream
 from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.queries import LandQuery, StreamQuery
 from millrace.config.reading import KafkaReading
 from millrace.config.units import format_duration
-
-_PLAIN = re.compile(r"(?:[A-Za-z0-9_-]|\\\.)*")
-_REPEATED = ("*", "?", "{")
-
-
-def plain_beginning(pattern: str) -> str:
-    r"""Return the text that every topic of a pattern begins with.
-
-    A job's role names topics by it, as IAM knows no regular expressions.
-
-    Examples
-    --------
-    >>> plain_beginning(r"shop\.(orders|refunds)"), plain_beginning("ab*"), plain_beginning("a|b")
-    ('shop.', 'a', '')
-    """
-    match = _PLAIN.match(pattern)
-    assert match is not None, "an empty match is a match"
-    if "|" in _outside_groups(pattern):
-        return ""
-    found, rest = match[0], pattern[match.end() :]
-    # What follows may say that the last character need not be there.
-    if rest.startswith(_REPEATED):
-        found = re.sub(r"(\\\.|.)$", "", found)
-    return found.replace("\\.", ".")
-
-
-def _outside_groups(pattern: str) -> str:
-    """The pattern without what stands in round or square brackets, as far as they are closed."""
-    before, text = None, re.sub(r"\\.", "", pattern)
-    while text != before:
-        before, text = text, re.sub(r"\([^()]*\)|\[[^\]]*\]", "", text)
-    return text
-
-
-def check_pattern(name: str, stream: KafkaTopic) -> Iterator[Finding]:
-    """Check the pattern of a stream of several topics."""
-    if stream.pattern is None:
-        return
-    path = ("streams", name)
-    if stream.topic is not None:
-        yield Finding((*path, "topic"), stream.topic, "a topic or a pattern, not both")
-    if not stream.existing:
-        yield Finding(
-            (*path, "existing"), "false", "true: topics that a pattern finds are not made by this environment"
-        )
-    try:
-        re.compile(stream.pattern)
-    except re.error as error:
-        yield Finding((*path, "pattern"), stream.pattern, rf"a regular expression, such as shop\..*: {error}")
-        return
-    if not plain_beginning(stream.pattern):
-        yield Finding(
-            (*path, "pattern"),
-            stream.pattern,
-            "a pattern that begins with letters, digits, - _ or \\., as every topic of it does",
-            "the job's role may read the topics that begin so, and no others",
-        )
 
 
 def check_reading(
@@ -91,8 +33,8 @@ def check_reading(
     if reading is None or stream is None:
         return
     here = (*path, "kafka")
-    if not isinstance(stream, KafkaTopic):
-        yield Finding(here, "given", f"nothing: {source} is a Kinesis stream")
+    if not stream.read_in_ways:
+        yield Finding(here, "given", f"nothing: {source} is a {stream.title}")
         return
     if reading.null_payload == "delete" and not isinstance(query, LandQuery):
         yield Finding(
@@ -103,15 +45,11 @@ def check_reading(
         )
     yield from _limits(here, job, query, reading)
     yield from _partitions(here, source, stream, query, reading)
-    if (
-        reading.min_partitions is not None
-        and stream.partitions
-        and reading.min_partitions <= stream.partitions
-    ):
+    if reading.min_partitions is not None and stream.pinned and reading.min_partitions <= stream.pinned:
         yield Finding(
             (*here, "min_partitions"),
             str(reading.min_partitions),
-            f"more than {stream.partitions}: a batch has a task for each partition of {source} in any case",
+            f"more than {stream.pinned}: a batch has a task for each partition of {source} in any case",
         )
 
 
@@ -143,23 +81,23 @@ def _limits(path: Path, job: Job, query: StreamQuery, reading: KafkaReading) -> 
 
 
 def _partitions(
-    path: Path, source: str, stream: KafkaTopic, query: StreamQuery, reading: KafkaReading
+    path: Path, source: str, stream: Stream, query: StreamQuery, reading: KafkaReading
 ) -> Iterator[Finding]:
     listed, offsets = reading.partitions, reading.start_offsets
     for key, given in (("partitions", listed), ("start_offsets", offsets)):
         if given is None:
             continue
-        if stream.pattern is not None:
+        if stream.matches is not None:
             yield Finding((*path, key), "given", f"nothing: {source} is a pattern of topics")
-        elif stream.partitions is None:
+        elif stream.pinned is None:
             yield Finding(
                 ("streams", source, "partitions"),
                 MISSING,
                 f"the number of partitions of the topic, as jobs name them one by one ({'.'.join(map(str, path))}.{key})",
             )
-    if stream.pattern is not None or stream.partitions is None:
+    if stream.matches is not None or stream.pinned is None:
         return
-    last = stream.partitions - 1
+    last = stream.pinned - 1
     seen: set[int] = set()
     for position, partition in enumerate(listed or ()):
         if partition > last:
@@ -175,7 +113,7 @@ def _partitions(
         yield Finding(
             (*path[:-1], "start"), query.start, "nothing beside kafka.start_offsets, which say it all"
         )
-    wanted = set(listed) if listed is not None else set(range(stream.partitions))
+    wanted = set(listed) if listed is not None else set(range(stream.pinned))
     if set(offsets) != wanted:
         text = ", ".join(map(str, sorted(offsets)))
         allowed = ", ".join(map(str, sorted(wanted)))

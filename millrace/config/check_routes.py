@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from millrace.config.explain import nearest
-from millrace.config.model import Environment, KafkaTopic
+from millrace.config.model import Environment
 from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.queries import DeriveQuery, Route, RouteQuery, Routing
 
@@ -27,7 +27,7 @@ def check_routes(path: Path, query: Routing, environment: Environment) -> Iterat
     for name, route in query.routes.items():
         here = (*path, "routes", name)
         stream = environment.streams.get(route.source)
-        pattern = stream.pattern if isinstance(stream, KafkaTopic) else None
+        pattern = None if stream is None else stream.matches
         if stream is not None:
             yield from _topic(here, route, pattern)
         first = taken.setdefault((route.source, route.topic), name)

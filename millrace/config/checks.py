@@ -6,9 +6,8 @@ stops at the first, so that one load reports everything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path as FilePath
 
 from millrace.config import kafka_versions
@@ -17,15 +16,11 @@ from millrace.config.check_estate import check_estate
 from millrace.config.check_jobs import check_jobs
 from millrace.config.check_kafka_login import check_login
 from millrace.config.check_names import check_names, check_tags
-from millrace.config.check_reading import check_pattern
 from millrace.config.explain import nearest
-from millrace.config.model import Environment, KafkaTopic, KinesisStream, MskCluster
+from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import MISSING, Finding
 from millrace.config.regions import AS_OF, REGIONS
-from millrace.config.sinks.kafka import LARGEST_MESSAGE, made_here
-from millrace.config.units import format_duration
-
-MIB = 1024**2
+from millrace.config.sources.base import StreamUse
 
 
 @dataclass(frozen=True)
@@ -70,12 +65,7 @@ def findings(draft: Draft) -> Iterator[Finding]:
     yield from check_estate(environment)
     yield from _clusters(environment)
     for name, stream in environment.streams.items():
-        if isinstance(stream, KinesisStream):
-            yield from _kinesis(name, stream)
-            yield from _existing_stream(environment, name, stream)
-        else:
-            yield from _kafka(environment, name, stream, draft.clusters)
-            yield from check_pattern(name, stream)
+        yield from stream.check(StreamUse(name, environment, draft.clusters))
     yield from check_jobs(environment, draft.streams, draft.root)
 
 
@@ -133,7 +123,7 @@ def _clusters(environment: Environment) -> Iterator[Finding]:
 def _serverless_topics(environment: Environment, cluster: str) -> Iterator[Finding]:
     """Refuse topics that would have to be made: CloudFormation makes them on provisioned clusters only (AWS::MSK::Topic)."""
     for name, stream in environment.streams.items():
-        if isinstance(stream, KafkaTopic) and stream.cluster == cluster and not stream.existing:
+        if stream.cluster_name == cluster and not stream.theirs:
             yield Finding(
                 ("streams", name, "existing"),
                 "false",
@@ -141,77 +131,6 @@ def _serverless_topics(environment: Environment, cluster: str) -> Iterator[Findi
                 "deploy the cluster, make the topic with Kafka's own kafka-topics.sh, then start the job; or take tier: "
                 "standard or express",
             )
-
-
-def _kinesis(name: str, stream: KinesisStream) -> Iterator[Finding]:
-    path = ("streams", name)
-    if not timedelta(hours=24) <= stream.retention <= timedelta(hours=8760):
-        yield Finding((*path, "retention"), format_duration(stream.retention), "24h to 8760h")
-    if stream.shards is not None and stream.mode == "on-demand" and stream.existing is None:
-        yield Finding(
-            (*path, "shards"),
-            str(stream.shards),
-            "no shards with mode on-demand: AWS opens them",
-            "remove shards, or write mode: provisioned",
-        )
-    if stream.existing is not None and stream.shards is None and stream.mode == "provisioned":
-        yield Finding(
-            (*path, "shards"),
-            MISSING,
-            "the number of shards that the existing stream has",
-            f"aws kinesis describe-stream-summary --stream-name {stream.existing}",
-        )
-    if stream.shards_now is not None and stream.mode == "on-demand":
-        yield Finding((*path, "shards_now"), str(stream.shards_now), "nothing with mode on-demand")
-    if len(stream.fan_out_consumers) > 20:
-        yield Finding(
-            (*path, "fan_out_consumers"),
-            f"{len(stream.fan_out_consumers)} consumers",
-            "at most 20 for a stream",
-        )
-    for position, consumer in enumerate(stream.fan_out_consumers):
-        if consumer in stream.fan_out_consumers[:position]:
-            yield Finding((*path, "fan_out_consumers", position), consumer, "each consumer once")
-    largest = stream.max_record_size or MIB
-    if stream.max_record_size is not None and not MIB <= stream.max_record_size <= 10 * MIB:
-        yield Finding((*path, "max_record_size"), str(stream.max_record_size), "1MiB to 10MiB")
-    elif stream.traffic.record_size > largest:
-        yield Finding(
-            (*path, "traffic", "record_size"),
-            f"{int(stream.traffic.record_size)}B",
-            f"at most {largest // MIB}MiB, the largest record of this stream",
-            "raise max_record_size, up to 10MiB",
-        )
-
-
-def _existing_stream(environment: Environment, name: str, stream: KinesisStream) -> Iterator[Finding]:
-    path = ("streams", name)
-    if stream.existing is None:
-        for key in ("existing_key", "read_role"):
-            value = getattr(stream, key)
-            if value is not None:
-                yield Finding((*path, key), value, "only together with existing")
-        return
-    if stream.disposable:
-        yield Finding((*path, "disposable"), "true", "false: an existing stream is never deleted")
-    for key in ("fan_out_consumers", "shards_now", "shard_level_metrics"):
-        if getattr(stream, key):
-            yield Finding((*path, key), "given", "nothing: an existing stream is never changed")
-    if not stream.existing.startswith("arn:"):
-        return
-    region, account, _ = arn_parts(stream.existing)
-    if region != environment.region:
-        yield Finding((*path, "existing"), stream.existing, f"a stream in {environment.region}")
-    if account != environment.account and stream.read_role is None:
-        yield Finding(
-            (*path, "read_role"),
-            MISSING,
-            f"a role in account {account} that jobs may take to read the stream",
-        )
-    if stream.read_role is not None and arn_parts(stream.read_role)[1] != account:
-        yield Finding(
-            (*path, "read_role"), stream.read_role, f"a role in account {account}, as the stream is"
-        )
 
 
 def _existing_cluster(environment: Environment, name: str, cluster: MskCluster) -> Iterator[Finding]:
@@ -229,29 +148,3 @@ def _existing_cluster(environment: Environment, name: str, cluster: MskCluster) 
             f"a cluster of account {environment.account} in {environment.region}",
             "one elsewhere is kind: external, with its bootstrap_servers and arn",
         )
-
-
-def _kafka(
-    environment: Environment, name: str, stream: KafkaTopic, clusters: Iterable[str]
-) -> Iterator[Finding]:
-    path = ("streams", name)
-    if stream.cluster not in clusters:
-        known = sorted(clusters)
-        yield Finding(
-            (*path, "cluster"),
-            stream.cluster,
-            f"a cluster under kafka: {', '.join(known) or 'none is declared'}",
-            nearest(stream.cluster, known),
-        )
-    if stream.topic in (".", ".."):
-        yield Finding((*path, "topic"), stream.topic, "a Kafka topic name other than . and ..")
-    if made_here(environment.kafka, stream) and stream.traffic.record_size > LARGEST_MESSAGE:
-        yield Finding(
-            (*path, "traffic", "record_size"),
-            f"{int(stream.traffic.record_size)}B",
-            f"at most {LARGEST_MESSAGE // 1024}KiB, the largest message of a topic that is made here",
-        )
-    if stream.existing and stream.disposable:
-        yield Finding((*path, "disposable"), "true", "false: an existing topic is never deleted")
-    if stream.existing and stream.partitions is None:
-        yield Finding((*path, "partitions"), MISSING, "the number of partitions that the existing topic has")

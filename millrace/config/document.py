@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import date
@@ -93,15 +94,23 @@ class Document:
     """One parsed file: its tree, and what YAML alone already shows to be wrong."""
 
     tree: Tree
-    duplicates: tuple[tuple[Finding, int], ...]
-    """Keys written twice, each with the line of the second."""
+    mistakes: tuple[tuple[Finding, int], ...]
+    """Keys written twice, each with the line of the second, and numbers that a comma takes apart."""
 
 
 class DocumentError(ValueError):
-    """A file that cannot be read as one YAML mapping."""
+    """A file that cannot be read as one YAML mapping.
 
-    def __init__(self, message: str, line: int = 0) -> None:
-        self.line = line
+    Attributes
+    ----------
+    line
+        Where a person looks first; 0 where there is none.
+    allowed
+        What belongs there.
+    """
+
+    def __init__(self, message: str, line: int = 0, allowed: str = "readable YAML") -> None:
+        self.line, self.allowed = line, allowed
         super().__init__(message)
 
 
@@ -132,25 +141,59 @@ def read(path: FilePath) -> Document:
         reader = _Reader(path, yaml)
         tree = reader.tree(root, line=1, above=(), path=())
     except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark is not None else 0
-        raise DocumentError(str(error.problem or error.context), line) from error
+        raise _told(error, text) from error
     except RecursionError as error:
         raise DocumentError("nested too deeply") from error
     except (YAMLError, ValueError) as error:
         if isinstance(error, DocumentError):
             raise
         raise DocumentError(str(error).splitlines()[0]) from error
-    return Document(tree, tuple(reader.duplicates))
+    return Document(tree, tuple(reader.mistakes))
+
+
+def _told(error: MarkedYAMLError, text: str) -> DocumentError:
+    """Say of an error of YAML's where it began: that is seldom where the reader stopped."""
+    begun, mark = error.context_mark, error.problem_mark or error.context_mark
+    line = mark.line + 1 if mark is not None else 0
+    said = str(error.problem or error.context)
+    if begun is not None and (opened := _OPENED.get(str(error.context))):
+        left = text.splitlines()[begun.line][: begun.column].rstrip("[{ ")
+        after = f" of {key[1]}" if (key := re.search(r"([\w.-]+) *:$", left)) else ""
+        end = {"{": "}", "[": "]"}.get(opened, "the same quote")
+        return DocumentError(
+            f"the {opened}{after} is not closed",
+            begun.line + 1,
+            f"{end} after it; reading stopped on line {line}",
+        )
+    if "\\t" in said:
+        return DocumentError("a tab", line, "spaces: YAML takes no tabs before a key")
+    if said.startswith("mapping values are not allowed"):
+        return DocumentError(
+            said,
+            line,
+            "one key on a line, as far to the right as its neighbours; text that holds ': ' in quotes",
+        )
+    return DocumentError(said, line)
+
+
+_OPENED = {
+    "while parsing a flow mapping": "{",
+    "while parsing a flow sequence": "[",
+    "while scanning a quoted scalar": "quote",
+}
+"""What the reader was inside of, in its own words, to the sign that opened it."""
 
 
 def merge(base: Tree, over: Tree) -> Tree:
-    """Lay one tree over another: mappings merge, scalars and lists replace."""
+    """Lay one tree over another: mappings merge, scalars and lists replace, and null removes what the base has."""
     if not (isinstance(base.value, dict) and isinstance(over.value, dict)):
         return over
     merged = dict(base.value)
     for key, child in over.value.items():
-        merged[key] = merge(merged[key], child) if key in merged else child
+        if child.value is None and key in merged:
+            del merged[key]
+        else:
+            merged[key] = merge(merged[key], child) if key in merged else child
     return Tree(over.file, over.line, merged)
 
 
@@ -159,7 +202,7 @@ class _Reader:
         self._file = file
         self._constructor = yaml.constructor
         self._seen = 0
-        self.duplicates: list[tuple[Finding, int]] = []
+        self.mistakes: list[tuple[Finding, int]] = []
 
     def tree(self, node: Node, line: int, above: tuple[int, ...], path: Path) -> Tree:
         self._seen += 1
@@ -194,10 +237,23 @@ class _Reader:
                 finding = Finding(
                     (*path, key), "written twice", f"each key once; the first is on line {own[key].line}"
                 )
-                self.duplicates.append((finding, line))
+                self.mistakes.append((finding, line))
+                continue
+            if node.flow_style and own and _is_rest(key_node, value_node):
+                last = next(reversed(own))
+                own[last] = self._joined(own[last], key, (*path, last))
                 continue
             own[key] = self.tree(value_node, line, above, (*path, key))
         return {**inherited, **own}
+
+    def _joined(self, begun: Tree, rest: str, path: Path) -> Tree:
+        """Put together a number that a comma took apart, so that its mistake is told once."""
+        text = f"{begun.text},{rest}"
+        whole = text.replace(",", "") if _THOUSANDS.fullmatch(text) else text.replace(",", ".")
+        self.mistakes = [each for each in self.mistakes if each[0].path != path]
+        finding = Finding(path, text, f"{whole}: inside {{ }} a comma ends a value")
+        self.mistakes.append((finding, begun.line))
+        return Tree(begun.file, begun.line, int(whole) if whole.isdecimal() else whole, text)
 
     def _merged(self, node: Node, above: tuple[int, ...], path: Path, line: int) -> list[dict[str, Tree]]:
         nodes = node.value if isinstance(node, SequenceNode) else [node]
@@ -222,6 +278,14 @@ class _Reader:
         if isinstance(value, int) and abs(value) >= _LARGEST:
             raise DocumentError(f"{dotted(path)} is a number of more than {_MOST_DIGITS} digits", line)
         return value
+
+
+_THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+")
+
+
+def _is_rest(key: ScalarNode, value: Node) -> bool:
+    """Whether a key is what a comma cut off a number: digits, without a colon behind them."""
+    return bool(re.fullmatch(r"\d+[A-Za-z/]*", key.value)) and value.start_mark.index == value.end_mark.index
 
 
 def _tag(node: Node) -> str:

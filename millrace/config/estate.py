@@ -40,7 +40,9 @@ class Network(Model):
         "account is told, in an order that is not promised. A change makes its subnets anew.",
         examples=[["use1-az1", "use1-az2", "use1-az4"]],
     )
-    cidr: str = "10.42.0.0/16"
+    cidr: str = Field(
+        default="10.42.0.0/16", description="Address range of a VPC of ours: a private one from /16 to /24."
+    )
     availability_zones: int = Field(default=3, ge=2, le=3, description="MSK Express wants three.")
     egress: Literal["endpoints", "nat", "cheapest"] = Field(
         default="endpoints",
@@ -90,7 +92,7 @@ class Upkeep(Model):
 class Storage(Model):
     """Buckets, keys and the catalog's database."""
 
-    keys: Keys = Keys()
+    keys: Keys = Field(default=Keys(), description="Existing KMS keys in place of ours.")
     buckets: dict[Bucket, BucketName] = Field(
         default_factory=dict, description="Buckets that somebody else owns: used, never changed."
     )
@@ -123,8 +125,10 @@ class Storage(Model):
 class ExistingTable(Model):
     """A table of the catalog that somebody else owns: read, never written."""
 
-    database: DatabaseName
-    table: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,255}$")]
+    database: DatabaseName = Field(description="The Glue database that holds the table.")
+    table: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,255}$")] = Field(
+        description="The table's name in that database."
+    )
     location: Annotated[
         str, StringConstraints(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[^*?\s]+$")
     ] = Field(description="Prefix of its files, such as s3://company-lake/reference/airports.")
@@ -180,14 +184,23 @@ class SignIn(Model):
     """An OpenID Connect provider at which people sign in before the load balancer lets them through."""
 
     issuer: Https = Field(description="As the provider's own /.well-known/openid-configuration says it.")
-    authorization_endpoint: Https
-    token_endpoint: Https
-    user_info_endpoint: Https
-    client_id: str = Field(pattern=r"^[A-Za-z0-9._~-]{1,200}$")
+    authorization_endpoint: Https = Field(
+        description="The identity provider's authorization endpoint, from its OpenID configuration."
+    )
+    token_endpoint: Https = Field(description="The identity provider's token endpoint.")
+    user_info_endpoint: Https = Field(description="The identity provider's user info endpoint.")
+    client_id: str = Field(
+        pattern=r"^[A-Za-z0-9._~-]{1,200}$",
+        description="The client that is registered for this server at the identity provider.",
+    )
     secret: SecretArn = Field(
         description="Secret of Secrets Manager with client_secret, as JSON; CloudFormation reads it, no template holds it."
     )
-    scope: str = Field(default="openid", pattern=r"^openid( [A-Za-z0-9._:/-]+)*$")
+    scope: str = Field(
+        default="openid",
+        pattern=r"^openid( [A-Za-z0-9._:/-]+)*$",
+        description="What is asked for; begins with `openid`.",
+    )
     session: Duration = Field(  # type: ignore[assignment]  # pydantic parses the default (validate_default)
         default="8h", description="Until people sign in again, 1m to 7d."
     )
@@ -219,7 +232,7 @@ class HistoryServer(Model):
         default=None,
         description="Who may sign in; with a certificate only. Left out, whoever reaches it sees the logs.",
     )
-    vcpu: Literal[1, 2, 4] = 1
+    vcpu: Literal[1, 2, 4] = Field(default=1, description="vCPU of the history server's task.")
     memory_gib: int = Field(
         default=4, ge=2, le=30, description="A log of an endless job takes some to replay."
     )

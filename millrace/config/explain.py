@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -13,12 +14,13 @@ from rapidfuzz import fuzz, process
 
 from millrace.config.base import SLUG, SLUG_SAID
 from millrace.config.problems import MISSING, Finding, Path
+from millrace.config.regions import REGION, REGIONS
 
 _PATTERNS = {
     SLUG: SLUG_SAID,
     r"^[a-z][a-z0-9_]{0,126}$": "lower-case letters, digits and underscores, a letter first",
     r"^\d{12}$": "an account number of twelve digits, in quotes",
-    r"^[a-z]{2}(-[a-z]+)+-\d$": "a region, such as us-east-1",
+    REGION: "a region, such as us-east-1",
     r"^vpc-[0-9a-f]{8,17}$": "a VPC id, such as vpc-0123456789abcdef0",
     r"^subnet-[0-9a-f]{8,17}$": "a subnet id, such as subnet-0123456789abcdef0",
     r"^[a-zA-Z0-9._-]{1,249}$": "a Kafka topic name: up to 249 letters, digits, dots, underscores, hyphens",
@@ -178,7 +180,8 @@ def _allowed(
             return f"one of {', '.join(choices)}", f'write it in quotes: "{shown}"'
         return f"one of {', '.join(choices)}", nearest(shown, choices)
     if kind == "string_pattern_mismatch":
-        return _pattern(context), None
+        pattern = _pattern(context)
+        return pattern, nearest(shown, REGIONS) if pattern == _PATTERNS[REGION] else None
     if kind == "value_error":
         return str(context["error"]), None
     if kind == "string_type" and isinstance(value, int | float):
@@ -191,7 +194,21 @@ def _allowed(
         return f"a number, {words} {int(bound) if float(bound).is_integer() else bound}", None
     if kind == "too_short":
         return f"at least {context['min_length']} entry", None
+    if kind in ("int_type", "float_type") and isinstance(value, str):
+        return _KINDS[kind], _number(value)
     return _KINDS.get(kind, message), None
+
+
+_SHORT = {"": 1, "k": 1_000, "m": 1_000_000}
+
+
+def _number(text: str) -> str | None:
+    """Return how a number is written that somebody wrote in another way: ``20,000``, ``20 000``, ``20k``."""
+    found = re.fullmatch(r"(\d[\d,_' ]*(?:\.\d+)?) ?([kKmM]?)", text.strip())
+    if found is None:
+        return None
+    number = float(re.sub("[,_' ]", "", found[1])) * _SHORT[found[2].lower()]
+    return f"write {number:.15g}"
 
 
 def _pattern(context: Mapping[str, Any]) -> str:

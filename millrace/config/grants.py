@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+TAGGED = "Its id is made by CloudFormation; the tags of the environment hold it to its own"
 FILES = "Files below one prefix: their names are made at run time"
 NO_NARROWER = "IAM knows no narrower resource for these actions"
 INTERFACES = "Glue makes network interfaces at run time; their tag holds it to its own"

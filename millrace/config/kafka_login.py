@@ -40,7 +40,7 @@ class TlsLogin(Model):
 class PasswordLogin(Model):
     """User and password over TLS: SASL/SCRAM, as on MSK, or SASL/PLAIN, as on Confluent Cloud."""
 
-    kind: Literal["scram-sha-512", "plain"]
+    kind: Literal["scram-sha-512", "plain"] = Field(description="The SASL mechanism: SCRAM-SHA-512 or PLAIN.")
     secret: SecretArn = Field(
         description="Secret with username and password, as JSON, and certificateAuthority, PEM, where the brokers' authority "
         "is none that Java trusts; the job's own role reads it. MSK takes those only whose name begins with AmazonMSK_.",

@@ -154,9 +154,9 @@ def _read(file: FilePath, root: FilePath, problems: list[Problem], above: tuple[
         document = read(file)
     except DocumentError as error:
         raise ConfigurationError(
-            [*problems, Problem(name, error.line, "", str(error), "readable YAML")]
+            [*problems, Problem(name, error.line, "", str(error), error.allowed)]
         ) from error
-    for finding, line in document.duplicates:
+    for finding, line in document.mistakes:
         problems.append(Problem(name, line, dotted(finding.path), finding.value, finding.allowed))
     tree = document.tree
     extends = tree.child(EXTENDS)

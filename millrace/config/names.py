@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from millrace.config.base import arn_parts
 from millrace.config.estate import Bucket
-from millrace.config.model import Environment, KafkaTopic, KinesisStream, MskCluster
+from millrace.config.model import Environment, MskCluster
 from millrace.config.regions import partition
 
 __all__ = ["Bucket", "Names"]
@@ -66,19 +66,11 @@ class Names:
 
     def stream(self, name: str) -> str:
         """The Kinesis stream's or Kafka topic's own name; of a stream of several topics, their pattern."""
-        stream = self.environment.streams[name]
-        if isinstance(stream, KinesisStream):
-            return (stream.existing or f"{self.prefix}-{name}").rsplit("/", 1)[-1]
-        assert isinstance(stream, KafkaTopic)
-        return stream.pattern or stream.topic or name
+        return self.environment.streams[name].own_name(name, self.prefix)
 
     def stream_arn(self, name: str) -> str:
-        """A Kinesis stream's ARN, which names the account that an existing one is in."""
-        stream = self.environment.streams[name]
-        assert isinstance(stream, KinesisStream), f"{name} is no Kinesis stream"
-        if stream.existing is not None and stream.existing.startswith("arn:"):
-            return stream.existing
-        return f"arn:{self.partition}:kinesis:{self.environment.region}:{self.account}:stream/{self.stream(name)}"
+        """A stream's ARN."""
+        return self.environment.streams[name].arn(name, self)
 
     def consumer(self, job: str, query: str) -> str:
         """The fan-out consumer of a query, registered under this name at its stream."""

@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from millrace.config.base import Model, Slug, TableName
-from millrace.config.formats import JsonFormat, PayloadFormat
+from millrace.config.formats import DEFAULT, PayloadFormat
+from millrace.config.rate import Rate
 from millrace.config.reading import KafkaReading
 from millrace.config.sinks import Sink
 from millrace.config.sinks.base import Column
@@ -26,7 +27,9 @@ RouteName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
 class Enrichment(Model):
     """A broadcast join against a reference table."""
 
-    table: TableName
+    table: TableName = Field(
+        description="The reference table: one of `tables`, or one in the environment's own database."
+    )
     on: dict[str, str] = Field(min_length=1, description="Column of the stream: column of the table.")
     columns: dict[str, str] = Field(min_length=1, description="New column: column of the table.")
     refresh: Duration = Field(default=timedelta(hours=1), description="How often the table is read again.")
@@ -54,13 +57,17 @@ class Join(Model):
     route: RouteName | None = Field(
         default=None, description="Of a table with routes, the one whose records are joined."
     )
-    watermark: Watermark
+    watermark: Watermark = Field(
+        description="Event time of the joined table, and how late its records may be."
+    )
 
 
 class State(Model):
     """What a derive query keeps from batch to batch."""
 
-    watermark: Watermark
+    watermark: Watermark = Field(
+        description="Event time, and how late records may be; state older than it is dropped."
+    )
     distinct: tuple[Column, ...] = Field(
         default=(),
         description="Of records that are equal in these fields, within the delay, the first is taken.",
@@ -70,13 +77,21 @@ class State(Model):
         description="Columns of the transform's result that identify a row, such as a window and a carrier: a "
         "later one replaces it. Left out, rows are records and are appended once.",
     )
-    join: Join | None = None
+    output_mode: Literal["update", "append"] = Field(
+        default="update",
+        description="When a result of the key is written: `update` with each batch that changes it; `append` once, when "
+        "the watermark has passed it. Session windows take `append` alone.",
+        examples=["append"],
+    )
+    join: Join | None = Field(
+        default=None, description="A second landing table to join with, within a range of time."
+    )
 
 
 class Payload(Model):
     """How payloads are decoded."""
 
-    format: PayloadFormat = Field(default=JsonFormat(), description="How a payload is written.")
+    format: PayloadFormat = Field(default=DEFAULT, description="How a payload is written.")
     schema_: str = Field(
         alias="schema",
         description="File below pipelines/, such as pipelines/flights/schemas/flight.ddl: DDL for json, csv and text, "
@@ -107,6 +122,7 @@ class SourceQuery(Model):
     records_per_batch: int | None = Field(
         default=None, ge=1, description="Pins the limit; left out, the plan computes it."
     )
+    rate: Rate | None = Field(default=None, description="How fast this query is; left out, the job's `rate`.")
 
     @property
     @abstractmethod
@@ -118,12 +134,27 @@ class SourceQuery(Model):
     def payloads(self) -> tuple[Payload, ...]:
         """How the payloads of its records are decoded."""
 
+    @property
+    def reading(self) -> KafkaReading | None:
+        """What it says of the topic that it reads."""
+        return None
+
+    @property
+    def fans_out(self) -> bool:
+        """Whether it reads through a consumer of its own."""
+        return False
+
 
 class StreamQuery(Payload, SourceQuery):
     """What queries share that read one stream."""
 
     source: Slug = Field(description="A stream of this environment.")
     kafka: KafkaReading | None = Field(default=None, description="How a Kafka topic is read.")
+
+    @property
+    def reading(self) -> KafkaReading | None:
+        """What stands under ``kafka``."""
+        return self.kafka
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -139,7 +170,9 @@ class StreamQuery(Payload, SourceQuery):
 class Landing(Model):
     """What queries share that write an append-only landing table."""
 
-    table: TableName
+    table: TableName = Field(
+        description="The landing table in the environment's database; made at the first start."
+    )
 
     @property
     def writes(self) -> dict[tuple[str, ...], TableName]:
@@ -154,6 +187,11 @@ class LandQuery(StreamQuery, Landing):
     fan_out: bool = Field(
         default=False, description="Kinesis: read through an enhanced fan-out consumer of the query's own."
     )
+
+    @property
+    def fans_out(self) -> bool:
+        """As it says."""
+        return self.fan_out
 
 
 class Route(Payload):
@@ -195,9 +233,14 @@ class DirectQuery(StreamQuery):
     """Takes a Kafka topic through a transform into a sink, without a landing table: sooner, and without state."""
 
     kind: Literal["direct"]
-    enrich: tuple[Enrichment, ...] = ()
-    transform: TransformName | None = None
-    sink: Sink
+    enrich: tuple[Enrichment, ...] = Field(
+        default=(), description="Joins with reference tables, before the transform."
+    )
+    transform: TransformName | None = Field(
+        default=None,
+        description="`module:function` below `pipelines/`, from DataFrame to DataFrame; left out, rows go to the sink as they are.",
+    )
+    sink: Sink = Field(description="Where rows go.")
     dead_letters: TableName = Field(
         description="Takes the records that could not be decoded, and those that the sink refuses, byte for byte."
     )
@@ -211,9 +254,14 @@ class DirectQuery(StreamQuery):
 class DirectRoute(Route):
     """A route with a transform and a sink of its own."""
 
-    enrich: tuple[Enrichment, ...] = ()
-    transform: TransformName | None = None
-    sink: Sink
+    enrich: tuple[Enrichment, ...] = Field(
+        default=(), description="Joins with reference tables, before the transform."
+    )
+    transform: TransformName | None = Field(
+        default=None,
+        description="`module:function` below `pipelines/`, from DataFrame to DataFrame; left out, rows go to the sink as they are.",
+    )
+    sink: Sink = Field(description="Where rows go.")
 
 
 class DirectRouteQuery(Routing):
@@ -248,10 +296,14 @@ class DeriveQuery(Model):
         default=None,
         description="Of a table with routes, the one whose records are read, with their fields as columns.",
     )
+    rate: Rate | None = Field(default=None, description="How fast this query is; left out, the job's `rate`.")
     enrich: tuple[Enrichment, ...] = Field(
         default=(), description="Before the transform; after it where the query keeps state."
     )
-    transform: TransformName | None = None
+    transform: TransformName | None = Field(
+        default=None,
+        description="`module:function` below `pipelines/`, from DataFrame to DataFrame; left out, rows go to the sink as they are.",
+    )
     state: State | None = Field(
         default=None, description="Windows, aggregates, duplicates by a payload's key, joins of two streams."
     )
@@ -261,7 +313,7 @@ class DeriveQuery(Model):
         "kept, and one without a payload deletes it where its topic has null_payload: delete. Left out, each record "
         "is a row.",
     )
-    sink: Sink
+    sink: Sink = Field(description="Where rows go.")
     dead_letters: TableName | None = Field(
         default=None, description="Takes the rows that the sink refuses; left out where the sink takes all."
     )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from datetime import date
 
+REGION = r"^[a-z]{2}(-[a-z]+)+-\d$"
+"""What the name of a region looks like."""
+
 AS_OF = date(2026, 11, 23)
 """When :data:`REGIONS` was read from botocore's ``endpoints.json``, which a test holds it against."""
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import timedelta
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from millrace.config.load import EXTENDS
 from millrace.config.model import Environment
+from millrace.config.units import format_duration
 
 SCHEMA_FILE = "environments/schema.json"
 """Where ``millrace schema --write`` puts it, below the project."""
@@ -21,16 +26,25 @@ def json_schema() -> dict[str, Any]:
         JSON Schema 2020-12. ``name`` is not in it, as the file's name is the name;
         ``extends`` is. Nothing is required at the top: a file may leave to its base
         what it does not say itself, and ``millrace validate`` judges the two together.
+        Null, which removes what the base has, may stand everywhere.
     """
     schema = Environment.model_json_schema()
+    for model in [schema, *schema["$defs"].values()]:
+        for key in model.get("properties", {}).values():
+            _complete(key, model)
     del schema["properties"]["name"]
     schema.pop("required")
     extends = {
         "type": "string",
         "description": "Another file of this folder that this one is laid over: mappings merge key by key, "
-        "lists and single values replace.",
+        "lists and single values replace, null removes.",
         "examples": ["base"],
     }
+    for each in (schema, *schema["$defs"].values()):
+        for holder in ("properties", "patternProperties"):
+            each[holder] = {key: _removable(kind) for key, kind in each.get(holder, {}).items()}
+            if not each[holder]:
+                del each[holder]
     properties = {EXTENDS: extends, **schema.pop("properties")}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -38,6 +52,40 @@ def json_schema() -> dict[str, Any]:
         **{key: value for key, value in schema.items() if key != "title"},
         "properties": properties,
     }
+
+
+def _complete(key: dict[str, Any], model: dict[str, Any]) -> None:
+    """Say of a key what pydantic leaves out, as a person writes it in the file."""
+    if "const" in key:  # a kind: what it stands for is what its model is
+        key.setdefault("description", model["description"].partition("\n")[0])
+    default = key.get("default")
+    if isinstance(default, dict) and any("$ref" in option for option in [key, *key.get("anyOf", [])]):
+        key["default"] = {}  # its keys have defaults of their own
+    elif isinstance(default, str) and re.match("P[0-9T]", default):
+        key["default"] = format_duration(TypeAdapter(timedelta).validate_python(default))
+
+
+_BESIDE = ("title", "description", "default", "examples")
+
+
+def _removable(kind: dict[str, Any]) -> dict[str, Any]:
+    """A value's schema, or null; a mapping's own values likewise."""
+    inner = {
+        holder: {key: _removable(each) for key, each in kind[holder].items()}
+        for holder in ("patternProperties",)
+        if holder in kind
+    }
+    if isinstance(kind.get("additionalProperties"), dict):
+        inner["additionalProperties"] = _removable(kind["additionalProperties"])
+    kind = {**kind, **inner}
+    null = {"type": "null"}
+    for union in ("anyOf", "oneOf"):
+        if union in kind:
+            return kind if null in kind[union] else {**kind, union: [*kind[union], null]}
+    if isinstance(kind.get("type"), str) and not {"const", "enum"} & kind.keys():
+        return {**kind, "type": [kind["type"], "null"]}
+    beside = {key: kind[key] for key in _BESIDE if key in kind}
+    return {**beside, "anyOf": [{key: each for key, each in kind.items() if key not in beside}, null]}
 
 
 def schema_text() -> str:

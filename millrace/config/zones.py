@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from datetime import date
 
-from millrace.config.model import EmrJob, Environment, MskCluster
+from millrace.config.model import Environment, MskCluster
 
 AS_OF = date(2026, 11, 23)
-"""When :data:`EMR_SERVERLESS` was read."""
-
-EMR_SERVERLESS = {
-    "us-east-1": ("use1-az1", "use1-az2", "use1-az4", "use1-az5", "use1-az6"),
-    "us-east-2": ("use2-az1", "use2-az2", "use2-az3"),
-}
-"""By region, the zones to which EMR Serverless says it is limited (its user guide, "Endpoints and quotas").
-
-Of other regions the list is not known here, and of Glue and Fargate none at all.
-"""
+"""When the lists of zones were read."""
 
 MSK_REFUSES = {"us-east-1": ("use1-az3",)}
 """By region, zones in which clients of MSK may have no subnets (MSK developer guide). Of other regions none is known here; MSK
@@ -34,18 +25,19 @@ def unfit(environment: Environment, zone: str) -> str | None:
     zone
         Such as ``use1-az1``.
     """
-    known = EMR_SERVERLESS.get(environment.region)
-    if known is not None and on_emr(environment) and zone not in known:
-        return f"zones in which EMR Serverless is ({AS_OF}): {', '.join(known)}"
+    for title, known in _limited(environment).items():
+        if zone not in known:
+            return f"zones in which {title} is ({AS_OF}): {', '.join(known)}"
     refused = MSK_REFUSES.get(environment.region, ())
     if own_brokers(environment) and zone in refused:
         return f"a zone that MSK takes ({AS_OF}): not {', '.join(refused)}"
     return None
 
 
-def on_emr(environment: Environment) -> bool:
-    """Whether a job runs on EMR Serverless."""
-    return any(isinstance(job, EmrJob) for job in environment.jobs.values())
+def _limited(environment: Environment) -> dict[str, tuple[str, ...]]:
+    """By the names of its engines that are limited to some zones of the region, those zones."""
+    jobs = environment.jobs.values()
+    return {job.title: job.zones[environment.region] for job in jobs if environment.region in job.zones}
 
 
 def own_brokers(environment: Environment) -> bool:
@@ -59,7 +51,7 @@ def chosen_by_aws(environment: Environment) -> str | None:
     network, region = environment.network, environment.region
     if network.vpc is not None or network.zone_ids:
         return None
-    services = ["EMR Serverless"] * (region in EMR_SERVERLESS and on_emr(environment))
+    services = list(_limited(environment))
     services += ["MSK"] * (region in MSK_REFUSES and own_brokers(environment))
     if not services:
         return None

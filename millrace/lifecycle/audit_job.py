@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 from pyiceberg.catalog import Catalog, load_catalog
 
 from millrace.config.base import arn_parts
-from millrace.config.model import Environment, KafkaTopic
+from millrace.config.model import Environment, Stream
 from millrace.config.names import Names
 from millrace.config.queries import (
     DirectQuery,
@@ -21,7 +21,6 @@ from millrace.config.queries import (
     LandQuery,
     RouteQuery,
     SourceQuery,
-    StreamQuery,
 )
 from millrace.config.reading import KafkaReading
 from millrace.lifecycle import audit_direct, audit_kafka, audit_kinesis
@@ -162,9 +161,12 @@ class _Window:
         names, table = self.place.names, self.place.names.table(query.table)
         landed = Landed.open(self.place.catalog(), table, stream)
         name = names.stream(stream)
-        if isinstance(names.environment.streams[stream], KafkaTopic):
+        kind = names.environment.streams[stream]
+        if kind.counted:
             found, holes = self._by_offsets(query, stream, None, landed)
             return Audit(self.query, name, table, "offsets", found, holes)
+        if kind.metrics is None:
+            return Unaudited(self.query, name, f"a {kind.title} is not audited: nobody counts what it holds")
         _, owner, _ = arn_parts(names.stream_arn(stream))
         if self.place.counts and owner != names.account:
             # Asked by its name alone, a service answers for a stream of ours that is called alike, or for none.
@@ -234,16 +236,16 @@ class _Window:
     ) -> tuple[tuple[Hour, ...], tuple[Hole, ...]]:
         """Compare each topic of a stream; of a pattern, those that the query has read."""
         names = self.place.names
-        stream = cast("KafkaTopic", names.environment.streams[name])
-        reading = (query.kafka if isinstance(query, StreamQuery) else None) or KafkaReading()
+        stream, reading = names.environment.streams[name], query.reading or KafkaReading()
+        assert stream.cluster_name is not None, f"{name} lies on no cluster"
         read = self._positions(query, name)
-        topics = [topic or names.stream(name)] if topic or stream.pattern is None else sorted(read)
+        topics = [topic or names.stream(name)] if topic or stream.matches is None else sorted(read)
         holes: list[Hole] = []
         sums = {start: Hour(start, 0, 0, 0) for start in self.hours}
         for each in topics:
             next_ = {int(partition): offset for partition, offset in read.get(each, {}).items()}
             found, lacking = audit_kafka.compare(
-                audit_kafka.Topic(each, self.place.kafka(stream.cluster)),
+                audit_kafka.Topic(each, self.place.kafka(stream.cluster_name)),
                 held,
                 self.hours,
                 only=reading.partitions,
@@ -260,7 +262,7 @@ def _claims(
     query: SourceQuery,
     held: Landed | Kept,
     end: Ending,
-    stream: KafkaTopic,
+    stream: Stream,
     topic: str,
     partitions: Iterable[int],
 ) -> dict[audit_direct.Place, list[audit_direct.Range]] | None:
@@ -269,14 +271,14 @@ def _claims(
         return None
     assert isinstance(held, Kept), "a direct query"
     assert held.sink is not None, "a direct query with a table"
-    several = f"{topic}/" if stream.pattern is not None else ""
+    several = f"{topic}/" if stream.matches is not None else ""
     before = f"{end.stream}/" if isinstance(query, DirectRouteQuery) else ""
     places = {f"{before}{several}{p}": (topic, p) for p in partitions}
     return claims(held.sink.table, end.name, places, earliest=query.start == "earliest")
 
 
 def leg_of(environment: Environment, query: SourceQuery, stream: str) -> int:
-    """Which line of the query's offset log a stream has: the order is that of ``etl.sources.legs.in_order``.
+    """Which line of the query's offset log a stream has: the order is that of ``etl.launch.source_kinds.in_order``.
 
     Parameters
     ----------
@@ -288,11 +290,8 @@ def leg_of(environment: Environment, query: SourceQuery, stream: str) -> int:
         Its logical name.
     """
     kinds = {name: environment.streams[name] for name in query.streams}
-    topics = {n: (s.cluster, s.pattern or "") for n, s in kinds.items() if isinstance(s, KafkaTopic)}
-    legs = sorted(set(topics.values()))
-    if stream in topics:
-        return legs.index(topics[stream])
-    return len(legs) + sorted(name for name in kinds if name not in topics).index(stream)
+    legs = {name: (each.kind, *each.leg(name)) for name, each in kinds.items()}
+    return sorted(set(legs.values())).index(legs[stream])
 
 
 def _ended(hours: Sequence[datetime], end: datetime) -> Sequence[datetime]:

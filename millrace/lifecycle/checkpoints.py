@@ -24,7 +24,7 @@ from millrace.lifecycle.deployed import split_url
 
 FOLDER = "_millrace"
 LIVE_SECONDS = 30.0
-"""As the core's lease has it (``etl/lease.py``; a test holds the two together)."""
+"""As the core's lease has it (``etl/job/lease.py``; a test holds the two together)."""
 
 _RENEW_SECONDS = 10.0
 _LAST = "offsets"
@@ -359,7 +359,7 @@ def _manifest(text: str) -> dict[str, Any]:
 
 
 def _lease(body: bytes) -> dict[str, Any]:
-    """Read a lease's record; an empty one where it is damaged, whose age counts all the same (as ``etl/lease.py`` has it)."""
+    """Read a lease's record; an empty one where it is damaged, whose age counts all the same (as ``etl/job/lease.py`` has it)."""
     try:
         return _object(body.decode(errors="replace"))
     except ValueError:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from millrace.config.model import KinesisStream
 from millrace.config.queries import SourceQuery
 from millrace.lifecycle import logs
 from millrace.lifecycle.problems import PassingError, told
@@ -196,15 +195,16 @@ def _failures(aws: Aws, job: str, since: float) -> Iterator[str]:
 
 
 def _iterator_ages(aws: Aws, source: str) -> Iterator[float]:
-    """What no commit tells: how old the records are that a Kinesis reader has only just got."""
-    if not isinstance(aws.names.environment.streams[source], KinesisStream):
+    """What no commit tells: how old the records are that a reader has only just got."""
+    asked = aws.names.environment.streams[source].metrics
+    if asked is None:
         return
     now = datetime.now(UTC)
     with told(f"reading the age of records on {source}"):
         found = aws.client("cloudwatch").get_metric_statistics(
-            Namespace="AWS/Kinesis",
-            MetricName="GetRecords.IteratorAgeMilliseconds",
-            Dimensions=[{"Name": "StreamName", "Value": aws.names.stream(source)}],
+            Namespace=asked.namespace,
+            MetricName=asked.age,
+            Dimensions=[{"Name": asked.dimension, "Value": aws.names.stream(source)}],
             StartTime=now - _AGE_PERIOD,
             EndTime=now,
             Period=_PERIOD_SECONDS,

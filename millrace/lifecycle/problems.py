@@ -104,6 +104,10 @@ class AwsError(RuntimeError):
     """Something that AWS refused or that could not be reached; the message says what to do."""
 
 
+class CredentialsError(AwsError):
+    """Credentials that are missing, incomplete, expired or of another account: the caller signs in again."""
+
+
 class PassingError(AwsError):
     """Something that may go when it is asked for again: AWS is busy, fails inside, or could not be reached."""
 
@@ -130,11 +134,11 @@ def explain(error: BotoCoreError | ClientError, doing: str) -> AwsError:
     if isinstance(error, ClientError):
         return _kind(error)(f"{doing}: {_of_service(error)}")
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
-        return AwsError(f"{doing}: there are no complete AWS credentials; {_SIGN_IN}")
+        return CredentialsError(f"{doing}: there are no complete AWS credentials; {_SIGN_IN}")
     if isinstance(error, SSOError | TokenRetrievalError):
-        return AwsError(f"{doing}: the sign-in has run out; {_SIGN_IN}")
+        return CredentialsError(f"{doing}: the sign-in has run out; {_SIGN_IN}")
     if isinstance(error, ProfileNotFound):
-        return AwsError(f"{doing}: {error}; set AWS_PROFILE to one of `aws configure list-profiles`")
+        return CredentialsError(f"{doing}: {error}; set AWS_PROFILE to one of `aws configure list-profiles`")
     if isinstance(error, NoRegionError):
         return AwsError(f"{doing}: no region is set; write `region:` into the environment file")
     if isinstance(error, EndpointConnectionError | ConnectTimeoutError | ReadTimeoutError):
@@ -147,8 +151,19 @@ def explain(error: BotoCoreError | ClientError, doing: str) -> AwsError:
 def _kind(error: ClientError) -> type[AwsError]:
     if _is_throttled(error):
         return ThrottledError
+    if _is_of_credentials(error):
+        return CredentialsError
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return PassingError if status >= _FAILED_INSIDE else AwsError
+
+
+def _is_of_credentials(error: ClientError) -> bool:
+    return _has_expired(error) or error.response["Error"].get("Code", "") in _UNKNOWN
+
+
+def _has_expired(error: ClientError) -> bool:
+    told = error.response["Error"]
+    return told.get("Code", "") in _EXPIRED or "expired" in told.get("Message", "").lower()
 
 
 def _is_throttled(error: ClientError) -> bool:
@@ -163,7 +178,7 @@ def _of_service(error: ClientError) -> str:
     code = error.response["Error"].get("Code", "")
     message = error.response["Error"].get("Message", "")
     action = error.operation_name
-    if code in _EXPIRED or "expired" in message.lower():
+    if _has_expired(error):
         return f"the credentials have expired; {_SIGN_IN}"
     if code in _UNKNOWN:
         return f"AWS does not know these credentials ({code}); {_SIGN_IN}"

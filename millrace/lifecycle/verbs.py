@@ -15,25 +15,25 @@ import boto3
 
 from millrace.config.names import Names
 from millrace.lifecycle.deployed import NotDeployedError, outputs
-from millrace.lifecycle.problems import AwsError, told
+from millrace.lifecycle.problems import CredentialsError, told
 
 Verb = Literal["start", "stop", "drain", "status"]
 
 _POLL_SECONDS = 1.0
 
 PHRASES = {
-    "WantRunning": "noting that it is to run",
-    "WantStopped": "noting that it is to stay stopped",
+    "WantRunning": "setting the desired state to running",
+    "WantStopped": "setting the desired state to stopped",
     "ListRuns": "looking at its runs",
     "StartRun": "starting a run",
     "WaitForStart": "waiting until the run is running",
-    "SwitchOffAlarms": "switching off the alarms that silence would set off",
-    "SwitchOnAlarms": "switching on the alarms that watch for silence",
+    "SwitchOffAlarms": "switching off its no-data alarms",
+    "SwitchOnAlarms": "switching on its no-data alarms",
     "Measure": "measuring the slowest batch of the last hours",
-    "KeepWish": "noting that it is to run on",
+    "KeepWish": "keeping the desired state running",
     "StopRun": "asking the run to end",
     "WaitForEnd": "waiting until the run has ended",
-    "Revoked": "somebody stopped it meanwhile: stopping the new run",
+    "Revoked": "the job was stopped meanwhile: stopping the new run",
 }
 """What people read when the machine enters a state; other states are no news."""
 
@@ -80,8 +80,8 @@ def connect(names: Names) -> Aws:
 
     Raises
     ------
-    AwsError
-        No or expired credentials, or another account's.
+    CredentialsError
+        None, expired ones, or another account's.
     """
     environment = names.environment
 
@@ -92,7 +92,7 @@ def connect(names: Names) -> Aws:
     with told("asking AWS whose credentials these are"):
         account = client("sts").get_caller_identity()["Account"]
     if environment.account is not None and account != environment.account:
-        raise AwsError(
+        raise CredentialsError(
             f"environment {environment.name} belongs to account {environment.account}, and these credentials "
             f"to {account}: sign in to the other one (AWS_PROFILE)"
         )

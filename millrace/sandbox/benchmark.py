@@ -20,7 +20,7 @@ from millrace.benchmark.schedule import Planned, document
 from millrace.sandbox import driver, jars
 from millrace.sandbox.process import RUN, SandboxError
 from millrace.sandbox.spark import SandboxSpark, iceberg_catalog
-from millrace.sandbox.toolchain import ROOT, java_home, program_environment
+from millrace.sandbox.toolchain import CORE, java_home, program_environment, python_path
 
 HOME = RUN / "benchmark"
 
@@ -150,8 +150,8 @@ def measure(
     _references(subject, home)
     arguments = ["--launch-document", (home / "launch.json").as_uri(), "--engine", "sandbox"]
     arguments += ["--benchmark", (home / "schedule.json").as_uri()]
-    environment = {**program_environment(), "JAVA_HOME": str(java_home()), "PYTHONPATH": str(ROOT)}
-    entry = ROOT / "etl" / "main.py"
+    environment = {**program_environment(), "JAVA_HOME": str(java_home()), "PYTHONPATH": python_path()}
+    entry = CORE / "main.py"
     with driver.start("benchmark", home, entry, settings, arguments, environment=environment) as process:
         told = 0
         while process.alive:

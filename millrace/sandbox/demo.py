@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from millrace.config.engines.versions import VERSIONS, Line
 from millrace.sandbox import flights, live
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.drill import Drill, Feed, Outcome
@@ -107,6 +109,22 @@ def _plain_reporter(console: Console, job: str) -> Any:
                 console.print(Padding(shown, (0, 0, 0, 4), expand=False))
 
     return report
+
+
+def on_line(environment: str, line: Line) -> Path:
+    """Write an environment whose job that reads Kafka runs on a Spark line, laid over another one.
+
+    Returns
+    -------
+    Path
+        Its file. The other job stays as it is: it reads Kinesis.
+    """
+    engine, version = next((each.engine, each.name) for each in VERSIONS if each.line == line)
+    file = RUN / f"spark{line.name.replace('.', '')}.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    job = {"engine": engine, "version": version}
+    file.write_text(json.dumps({"extends": environment, "jobs": {JOBS[1]: job}}))
+    return file
 
 
 def feeds(records: Records) -> dict[str, Feed]:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from millrace.config import load
-from millrace.config.model import Environment, KafkaTopic
+from millrace.config import find_root, load
+from millrace.config.model import Environment
 from millrace.config.names import Names
 from millrace.lifecycle.deployed import LaunchDocument, launch_document
 from millrace.sandbox import flights, kafka, localstack
 from millrace.sandbox.process import RUN, Process, SandboxError, only_one
 from millrace.sandbox.spark import SandboxSpark, forget_tables
-from millrace.sandbox.toolchain import ROOT, program_environment
+from millrace.sandbox.toolchain import installed, program_environment
 from millrace.sizing import plan as compute_plan
 from millrace.sizing.model import Plan
 
@@ -67,7 +67,8 @@ def synthesise(environment: str, output: Path) -> None:
     shutil.rmtree(output, ignore_errors=True)
     _cdk(
         ["cdk", "synth", "--quiet", "-c", f"env={environment}", "-o", output],
-        program_environment(),
+        # An environment that names no account is deployed to LocalStack's.
+        {**program_environment(), "CDK_DEFAULT_ACCOUNT": localstack.ACCOUNT},
         "cdk-synth",
         "synthesised",
     )
@@ -116,10 +117,11 @@ def deploy(stack: localstack.LocalStack, assembly: Path, account: str) -> None:
 
 
 def _cdk(command: list[str | Path], environment: dict[str, str], name: str, what: str) -> None:
+    command = [installed(str(command[0]), environment), *command[1:]]
     log = RUN / f"{name}.log"
     log.unlink(missing_ok=True)
     with Process.start(
-        name, command, environment={**environment, "CI": "1", "NO_COLOR": "1"}, log=log, cwd=ROOT
+        name, command, environment={**environment, "CI": "1", "NO_COLOR": "1"}, log=log, cwd=find_root()
     ) as process:
         status = process.popen.wait()
     if status != 0:
@@ -150,7 +152,7 @@ def open_sandbox(name: str, stack: localstack.LocalStack, broker: kafka.Kafka) -
     deploy(stack, assembly, names.account)
     sandbox = Sandbox(environment, plan, names, stack, broker)
     for stream_name, stream in environment.streams.items():
-        if isinstance(stream, KafkaTopic) and stream.pattern is None:
+        if stream.cluster_name is not None and stream.matches is None:
             broker.create_topic(
                 names.stream(stream_name), plan.streams[stream_name].expected_partitions.value
             )
@@ -161,6 +163,8 @@ def open_sandbox(name: str, stack: localstack.LocalStack, broker: kafka.Kafka) -
 def _load_reference_tables(sandbox: Sandbox) -> None:
     catalog = sandbox.spark.catalog(sandbox.warehouse)
     catalog.create_namespace_if_not_exists(sandbox.names.database)
-    for name in flights.REFERENCE_TABLES:
+    queries = [query for job in sandbox.environment.jobs.values() for query in job.queries.values()]
+    named = {each.table for query in queries for each in getattr(query, "enrich", ())}
+    for name in named.intersection(flights.REFERENCE_TABLES):
         rows = flights.reference(name)
         catalog.create_table(sandbox.names.table(name), schema=rows.schema).append(rows)

@@ -16,15 +16,15 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from millrace.config.model import KinesisStream
 from millrace.config.queries import DeriveQuery, LandQuery
 from millrace.sandbox import lake
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Account, Ledger, compare
 from millrace.sandbox.process import SandboxError
-from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer, paced
+from millrace.sandbox.producer import MOST_AT_ONCE, Producer, paced
 from millrace.sandbox.spark import Job, ship_event_logs
+from millrace.sandbox.stream_servers import server_of
 
 _STALL_SECONDS = 120.0
 """Without a landed or derived record for so long the drill has failed."""
@@ -105,7 +105,7 @@ class Drill:
         self._job = job
         self._feed = feed
         self._report = report
-        self._choose = random.Random(seed)  # noqa: S311 - repeatable on purpose, no secret
+        self._choose = random.Random(seed)
         self._landed_table = sandbox.names.table(land.table)
         (sink,) = (table for path, table in derive.writes.items() if path[0] == "sink")
         self._derived_table = sandbox.names.table(sink)
@@ -238,9 +238,8 @@ class Drill:
 
 def _producer(sandbox: Sandbox, stream: str) -> Producer:
     name = sandbox.names.stream(stream)
-    if isinstance(sandbox.environment.streams[stream], KinesisStream):
-        return KinesisProducer(sandbox.stack.client("kinesis"), name)
-    return KafkaProducer(sandbox.kafka.bootstrap, name)
+    server = server_of(sandbox.environment.streams[stream], stream)
+    return server.local(sandbox.environment, name, {}, lambda: sandbox.spark).producer(MOST_AT_ONCE)
 
 
 def _latencies(table: Table, landed: pa.Table, since: datetime) -> Any:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from millrace.config.engines.versions import Line
 from millrace.sandbox.process import Process
-from millrace.sandbox.toolchain import spark_home
+from millrace.sandbox.toolchain import spark_environment, spark_home, spark_line
 
 LOCAL: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
@@ -32,6 +33,7 @@ def start(
     environment: Mapping[str, str],
     log: str = "driver.log",
     archive: Path | None = None,
+    line: Line | None = None,
 ) -> Process:
     """Start a driver.
 
@@ -51,18 +53,21 @@ def start(
         Name of its log in that folder.
     archive
         Python files that it brings along.
+    line
+        Of Spark; left out, this interpreter's.
     """
+    line = line or spark_line()
     # A driver that is killed leaves its copies of the jars, some 400 MB: where they can be found.
     scratch = home / "tmp"
     properties = home / "spark.properties"
     given = {**settings, "spark.local.dir": str(scratch)}
     properties.write_text("".join(f"{key} {value}\n" for key, value in sorted(given.items())))
-    command: list[str | Path] = [spark_home() / "bin" / "spark-submit", "--properties-file", properties]
+    command: list[str | Path] = [spark_home(line) / "bin" / "spark-submit", "--properties-file", properties]
     command += ["--py-files", archive] if archive else []
     return Process.start(
         name,
         [*command, entry, *arguments],
-        environment=environment,
+        environment={**environment, **spark_environment(line)},
         log=home / log,
         cwd=home,
         scratch=scratch,

@@ -88,7 +88,7 @@ def events(table: pa.Table, *, dirty_share: float, seed: int) -> Iterator[Event]
     seed
         The same seed spoils the same records in the same way.
     """
-    choose = random.Random(seed)  # noqa: S311 - repeatable on purpose, no secret
+    choose = random.Random(seed)
     for batch in table.to_batches(max_chunksize=10_000):
         for row in batch.to_pylist():
             key = f"{row['carrier']}{row['flight']}".encode()

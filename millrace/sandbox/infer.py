@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
+import fastavro
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -39,8 +40,6 @@ _WHOLE = re.compile(r"-?(0|[1-9]\d{0,37})")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 _NUMBERS: tuple[DataType, ...] = (IntegerType(), LongType(), DecimalType(38, 0), DoubleType())
 """Each takes what those before it take, the last with rounding."""
-
-_AVRO_MAGIC = b"Obj\x01"
 
 
 class InferenceError(ValueError):
@@ -345,42 +344,13 @@ def from_avro(data: bytes) -> tuple[str, Inferred]:
     InferenceError
         No such file.
     """
-    if not data.startswith(_AVRO_MAGIC):
-        raise InferenceError("no Avro file: it does not begin with Obj and 1")
     try:
-        text = _metadata(data)["avro.schema"].decode()
-    except (IndexError, KeyError, UnicodeDecodeError) as error:
-        raise InferenceError(f"an Avro file without a schema: {error}") from error
+        text = fastavro.reader(io.BytesIO(data)).metadata["avro.schema"]
+    except (ValueError, EOFError, KeyError, IndexError) as error:
+        raise InferenceError(f"no Avro file, or one without a schema: {error}") from error
     schema = AvroSchema(text).struct
     reports = tuple(FieldReport(f.name, f.dataType) for f in schema.fields)
     return json.dumps(json.loads(text), indent=2) + "\n", Inferred(schema, reports, 0)
-
-
-def _metadata(data: bytes) -> dict[str, bytes]:
-    """The map behind the magic: blocks of pairs (Avro specification, "Object container files")."""
-    at = len(_AVRO_MAGIC)
-    found: dict[str, bytes] = {}
-    while True:
-        count, at = _long(data, at)
-        if count == 0:
-            return found
-        if count < 0:
-            _, at = _long(data, at)
-        for _ in range(abs(count)):
-            size, at = _long(data, at)
-            name, at = data[at : at + size].decode(), at + size
-            size, at = _long(data, at)
-            found[name], at = data[at : at + size], at + size
-
-
-def _long(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
 
 
 def text_of(inferred: Inferred) -> str:

@@ -1,4 +1,4 @@
-"""JVM jars: resolved once by the Ivy that PySpark ships, pinned by ``toolchain/jars.lock.json``.
+"""JVM jars: resolved once by the Ivy that PySpark ships, pinned by ``toolchain/jars.lock.json``, a set for each Spark line.
 
 ``toolchain/jars/*.xml`` name what we ask for; the lock names every jar that came
 of it, with its digest. Set-up fetches exactly the lock and resolves nothing.
@@ -15,10 +15,11 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from string import Template
 from xml.etree import ElementTree
 
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
@@ -26,15 +27,16 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificat
 from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509 import load_pem_x509_certificates
 
-from millrace.sandbox.toolchain import ROOT, STATE, java_home, spark_home
+from millrace.config.engines.versions import LINES, Line, jar_set
+from millrace.sandbox.toolchain import LOCKS, in_clone, java_home, spark_home, spark_line, state
 
-LOCK = ROOT / "toolchain" / "jars.lock.json"
-ON_REQUEST = frozenset({"delta"})
+LOCK = LOCKS / "jars.lock.json"
+ON_REQUEST = frozenset({"delta", *(jar_set("sandbox", line) for line in LINES.values() if not line.default)})
 """Sets that set-up leaves out, as most people need none of them."""
 
 _IGNORING = threading.Lock()
 _STORE_PASSWORD = b"public-certificates-only"
-_REQUESTS = ROOT / "toolchain" / "jars"
+_REQUESTS = LOCKS / "jars"
 _NAMESPACE = 'xmlns:m="http://ant.apache.org/ivy/maven"'
 
 
@@ -58,23 +60,40 @@ class Jar:
         return "-".join(filter(None, (self.name, self.version, self.classifier))) + ".jar"
 
 
-def folder(jar_set: str) -> Path:
-    """Where the jars of a set stand once they are fetched."""
-    return STATE / "jars" / jar_set
+def folder(name: str, line: Line | None = None) -> Path:
+    """Where the jars of a set stand once they are fetched.
+
+    Parameters
+    ----------
+    name
+        Of the set, such as ``kafka-client``.
+    line
+        Of Spark; left out, the one that this interpreter has.
+    """
+    return state() / "jars" / jar_set(name, line or spark_line())
 
 
-def files(jar_set: str) -> list[Path]:
-    """List the jars of a set.
+def files(name: str, line: Line | None = None) -> list[Path]:
+    """List the jars of a set; its parameters are those of :func:`folder`.
 
     Raises
     ------
     JarError
-        One is missing; says which command fetches it.
+        One is missing, or the line has none; says which command fetches it.
     """
-    paths = [folder(jar_set) / jar.file for jar in locked()[jar_set]]
+    line = line or spark_line()
+    where = folder(name, line)
+    jars = locked().get(where.name)
+    if jars is None:
+        raise JarError(f"no jars of the set {name} are locked for Spark {line.name}")
+    paths = [where / jar.file for jar in jars]
     missing = [path.name for path in paths if not path.exists()]
     if missing:
-        raise JarError(f"{missing[0]} is not in {folder(jar_set)}: run `make jars`")
+        if in_clone():
+            command = f"make spark SPARK={line.name}" if where.name in ON_REQUEST - {"delta"} else "make jars"
+        else:
+            command = "millrace setup"
+        raise JarError(f"{missing[0]} is not in {where}: run `{command}`")
     return paths
 
 
@@ -101,30 +120,29 @@ def fetch(also: Collection[str] = ()) -> int:
         return sum(pool.map(_fetch_set, *zip(*wanted.items(), strict=True)))
 
 
-def _fetch_set(jar_set: str, jars: list[Jar]) -> int:
-    missing = [jar for jar in jars if not (folder(jar_set) / jar.file).exists()]
+def _fetch_set(name: str, jars: list[Jar]) -> int:
+    home = state() / "jars" / name
+    missing = [jar for jar in jars if not (home / jar.file).exists()]
     if not missing:
         return 0
-    folder(jar_set).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=STATE) as name:
-        scratch = Path(name)
-        _ivy(_intransitive(jar_set, missing), jar_set, scratch)
+    home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=state()) as given:
+        scratch = Path(given)
+        _ivy(_intransitive(name, missing), name, scratch)
         for jar in missing:
             path = scratch / jar.file
             if _digest(path) != jar.sha256:
                 raise JarError(f"{jar.file} is not the file that {LOCK.name} pins")
-            path.rename(folder(jar_set) / jar.file)
+            path.rename(home / jar.file)
     return len(missing)
 
 
 def relock() -> None:
     """Resolve ``toolchain/jars/*.xml`` with all that they depend on and write the lock."""
     lock: dict[str, list[dict[str, str]]] = {}
-    for request in sorted(_REQUESTS.glob("*.xml")):
-        if request.stem == "ivysettings":
-            continue
-        with tempfile.TemporaryDirectory(dir=STATE) as name:
-            report = _ivy(request.read_text(), request.stem, Path(name))
+    for locked_as, module in sorted(_requests()):
+        with tempfile.TemporaryDirectory(dir=state()) as name:
+            report = _ivy(module, locked_as, Path(name))
             jars = [
                 Jar(
                     group=module.attrib["organisation"],
@@ -136,10 +154,26 @@ def relock() -> None:
                 for revision in module.iter("revision")
                 for artifact in revision.iter("artifact")
             ]
-            lock[request.stem] = [
+            lock[locked_as] = [
                 {**asdict(jar), "sha256": _digest(Path(name) / jar.file)} for jar in sorted(set(jars))
             ]
     LOCK.write_text(json.dumps(lock, indent=1) + "\n")
+
+
+def _requests() -> Iterator[tuple[str, str]]:
+    """Name of each set in the lock, and its request with the versions of its line.
+
+    A request is for every line, unless a line's Scala has one of its own: ``sandbox_2.13.xml``.
+    """
+    for request in _REQUESTS.glob("*.xml"):
+        if request.stem == "ivysettings" or "_" in request.stem:
+            continue
+        for line in LINES.values():
+            own = request.with_stem(f"{request.stem}_{line.scala}")
+            text = (own if own.exists() else request).read_text()
+            if line.default or "${" in text:
+                given = {"line": line.name, "spark": line.spark, "scala": line.scala, **line.libraries}
+                yield jar_set(request.stem, line), Template(text).substitute(given)
 
 
 def _classifier(artifact: ElementTree.Element, plain: str) -> str:
@@ -149,7 +183,7 @@ def _classifier(artifact: ElementTree.Element, plain: str) -> str:
     return location.rpartition("/")[2].removesuffix(".jar").removeprefix(plain).removeprefix("-")
 
 
-def _intransitive(jar_set: str, jars: list[Jar]) -> str:
+def _intransitive(name: str, jars: list[Jar]) -> str:
     lines = [
         f'<dependency org="{jar.group}" name="{jar.name}" rev="{jar.version}" transitive="false">'
         f'<artifact name="{jar.name}" type="jar"{f" m:classifier={jar.classifier!r}" if jar.classifier else ""}/>'
@@ -158,12 +192,12 @@ def _intransitive(jar_set: str, jars: list[Jar]) -> str:
     ]
     body = "\n".join(lines)
     return (
-        f'<ivy-module version="2.0" {_NAMESPACE}><info organisation="millrace" module="{jar_set}"/>'
+        f'<ivy-module version="2.0" {_NAMESPACE}><info organisation="millrace" module="{name}"/>'
         f"<dependencies>{body}</dependencies></ivy-module>"
     )
 
 
-def _ivy(module: str, jar_set: str, target: Path) -> ElementTree.Element:
+def _ivy(module: str, name: str, target: Path) -> ElementTree.Element:
     """Run Ivy on a module description, put its jars into ``target`` and return Ivy's report."""
     description = target / "ivy.xml"
     description.write_text(module)
@@ -177,8 +211,8 @@ def _ivy(module: str, jar_set: str, target: Path) -> ElementTree.Element:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = [line for line in done.stdout.splitlines() if "WARN" in line or "not found" in line]
-        raise JarError("Ivy could not fetch the jars of " + jar_set + ":\n" + "\n".join(reason[-12:]))
-    report = target / "cache" / f"millrace-{jar_set}-default.xml"
+        raise JarError("Ivy could not fetch the jars of " + name + ":\n" + "\n".join(reason[-12:]))
+    [report] = (target / "cache").glob("millrace-*-default.xml")
     return ElementTree.parse(report).getroot()  # noqa: S314 - written by Ivy a moment ago
 
 
@@ -229,7 +263,8 @@ def main() -> int:
         if given.lock:
             relock()
         fetched = fetch(given.also)
-        in_place = sum((folder(name) / jar.file).exists() for name, jars in locked().items() for jar in jars)
+        home = state() / "jars"
+        in_place = sum((home / name / jar.file).exists() for name, jars in locked().items() for jar in jars)
         sys.stdout.write(f"{fetched} jars fetched, {in_place} in place\n")
     except JarError as error:
         sys.stderr.write(f"{error}\n")

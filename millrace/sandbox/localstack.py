@@ -18,7 +18,14 @@ import boto3
 
 from millrace.sandbox import jars
 from millrace.sandbox.process import RUN, Process, SandboxError, ended, free_port
-from millrace.sandbox.toolchain import ROOT, STATE, java_home, node_module, past_proxies, program_environment
+from millrace.sandbox.toolchain import (
+    java_home,
+    node_module,
+    past_proxies,
+    program_environment,
+    set_up,
+    state,
+)
 
 ACCOUNT = "000000000000"
 """LocalStack's account when the access key is none of twelve digits."""
@@ -131,9 +138,9 @@ def running(
 
 
 def _start(region: str, settings: dict[str, str], script: Path | None, name: str) -> LocalStack:
-    python = STATE / "localstack" / "bin" / "python"
+    python = state() / "localstack" / "bin" / "python"
     if not python.exists():
-        raise SandboxError("LocalStack is not installed: run `make setup`, or set LOCALSTACK_ENDPOINT")
+        raise SandboxError(f"LocalStack is not installed: run {set_up()}, or set LOCALSTACK_ENDPOINT")
     root = RUN / name
     shutil.rmtree(root, ignore_errors=True)
     _provide_kinesis(root)
@@ -161,7 +168,7 @@ def _start(region: str, settings: dict[str, str], script: Path | None, name: str
         [python, _LOOPBACK, "localstack.runtime.main"],
         environment=environment,
         log=RUN / f"{name}.log",
-        cwd=ROOT,
+        cwd=RUN,
     )
     try:
         process.wait_until(lambda: answers(endpoint), seconds=90, what="answering")

@@ -15,7 +15,7 @@ from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
 from millrace.sandbox.process import SandboxError
 
-_BATCH = 500
+MOST_AT_ONCE = 500
 """Most records of one PutRecords call (Kinesis service limit)."""
 
 _BATCH_BYTES = 5 * 1024**2
@@ -55,7 +55,7 @@ class KinesisProducer:
         Records in one call, at most 500.
     """
 
-    def __init__(self, client: Any, stream: str, *, batch: int = _BATCH) -> None:
+    def __init__(self, client: Any, stream: str, *, batch: int = MOST_AT_ONCE) -> None:
         self.ledger = Ledger()
         self._client = client
         self._stream = stream

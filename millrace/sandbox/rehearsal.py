@@ -1,6 +1,6 @@
 """What a job's start will do to the tables that are deployed, tried on empty copies of them.
 
-The core decides at a job's start what fits its tables (:mod:`etl.evolve`), by what its decoders and transforms make,
+The core decides at a job's start what fits its tables (:mod:`etl.record.schema_evolution`), by what its decoders and transforms make,
 which only Spark can tell. So it is asked before anything is drained: by the same code, in a process of
 its own, on a catalog of empty tables with the columns of the deployed ones. No source, no data and no sink
 beside the lake is touched.
@@ -21,24 +21,20 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from etl import envelope, land, routed, run, session, tables
-from etl.accounts import Reporter
-from etl.errors import StartError
-from etl.formats import build as formats
-from etl.parts import composition
-from etl.settings import (
-    DeriveSettings,
-    DirectSettings,
-    JobSettings,
-    LandSettings,
-    RoutedDirectSettings,
-    RoutedSettings,
-    parse,
-)
-from etl.tables import Table
+from millrace.config import find_root
+from millrace.etl.formats.decoding import routes
+from millrace.etl.job import run
+from millrace.etl.launch import spark_settings
+from millrace.etl.launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, parse
+from millrace.etl.queries import land
+from millrace.etl.queries.components import composition
+from millrace.etl.record import envelope, tables
+from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.errors import StartError
+from millrace.etl.record.tables import Table
 from millrace.sandbox import jars
 from millrace.sandbox.process import SandboxError
-from millrace.sandbox.toolchain import ROOT, program_environment
+from millrace.sandbox.toolchain import program_environment, python_path
 
 _SECONDS = 180.0
 
@@ -95,8 +91,8 @@ def rehearse(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, str]) -> 
     done = subprocess.run(
         [sys.executable, "-m", __name__],
         input=asked,
-        cwd=ROOT,
-        env={**program_environment(), "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"},
+        cwd=find_root(),
+        env={**program_environment(), "PYTHONPATH": python_path(), "PYTHONWARNINGS": "ignore"},
         capture_output=True,
         text=True,
         timeout=_SECONDS,
@@ -125,7 +121,7 @@ def _try(spark: SparkSession, asked: Mapping[str, Any], scratch: Path) -> dict[s
     # Landing tables of all jobs first: what derives from them sees them as they will be.
     queries = [(job, query) for job in jobs for query in job.queries]
     for job, query in sorted(queries, key=lambda pair: isinstance(pair[1], DeriveSettings)):
-        session.prepare(spark, job)
+        spark_settings.prepare(spark, job)
         try:
             if isinstance(query, DeriveSettings):
                 _derive(spark, job, query, report)
@@ -144,30 +140,19 @@ def _note(altered: dict[str, list[str]], told: Mapping[str, Any]) -> None:
 def _of_source(
     spark: SparkSession,
     job: JobSettings,
-    query: LandSettings | RoutedSettings | DirectSettings | RoutedDirectSettings,
+    query: LandSettings | DirectSettings,
     report: Reporter,
 ) -> None:
-    routes = query.routes if isinstance(query, RoutedSettings | RoutedDirectSettings) else ()
-    decoder = (
-        routed.router(spark, query)
-        if isinstance(query, RoutedSettings | RoutedDirectSettings)
-        else formats.of_query(spark, query)
-    )
-    kept = query.table if isinstance(query, LandSettings | RoutedSettings) else query.dead_letters
+    decoder = routes.decoder(spark, query.routes)
+    kept = query.table if isinstance(query, LandSettings) else query.dead_letters
     landed = Table.of(job.catalog, kept)
     headers = spark.createDataFrame([], f"_headers {envelope.HEADERS}").schema["_headers"]
     tables.ensure(spark, landed, land.table_schema(headers, decoder.schema), report=report)
-    if isinstance(query, DirectSettings):
-        ends: Sequence[tuple[Any, str | None]] = [(query, None)]
-    elif isinstance(query, RoutedDirectSettings):
-        ends = [(route, route.name) for route in routes]
-    else:
-        ends = []
-    for end, route in ends:
+    for end in query.routes if isinstance(query, DirectSettings) else ():
         if end.sink.lake_table is not None:
             compose = composition(spark, job, query.name, end, report)
             table = Table.of(job.catalog, end.sink.lake_table)
-            tables.ensure(spark, table, compose.schema(spark, landed, route), report=report)
+            tables.ensure(spark, table, compose.schema(spark, landed, end.name), report=report)
 
 
 def _derive(spark: SparkSession, job: JobSettings, query: DeriveSettings, report: Reporter) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from etl.decompress import DecompressError, decompress
+from millrace.etl.formats.decoding.decompress import DecompressError, decompress
 from millrace.lifecycle.problems import told
 from millrace.sandbox.process import SandboxError
 

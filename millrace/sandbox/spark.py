@@ -16,12 +16,14 @@ from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
 
+from millrace.config.engines import SPARK
+from millrace.config.engines.versions import DEFAULT, Line, line_of
 from millrace.lifecycle.deployed import LaunchDocument, split_url
 from millrace.sandbox import driver, jars
 from millrace.sandbox.engine_settings import engine_settings
 from millrace.sandbox.live import METRICS_FILE
 from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.process import RUN, Process
+from millrace.sandbox.process import RUN, Process, SandboxError
 from millrace.sandbox.toolchain import java_home
 
 _CATALOG_DATABASE = RUN / "catalog.db"
@@ -79,6 +81,16 @@ def iceberg_catalog(name: str, database: Path, warehouse: str) -> dict[str, str]
         f"{prefix}.warehouse": warehouse,
         f"{prefix}.cache-enabled": "false",
     }
+
+
+def without_kinesis(line: Line) -> str | None:
+    """Say why a job of a line cannot read Kinesis here; None where it can."""
+    if line.default:
+        return None
+    return (
+        f"the sandbox reads no Kinesis with Spark {line.name}: the connector that stands in for the engine's is built for "
+        f"Spark {DEFAULT} (Scala 2.12) alone. On AWS the engine brings its own"
+    )
 
 
 @dataclass(frozen=True)
@@ -141,10 +153,12 @@ class SandboxSpark:
             "spark.master": f"local[{self.cores},{attempts}]",
             "spark.driver.memory": self.driver_memory,
             "spark.eventLog.enabled": "true",
+            # Spark 4 rolls by default, into a folder; what is shipped is one file.
+            "spark.eventLog.rolling.enabled": "false",
         }
 
     def submit(self, launch: LaunchDocument, run: str, arguments: Sequence[str] = ()) -> Job:
-        """Start a job from its launch document with ``spark-submit``.
+        """Start a job from its launch document with ``spark-submit``, on the Spark line of its engine's version.
 
         Parameters
         ----------
@@ -152,8 +166,20 @@ class SandboxSpark:
             Name of this run; its files and log are kept under it.
         arguments
             More arguments for the entry script, such as ``--replay QUERY``.
+
+        Raises
+        ------
+        SandboxError
+            It reads Kinesis on a line for which no Kinesis source is built.
+        JarError, ToolchainError
+            Its line is not installed; says the command that installs it.
         """
         document = launch.content
+        line = line_of(SPARK[document["engine_version"]])
+        ends = [end for query in document["settings"]["queries"] for end in (query, *query.get("routes", ()))]
+        reads = {end["source"]["kind"] for end in ends if "source" in end}
+        if "kinesis" in reads and (problem := without_kinesis(line)):
+            raise SandboxError(f"job {document['job']}: {problem}")
         home = RUN / "jobs" / run
         shutil.rmtree(home, ignore_errors=True)  # an earlier run of that name must not speak for this one
         home.mkdir(parents=True)
@@ -163,7 +189,7 @@ class SandboxSpark:
         archive = self._download(document["archive"], home / "archive.zip")
         own = [self._download(url, home / url.rpartition("/")[2]) for url in document["jars"]]
         shipped = ("sandbox", "kafka-client", "postgresql") if document["engine"] == "glue" else ("sandbox",)
-        engine = [path for jar_set in shipped for path in jars.files(jar_set)]
+        engine = [path for jar_set in shipped for path in jars.files(jar_set, line)]
         settings = self.settings(document)
         settings["spark.jars"] = ",".join(str(path) for path in [*engine, *own])
         settings["spark.eventLog.dir"] = event_logs.as_uri()
@@ -173,7 +199,7 @@ class SandboxSpark:
         given += arguments
         environment = {**self.stack.environment(), "AWS_CBOR_DISABLE": "true", "JAVA_HOME": str(java_home())}
         process = driver.start(
-            f"job-{run}", home, entry, settings, given, environment=environment, archive=archive
+            f"job-{run}", home, entry, settings, given, environment=environment, archive=archive, line=line
         )
         return Job(process, event_logs)
 

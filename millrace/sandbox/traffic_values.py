@@ -55,6 +55,10 @@ _RANGES = {
 _LARGEST = {ByteType: 127, ShortType: 10_000, IntegerType: 1_000_000, LongType: 1_000_000_000}
 
 
+class UnmadeError(ValueError):
+    """A schema for which no values are made."""
+
+
 class SampleError(ValueError):
     """A file of samples that cannot be taken; says the line."""
 

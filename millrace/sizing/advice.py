@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
-from millrace.config.formats import JsonFormat
-from millrace.config.model import Environment, KinesisStream
+from millrace.config.model import Environment
 from millrace.config.queries import LandQuery
 from millrace.sizing.cost import HOURS
 from millrace.sizing.hops import Hop
@@ -27,16 +26,27 @@ def job_advice(
     environment: Environment, plan: JobPlan, hops: Sequence[Hop], sources: Mapping[str, Source]
 ) -> Iterator[str]:
     """Yield one line for each thing that is worth a thought."""
+    yield from _unmeasured(environment, plan, hops)
     yield from _workers(plan)
     most = int(limits()["spark.driver.most_cores"])
     if plan.cores.value > most:
         jobs = math.ceil(plan.cores.value / most)
-        yield (
-            f"{plan.cores.value} cores are more than the {most} that one driver is trusted with: "
+        topics = all(environment.streams[name].splits for hop in hops for name in hop.streams)
+        way = (
             f"share the partitions out over {jobs} jobs (millrace split)"
+            if topics
+            else f"send the records to {jobs} streams by their producers' key, each with a job"
         )
+        yield f"{plan.cores.value} cores are more than the {most} that one driver is trusted with: {way}"
     yield from _foreign(environment, plan, hops, sources)
     yield from _without_spark(environment, plan, hops)
+
+
+def _unmeasured(environment: Environment, plan: JobPlan, hops: Sequence[Hop]) -> Iterator[str]:
+    job = environment.jobs[plan.name]
+    for hop in hops:
+        if job.rate is None and job.queries[hop.query].rate is None:
+            yield f"{hop.query} has no rate: {hop.speed.origin}"
 
 
 def _workers(plan: JobPlan) -> Iterator[str]:
@@ -64,7 +74,7 @@ def _foreign(
         query = plan.queries[hop.query]
         for name in hop.streams:
             stream = environment.streams[name]
-            if hop.lands and stream.existing and query.repartition is not None:
+            if hop.lands and stream.theirs and query.repartition is not None:
                 yield (
                     f"streams.{name} is not ours and has {count(sources[name].partitions, 'partition')} for "
                     f"{query.cores.value} cores: {hop.query} pays {limits()['spark.repartition.overhead']:.0%} "
@@ -78,10 +88,10 @@ def _without_spark(environment: Environment, plan: JobPlan, hops: Sequence[Hop])
     seconds = job.latency.total_seconds()
     if seconds >= _FIREHOSE_SECONDS and all(
         isinstance(query, LandQuery)
-        and isinstance(query.format, JsonFormat)
+        and query.format.in_firehose
         and query.decompress_up_to is None
         and not query.redact
-        and isinstance(environment.streams[query.source], KinesisStream)
+        and environment.streams[query.source].in_firehose
         for query in queries
     ):
         yield (

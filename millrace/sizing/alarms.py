@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from millrace.config.model import Environment, KafkaTopic, KinesisStream, MskCluster
+from millrace.config.model import Environment, MskCluster
 from millrace.config.names import Names
 from millrace.config.problems import Finding
 from millrace.config.queries import DeriveQuery, LandQuery, RouteQuery, SourceQuery
+from millrace.config.sources.metrics import LATE_PERIODS, StreamReader
 from millrace.sizing.metrics import BY_NAME, namespace
 from millrace.sizing.model import Alarm, ClusterPlan, JobPlan, Missing, QueryPlan
 from millrace.sizing.windows import HOUR, MINUTE, TRIGGERS_MISSED, all_of, some_of, window
@@ -20,7 +21,6 @@ MOST_IN_A_STACK = 450
 """A stack holds 500 resources (CloudFormation quotas); subscriptions, dashboards and the workspace are in it as well."""
 
 _SUSTAINED_SECONDS = 600
-_LATE_PERIODS = 3
 _DISK_PERCENT = 85
 """MSK developer guide, "Best practices": act when KafkaDataLogsDiskUsed reaches 85 %."""
 
@@ -40,9 +40,8 @@ def alarms(
     names = Names(environment, environment.account or "")
     found = [alarm for plan in jobs.values() for alarm in _job(names, plan)]
     readers = _readers(environment, jobs)
-    for name, stream in environment.streams.items():
-        if isinstance(stream, KinesisStream):
-            found += _stream(names, name, stream, jobs, readers.get(name, {}))
+    for name in environment.streams:
+        found += _stream(names, name, readers.get(name, []))
     for name, cluster in clusters.items():
         found += _cluster(names, name, cluster)
     return tuple(found)
@@ -94,7 +93,7 @@ def _job(names: Names, plan: JobPlan) -> Iterator[Alarm]:
 def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
     trigger, latency = query.trigger_seconds.value, query.latency_seconds.value
     job, name = plan.name, query.name
-    period, late, of = some_of(_LATE_PERIODS, trigger)
+    period, late, of = some_of(LATE_PERIODS, trigger)
     yield _ours(
         names,
         job,
@@ -223,111 +222,42 @@ def _ours(
     )
 
 
-def _fan_out(query: LandQuery | RouteQuery) -> bool:
-    return isinstance(query, LandQuery) and query.fan_out
-
-
-_Readers = dict[tuple[str, str], LandQuery | RouteQuery]
-"""By job and query."""
-
-
-def _readers(environment: Environment, jobs: Mapping[str, JobPlan]) -> dict[str, _Readers]:
-    """Return who reads each stream."""
-    found: dict[str, _Readers] = {}
+def _readers(environment: Environment, jobs: Mapping[str, JobPlan]) -> dict[str, list[StreamReader]]:
+    """Return who lands each stream."""
+    found: dict[str, list[StreamReader]] = {}
     for job, plan in jobs.items():
-        for query in plan.queries:
-            settings = environment.jobs[job].queries[query]
+        for name, query in plan.queries.items():
+            settings = environment.jobs[job].queries[name]
             if isinstance(settings, LandQuery | RouteQuery):
+                latency, trigger = query.latency_seconds.value, query.trigger_seconds.value
+                reader = StreamReader(job, name, latency, trigger, settings.fans_out)
                 for stream in settings.streams:
-                    found.setdefault(stream, {})[job, query] = settings
+                    found.setdefault(stream, []).append(reader)
     return found
 
 
-def _stream(
-    names: Names, name: str, stream: KinesisStream, jobs: Mapping[str, JobPlan], readers: _Readers
-) -> Iterator[Alarm]:
-    if stream.read_role is not None:
-        return  # its metrics are in the other account
-    dimensions = {"StreamName": names.stream(name)}
-    shared = [jobs[job].queries[query] for (job, query), s in readers.items() if not _fan_out(s)]
-    if shared:
-        latency = min(query.latency_seconds.value for query in shared)
-        # Who reads calls within its batches only, and the slowest is the one that is behind.
-        trigger = max(query.trigger_seconds.value for query in shared)
-        yield _kinesis(
-            name,
-            "iterator-age",
-            "GetRecords.IteratorAgeMilliseconds",
-            dimensions,
-            "Maximum",
-            latency * 1000,
-            some_of(_LATE_PERIODS, trigger),
-            f"a reader is more than {latency:g} s behind the newest record",
+def _stream(names: Names, name: str, readers: Sequence[StreamReader]) -> Iterator[Alarm]:
+    stream = names.environment.streams[name]
+    for each in stream.alarms(name, names, readers):
+        assert stream.metrics is not None, f"{name} has alarms and no metrics"
+        trigger = each.trigger
+        found = (MINUTE, each.periods, each.periods) if trigger is None else some_of(each.periods, trigger)
+        period, periods, of = found
+        yield Alarm(
+            f"stream/{name}/{each.name}",
+            f"stream/{name}",
+            stream.metrics.namespace,
+            each.metric,
+            each.dimensions,
+            each.statistic,
+            each.threshold,
+            True,
+            period,
+            periods,
+            of,
+            "notBreaching",
+            each.why,
         )
-    for (job, query), settings in readers.items():
-        if _fan_out(settings):
-            fanned = jobs[job].queries[query]
-            latency = fanned.latency_seconds.value
-            yield _kinesis(
-                name,
-                f"iterator-age/{job}/{query}",
-                "SubscribeToShardEvent.MillisBehindLatest",
-                dimensions | {"ConsumerName": names.consumer(job, query)},
-                "Maximum",
-                latency * 1000,
-                some_of(_LATE_PERIODS, fanned.trigger_seconds.value),
-                f"{query} of {job} is more than {latency:g} s behind the newest record",
-            )
-    if stream.existing is None:
-        yield _kinesis(
-            name,
-            "write-throttled",
-            "WriteProvisionedThroughputExceeded",
-            dimensions,
-            "Sum",
-            0,
-            (MINUTE, 5, 5),
-            "producers are turned away: more shards, or a key that spreads better",
-        )
-    if shared:
-        yield _kinesis(
-            name,
-            "read-throttled",
-            "ReadProvisionedThroughputExceeded",
-            dimensions,
-            "Sum",
-            0,
-            some_of(5, trigger),
-            "readers are turned away: fewer of them on one stream, or fan-out",
-        )
-
-
-def _kinesis(
-    stream: str,
-    name: str,
-    metric: str,
-    dimensions: Mapping[str, str],
-    statistic: Literal["Maximum", "Sum"],
-    threshold: float,
-    windows: tuple[int, int, int],
-    why: str,
-) -> Alarm:
-    period, periods, of = windows
-    return Alarm(
-        f"stream/{stream}/{name}",
-        f"stream/{stream}",
-        "AWS/Kinesis",
-        metric,
-        dimensions,
-        statistic,
-        threshold,
-        True,
-        period,
-        periods,
-        of,
-        "notBreaching",
-        why,
-    )
 
 
 def _cluster(names: Names, name: str, plan: ClusterPlan) -> Iterator[Alarm]:
@@ -336,11 +266,7 @@ def _cluster(names: Names, name: str, plan: ClusterPlan) -> Iterator[Alarm]:
     if settings.existing is not None or settings.tier != "standard":
         return  # Express and Serverless keep disks and partitions in order themselves
     dimensions = {"Cluster Name": names.cluster(name)}
-    topics = sorted(
-        stream
-        for stream, each in names.environment.streams.items()
-        if isinstance(each, KafkaTopic) and each.cluster == name
-    )
+    topics = sorted(stream for stream, each in names.environment.streams.items() if each.cluster_name == name)
     about = f"topics {', '.join(topics)}" if topics else "no topic of ours"
     yield Alarm(
         f"cluster/{name}/offline-partitions",

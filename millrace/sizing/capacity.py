@@ -45,6 +45,8 @@ class Work:
         S, seconds that this hop may take.
     trigger
         T in seconds where it is pinned.
+    hand_over
+        Seconds that one partition takes to hand one record over to this reader; 0 where nothing bounds it.
     """
 
     rate: float
@@ -52,6 +54,7 @@ class Work:
     overhead: float
     sla: float
     trigger: float | None = None
+    hand_over: float = 0.0
 
     @property
     def longest_batch(self) -> float:
@@ -148,14 +151,19 @@ class Spread:
         Cores' worth of work done at a time, after waves or the repartition's overhead.
     repartition
         Partitions after a shuffle; ``None`` where the source's own are used.
+    read_at_once
+        Partitions that hand records over at a time.
     """
 
     cores: int
     effective: float
     repartition: int | None
+    read_at_once: float = math.inf
 
 
-def spread(partitions: int, needed: float, overhead: float, *, steady: bool = True) -> Spread:
+def spread(
+    partitions: int, needed: float, overhead: float, *, steady: bool = True, read_at_once: float = 0.0
+) -> Spread:
     """Choose cores for a source whose partitions are given.
 
     Parameters
@@ -168,32 +176,43 @@ def spread(partitions: int, needed: float, overhead: float, *, steady: bool = Tr
         Extra work per record of a repartition, as a share.
     steady
         Whether P stays; on-demand streams change it, so no wave can be counted on.
+    read_at_once
+        Partitions that must hand records over at a time, as each hands over so many a second: λ times
+        ``Work.hand_over``. A task reads one, so more are never read at a time than there are cores.
 
     Returns
     -------
     Spread
         The fewest cores; waves over the source's partitions where they do, else a repartition.
     """
+    assert partitions > read_at_once, "all partitions together hand over less than arrives"
+    needed = max(needed, read_at_once)
     fewest = whole_cores(needed)
     if fewest == 1:
-        return Spread(1, 1.0, None)
+        return Spread(1, 1.0, None, 1.0)
     shuffled = whole_cores(needed * (1 + overhead))
+    while effective_cores(partitions, shuffled) <= read_at_once:
+        shuffled += 1
     if steady and partitions > needed:
         waves = max(1, math.ceil(partitions / needed) - 1)
         cores = math.ceil(partitions / waves)
         if cores <= shuffled:
-            return Spread(cores, effective_cores(partitions, cores), None)
-    return Spread(shuffled, shuffled / (1 + overhead), shuffled)
+            effective = effective_cores(partitions, cores)
+            return Spread(cores, effective, None, effective)
+    return Spread(shuffled, shuffled / (1 + overhead), shuffled, effective_cores(partitions, shuffled))
 
 
-def fit(partitions: int, cores: int, needed: float, overhead: float) -> Spread | None:
+def fit(
+    partitions: int, cores: int, needed: float, overhead: float, *, read_at_once: float = 0.0
+) -> Spread | None:
     """Spread a batch over cores that are given; ``None`` where they are too few."""
-    if partitions >= cores and effective_cores(partitions, cores) > needed:
-        return Spread(cores, effective_cores(partitions, cores), None)
-    if cores == 1:
-        return Spread(1, 1.0, None) if needed < 1 else None
+    read = effective_cores(partitions, cores)
+    if partitions >= cores and read > max(needed, read_at_once):
+        return Spread(cores, read, None, read)
+    if cores == 1 or read <= read_at_once:
+        return Spread(1, 1.0, None, 1.0) if cores == 1 and max(needed, read_at_once) < 1 else None
     shuffled = cores / (1 + overhead)
-    return Spread(cores, shuffled, cores) if shuffled > needed else None
+    return Spread(cores, shuffled, cores, read) if shuffled > needed else None
 
 
 @dataclass(frozen=True)
@@ -215,8 +234,10 @@ class BatchRange:
     most: float
 
 
-def batch_range(work: Work, effective: float, held: float = math.inf) -> BatchRange:
-    """Return trigger and range of the limit: (λ·max(T, a/(1 − ρ)), (M − a)·c/b].
+def batch_range(
+    work: Work, effective: float, held: float = math.inf, read_at_once: float = math.inf
+) -> BatchRange:
+    """Return trigger and range of the limit: (λ·max(T, a/(1 − ρ)), min((M − a)·c/b, M·p/r)].
 
     Parameters
     ----------
@@ -227,6 +248,8 @@ def batch_range(work: Work, effective: float, held: float = math.inf) -> BatchRa
     held
         Records of a batch that its tasks can hold: a trigger that is not pinned takes no more at the peak, or a
         looser SLA would ask for larger workers than a tighter one.
+    read_at_once
+        p, partitions that hand records over at a time; r is ``work.hand_over``.
 
     Notes
     -----
@@ -236,6 +259,8 @@ def batch_range(work: Work, effective: float, held: float = math.inf) -> BatchRa
     load = work.rate * work.per_record / effective
     room = work.longest_batch - work.overhead
     most = room * effective / work.per_record
+    if work.hand_over:
+        most = min(most, work.longest_batch * read_at_once / work.hand_over)
     trigger = work.trigger
     if trigger is None:
         trigger = _two_digits_down(

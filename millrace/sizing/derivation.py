@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from millrace.config.explain import nearest
-from millrace.config.model import Environment, GlueJob
+from millrace.config.model import Environment
 from millrace.config.problems import ConfigurationError, Path, Problem, dotted
+from millrace.config.sources.base import PartitionLimit
 from millrace.sizing.hops import Hop, hops
+from millrace.sizing.measured import rate_path
 from millrace.sizing.model import CostItem, Figure, JobPlan, Plan
 from millrace.sizing.planning import total
-from millrace.sizing.tables import limits, prices
+from millrace.sizing.tables import a_second, limits, prices
 
 
 @dataclass(frozen=True)
@@ -199,9 +201,8 @@ def _worker(environment: Environment, job: JobPlan) -> Node:
     value = f"{job.worker}: {job.vcpu} cores, {job.memory_gib} GiB"
     if "worker" in environment.jobs[job.name].model_fields_set:
         return _from_file(environment, path, "worker", value)
-    glue = isinstance(environment.jobs[job.name], GlueJob)
     why = "the cheapest that holds what it must, at the known rate"
-    return Node("worker", value, why, origin="worker types of " + ("Glue" if glue else "EMR Serverless"))
+    return Node("worker", value, why, origin=f"worker types of {environment.jobs[job.name].title}")
 
 
 def _of_query(environment: Environment, plan: Plan, job: JobPlan, hop: Hop, key: str) -> Iterator[Node]:
@@ -218,6 +219,8 @@ def _of_query(environment: Environment, plan: Plan, job: JobPlan, hop: Hop, key:
         hop.share,
         inputs=(_from_file(environment, ("jobs", job.name, "latency"), "latency", f"{latency:g} s"),),
     )
+    if key == "cores":
+        yield from _spares(environment, hop)
     if key in ("records_per_batch", "batch_seconds", "catch_up_seconds", "records_per_partition"):
         yield explain(environment, plan, f"{prefix}.trigger_seconds")
     if key in ("catch_up_seconds", "records_per_partition"):
@@ -227,8 +230,28 @@ def _of_query(environment: Environment, plan: Plan, job: JobPlan, hop: Hop, key:
             yield explain(environment, plan, f"streams.{name}.expected_partitions")
 
 
+def _spares(environment: Environment, hop: Hop) -> Iterator[Node]:
+    """What makes cores more than the work alone asks for."""
+    job = environment.jobs[hop.job]
+    if hop.read_at_once:
+        why = "what arrives, over what one shard hands over to this reader: a core reads one at a time"
+        read = [environment.streams[name] for name in hop.streams]
+        out = dict.fromkeys(each for stream in read for each in stream.limits if each.of == "bytes out")
+        inputs = tuple(map(_part_limit, out))
+        yield Node("shards read at a time", f"{hop.read_at_once:.2f}", why, inputs=inputs)
+    if job.catch_up is not None:
+        path = ("jobs", hop.job, "catch_up")
+        yield _from_file(environment, path, "catch_up", f"{hop.again:.2f} times the peak")
+    if environment.partition_buffer and job.cores is None:
+        yield _from_file(
+            environment, ("partition_buffer",), "partition_buffer", f"{environment.partition_buffer:.0%} more"
+        )
+    if job.goal == "throughput":
+        yield _from_file(environment, ("jobs", hop.job, "buffer"), "buffer", f"{job.buffer:.0%} more")
+
+
 def _rate(environment: Environment, job: str, hop: Hop) -> str:
-    path: Path = ("jobs", job, "rate")
+    path: Path = rate_path(environment, job, hop.query)
     file, line = environment.places.of(path)
     return f"{hop.speed.origin} ({file}:{line})" if line else hop.speed.origin
 
@@ -258,10 +281,12 @@ def _of_stream(environment: Environment, plan: Plan, name: str) -> Iterator[Node
     )
     yield _from_file(environment, (*path, "peak_factor"), "peak", f"{traffic.peak_factor:g} times")
     yield _from_file(environment, (*path, "record_size"), "record size", f"{int(traffic.record_size):,} B")
-    prefix = "kinesis.shard." if plan.streams[name].kind == "kinesis" else "kafka.partition."
-    for key, limit in limits().limits.items():
-        if key.startswith(prefix):
-            yield _limit(key, limit.value)
+    if environment.partition_buffer:
+        yield _from_file(
+            environment, ("partition_buffer",), "partition_buffer", f"{environment.partition_buffer:.0%} more"
+        )
+    for limit in environment.streams[name].limits:
+        yield _part_limit(limit)
     for job, sized in plan.jobs.items():
         for query in sized.queries:
             asked = environment.jobs[job].queries[query]
@@ -273,7 +298,7 @@ def _of_stream(environment: Environment, plan: Plan, name: str) -> Iterator[Node
 
 def _of_cluster(environment: Environment, plan: Plan, name: str) -> Iterator[Node]:
     for stream, settings in environment.streams.items():
-        if getattr(settings, "cluster", None) == name:
+        if settings.cluster_name == name:
             yield explain(environment, plan, f"streams.{stream}.expected_partitions")
     cluster = plan.clusters[name]
     if cluster.broker_type is not None:
@@ -287,6 +312,11 @@ def _of_cluster(environment: Environment, plan: Plan, name: str) -> Iterator[Nod
     for key, limit in limits().limits.items():
         if key.startswith("msk."):
             yield _limit(key, limit.value)
+
+
+def _part_limit(limit: PartitionLimit) -> Node:
+    number = a_second(limit)
+    return _limit(limit.limit, number) if isinstance(limit.limit, str) else Node(limit.of, f"{number:,g}")
 
 
 def _limit(name: str, value: float) -> Node:

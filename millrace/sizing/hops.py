@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from millrace.config.check_lists import shares
 from millrace.config.model import Environment, Job
@@ -11,8 +12,9 @@ from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.queries import DeriveQuery, Landing, LandQuery, Query, RouteQuery, SourceQuery
 from millrace.config.units import format_duration
 from millrace.sizing.capacity import InfeasibleError, Work, cores_needed
-from millrace.sizing.measured import ScalingCurve, Speed, problem, speed
-from millrace.sizing.tables import limits
+from millrace.sizing.measured import ScalingCurve, Speed, speed
+from millrace.sizing.measured import problems as result_problems
+from millrace.sizing.tables import a_second, limits
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ class Hop:
         Of its job: a, b, and who says so.
     again
         What it must be able to read while it catches up, as a multiple of the peak; 1 where nobody asks.
+    read_at_once
+        Partitions that must hand records over at a time, for all that arrives and what it catches up with.
     part
         Share of its stream that it reads: less than 1 where several queries share a topic out.
     partitions
@@ -94,6 +98,12 @@ class Hop:
     again: float = 1.0
     part: float = 1.0
     partitions: int | None = None
+    read_at_once: float = 0.0
+
+    @property
+    def least_cores(self) -> float:
+        """Cores that its work takes, or as many as shards must hand records over at a time: a task reads one."""
+        return max(self.needed, self.read_at_once)
 
     @property
     def path(self) -> Path:
@@ -102,7 +112,8 @@ class Hop:
 
     def of(self, stream: str) -> Hop:
         """The part of it that one of its streams asks for."""
-        return replace(self, needed=self.needed * self.streams[stream])
+        part = self.streams[stream]
+        return replace(self, needed=self.needed * part, read_at_once=self.read_at_once * part)
 
 
 Landings = dict[str, tuple[str, LandQuery | RouteQuery]]
@@ -142,8 +153,29 @@ def hops(environment: Environment) -> tuple[list[Hop], list[Finding]]:
     tuple
         The hops that can be met, and a finding for each that no number of cores can.
     """
+    found, problems = _hops(_Same(environment))
+    return [*found], [*problems]
+
+
+class _Same:
+    """An environment by what it is and not by what it holds: it never changes, and has no hash."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+
+    def __hash__(self) -> int:
+        return id(self.environment)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.environment is self.environment
+
+
+@lru_cache(maxsize=2)
+def _hops(asked: _Same) -> tuple[list[Hop], list[Finding]]:
+    # Asked for each job and each figure of a page: the whole environment anew each time would grow with its square.
+    environment = asked.environment
     found: list[Hop] = []
-    problems = [wrong for job in environment.jobs if (wrong := problem(environment, job)) is not None]
+    problems = [wrong for job in environment.jobs for wrong in result_problems(environment, job)]
     if problems:
         return [], problems
     known = _Known(environment)
@@ -164,7 +196,11 @@ class _Known:
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
-        self.speeds = {name: speed(environment, name) for name in environment.jobs}
+        self.speeds = {
+            (name, query): speed(environment, name, query)
+            for name, job in environment.jobs.items()
+            for query in job.queries
+        }
         self.landings = landings(environment)
         self.readers: dict[str, list[tuple[float, str]]] = {}
         for name, job in environment.jobs.items():
@@ -173,15 +209,35 @@ class _Known:
                     for table, _ in query.reads:
                         self.readers.setdefault(table, []).append((self.sla(name), name))
         self.shared_out = shares(environment)
+        self.readers_of: dict[str, int] = {}
+        for job in environment.jobs.values():
+            for query in job.queries.values():
+                if isinstance(query, SourceQuery) and not query.fans_out:
+                    for name in query.streams:
+                        self.readers_of[name] = self.readers_of.get(name, 0) + 1
 
     def sla(self, job: str) -> float:
         """Seconds from arrival to commit that a job is sized for, in one hop or in several."""
         settings = self.environment.jobs[job]
         if settings.goal == "latency":
             return settings.latency.total_seconds()
-        longest = self.speeds[job].overhead / limits()["batch.overhead.share"]
+        longest = (
+            max(self.speeds[job, query].overhead for query in settings.queries)
+            / limits()["batch.overhead.share"]
+        )
         hops = 2 if any(isinstance(query, DeriveQuery) for query in settings.queries.values()) else 1
         return 2 * longest * hops
+
+
+def _hand_over(known: _Known, query: SourceQuery, peaks: Mapping[str, float]) -> float:
+    """Seconds in which a partition hands one record over to a query that shares its way out with others."""
+    total = 0.0
+    for name, peak in peaks.items():
+        stream = known.environment.streams[name]
+        readers = 1 if query.fans_out else known.readers_of[name]
+        out = (a_second(limit) for limit in stream.limits if limit.of == "bytes out")
+        total += sum(peak * stream.traffic.record_size * readers / each for each in out)
+    return total / sum(peaks.values())
 
 
 def _needed(environment: Environment, job: Job, hop: Hop) -> float:
@@ -227,7 +283,7 @@ def stretched(needed: float, curve: ScalingCurve | None) -> float:
 
 
 def _hop(known: _Known, job_name: str, query_name: str, query: Query) -> Hop:
-    environment, fast = known.environment, known.speeds[job_name]
+    environment, fast = known.environment, known.speeds[job_name, query_name]
     names = query.streams if isinstance(query, SourceQuery) else landed_streams(known.landings, query)
     traffics = [environment.streams[name].traffic for name in names]
     if isinstance(query, SourceQuery):
@@ -244,7 +300,9 @@ def _hop(known: _Known, job_name: str, query_name: str, query: Query) -> Hop:
         overhead=fast.overhead,
         sla=share.seconds,
         trigger=query.trigger.total_seconds() if query.trigger is not None else None,
+        hand_over=_hand_over(known, query, peaks) if isinstance(query, SourceQuery) else 0.0,
     )
+    again = _again(environment.jobs[job_name])
     return Hop(
         job=job_name,
         query=query_name,
@@ -258,10 +316,11 @@ def _hop(known: _Known, job_name: str, query_name: str, query: Query) -> Hop:
         share=share.words,
         sla_of=share,
         latency=share.seconds if isinstance(query, SourceQuery) else known.sla(job_name),
-        fan_out=isinstance(query, LandQuery) and query.fan_out,
+        fan_out=isinstance(query, SourceQuery) and query.fans_out,
         average=sum(each.records_per_second for each in traffics) * part / work.rate,
         speed=fast,
-        again=_again(environment.jobs[job_name]),
+        again=again,
+        read_at_once=work.rate * work.hand_over * again,
         part=part,
         partitions=partitions,
     )

@@ -6,13 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from millrace.config.engines import GLUE_DISK_GIB, glue_tasks_per_worker
-from millrace.config.model import Environment, GlueJob, Job
+from millrace.config.model import Environment, Job
 from millrace.config.problems import Finding
 from millrace.config.units import format_duration
 from millrace.sizing.advice import job_advice
 from millrace.sizing.capacity import Spread, fit, spread, whole_cores
-from millrace.sizing.choice import choices, pinned, resolved, worker_hour
+from millrace.sizing.choice import choices, worker_hour
 from millrace.sizing.cost import job_cost
 from millrace.sizing.hops import Hop
 from millrace.sizing.memory import Memory, of_job, records_held
@@ -29,28 +28,23 @@ def _source(hop: Hop, sources: Mapping[str, Source]) -> Source:
     return Source(
         sum(source.partitions for source in each) if hop.partitions is None else hop.partitions,
         steady=all(source.steady for source in each),
-        kinesis=any(source.kinesis for source in each),
+        limits_parts=any(source.limits_parts for source in each),
     )
 
 
 def shares(cores: int, hops: Sequence[Hop]) -> list[int] | None:
     """Divide pinned cores among a job's queries, by need; ``None`` where they are too few."""
-    fewest = [whole_cores(hop.needed) for hop in hops]
+    fewest = [whole_cores(hop.least_cores) for hop in hops]
     rest = cores - sum(fewest)
     if rest < 0:
         return None
-    total = sum(hop.needed for hop in hops)
-    exact = [rest * hop.needed / total for hop in hops]
+    total = sum(hop.least_cores for hop in hops)
+    exact = [rest * hop.least_cores / total for hop in hops]
     given = [math.floor(part) for part in exact]
     largest = sorted(range(len(hops)), key=lambda i: exact[i] - given[i], reverse=True)
     for i in largest[: rest - sum(given)]:
         given[i] += 1
     return [few + more for few, more in zip(fewest, given, strict=True)]
-
-
-def executor_cores(job: Job) -> int:
-    """Return the tasks that run at once on one worker of the job."""
-    return glue_tasks_per_worker(job.version, job.worker) if isinstance(job, GlueJob) else job.worker.vcpu
 
 
 def workers_for(cores: int, tasks_per_worker: int) -> int:
@@ -90,7 +84,7 @@ def plan_job(
         The plan, or ``None`` with the findings that forbid one.
     """
     job = environment.jobs[name]
-    spreads, problems = _spreads(name, job, hops, sources)
+    spreads, problems = _spreads(environment, name, hops, sources)
     if problems:
         return None, problems
     cores = _cores(job, hops, spreads)
@@ -106,12 +100,11 @@ def plan_job(
         problems += wrong
         queries[hop.query] = query
     memory = _memory(environment, job, hops, spreads, sources, queries)
-    ways = choices(job, cores.value, memory, prices)
+    ways, sized = choices(job, cores.value, memory, prices)
     problems += _too_small(name, job, ways[0], memory)
-    sized = resolved(job, ways[0])
     executors, workers, wrong = _workers(name, sized, cores)
     problems += wrong
-    scaling, wrong = _scaling(name, job, hops, executors, executor_cores(sized))
+    scaling, wrong = _scaling(name, job, hops, executors, sized.tasks)
     problems += wrong
     if problems:
         return None, problems
@@ -129,7 +122,7 @@ def plan_job(
         architecture=ways[0].architecture,
         vcpu=ways[0].vcpu,
         memory_gib=int(ways[0].memory_gib),
-        disk_gib=_disk_gib(sized),
+        disk_gib=sized.disk_gib,
         memory=Figure(
             round(ways[0].memory_needed_gib, 2),
             "GiB",
@@ -137,7 +130,7 @@ def plan_job(
             assumed=True,
         ),
         scaling=scaling,
-        worker_usd_hour=worker_hour(sized.engine, ways[0].worker, sized, prices),
+        worker_usd_hour=worker_hour(sized.bills, prices),
         choices=ways,
     )
     return replace(plan, advice=tuple(job_advice(environment, plan, hops, sources))), []
@@ -145,7 +138,7 @@ def plan_job(
 
 def _cores(job: Job, hops: Sequence[Hop], spreads: Sequence[Spread]) -> Figure[int]:
     if job.cores is not None:
-        why = f"pinned; the queries need {sum(h.needed for h in hops):.2f}"
+        why = f"pinned; the queries need {sum(h.least_cores for h in hops):.2f}"
         return Figure(job.cores, "cores", why, "pinned")
     parts = ", ".join(f"{each.cores} for {hop.query}" for hop, each in zip(hops, spreads, strict=True))
     assumed = any(hop.assumed for hop in hops)
@@ -156,7 +149,7 @@ def _cores(job: Job, hops: Sequence[Hop], spreads: Sequence[Spread]) -> Figure[i
 
 def _workers(name: str, job: Job, cores: Figure[int]) -> tuple[Figure[int], Figure[int], list[Finding]]:
     """Return executors and workers of a job whose worker is settled."""
-    each = executor_cores(job)
+    each = job.tasks
     executors = math.ceil(cores.value / each)
     if job.max_workers is None:
         why = f"{count(cores.value, 'core')}, {each} on each"
@@ -207,13 +200,7 @@ def _too_small(name: str, job: Job, choice: Choice, memory: Memory) -> list[Find
         return []
     path: tuple[str, ...] = ("jobs", name, "worker")
     allowed = f"a larger one: {choice.refused}; it holds {memory.why}"
-    return [Finding(path, choice.worker if pinned(job) else "left to the plan", allowed)]
-
-
-def _disk_gib(job: Job) -> int:
-    if isinstance(job, GlueJob):
-        return GLUE_DISK_GIB[job.worker]
-    return job.worker.disk // 1024**3
+    return [Finding(path, choice.worker if job.pinned else "left to the plan", allowed)]
 
 
 def _scaling(
@@ -222,8 +209,11 @@ def _scaling(
     """Return the range of executors, and what breaks it."""
     known = limits()
     assumed = any(hop.assumed for hop in hops)
-    if isinstance(job, GlueJob):
-        why = "Glue starts and shrinks as it likes; one executor always stays"
+    held = Figure(executors.value, "executors", "scaling: fixed holds all of them", assumed=assumed)
+    if job.scaling == "fixed" and job.scales_itself:
+        return ScalingPlan(held, held, None, None, None), []
+    if job.scales_itself:
+        why = f"{job.title} starts and shrinks as it likes; one executor always stays"
         return ScalingPlan(
             Figure(1, "executors", why),
             Figure(executors.value, "executors", "a start finds a backlog"),
@@ -231,17 +221,25 @@ def _scaling(
             None,
             None,
         ), []
-    average = sum(whole_cores(hop.needed * hop.average) for hop in hops)
+    fixed = job.scaling == "fixed"
+    asked_least, asked_first = (None, None) if fixed else job.executors_asked
+    average = sum(whole_cores(hop.least_cores * hop.average) for hop in hops)
     least = min(executors.value, math.ceil(average / each))
     minimum = (
-        Figure(least, "executors", f"{count(average, 'core')} carry the average", assumed=assumed)
-        if job.min_executors is None
-        else Figure(job.min_executors, "executors", "pinned", "pinned")
+        held
+        if fixed
+        else Figure(least, "executors", f"{count(average, 'core')} carry the average", assumed=assumed)
+        if asked_least is None
+        else Figure(asked_least, "executors", "pinned", "pinned")
     )
     initial = (
-        Figure(executors.value, "executors", "all: a start finds the backlog of its stop", assumed=assumed)
-        if job.initial_executors is None
-        else Figure(job.initial_executors, "executors", "pinned", "pinned")
+        held
+        if fixed
+        else Figure(
+            executors.value, "executors", "all: a start finds the backlog of its stop", assumed=assumed
+        )
+        if asked_first is None
+        else Figure(asked_first, "executors", "pinned", "pinned")
     )
     ratio = known["scaling.emr.allocation_ratio"]
     idle, shuffle = known["scaling.emr.idle_timeout_seconds"], known["scaling.emr.shuffle_timeout_seconds"]
@@ -256,15 +254,11 @@ def _scaling(
 
 
 def _executors(name: str, job: Job, most: int) -> list[Finding]:
-    if isinstance(job, GlueJob):
-        return []
+    asked = zip(("min_executors", "initial_executors"), job.executors_asked, strict=True)
     return [
         Finding(("jobs", name, key), str(value), f"at most {most}, the executors of the plan")
-        for key, value in (
-            ("min_executors", job.min_executors or 0),
-            ("initial_executors", job.initial_executors or 0),
-        )
-        if value > most
+        for key, value in asked
+        if value is not None and value > most
     ]
 
 
@@ -279,13 +273,23 @@ def _cores_why(job: Job, hops: Sequence[Hop]) -> str:
         why += f", {1 + outage / within:.2f} times to catch up {format_duration(outage)} in {format_duration(within)}"
     if job.goal == "throughput":
         why += f", {job.buffer:.0%} to spare"
+    read = max(hops, key=lambda hop: hop.read_at_once)
+    if whole_cores(read.read_at_once) > whole_cores(read.needed):
+        why += f"; {read.query} reads {1 / read.work.hand_over:,.0f} records/s of a shard, a core one shard at a time"
     return why
 
 
 def _spreads(
-    name: str, job: Job, hops: Sequence[Hop], sources: Mapping[str, Source]
+    environment: Environment, name: str, hops: Sequence[Hop], sources: Mapping[str, Source]
 ) -> tuple[list[Spread], list[Finding]]:
-    overhead = limits()["spark.repartition.overhead"]
+    job, overhead = environment.jobs[name], limits()["spark.repartition.overhead"]
+    short = [
+        _too_few_shards(environment, hop)
+        for hop in hops
+        if hop.read_at_once >= _source(hop, sources).partitions
+    ]
+    if short:
+        return [], short
     if job.cores is None:
         return [_spread(hop, _source(hop, sources), overhead) for hop in hops], []
     fewest = sum(_spread(hop, _source(hop, sources), overhead).cores for hop in hops)
@@ -293,7 +297,7 @@ def _spreads(
     found = []
     for hop, cores in zip(hops, given or [], strict=False):
         partitions = _source(hop, sources).partitions if hop.lands else cores
-        spread_ = fit(partitions, cores, hop.needed, overhead)
+        spread_ = fit(partitions, cores, hop.needed, overhead, read_at_once=hop.read_at_once)
         if spread_ is not None:
             found.append(spread_)
     if given is None or len(found) < len(hops):
@@ -306,4 +310,21 @@ def _spread(hop: Hop, source: Source, overhead: float) -> Spread:
     if not hop.lands:
         cores = whole_cores(hop.needed)
         return Spread(cores, float(cores), None)
-    return spread(source.partitions, hop.needed, overhead, steady=source.steady)
+    return spread(
+        source.partitions, hop.needed, overhead, steady=source.steady, read_at_once=hop.read_at_once
+    )
+
+
+def _too_few_shards(environment: Environment, hop: Hop) -> Finding:
+    """What to say where all shards of a query's streams hand over less than arrives."""
+    stream = max(hop.streams, key=lambda name: hop.streams[name])
+    asked = environment.streams[stream]
+    shards, part = asked.pinned, asked.parts.removesuffix("s")
+    more = f", {hop.again:.2f} times to catch up" if hop.again > 1 else ""
+    return Finding(
+        ("streams", stream, asked.parts),
+        "left to the plan" if shards is None else str(shards),
+        f"at least {math.floor(hop.read_at_once) + 1}: {hop.work.rate:,.0f} records/s at peak{more}, and a {part} hands "
+        f"{1 / hop.work.hand_over:,.0f} a second to {hop.query}",
+        f"`fan_out: true` gives a query a {part}'s whole way out" if asked.fans_out else None,
+    )

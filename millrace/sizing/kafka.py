@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from millrace.config.model import Environment, KafkaTopic, MskCluster
+from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import Finding
-from millrace.sizing.cost import HOURS, item, monthly_gb
+from millrace.sizing.cost import HOURS, item
 from millrace.sizing.model import ClusterPlan, CostItem, Figure
 from millrace.sizing.tables import LimitTable, PriceTable, limits
 
@@ -69,11 +69,7 @@ def load(
     partitions, readers
         By stream.
     """
-    topics = {
-        name: stream
-        for name, stream in environment.streams.items()
-        if isinstance(stream, KafkaTopic) and stream.cluster == cluster
-    }
+    topics = {name: stream for name, stream in environment.streams.items() if stream.cluster_name == cluster}
     copies = replication(zones(environment))
     count = sum(partitions[name] for name in topics)
     return Load(
@@ -89,7 +85,7 @@ def load(
         * copies
         / GIB,
         replicas=count * copies,
-        gb_month=sum(monthly_gb(t) for t in topics.values()),
+        gb_month=sum(t.traffic.monthly_gb for t in topics.values()),
         partitions=count,
         readers=max((readers[name] for name in topics), default=0),
         assumed=any(t.traffic.basis == "assumed" for t in topics.values()),

@@ -15,6 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from millrace.config.model import Basis, Environment
 from millrace.config.problems import Finding
+from millrace.config.queries import Query, SourceQuery
+from millrace.config.rate import Rate
+from millrace.sizing.tables import limits
 
 VERSION = 1
 
@@ -182,8 +185,8 @@ def read(file: Path) -> BenchmarkResult:
         raise MeasuredError(f"a benchmark's result of version {VERSION}; {place}: {first['msg']}") from error
 
 
-def speed(environment: Environment, job: str) -> Speed:
-    """Return how fast a job is: by its benchmark's pessimistic ends, or as its file says.
+def speed(environment: Environment, job: str, query: str) -> Speed:
+    """Return how fast a query is: by its benchmark's pessimistic ends, as its file says, or by a cautious default.
 
     Raises
     ------
@@ -191,7 +194,10 @@ def speed(environment: Environment, job: str) -> Speed:
         The result file cannot be taken.
     """
     settings = environment.jobs[job]
-    rate = settings.rate
+    asked = settings.queries[query]
+    rate = asked.rate or settings.rate
+    if rate is None:
+        return _default(environment, asked)
     if rate.result is None:
         assert rate.records_per_second_per_core is not None
         return Speed(
@@ -216,10 +222,47 @@ def speed(environment: Environment, job: str) -> Speed:
     )
 
 
-def problem(environment: Environment, job: str) -> Finding | None:
-    """Return what is wrong with a job's result file, if it names one."""
-    try:
-        speed(environment, job)
-    except MeasuredError as error:
-        return Finding(("jobs", job, "rate", "result"), str(environment.jobs[job].rate.result), str(error))
-    return None
+def _default(environment: Environment, query: Query) -> Speed:
+    """The rate until somebody has measured one: that of a laptop's core for this format, with caution.
+
+    Neither engine has been measured: both have the same.
+    """
+    table = limits()
+    if isinstance(query, SourceQuery):
+        formats = {each.format.kind: each.format.decoding for each in query.payloads}
+        kind = max(formats, key=lambda each: formats[each])
+        decoding, what = formats[kind], f"a record of {kind}"
+        size = max(float(environment.streams[name].traffic.record_size) for name in query.streams)
+    else:
+        # What a transform costs nobody knows: as much as decoding JSON, of records that are read as columns.
+        decoding, what, size = 1.0, "a record that is transformed", table["rate.record_bytes"]
+    taken = table["rate.landing.core_seconds"] + decoding * table["rate.decoding.core_seconds"]
+    taken *= max(1.0, size / table["rate.record_bytes"]) * table["rate.caution"]
+    overhead = Rate(records_per_second_per_core=1).batch_overhead.total_seconds()
+    return Speed(
+        taken,
+        overhead,
+        "assumed",
+        f"{1 / taken:,.0f} records/s a core and {overhead:g} s a batch, a default for {what}: a laptop's core does "
+        f"{table['rate.caution']:g} times as many; `millrace bench` measures yours",
+    )
+
+
+def rate_path(environment: Environment, job: str, query: str) -> tuple[str, ...]:
+    """Where the file says, or would say, how fast a query is."""
+    own = environment.jobs[job].queries[query].rate is not None
+    return ("jobs", job, *(("queries", query) if own else ()), "rate")
+
+
+def problems(environment: Environment, job: str) -> list[Finding]:
+    """Find what is wrong with the result files that a job and its queries name, each told once."""
+    found: dict[tuple[str, ...], Finding] = {}
+    for query, asked in environment.jobs[job].queries.items():
+        try:
+            speed(environment, job, query)
+        except MeasuredError as error:
+            path = rate_path(environment, job, query)
+            rate = asked.rate or environment.jobs[job].rate
+            assert rate is not None
+            found[path] = Finding((*path, "result"), str(rate.result), str(error))
+    return list(found.values())

@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from millrace.config.formats import ProtobufFormat
-from millrace.config.model import Environment, Job, KafkaTopic
+from millrace.config.model import Environment, Job
 from millrace.config.queries import DeriveQuery, DirectQuery, Payload, SourceQuery
 from millrace.sizing.hops import Hop
 from millrace.sizing.tables import limits
@@ -82,7 +81,7 @@ def of_job(
         query = job.queries[hop.query]
         if isinstance(query, SourceQuery):
             whole = size / tasks * known["memory.expansion"]
-            if all(isinstance(environment.streams[name], KafkaTopic) for name in hop.streams):
+            if not any(environment.streams[name].fetched_whole for name in hop.streams):
                 whole = min(whole, known["memory.kafka_fetch_mib_per_task"] * MIB)
             fetched = max(fetched, whole)
         elif query.state is not None and query.state.join is not None:
@@ -114,7 +113,7 @@ def record_bytes(environment: Environment, hop: Hop) -> float:
 def _in_python(query: object) -> bool:
     """Whether records pass through Python: what Spark's own readers and writers do not do."""
     payloads: tuple[Payload, ...] = query.payloads if isinstance(query, SourceQuery) else ()
-    if any(isinstance(each.format, ProtobufFormat) or each.decompress_up_to for each in payloads):
+    if any(each.format.in_python or each.decompress_up_to for each in payloads):
         return True
     return isinstance(query, DeriveQuery | DirectQuery) and query.sink.in_python
 
@@ -125,7 +124,7 @@ def records_held(environment: Environment, hop: Hop, tasks: int) -> float:
     Glue's and EMR's connectors fetch a shard's records of a batch before they give the first one out; a Kafka
     consumer does not, so a topic's batch has no such bound.
     """
-    if all(isinstance(environment.streams[name], KafkaTopic) for name in hop.streams):
+    if not any(environment.streams[name].fetched_whole for name in hop.streams):
         return math.inf
     known = limits()
     room = tasks * known["memory.fetch_mib_per_task"] * MIB / known["memory.expansion"]

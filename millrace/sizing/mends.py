@@ -9,7 +9,7 @@ from datetime import timedelta
 from itertools import chain
 from typing import Any
 
-from millrace.config.model import Environment, Job, KafkaTopic
+from millrace.config.model import Environment, Job
 from millrace.config.problems import Finding
 from millrace.config.queries import DeriveQuery, SourceQuery
 from millrace.config.units import format_duration
@@ -70,7 +70,7 @@ def _splits(environment: Environment, name: str) -> Iterator[tuple[str, Environm
     sources = sorted({each for query in queries if isinstance(query, SourceQuery) for each in query.streams})
     if not sources:
         return
-    topic = len(sources) == 1 and isinstance(environment.streams[sources[0]], KafkaTopic)
+    topic = len(sources) == 1 and environment.streams[sources[0]].splits
     how = "partitions shared out by `millrace split`" if topic else "streams of their own"
     for jobs in _SPLITS:
         streams = dict(environment.streams)
@@ -103,7 +103,7 @@ def _changes(job: Job) -> Iterator[tuple[str, Job]]:
     for step in _STEPS:
         latency = timedelta(seconds=_round(job.latency.total_seconds() * step))
         yield f"latency: {format_duration(latency)}", job.model_copy(update={"latency": latency})
-    if job.rate.result is None and job.rate.records_per_second_per_core is not None:
+    if job.rate is not None and job.rate.records_per_second_per_core is not None:
         for step in _STEPS:
             overhead = timedelta(
                 milliseconds=max(1, int(job.rate.batch_overhead.total_seconds() * 1000 / step))

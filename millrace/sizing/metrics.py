@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from millrace.config.model import Environment, KafkaTopic
+from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, Query, SourceQuery
 
 
@@ -165,7 +165,7 @@ def _reports(metric: Metric, environment: Environment, query: Query) -> bool:
         return isinstance(query, SourceQuery)
     if metric.of == "kafka":
         return isinstance(query, SourceQuery) and all(
-            isinstance(environment.streams[name], KafkaTopic) for name in query.streams
+            environment.streams[name].counted for name in query.streams
         )
     if metric.of == "letters":
         refusing = isinstance(query, DeriveQuery) and query.dead_letters is not None

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Generic, Literal, TypeVar
 
+from millrace.config.engines import KINDS
+
 T = TypeVar("T", int, float, str)
 
 Origin = Literal["computed", "pinned"]
@@ -53,7 +55,7 @@ class StreamPlan:
     """A stream's size. ``partitions`` are shards for Kinesis; ``None`` for on-demand streams."""
 
     name: str
-    kind: Literal["kinesis", "kafka"]
+    kind: str
     mode: str
     partitions: Figure[int] | None
     expected_partitions: Figure[int]
@@ -128,7 +130,7 @@ class Choice:
         Why its speed is not known, or ``None`` where the job's rate was measured on its like.
     """
 
-    engine: Literal["glue", "emr"]
+    engine: str
     worker: str
     architecture: str
     vcpu: int
@@ -144,9 +146,14 @@ class Choice:
         """Executors and the driver."""
         return self.executors + 1
 
+    @property
+    def place(self) -> str:
+        """The engine, and the architecture where it has several."""
+        kind = KINDS[self.engine]
+        return f"{kind.title} {self.architecture}" if kind.by_architecture else kind.title
+
     def __str__(self) -> str:
-        engine = "Glue" if self.engine == "glue" else f"EMR Serverless {self.architecture}"
-        return f"{engine}, {self.workers} of {self.worker}"
+        return f"{self.place}, {self.workers} of {self.worker}"
 
 
 @dataclass(frozen=True)
@@ -154,7 +161,7 @@ class JobPlan:
     """One job's size on its engine."""
 
     name: str
-    engine: Literal["glue", "emr"]
+    engine: str
     version: str
     worker: str
     cores: Figure[int]
@@ -175,6 +182,8 @@ class JobPlan:
     choices: tuple[Choice, ...]
     """This plan first, then all others that would do, the cheapest first, then those that would not."""
     advice: tuple[str, ...] = ()
+    expected_usd: Figure[float] | None = None
+    """A month's workers under the stated traffic, where that was played (:mod:`millrace.sizing.simulation.expected`)."""
 
     @property
     def runner_up(self) -> Choice | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from millrace.config.kafka_login import secret_of
-from millrace.config.model import EmrJob, Environment, KinesisStream, MskCluster
+from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import SourceQuery
 from millrace.sizing.cost import GB, HOURS, SECONDS, item
 from millrace.sizing.model import CostItem, Figure, NetworkPlan
@@ -38,13 +38,10 @@ def services(environment: Environment) -> tuple[str, ...]:
         The loaded file.
     """
     found = ["logs", "monitoring", "kms", "sts", "glue"]
-    if any(isinstance(stream, KinesisStream) for stream in environment.streams.values()):
-        found.append("kinesis-streams")
+    found += dict.fromkeys(each for stream in environment.streams.values() for each in stream.services)
     if any(isinstance(cluster, MskCluster) for cluster in environment.kafka.values()):
         found.append("kafka")
-    if environment.observability.prometheus and any(
-        isinstance(job, EmrJob) for job in environment.jobs.values()
-    ):
+    if environment.observability.prometheus and any(job.remote_writes for job in environment.jobs.values()):
         found.append("aps-workspaces")
     asked = {service for sink in environment.sinks for service in sink.services}
     if any(secret_of(cluster.authentication) for cluster in environment.kafka.values()):
@@ -111,7 +108,7 @@ def _named(way: _Way) -> str:
 
 
 def _volume(environment: Environment) -> tuple[float, bool]:
-    """Return the GB a month that jobs read from Kinesis, and whether that is a guess; S3 passes its gateway."""
+    """Return the GB a month that jobs read from services, and whether that is a guess; S3 passes its gateway."""
     streams = [
         environment.streams[name]
         for job in environment.jobs.values()
@@ -119,7 +116,7 @@ def _volume(environment: Environment) -> tuple[float, bool]:
         if isinstance(query, SourceQuery)
         for name in query.streams
     ]
-    read = [stream.traffic for stream in streams if isinstance(stream, KinesisStream)]
+    read = [stream.traffic for stream in streams if stream.services]
     gigabytes = sum(t.records_per_second * t.record_size for t in read) * SECONDS / GB
     return gigabytes, any(t.basis == "assumed" for t in read)
 
@@ -159,10 +156,7 @@ def key_classes(environment: Environment) -> dict[str, str]:
     ours, has none.
     """
     given = environment.storage.keys
-    streams = any(
-        isinstance(stream, KinesisStream) and stream.existing is None
-        for stream in environment.streams.values()
-    )
+    streams = any(stream.made for stream in environment.streams.values())
     clusters = any(
         isinstance(cluster, MskCluster) and cluster.existing is None and cluster.tier != "serverless"
         for cluster in environment.kafka.values()

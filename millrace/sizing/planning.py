@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from millrace.config import kafka_versions
 from millrace.config import zones as zone_tables
-from millrace.config.model import Environment, KinesisStream, MskCluster
+from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import Finding
 from millrace.sizing.advice import merging
 from millrace.sizing.alarms import alarms, beyond_a_stack
@@ -21,9 +21,10 @@ from millrace.sizing.mends import mended
 from millrace.sizing.model import ClusterPlan, Figure, JobPlan, Plan, StreamPlan
 from millrace.sizing.network import plan_network
 from millrace.sizing.query import Source
+from millrace.sizing.risks import risks
 from millrace.sizing.shared import shared_cost
 from millrace.sizing.stored import left_out
-from millrace.sizing.streams import partitions, refused_change
+from millrace.sizing.streams import partitions
 from millrace.sizing.tables import PRICES, PriceTable, prices
 
 
@@ -70,7 +71,11 @@ def plan(environment: Environment) -> Plan:
         network=network,
         alarms=watched,
         shared=shared_cost(environment, streams, way_out, watched, table),
-        warnings=(*_of_prices(environment, table), *_warnings(environment, demands)),
+        warnings=(
+            *_of_prices(environment, table),
+            *_warnings(environment, demands),
+            *risks(environment, demands, streams, jobs),
+        ),
         advice=tuple(merging(jobs)),
         left_out=left_out(environment),
     )
@@ -108,25 +113,23 @@ def _streams(
     reading = _readers(demands)
     for name, stream in environment.streams.items():
         readers = reading.get(name, [])
-        expected, wrong = partitions(name, stream, readers, _pinned_cores(environment, demands, readers))
+        cores = _pinned_cores(environment, demands, readers)
+        expected, wrong = partitions(
+            name, stream, readers, cores, environment.partition_buffer if cores is None else 0.0
+        )
         if wrong is not None:
             problems.append(wrong)
-        if isinstance(stream, KinesisStream) and wrong is None:
-            refused = refused_change(name, stream, expected)
-            problems += [] if refused is None else [refused]
-        kinesis = isinstance(stream, KinesisStream)
+        elif (refused := stream.refuse_change(name, expected.value)) is not None:
+            problems.append(refused)
         shared = sum(not hop.fan_out for hop in readers)
-        consumers = len(readers) - shared
-        if isinstance(stream, KinesisStream):
-            consumers += len(stream.fan_out_consumers)
-        on_demand = isinstance(stream, KinesisStream) and stream.mode == "on-demand"
+        consumers = len(readers) - shared + len(stream.consumers)
         found[name] = StreamPlan(
             name=name,
             kind=stream.kind,
-            mode=stream.mode if isinstance(stream, KinesisStream) else "topic",
-            partitions=None if on_demand else expected,
+            mode=stream.sized_as,
+            partitions=expected if stream.elastic is None else None,
             expected_partitions=expected,
-            cost=stream_cost(stream, expected, shared, consumers, table) if kinesis else (),
+            cost=stream_cost(stream, expected, shared, consumers, table),
         )
     return found, problems
 
@@ -172,7 +175,9 @@ def _jobs(
     found, problems = {}, []
     sources = {
         name: Source(
-            each.expected_partitions.value, steady=each.partitions is not None, kinesis=each.kind == "kinesis"
+            each.expected_partitions.value,
+            steady=each.partitions is not None,
+            limits_parts=environment.streams[name].limits_parts,
         )
         for name, each in streams.items()
     }

@@ -25,11 +25,11 @@ _SPARE = 1.1
 
 @dataclass(frozen=True)
 class Source:
-    """The partitions that a reader finds, and whether they stay."""
+    """The partitions that a reader finds, whether they stay, and whether a batch has a limit for each."""
 
     partitions: int
     steady: bool
-    kinesis: bool
+    limits_parts: bool
 
 
 def plan_query(
@@ -49,7 +49,7 @@ def plan_query(
         Records of a batch that its tasks can hold.
     """
     query = job.queries[hop.query]
-    span = batch_range(hop.work, spread_.effective, held if hop.lands else math.inf)
+    span = batch_range(hop.work, spread_.effective, held if hop.lands else math.inf, spread_.read_at_once)
     above = max(span.above, _keeps_up(hop, span.trigger, hop.work.per_record / spread_.effective))
     problems: list[Finding] = []
     if query.trigger is not None:
@@ -62,7 +62,7 @@ def plan_query(
     batch = shard = None
     if isinstance(query, SourceQuery):
         batch, problems = _limit(hop, query, above, _room(span.most, above, held))
-        if source.kinesis:
+        if source.limits_parts:
             value = per_partition(batch.value, source.partitions, above)
             why = f"{batch.value:,} records over {count(source.partitions, 'shard')}"
             shard = Figure(value, "records", why, assumed=batch.assumed or hop.assumed)
@@ -85,31 +85,46 @@ def plan_query(
     cores = Figure(
         spread_.cores,
         "cores",
-        f"{hop.needed:.2f} are needed",
+        f"{hop.least_cores:.2f} are needed",
         "computed" if job.cores is None else "pinned",
         assumed=hop.assumed,
     )
     work, each = hop.work, hop.work.per_record / spread_.effective
-    seconds = work.overhead + work.rate * trigger.value * each
+    taken = work.rate * trigger.value
+    seconds = max(work.overhead + taken * each, taken * work.hand_over / spread_.read_at_once)
     took = Figure(
         round(seconds, 3),
         "s",
-        f"{work.overhead:g} s and {work.rate * trigger.value:,.0f} records on {spread_.effective:.3g} cores",
+        f"{work.overhead:g} s and {taken:,.0f} records on {spread_.effective:.3g} cores",
         assumed=hop.assumed,
     )
-    again = None if batch is None else _catch_up(hop, job, trigger.value, batch.value, each)
+    again = None if batch is None else _catch_up(hop, job, trigger.value, batch.value, spread_)
     return QueryPlan(hop.query, trigger, latency, batch, shard, repartition, cores, took, again), problems
 
 
-def _catch_up(hop: Hop, job: Job, trigger: float, limit: int, each: float) -> Figure[float]:
-    """Return λR / (μ − λ), with the capacity μ(L) = L / max(T, D(L)) of full batches."""
-    outage = job.catch_up.outage if job.catch_up is not None else _OUTAGE
-    capacity = limit / max(trigger, hop.work.overhead + limit * each)
+def outage_of(job: Job) -> timedelta:
+    """Return the outage that the plan shows the catching up after."""
+    return job.catch_up.outage if job.catch_up is not None else _OUTAGE
+
+
+def _catch_up(hop: Hop, job: Job, trigger: float, limit: int, spread_: Spread) -> Figure[float]:
+    """Return λR / (μ − λ), with the capacity μ(L) = L / max(T, D(L)) of full batches, or what the source hands over.
+
+    A shard that nobody reads during a batch's fixed cost hands over as much more in the next call (10 MB at most, 5 s of
+    its way out), so only the average binds.
+    """
+    outage = outage_of(job)
+    work = hop.work
+    capacity = limit / max(trigger, work.overhead + limit * work.per_record / spread_.effective)
+    handed = spread_.read_at_once / work.hand_over if work.hand_over else math.inf
+    # A limit that the shards make is a whole number: a record less may be taken than they hand over.
+    bound = ", as much as its shards hand over," if handed <= capacity * (1 + 1 / limit) else ""
+    capacity = min(capacity, handed)
     waiting = hop.work.rate * outage.total_seconds()
     rate = capacity - hop.work.rate
     why = (
         f"after {format_duration(outage)} at the peak: {waiting:,.0f} records wait, "
-        f"{capacity:,.0f} records/s are taken while {hop.work.rate:,.0f} arrive"
+        f"{capacity:,.0f} records/s{bound} are taken while {hop.work.rate:,.0f} arrive"
     )
     seconds = waiting / rate if rate > 0 else math.inf
     return Figure(round(seconds, 1), "s", why, assumed=hop.assumed)

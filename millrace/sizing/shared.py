@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from millrace.config.model import Environment, KinesisStream
+from millrace.config.model import Environment
 from millrace.sizing.cost import HOURS, item
 from millrace.sizing.metrics import reported
 from millrace.sizing.model import Alarm, CostItem, StreamPlan
@@ -91,7 +91,7 @@ def metric_cost(
     of_shards = {
         name: int(streams[name].expected_partitions.value * limits()["kinesis.shard_metrics"])
         for name, stream in environment.streams.items()
-        if isinstance(stream, KinesisStream) and stream.shard_level_metrics and stream.existing is None
+        if stream.metered
     }
     lines = list(_metrics("metrics", 0, ours, f"{ours} of ours", prices, assumed=False))
     if of_shards:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from datetime import date, timedelta
 from functools import cache
 from importlib import resources
@@ -10,6 +11,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
+
+from millrace.config.sources.base import PartitionLimit
 
 OLD = timedelta(days=90)
 """Prices read longer ago than this are told; the length is ours, AWS names no date until which a price holds."""
@@ -201,6 +204,11 @@ def _shipped(name: str) -> PriceTable:
     return PriceTable.model_validate(YAML(typ="safe", pure=True).load(text))
 
 
+def known_prices() -> Set[str]:
+    """Names of all prices: every table holds those of :data:`ELSEWHERE`'s."""
+    return prices(ELSEWHERE).prices.keys()
+
+
 def dpu_price(version: str, *, memory_optimized: bool) -> str:
     """Name the price of a DPU-hour: that of the Glue version, where it has one of its own.
 
@@ -220,7 +228,7 @@ def dpu_price(version: str, *, memory_optimized: bool) -> str:
     """
     unit = "memory_dpu_hour" if memory_optimized else "dpu_hour"
     own = f"glue.{version}.{unit}"
-    return own if own in prices(ELSEWHERE).prices else f"glue.{unit}"
+    return own if own in known_prices() else f"glue.{unit}"
 
 
 @cache
@@ -228,3 +236,8 @@ def limits() -> LimitTable:
     """Read the limits of the services."""
     text = (resources.files("millrace.sizing") / "limits.yaml").read_text(encoding="utf-8")
     return LimitTable.model_validate(YAML(typ="safe", pure=True).load(text))
+
+
+def a_second(limit: PartitionLimit) -> float:
+    """Return the records or bytes of a limit."""
+    return limits()[limit.limit] if isinstance(limit.limit, str) else limit.limit

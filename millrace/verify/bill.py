@@ -6,10 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from millrace.config.engines import GIB, glue_workers
-from millrace.config.model import EmrJob, Environment, GlueJob, Job
-from millrace.sizing import tables
-from millrace.sizing.cost import HOURS, item
+from millrace.config.model import Environment, Job
+from millrace.sizing.cost import HOURS, item, price_name
 from millrace.sizing.model import CostItem, Plan
 from millrace.sizing.tables import PriceTable, prices
 
@@ -87,22 +85,12 @@ def quantities(job: Job, workers: int, seconds: float) -> dict[str, float]:
         Hours by name of price.
     """
     hours = max(_SHORTEST_RUN_SECONDS, math.ceil(seconds)) / 3600 * workers
-    if isinstance(job, GlueJob):
-        return {dpu_price(job): hours * glue_workers(job.version)[job.worker].dpu}
-    assert isinstance(job, EmrJob), "an engine of Millrace"
-    vcpu, gib = emr_prices(job)
-    return {vcpu: hours * job.worker.vcpu, gib: hours * job.worker.memory / GIB}
+    return {price: hours * each.units for price, each in zip(billed_by(job), job.bills, strict=True)}
 
 
-def dpu_price(job: GlueJob) -> str:
-    """Which price a Glue job's DPU-hours have."""
-    memory = glue_workers(job.version)[job.worker].memory_optimized
-    return tables.dpu_price(job.version, memory_optimized=memory)
-
-
-def emr_prices(job: EmrJob) -> tuple[str, str]:
-    """Which prices an EMR Serverless run's vCPU-hours and GiB-hours have."""
-    return f"emr.{job.architecture}.vcpu_hour", f"emr.{job.architecture}.gib_hour"
+def billed_by(job: Job) -> list[str]:
+    """Which prices what a job's run takes has, in the order of its engine's bill."""
+    return [price_name(each) for each in job.bills]
 
 
 def bill(

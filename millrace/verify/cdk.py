@@ -1,4 +1,4 @@
-"""CDK's command line, for the app of this repository."""
+"""CDK's command line, for the project's app."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from millrace.config import find_root
 from millrace.lifecycle.problems import AwsError, cdk_failure
-from millrace.sandbox.toolchain import ROOT, program_environment
+from millrace.sandbox.toolchain import installed, program_environment
 
 
 def synthesise(file: Path, assembly: Path) -> None:
@@ -63,8 +64,8 @@ def run(program: str, arguments: Sequence[str], environment: Mapping[str, str]) 
         It failed.
     """
     done = subprocess.run(
-        [program, *arguments],
-        cwd=ROOT,
+        [installed(program, environment), *arguments],
+        cwd=find_root(),
         env={**environment, "CI": "1", "NO_COLOR": "1"},
         capture_output=True,
         text=True,

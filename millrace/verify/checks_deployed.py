@@ -8,16 +8,18 @@ from typing import Any
 from urllib.parse import urlparse
 
 from millrace.config.engines import SPARK
+from millrace.config.engines.emr import EmrJob
+from millrace.config.engines.versions import VERSIONS
 from millrace.config.model import MskCluster
-from millrace.config.zones import EMR_SERVERLESS, MSK_REFUSES
+from millrace.config.zones import MSK_REFUSES
 from millrace.lifecycle.kafka_client import servers
 from millrace.sizing.metrics import namespace
 from millrace.sizing.tables import limits
 from millrace.verify.checks import listed, mistakes
 from millrace.verify.question import Answer, Check, Question
 
-ICEBERG = {"5.1": "1.10", "6.0": "1.11", "emr-spark-8.0.0": "1.10.1"}
-"""Iceberg of each version of Glue and release of EMR Serverless whose document says it (as for ``SPARK``)."""
+ICEBERG = {each.name: each.iceberg for each in VERSIONS if each.iceberg is not None}
+"""Iceberg of each version of an engine whose document says it."""
 
 ROLE_BEGINS = 20
 """Characters of its stack's name that a role's made-up name is taken to begin with (``infra/command_scope.py``)."""
@@ -46,6 +48,13 @@ def role_policies(question: Question) -> Answer:
     return Answer(not wrong, listed(wrong) or f"{len(documents)} policies")
 
 
+def _of_all(lived: int, jobs: int, kinds: set[str]) -> Answer:
+    """Proved by a run of each job: what of one is taken may be refused of another."""
+    if not lived:
+        return _NO_RUN
+    return Answer(True if lived == jobs else None, f"{lived} of {jobs} jobs: {listed(kinds)}")
+
+
 def glue_runs(question: Question) -> Answer:
     """Look for a run that lived of each job on Glue."""
     jobs = question.glue_jobs()
@@ -55,7 +64,7 @@ def glue_runs(question: Question) -> Answer:
     kinds = {
         f"Glue {run.get('GlueVersion')} {run.get('WorkerType')}" for runs in lived.values() for run in runs
     }
-    return Answer(True, f"{len(lived)} of {len(jobs)} jobs: {listed(kinds)}") if lived else _NO_RUN
+    return _of_all(len(lived), len(jobs), kinds)
 
 
 def glue_timeout(question: Question) -> Answer:
@@ -146,7 +155,7 @@ def emr_runs(question: Question) -> Answer:
         return _NONE
     lived = {job: runs for job in jobs if (runs := question.lived_on_emr(job))}
     releases = {run["releaseLabel"] for runs in lived.values() for run in runs}
-    return Answer(True, f"{len(lived)} of {len(jobs)} jobs: {listed(releases)}") if lived else _NO_RUN
+    return _of_all(len(lived), len(jobs), releases)
 
 
 def emr_start(question: Question) -> Answer:
@@ -181,7 +190,7 @@ def emr_zones(question: Question) -> Answer:
     if not subnets:
         return _NONE
     zones = _zones(question, sorted(subnets))
-    known = EMR_SERVERLESS.get(question.region)
+    known = EmrJob.zones.get(question.region)
     return Answer(known is None or set(zones) <= set(known), f"taken: {listed(zones)}")
 
 

@@ -8,20 +8,20 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from ruamel.yaml import YAML
 
 from millrace.config import load
 from millrace.config.estate import Bucket, Disposable
-from millrace.config.model import EmrJob, Environment, GlueJob, KafkaTopic, MskCluster
+from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic, MskCluster
 from millrace.config.names import Names
 from millrace.config.problems import ConfigurationError, Finding
 from millrace.config.queries import Payload, Routing, StreamQuery
 from millrace.lifecycle.bill import ENVIRONMENT, PROJECT
-from millrace.sandbox import traffic_payloads
+from millrace.sandbox import payloads as making
+from millrace.sandbox.payloads import Payloads
 from millrace.sandbox.process import SandboxError
-from millrace.sandbox.traffic_payloads import Payloads
 
 TAG = "millrace:verify"
 """On all that a verification makes; its value is :func:`mark` of the environment that is verified."""
@@ -32,8 +32,8 @@ CLUSTER_TAG = "millrace:verify-cluster"
 NAME = re.compile(r"verify-[0-9a-f]{4}")
 """Environments that verifications make."""
 
-Kind = Literal["kinesis", "kafka"]
-Engine = Literal["glue", "emr"]
+Kind = str
+Engine = str
 
 SHARDS = 2
 PARTITIONS = 2
@@ -285,7 +285,7 @@ def _first_streams(environment: Environment, root: Path) -> _Streams:
         if kind in found:
             continue
         try:
-            found[kind] = (payload, traffic_payloads.of_query(payload, root))
+            found[kind] = (payload, making.of_query(payload, root))
         except SandboxError as error:
             refused.append(str(error))
     if not found:
@@ -369,7 +369,7 @@ def _queries(leg: Leg, how: tuple[Payload, Payloads]) -> dict[str, Any]:
     return {f"land-{leg.stream}": land, f"derive-{leg.stream}": derive}
 
 
-def _job(job: GlueJob | EmrJob) -> dict[str, Any]:
+def _job(job: Job) -> dict[str, Any]:
     given: dict[str, Any] = {
         "engine": job.engine,
         "version": job.version,
@@ -380,6 +380,7 @@ def _job(job: GlueJob | EmrJob) -> dict[str, Any]:
     }
     if isinstance(job, GlueJob):
         return {**given, "worker": job.worker, "maintenance_window": job.maintenance_window}
+    assert isinstance(job, EmrJob), "an engine of Millrace"
     mib = 1024**2
     worker = {
         "vcpu": job.worker.vcpu,

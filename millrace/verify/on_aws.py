@@ -27,7 +27,7 @@ from millrace.lifecycle.verbs import Aws, execute
 from millrace.sandbox.toolchain import program_environment
 from millrace.sizing.model import Plan
 from millrace.verify import cdk
-from millrace.verify.bill import Run, dpu_price, emr_prices, quantities
+from millrace.verify.bill import Run, billed_by, quantities
 from millrace.verify.environment import SHARDS, Copy, cluster_section
 from millrace.verify.place import Expected, Patience, VerifyError, wait_for
 
@@ -249,7 +249,7 @@ class Account:
     def end(self, prefix: str, jobs: Mapping[str, Mapping[str, str]]) -> None:
         """Note that no job is wanted, end all runs, and stop the applications, which go only then."""
         for job, resources in jobs.items():
-            with told(f"noting that {job} is to stay stopped"):
+            with told(f"setting the desired state of {job} to stopped"):
                 self.client("ssm").put_parameter(
                     Name=f"/{prefix}/jobs/{job}/wish", Type="String", Value="stopped", Overwrite=True
                 )
@@ -320,7 +320,7 @@ def _glue_run(job: str, settings: GlueJob, workers: int, run: Mapping[str, Any])
     seconds = float(run.get("ExecutionTime") or 0) or _between(run, "StartedOn", "CompletedOn")
     counted = run.get("DPUSeconds")
     if counted:
-        return Run(job, run["Id"], seconds, {dpu_price(settings): counted / 3600}, counted=True)
+        return Run(job, run["Id"], seconds, {billed_by(settings)[0]: counted / 3600}, counted=True)
     return Run(job, run["Id"], seconds, quantities(settings, workers, seconds))
 
 
@@ -328,7 +328,7 @@ def _emr_run(job: str, settings: EmrJob, workers: int, run: Mapping[str, Any]) -
     seconds = _between(run, "createdAt", "updatedAt")
     counted = run.get("billedResourceUtilization")
     if counted:
-        vcpu, gib = emr_prices(settings)
+        vcpu, gib, *_ = billed_by(settings)
         billed = {vcpu: float(counted["vCPUHour"]), gib: float(counted["memoryGBHour"])}
         return Run(job, run["jobRunId"], seconds, billed, counted=True)
     return Run(job, run["jobRunId"], seconds, quantities(settings, workers, seconds))

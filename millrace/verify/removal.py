@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from botocore.exceptions import ClientError
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
 from millrace.lifecycle.deploy import deployed_template
 from millrace.lifecycle.kafka_client import Settings
 from millrace.lifecycle.problems import AwsError, told
+from millrace.sizing.kafka import TIME_LIMITS
 from millrace.verify.place import Place, VerifyError
 from millrace.verify.scope import Scope, log_groups, parameters, remains, waves
 
@@ -265,6 +266,8 @@ def _admin(settings: Settings) -> AdminClient:
 def make_topic(settings: Settings, topic: str, partitions: int, seconds: float) -> None:
     """Make a topic where no stack did: on a cluster that CloudFormation does not know, and in the sandbox.
 
+    It takes the same times as a topic of ours; where brokers are older than these limits, any.
+
     Raises
     ------
     VerifyError
@@ -274,10 +277,21 @@ def make_topic(settings: Settings, topic: str, partitions: int, seconds: float) 
     try:
         if topic in admin.list_topics(timeout=seconds).topics:
             return
-        made = admin.create_topics([NewTopic(topic, num_partitions=partitions)], operation_timeout=seconds)
-        made[topic].result()
+        try:
+            _create(admin, topic, partitions, TIME_LIMITS, seconds)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.INVALID_CONFIG:
+                raise
+            _create(admin, topic, partitions, {}, seconds)
     except KafkaException as error:
         raise VerifyError(f"topic {topic} could not be made: {error.args[0].str()}") from error
+
+
+def _create(
+    admin: AdminClient, topic: str, partitions: int, settings: Mapping[str, str], seconds: float
+) -> None:
+    wanted = NewTopic(topic, num_partitions=partitions, config=dict(settings))
+    admin.create_topics([wanted], operation_timeout=seconds)[topic].result()
 
 
 def drop_topics(settings: Settings, scope: Scope, seconds: float) -> list[str]:

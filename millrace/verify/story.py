@@ -103,7 +103,7 @@ class Traffic:
         self._stop.set()
 
     def _work(self) -> None:
-        choose = random.Random(self.wanted.seed)  # noqa: S311 - repeatable on purpose, no secret
+        choose = random.Random(self.wanted.seed)
         payloads = self.source.payloads
         shape = Shape(
             per_second=self.wanted.per_second, dirty=self.wanted.dirty, key=default_key(payloads), keys=1000
@@ -145,7 +145,7 @@ class Story:
         self._copy = copy
         self._wanted = wanted
         self._say = say
-        self._choose = random.Random(wanted.seed)  # noqa: S311 - repeatable on purpose, no secret
+        self._choose = random.Random(wanted.seed)
         self._catalog: Catalog = place.catalog(copy.names)
         self._started: list[str] = []
         self.traffic = {source.name: self._traffic(source) for source in copy.sources}

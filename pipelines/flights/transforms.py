@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql import functions as F
 
 LATE_MINUTES = 15
 """A departure counts as on time up to here (US Bureau of Transportation Statistics, "Airline On-Time")."""

@@ -22,7 +22,7 @@ from millrace.advisor.logs import find
 from millrace.advisor.reading import read
 from millrace.advisor.subject import Subject
 from millrace.sandbox import kafka
-from millrace.sandbox.toolchain import ROOT, STATE
+from millrace.sandbox.toolchain import ROOT
 from tests.advisor.runs import RUNS, SPARKS, Run, folder, play, possible
 
 PAGE = ROOT / "docs" / "advisor.md"
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _make(runs: Sequence[Run], spark: str, seconds: float, work: float) -> None:
     if spark != "3.5":
-        _install(SPARKS[spark])
+        _install(spark)
     with ExitStack() as stack:
         broker = None
         if any(run.reads_kafka for run in runs):
@@ -111,14 +111,9 @@ def _make(runs: Sequence[Run], spark: str, seconds: float, work: float) -> None:
             play(spark, run, seconds, broker, work)
 
 
-def _install(python: Path) -> None:
-    """Put the other Spark, pinned and hashed, into an environment of its own."""
-    if not python.exists():
-        uv = STATE / "uv" / "bin" / "uv"
-        subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, python.parents[1]], check=True)
-    uv = STATE / "uv" / "bin" / "uv"
-    command = [uv, "pip", "install", "--quiet", "--require-hashes", "--python", python]
-    subprocess.run([*command, "-r", ROOT / "toolchain" / "spark4.txt"], check=True)
+def _install(spark: str) -> None:
+    """Put the other Spark into an environment of its own."""
+    subprocess.run(["make", "spark", f"SPARK={spark}"], check=True, cwd=ROOT)
 
 
 def _say(line: str) -> None:

@@ -196,7 +196,7 @@ def main(arguments: list[str] | None = None) -> int:
     shutil.rmtree(HOME, ignore_errors=True)
     with servers() as (stack, broker):
         write(HOME / "project", ENVIRONMENT)
-        choose = random.Random(given.seed)  # noqa: S311 - repeatable on purpose
+        choose = random.Random(given.seed)
         loop = Loop(stack, broker, given.seconds, choose)
         try:
             return _around(loop)

@@ -18,11 +18,11 @@ from confluent_kafka import Producer
 from millrace.advisor.findings.model import Kind
 from millrace.sandbox import jars, kafka
 from millrace.sandbox.process import RUN
-from millrace.sandbox.toolchain import ROOT, STATE, java_home
+from millrace.sandbox.toolchain import ROOT, java_home, state
 
 JOB = ROOT / "tests" / "advisor" / "job.py"
 HOME = RUN / "advisor"
-SPARKS = {"3.5": Path(sys.executable), "4.0": STATE / "spark4" / "bin" / "python"}
+SPARKS = {"3.5": Path(sys.executable), "4.0": state() / "spark-4.0" / "bin" / "python"}
 CONNECTORS = {"3.5": "kafka-client"}
 """Jar sets with Spark's Kafka source; runs that read Kafka are made where there is one."""
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from etl import chores, upkeep
-from etl.accounts import Reporter
-from etl.chores import Chore
-from etl.settings import JobSettings
+from millrace.etl.job import maintenance_schedule
+from millrace.etl.job.maintenance_schedule import MaintenanceTask
+from millrace.etl.launch.settings import JobSettings
+from millrace.etl.maintenance import table_services
+from millrace.etl.record.accounts import Reporter
 
 ASKS = "MILLRACE_ASKS_FOR_CHORES"
 """Names the file; it goes when all chores are done."""
@@ -24,7 +25,7 @@ ASKS = "MILLRACE_ASKS_FOR_CHORES"
 class Asked:
     """All chores of a job, one after the other."""
 
-    chores: Sequence[Chore]
+    chores: Sequence[MaintenanceTask]
     name: str = "all"
     every: timedelta = timedelta(milliseconds=200)
 
@@ -37,13 +38,13 @@ class Asked:
             asks.unlink()
 
 
-_of = chores.of
+_of = maintenance_schedule.of
 
 
-def _asked(job: JobSettings, report: Reporter) -> tuple[Chore, ...]:
+def _asked(job: JobSettings, report: Reporter) -> tuple[MaintenanceTask, ...]:
     return (Asked(_of(job, report)),)
 
 
-chores.of = _asked
-chores.Chores = partial(chores.Chores, first=timedelta(0))  # type: ignore[misc,assignment]  # at once
-upkeep.FEWEST_SNAPSHOTS = 2
+maintenance_schedule.of = _asked
+maintenance_schedule.Maintenance = partial(maintenance_schedule.Maintenance, first=timedelta(0))  # type: ignore[misc,assignment]  # at once
+table_services.FEWEST_SNAPSHOTS = 2

@@ -10,20 +10,22 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from etl.engines import glue
-from etl.settings import KinesisSource
-from etl.sources import kinesis
-from etl.sources.kinesis_guard import KinesisGuard
+from millrace.etl.engines.glue import GlueFamily
+from millrace.etl.sources.kinesis import stream as kinesis
+from millrace.etl.sources.kinesis.guard import KinesisGuard
+from millrace.etl.sources.kinesis.source import KinesisSource
 
 MEASURES = ("kinesis.client.describeShardInterval", "kinesis.client.numRetries")
 
 
 def strip() -> None:
     """Leave the connector's options at their defaults, take a start at its word, and guard nothing."""
-    options, read = glue.kinesis_options, kinesis.read
+    options, read = GlueFamily.kinesis_options, kinesis.read
 
-    def plain(source: KinesisSource, endpoint: str | None, shards: Sequence[str] = ()) -> dict[str, str]:
-        return {k: v for k, v in options(source, endpoint, shards).items() if k not in MEASURES}
+    def plain(
+        engine: GlueFamily, source: KinesisSource, endpoint: str | None, shards: Sequence[str] = ()
+    ) -> dict[str, str]:
+        return {k: v for k, v in options(engine, source, endpoint, shards).items() if k not in MEASURES}
 
     def at_its_word(*given: Any, **named: Any) -> DataFrame:
         return read(*given, **{**named, "begun": False})
@@ -31,7 +33,7 @@ def strip() -> None:
     def unguarded(_guard: KinesisGuard, _spark: SparkSession, _batch: int) -> Mapping[str, str]:
         return {}
 
-    glue.kinesis_options = plain
+    GlueFamily.kinesis_options = plain  # type: ignore[method-assign]
     kinesis.read = at_its_word  # type: ignore[assignment]
     KinesisGuard.before = unguarded  # type: ignore[method-assign]
 

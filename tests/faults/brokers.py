@@ -179,7 +179,7 @@ class BrokersStage(KafkaStage):
 
     cluster: Cluster | None = None
 
-    def create_stream(self, shards: int) -> None:  # noqa: ARG002 - the topic is there
+    def create_stream(self, shards: int) -> None:
         assert self.cluster is not None
         producer = KafkaProducer(self.cluster.bootstrap, TOPIC, settings={"acks": "all"})
         self.feed = Feed(producer, self.choose)  # type: ignore[arg-type]  # it sends as Kinesis' does
@@ -256,7 +256,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"{time.monotonic() - begun:5.0f} s: {line}\n")
 
     with brokers(HOME / "cluster") as cluster:
-        choose = random.Random(given.seed)  # noqa: S311 - repeatable on purpose
+        choose = random.Random(given.seed)
         stage = BrokersStage(_NoKinesis(), HOME / "stage", TOPIC, choose, cluster=cluster)
         stalled = ""
         try:

@@ -44,9 +44,9 @@ class Faults:
     kinds: tuple[str, ...] = ()
     share: float = 1.0
     done: Counter[str] = field(default_factory=Counter)
-    choose: random.Random = field(default_factory=lambda: random.Random(7))  # noqa: S311 - repeatable on purpose
+    choose: random.Random = field(default_factory=lambda: random.Random(7))
 
-    def fate(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> str:  # noqa: ARG002 - who numbers requests looks at them
+    def fate(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> str:
         """What befalls the next request."""
         fares_badly = bool(self.kinds) and self.choose.random() < self.share
         kind = self.choose.choice(self.kinds) if fares_badly else "passed"

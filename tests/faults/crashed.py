@@ -160,7 +160,7 @@ class Crashed:
         self.entry = self.home / "main.py"
         text = (ROOT / "etl" / "main.py").read_text()
         prelude = f"import {asked_chores.__name__}  # noqa\n" if self.kind.chores else ""
-        self.entry.write_text(text.replace("import signal\n", f"import signal\n{prelude}", 1))
+        self.entry.write_text(text.replace("import sys\n", f"import sys\n{prelude}", 1))
         self.document = self.home / "launch.json"
         self.document.write_text(json.dumps({"version": 1, "settings": settings}))
         lake = tuple(f"/lake/{self.name}/{table}/" for table in self.kind.tables)

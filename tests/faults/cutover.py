@@ -349,7 +349,7 @@ def main(arguments: list[str] | None = None) -> int:
         glue = ending.enter_context(service(broker.bootstrap))
         broker.create_topic(TOPIC, PARTITIONS)
         stack.client("s3").create_bucket(Bucket=BUCKET)
-        choose = random.Random(given.seed)  # noqa: S311 - repeatable on purpose
+        choose = random.Random(given.seed)
         theirs = Theirs(SandboxSpark(stack=stack, kafka=broker.bootstrap), broker.bootstrap)
         ending.callback(theirs.kill)
         sent = Sent(broker.bootstrap, choose, given.per_second)

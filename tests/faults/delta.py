@@ -11,13 +11,13 @@ import os
 import shutil
 import sys
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from etl import session
-from etl.sinks.base import Written
-from etl.sinks.delta import DeltaSink, DeltaSinkSettings
+from millrace.etl.launch import spark_settings
+from millrace.etl.sinks.base import Written
+from millrace.etl.sinks.delta import DeltaSink, DeltaSinkSettings
 from millrace.sandbox import jars
 from millrace.sandbox.process import RUN
 from tests.spark.sinks import NOON, breaking, none_refused, place, row, rows
@@ -45,7 +45,7 @@ def open_session() -> SparkSession:
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
     )
-    for key, value in session.RUNTIME.items():
+    for key, value in spark_settings.RUNTIME.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")

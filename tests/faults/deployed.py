@@ -328,7 +328,7 @@ def opened(seed: int) -> Iterator[Shop]:
     with ExitStack() as ending:
         stack, broker = ending.enter_context(servers())
         kinesis = ending.enter_context(kinesalite.running(seed=seed))
-        choose = random.Random(seed)  # noqa: S311 - repeatable on purpose
+        choose = random.Random(seed)
         shop = Shop(deployed(HOME, stack, broker), kinesis, choose)
         ending.callback(shop.end)
         yield shop

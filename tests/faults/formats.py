@@ -20,20 +20,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.formats import format_settings
-from millrace.config.formats import (
-    AvroFormat,
-    CsvFormat,
-    JsonFormat,
-    PayloadFormat,
-    ProtobufFormat,
-    TextFormat,
-)
+from millrace.config.formats import PayloadFormat
+from millrace.config.formats.avro import AvroFormat
+from millrace.config.formats.csv import CsvFormat
+from millrace.config.formats.json import JsonFormat
+from millrace.config.formats.protobuf import ProtobufFormat
+from millrace.config.formats.text import TextFormat
 from millrace.sandbox import jars
+from millrace.sandbox.payloads import payloads
 from millrace.sandbox.process import RUN
 from millrace.sandbox.producer import KafkaProducer
 from millrace.sandbox.traffic import Feed, Shape, send
-from millrace.sandbox.traffic_payloads import payloads
 from millrace.sandbox.traffic_values import Generator
 from tests import orders
 from tests.faults.kafka import KafkaStage
@@ -67,7 +64,7 @@ class FormatStage(KafkaStage):
 
     def _job_settings(self, schema: Path) -> dict[str, Any]:
         job = super()._job_settings(schema)
-        job["queries"][0] |= {"format": format_settings(self.form), "schema": str(self.schema)}
+        job["queries"][0] |= {"format": self.form.settings(), "schema": str(self.schema)}
         return job
 
     def _jars(self) -> list[Path]:
@@ -78,7 +75,7 @@ def play(name: str, records: int, seed: int) -> dict[str, Any]:
     """Send, kill, land, compare."""
     file, schema, form = FORMATS[name]
     home = RUN / f"formats-{name}"
-    choose = random.Random(seed)  # noqa: S311 - repeatable on purpose, no secret
+    choose = random.Random(seed)
     stage = FormatStage(_NoKinesis(), home, f"formats-{name}", choose, form=form, schema=home / file)
     (home / file).write_bytes(schema)
     started = time.monotonic()

@@ -19,10 +19,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import lease, run, settings
-from etl.accounts import Reporter
-from etl.errors import StartError, describe
-from etl.supervise import Query, Retries, Supervisor
+from millrace.etl.job import lease, run
+from millrace.etl.job.supervise import Retries, Supervisor
+from millrace.etl.launch import settings
+from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.errors import StartError, describe
+from millrace.etl.record.query import Query
 from millrace.sandbox import kafka
 from millrace.sandbox.producer import KafkaProducer
 from tests.faults import jobs
@@ -69,8 +71,9 @@ class Job:
             Of its tables.
         """
         self._spark, self._kind, self._number, self.retries = spark, kind, number, 0
+        self.binds: dict[str, str] = {}
         self.events: list[dict[str, Any]] = []
-        self._choose = random.Random(number)  # noqa: S311 - repeatable on purpose
+        self._choose = random.Random(number)
         self._topic = f"{home.name}-{number}"
         self._bootstrap = broker.bootstrap
         broker.create_topic(self._topic, PARTITIONS, any_time=True)
@@ -104,7 +107,7 @@ class Job:
         held = lease.of(self._url, "in-process", (), lambda _: None)
         try:
             held.acquire()
-            queries = run.build(self._spark, settings.parse(self._job()), {}, report)
+            queries = run.build(self._spark, settings.parse(self._job()), self.binds, report)
         except StartError as error:
             held.release()
             return Told(2, str(error))

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from millrace.sandbox.ledger import Ledger, compare
 
@@ -103,7 +103,13 @@ def queries(
     derive |= {"state": None, "dead_letters": None, "route": None, "latest_by": []}
     if kind == "state":
         mark = {"time": "_arrived_at", "delay_seconds": 600, "ahead_seconds": 3600}
-        state = {"watermark": mark, "distinct": [], "key": ["minute", "fifth"], "join": None}
+        state = {
+            "watermark": mark,
+            "distinct": [],
+            "key": ["minute", "fifth"],
+            "join": None,
+            "output_mode": "update",
+        }
         derive |= {"state": state, "transform": f"{__name__}:counted"}
     if kind == "latest":
         derive |= {"latest_by": ["key"], "transform": f"{__name__}:last"}

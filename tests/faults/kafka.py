@@ -19,7 +19,7 @@ LARGEST = 10 << 20
 class KafkaStage(Stage):
     """Starts a broker of its own, and stops it at the end."""
 
-    def create_stream(self, shards: int) -> None:  # noqa: ARG002 - a topic has partitions
+    def create_stream(self, shards: int) -> None:
         self._running = kafka.running()
         self._broker = self._running.__enter__()
         self._broker.create_topic(self.stream, PARTITIONS)

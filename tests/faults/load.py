@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from millrace.sandbox import kafka
 from tests.performance.by_hand import HOME
@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
-    choose = random.Random(given.seed)  # noqa: S311 - repeatable on purpose
+    choose = random.Random(given.seed)
     with kafka.running() as broker:
         broker.create_topic(TOPIC, PARTITIONS)
         preload(broker.bootstrap, given.events)

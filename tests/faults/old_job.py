@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql import functions as F
 
 ORDER = "n BIGINT, purchase BIGINT, item STRING, amount BIGINT"
 parser = argparse.ArgumentParser()

@@ -46,7 +46,7 @@ class Round:
     split: bool = False
 
 
-PASSES_OVER = "import etl.engines.sandbox\netl.engines.sandbox.PASSES_OVER_CLOSED_SHARDS = True\n"
+PASSES_OVER = "import millrace.etl.engines.sandbox\nmillrace.etl.engines.sandbox.Sandbox.PASSES_OVER_CLOSED_SHARDS = True\n"
 
 LIMITED = {"records_per_batch": 2000, "records_per_shard": 2000}
 

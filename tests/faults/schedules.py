@@ -29,9 +29,10 @@ import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import run, settings
-from etl.accounts import Reporter
-from etl.supervise import Query
+from millrace.etl.job import run
+from millrace.etl.launch import settings
+from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.query import Query
 from millrace.sandbox import kafka
 from millrace.sandbox.process import RUN
 from millrace.sandbox.producer import KafkaProducer
@@ -114,7 +115,7 @@ class Schedule:
         self._spark = spark
         self._bootstrap = broker.bootstrap
         self._home = home / str(seed)
-        self._choose = random.Random(seed)  # noqa: S311 - repeatable on purpose
+        self._choose = random.Random(seed)
         self._seed = seed
         self.kind = "direct" if seed % 2 else "land, derive"
         self._names = ("direct",) if seed % 2 else ("land", "derive")

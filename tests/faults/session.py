@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
-from etl import session
+from millrace.etl.launch import spark_settings
 from millrace.sandbox import jars
 from millrace.sandbox.toolchain import program_environment
 
@@ -41,7 +41,7 @@ def open_session(warehouse: Path, more: Mapping[str, str] = MappingProxyType({})
         "spark.sql.catalog.lake.type": "hadoop",
         "spark.sql.catalog.lake.warehouse": str(warehouse),
         "spark.sql.catalog.lake.cache-enabled": "false",
-        **session.RUNTIME,
+        **spark_settings.RUNTIME,
         **more,
     }
     builder = SparkSession.builder.master("local[2]")

@@ -224,7 +224,7 @@ class Round:
         return found
 
     def _documents(self) -> Iterator[int]:
-        with urllib.request.urlopen(f"{self.domain}/", timeout=30) as answer:  # noqa: S310 - ours, http
+        with urllib.request.urlopen(f"{self.domain}/", timeout=30) as answer:
             yield from (int(document["n"]) for document in json.load(answer))
 
     def _delta(self) -> set[Path]:
@@ -269,7 +269,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Kill, compare, print a line for each sink."""
     given = parser().parse_args()
-    choose = random.Random(given.seed)  # noqa: S311 - repeatable on purpose
+    choose = random.Random(given.seed)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request
     with ExitStack() as ending:
         aws = ending.enter_context(moto())

@@ -69,7 +69,7 @@ class SplitStage(KafkaStage):
     parts: list[Process] = field(default_factory=list)
     generation: int = 0
 
-    def create_stream(self, shards: int) -> None:  # noqa: ARG002 - a topic has partitions
+    def create_stream(self, shards: int) -> None:
         self._running = kafka.running()
         self._broker = self._running.__enter__()
         self._broker.create_topic(self.stream, PARTITIONS)

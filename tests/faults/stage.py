@@ -170,7 +170,7 @@ class Stage:
         document.write_text(json.dumps({"version": 1, "settings": self._job_settings(schema)}))
         entry = self.home / "main.py"
         text = (ROOT / "etl" / "main.py").read_text()
-        entry.write_text(text.replace("import signal\n", f"import signal\n{self.prelude}", 1))
+        entry.write_text(text.replace("import sys\n", f"import sys\n{self.prelude}", 1))
         environment = {**program_environment(), **CREDENTIALS, "AWS_CBOR_DISABLE": "true"}
         environment |= {"PYTHONPATH": str(ROOT), "AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION}
         arguments = ["--launch-document", document.as_uri(), *self._binds()]

@@ -21,7 +21,7 @@ from functools import partial
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
-from etl import lease
+from millrace.etl.job import lease
 from millrace.sandbox import kafka, localstack
 from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.process import RUN

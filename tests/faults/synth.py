@@ -8,8 +8,8 @@ from pathlib import Path
 
 from aws_cdk import App
 
-from infra.deployment import build
 from millrace.config import Names, load
+from millrace.infra.deployment import build
 from millrace.sandbox.localstack import ACCOUNT
 from millrace.sandbox.toolchain import ROOT
 from millrace.sizing import plan

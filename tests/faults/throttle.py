@@ -23,14 +23,14 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from etl.errors import describe
-from etl.settings import Connection
-from etl.sinks.base import Sink
-from etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings
-from etl.sinks.kafka import KafkaSink, KafkaSinkSettings
-from etl.sinks.kinesis import KinesisSink, KinesisSinkSettings
-from etl.sinks.kinesis_tail import identity_of
-from etl.sinks.opensearch import OpenSearchSink, OpenSearchSinkSettings
+from millrace.etl.launch.settings import Connection
+from millrace.etl.record.errors import describe
+from millrace.etl.sinks.base import Sink
+from millrace.etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings
+from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
+from millrace.etl.sinks.kinesis import KinesisSink, KinesisSinkSettings
+from millrace.etl.sinks.opensearch import OpenSearchSink, OpenSearchSinkSettings
+from millrace.etl.sources.kinesis.tail import identity_of
 from millrace.sandbox import jars, kafka, kinesalite
 from millrace.sandbox.kafka import Kafka
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION

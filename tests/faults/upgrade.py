@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from millrace.cli.upgrade import refusals
+from millrace.cli.run.checkpoint_compatibility import refusals
 from millrace.lifecycle.deploy import DeployError, changes, document_of
 from millrace.lifecycle.upgrade import UpgradeError, current, previous, roll_back, upgrade
 from millrace.lifecycle.verbs import Aws, execute
@@ -142,7 +142,7 @@ class Scene:
         return assembly
 
     def cdk_deploy(self, assembly: Path, stack: str) -> None:
-        """As ``millrace.cli.deploy.cdk_deploy_stack``, for a LocalStack that is not the environment's."""
+        """As ``millrace.cli.run.assembly.cdk_deploy_stack``, for a LocalStack that is not the environment's."""
         command = ["cdklocal", "deploy", stack, "--exclusively", "-a", str(assembly)]
         done = subprocess.run(
             [*command, "--require-approval", "never", "--method", "direct"],
@@ -193,7 +193,7 @@ def opened(seed: int) -> Iterator[Scene]:
         kinesis = ending.enter_context(kinesalite.running(seed=seed))
         sandbox = deployed(HOME, stack, broker)
         engines.spark = sandbox.spark
-        shop = Shop(sandbox, kinesis, random.Random(seed))  # noqa: S311 - repeatable on purpose
+        shop = Shop(sandbox, kinesis, random.Random(seed))
         ending.callback(shop.end)
         ending.callback(engines.end)
         aws = Aws(sandbox.names, stack.client)

@@ -21,12 +21,13 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from etl import derive, upkeep
-from etl.beginning import begin_with_everything
-from etl.checkpoint import Checkpoint
-from etl.chores import Chores
-from etl.tables import Table
-from etl.upkeep import Compaction, Expiry, Orphans
+from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.checkpoints.initial_snapshot import begin_with_everything
+from millrace.etl.job.maintenance_schedule import Maintenance
+from millrace.etl.maintenance import table_services
+from millrace.etl.maintenance.table_services import Compaction, Expiry, Orphans
+from millrace.etl.queries import derive
+from millrace.etl.record.tables import Table
 from millrace.sandbox.process import RUN
 from tests.faults.session import open_session
 from tests.spark.batches import Events, frame, good, kafka_rows
@@ -82,11 +83,11 @@ class Writer(threading.Thread):
         self.join()
 
 
-def chores(spark: SparkSession, pipe: Pipeline, events: Events) -> Chores:
+def chores(spark: SparkSession, pipe: Pipeline, events: Events) -> Maintenance:
     """The job's own, one after the other without a pause."""
     again = timedelta(seconds=2)
     size = 64 * 1024**2
-    return Chores(
+    return Maintenance(
         spark,
         (
             Compaction(pipe.landing, size, events.reporter, again),
@@ -124,7 +125,7 @@ def main() -> int:
     """Run for a while, compare, print."""
     minutes = parser().parse_args().minutes
     shutil.rmtree(HOME, ignore_errors=True)
-    upkeep.FEWEST_SNAPSHOTS = 5  # a direct query's need; here is none
+    table_services.FEWEST_SNAPSHOTS = 5  # a direct query's need; here is none
     spark = open_session(HOME / "lake")
     pipe = Pipeline(spark, lambda name: Table("lake", "tests", name), HOME / "reader")
     events = Events()

@@ -9,12 +9,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable, Iterable
 
 from pyspark.sql import SparkSession
 
-import etl
-from etl import session
+import millrace.etl as etl
+from millrace.etl.launch import spark_settings
 from millrace.sandbox import jars, kafka
+from millrace.sandbox.kafka import Kafka
+from tests.faults.in_process import Job
 from tests.golden import release
 from tests.spark.batches import Events
 
@@ -41,7 +44,7 @@ def main() -> int:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
     )
-    for key, value in session.RUNTIME.items():
+    for key, value in spark_settings.RUNTIME.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     try:
@@ -64,14 +67,22 @@ def _derived(spark: SparkSession) -> None:
 
 
 def _topics(spark: SparkSession) -> None:
+    _jobs(spark, release.topic_jobs)
+
+
+def _routes(spark: SparkSession) -> None:
+    _jobs(spark, release.routed_jobs)
+
+
+def _jobs(spark: SparkSession, made: Callable[[SparkSession, Kafka], Iterable[Job]]) -> None:
     with kafka.running() as broker:
-        for job in release.topic_jobs(spark, broker):
+        for job in made(spark, broker):
             told = job.run()
             if told.status or job.wrong():
                 raise AssertionError(f"not what was wanted: {told.message} {dict(job.wrong())}")
 
 
-MAKERS = {"derived": _derived, "topics": _topics}
+MAKERS = {"derived": _derived, "topics": _topics, "routes": _routes}
 
 
 if __name__ == "__main__":

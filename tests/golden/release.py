@@ -1,7 +1,7 @@
 """Small jobs whose checkpoints and tables are kept for each release: what later versions must go on from.
 
-Derive queries go on from a landing table; beside them a land query and a direct one go on from a topic. The topic itself is not
-kept: it is sent again, record by record to the same offsets, as :mod:`tests.faults.feed` draws them by number.
+Derive queries go on from a landing table; beside them a land query and a direct one go on from a topic, and others with
+routes from two. The topics themselves are not kept: they are sent again, record by record to the same offsets, as :mod:`tests.faults.feed` draws them by number.
 
 Tables name their files by whole paths, so they are made, packed and unpacked in one place.
 """
@@ -17,15 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql import functions as F
 
-from etl import run
-from etl.envelope import CARRIED
-from etl.settings import JobSettings, parse
-from etl.supervise import Query
-from etl.tables import Table
+from millrace.etl.job import run
+from millrace.etl.launch.settings import JobSettings, parse
+from millrace.etl.record.envelope import CARRIED
+from millrace.etl.record.query import Query
+from millrace.etl.record.tables import Table
 from millrace.sandbox.kafka import Kafka
 from tests.faults.in_process import Job
+from tests.golden.routed import KINDS as ROUTED
+from tests.golden.routed import RoutedJob
 from tests.spark.batches import Events, frame, good, kafka_rows, lander
 
 ARCHIVES = Path(__file__).parent
@@ -37,7 +39,11 @@ FIRST, MORE = 40, 70
 
 
 TOPIC_JOBS = ("land", "direct")
-KINDS = {"derived": ("checkpoints", "warehouse/release"), "topics": ("topics", "warehouse/in_process")}
+KINDS = {
+    "derived": ("checkpoints", "warehouse/release"),
+    "topics": ("topics", "warehouse/in_process"),
+    "routes": ("routes", "warehouse/in_process_routes"),
+}
 """What is kept apart: each by what it goes on from, and where that lies."""
 
 
@@ -72,11 +78,11 @@ def archive(kind: str, version: str) -> Path:
 
 
 def pack(kind: str, version: str) -> Path:
-    """Pack what is there of a kind, without the checksums of local files."""
+    """Pack what is there of a kind, without the checksums of local files, and without ids of topics, which are made anew."""
     kept = archive(kind, version)
     with tarfile.open(kept, "w:xz") as tar:
         for path in sorted(each for part in KINDS[kind] for each in (PLACE / part).rglob("*")):
-            if path.is_file() and not path.name.endswith(".crc"):
+            if path.is_file() and not path.name.endswith((".crc", ".sources.json")):
                 tar.add(path, path.relative_to(PLACE).as_posix())
     return kept
 
@@ -116,7 +122,7 @@ def settings() -> JobSettings:
     }
     common |= {"trigger_seconds": 0, "dead_letters": None}
     mark = {"time": "_arrived_at", "delay_seconds": 60, "ahead_seconds": 3600}
-    state = {"watermark": mark, "distinct": [], "key": ["minute"], "join": None}
+    state = {"watermark": mark, "distinct": [], "key": ["minute"], "join": None, "output_mode": "update"}
     queries = [
         {**common, "name": "rows", "transform": f"{__name__}:even", "state": None, "sink": _sink("rows")},
         {
@@ -144,6 +150,15 @@ def topic_jobs(spark: SparkSession, broker: Kafka) -> tuple[Job, ...]:
     jobs = tuple(
         Job(spark, broker, home, number, kind, catalog=CATALOG) for number, kind in enumerate(TOPIC_JOBS)
     )
+    for job in jobs:
+        job.send()
+    return jobs
+
+
+def routed_jobs(spark: SparkSession, broker: Kafka) -> tuple[Job, ...]:
+    """The jobs of two routes, as :func:`topic_jobs`."""
+    home = PLACE / "routes"
+    jobs = tuple(RoutedJob(spark, broker, home, number, kind, CATALOG) for number, kind in enumerate(ROUTED))
     for job in jobs:
         job.send()
     return jobs

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from etl.metrics.catalogue import BY_NAME
-from infra.constructs.alarms import alarm_name
+from millrace.etl.metrics.catalogue import BY_NAME
+from millrace.infra.constructs.alarms import alarm_name
 from millrace.sandbox.drill import Outcome
 from millrace.sandbox.live import METRICS_FILE, states
 from millrace.sandbox.process import RUN
 from millrace.sizing.metrics import namespace
+
+pytestmark = pytest.mark.slow
 
 JOBS = ("departures", "flights")
 

@@ -62,7 +62,7 @@ def test_the_command_says_so_and_ends_well(sandbox, outcomes):
     (found,) = json.loads(ended.stdout)
     produced = outcomes["flights"].account.produced
     assert (found["missing"], sum(hour["landed"] for hour in found["hours"])) == (0, produced)
-    assert f"of {produced:,} records none is missing" in told.stdout
+    assert f"none of {produced:,} records is missing" in told.stdout
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from etl.settings import parse
+from millrace.etl.launch.settings import parse
 from millrace.lifecycle.deployed import NotDeployedError, launch_document, split_url
 
 # Accepted by LocalStack 4.9 with nothing behind; a change here is worth a look at what a green deploy proves.
@@ -66,7 +66,7 @@ def test_launch_document_is_read_back_and_all_it_names_is_there(sandbox, aws, jo
         assert aws.client("s3").head_object(Bucket=bucket, Key=key)["ContentLength"] > 0
     bucket, key = split_url(document["archive"])
     archive = zipfile.ZipFile(io.BytesIO(aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()))
-    assert {"etl/__init__.py", "pipelines/flights/transforms.py"} <= set(archive.namelist())
+    assert {"millrace/etl/__init__.py", "pipelines/flights/transforms.py"} <= set(archive.namelist())
 
 
 def test_a_job_that_is_not_deployed_is_told(sandbox, aws):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from infra.constructs.log_flattener import definition, event_pattern
+from millrace.infra.constructs.log_flattener import definition, event_pattern
 from millrace.sandbox.localstack import ACCOUNT
 
 BUCKET = "flattened-event-logs"

@@ -9,7 +9,7 @@ import pytest
 from millrace.sandbox import kinesalite
 from tests.faults.__main__ import play
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 
 @pytest.mark.timeout(240)

@@ -50,6 +50,7 @@ def test_a_corrected_letter_lands_once(sandbox, outcomes, letter, tmp_path):
     assert rows.num_rows == outcomes["flights"].account.landed + 1
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_an_unknown_letter_is_named(sandbox, outcomes):
     outcome = kept.replay(
@@ -64,6 +65,7 @@ def test_an_environment_that_is_not_kept_is_told(sandbox):
         kept.kept_spark(sandbox.environment)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_range_goes_through_the_transform_again(sandbox, outcomes):
     """All that the drill landed, in place of what its stream had derived: the same rows, each once."""

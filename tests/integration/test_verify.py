@@ -14,7 +14,7 @@ from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.toolchain import ROOT
 from tests.unit.verify.tiny import TINY
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 RECORDS = 300
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from millrace.sandbox.toolchain import ROOT, STATE, ToolchainError, node_bin, npm, program_environment
+from millrace.sandbox.toolchain import ROOT, ToolchainError, node_bin, npm, program_environment, state
 
-FOLDER = STATE / "browser"
+FOLDER = state() / "browser"
 AXE = FOLDER / "node_modules" / "axe-core" / "axe.min.js"
 
 _PACKED = FOLDER / "node_modules" / "@sparticuz" / "chromium" / "bin"

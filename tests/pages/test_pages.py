@@ -15,11 +15,11 @@ from millrace.advisor.advise import advise
 from millrace.advisor.forecast import forecast
 from millrace.advisor.what_if import application, parse
 from millrace.benchmark.result import outcome
-from millrace.cli.advise_page import advice_page
-from millrace.cli.bench_report import page as benchmark_page
-from millrace.cli.pages import write_page
-from millrace.cli.plan_page import plan_page
-from millrace.cli.simulate_page import simulation_page
+from millrace.cli.plan.bench.report import page as benchmark_page
+from millrace.cli.plan.plan_page import plan_page
+from millrace.cli.plan.simulate_page import simulation_page
+from millrace.cli.shared.pages import write_page
+from millrace.cli.watch.advise_page import advice_page
 from millrace.config import load
 from millrace.sizing import plan
 from millrace.sizing.simulation import Arrivals, simulate

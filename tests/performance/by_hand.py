@@ -6,12 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
-from etl import envelope, tables
-from etl.decode import parse_schema
-from etl.formats.build import read_schema
-from etl.tables import Table
+from millrace.etl.formats.schemas import parse_schema, read_schema
+from millrace.etl.record import envelope, tables
+from millrace.etl.record.tables import Table
 from millrace.sandbox.process import RUN
 
 if TYPE_CHECKING:

@@ -42,9 +42,10 @@ import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
-from etl import run, session, settings
-from etl.accounts import Reporter
-from etl.supervise import Query
+from millrace.etl.job import run
+from millrace.etl.launch import settings, spark_settings
+from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.query import Query
 from millrace.sandbox import jars, kafka
 from millrace.sandbox.toolchain import program_environment
 from tests.performance.by_hand import HOME, SCHEMA, plain, same_columns, tutorial, tutorial_same_columns
@@ -289,7 +290,7 @@ def spark_session(cores: int, java_options: str = "") -> Iterator[SparkSession]:
         "spark.sql.catalog.lake.type": "hadoop",
         "spark.sql.catalog.lake.warehouse": str(HOME / "lake"),
         "spark.sql.catalog.lake.cache-enabled": "false",
-        **session.RUNTIME,
+        **spark_settings.RUNTIME,
     }
     builder = SparkSession.builder.master(f"local[{cores}]").appName("bench-core")
     for key, value in conf.items():

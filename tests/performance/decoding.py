@@ -34,13 +34,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from rich.console import Console
 
-from etl import decode, envelope
-from etl.decode import JsonDecoder, parse_schema
-from etl.formats.build import read_schema
+from millrace.etl.formats import json as decode
+from millrace.etl.formats.json import JsonDecoder
+from millrace.etl.formats.schemas import nullable, parse_schema, read_schema
+from millrace.etl.record import envelope
 from millrace.sandbox.process import RUN
 from tests.performance.by_hand import SCHEMA
 from tests.performance.core import pairs, spark_session
@@ -75,7 +76,7 @@ def prepare(records: int) -> None:
 def steps(spark: SparkSession) -> Mapping[str, Step]:
     """The plans, each with what the one before it has."""
     schema = parse_schema(spark, read_schema(spark, SCHEMA), SCHEMA)
-    plain, as_text = decode.nullable(schema), decode._times_as_text(decode.nullable(schema))
+    plain, as_text = nullable(schema), decode._times_as_text(nullable(schema))
     decoder = JsonDecoder(schema)
 
     def records() -> DataFrame:

@@ -34,18 +34,20 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from etl import session
-from etl.decode import JsonDecoder, parse_schema
-from etl.decoder import Decoder
-from etl.formats import avro, protobuf
-from etl.formats.delimited import CsvDecoder
-from etl.formats.text import TextDecoder
-from etl.settings import AvroFormat, CsvFormat
-from millrace.config import formats
+from millrace.config.formats import KINDS
+from millrace.config.formats.base import FormatConfig
+from millrace.etl.formats import avro, protobuf
+from millrace.etl.formats.avro import AvroFormat
+from millrace.etl.formats.base import Decoder
+from millrace.etl.formats.csv import CsvDecoder, CsvFormat
+from millrace.etl.formats.json import JsonDecoder
+from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.text import TextDecoder
+from millrace.etl.launch import spark_settings
 from millrace.sandbox import flights, jars
+from millrace.sandbox.payloads import payloads
 from millrace.sandbox.process import RUN
 from millrace.sandbox.toolchain import ROOT, program_environment
-from millrace.sandbox.traffic_payloads import payloads
 from tests import protobuf as pb
 from tests.performance.intervals import interval
 from tests.performance.rounds import in_turn
@@ -110,11 +112,11 @@ def prepare(spark: SparkSession, count: int) -> dict[str, tuple[str, Decoder]]:
     HOME.mkdir(parents=True)
     (HOME / "f.avsc").write_text(avsc)
     (HOME / "f.desc").write_bytes(descriptor)
-    asked: dict[str, tuple[formats.PayloadFormat, Path]] = {
-        "json": (formats.JsonFormat(), DDL),
-        "csv": (formats.CsvFormat(kind="csv"), DDL),
-        "avro": (formats.AvroFormat(kind="avro"), HOME / "f.avsc"),
-        "protobuf": (formats.ProtobufFormat(kind="protobuf", message="demo.Flight"), HOME / "f.desc"),
+    asked: dict[str, tuple[FormatConfig, Path]] = {
+        "json": (KINDS["json"](kind="json"), DDL),
+        "csv": (KINDS["csv"](kind="csv"), DDL),
+        "avro": (KINDS["avro"](kind="avro"), HOME / "f.avsc"),
+        "protobuf": (KINDS["protobuf"](kind="protobuf", message="demo.Flight"), HOME / "f.desc"),
     }
     for name, (form, path) in asked.items():
         encode = payloads(form, path).encode
@@ -149,7 +151,7 @@ def spark_session(cores: int) -> Iterator[SparkSession]:
         "spark.log.level": "ERROR",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        **session.RUNTIME,
+        **spark_settings.RUNTIME,
     }
     for key, value in conf.items():
         builder = builder.config(key, value)

@@ -102,7 +102,11 @@ def run(bench: Bench, kind: type[Case], rounds: int) -> tuple[dict[int, list[Out
 
 
 def report(
-    console: Console, kind: type[Case], found: dict[int, list[Outcome]], failed: dict[int, str]
+    console: Console,
+    kind: type[Case],
+    found: dict[int, list[Outcome]],
+    failed: dict[int, str],
+    tasks: float | None,
 ) -> None:
     """Print seconds by size, and how they grow."""
     console.print(f"\n{kind.name}: {kind.unit}")
@@ -115,20 +119,43 @@ def report(
         console.print(f"  {size:11,}  {f'{median:.2f} [{low:.2f}, {high:.2f}]':24} {beyond:7.2f} {told}")
     for size, error in sorted(failed.items()):
         console.print(f"  {size:11,}  failed: {error}")
-    console.print(f"  {growth_of(found, failed)}")
+    console.print(f"  {growth_of(found, failed, tasks)}")
 
 
-def growth_of(found: dict[int, list[Outcome]], failed: dict[int, str]) -> str:
-    """Say how many times as long as the smallest size the largest takes that ran."""
+def tasks_of_nothing(spark: SparkSession, count: int) -> float:
+    """Median seconds of so many tasks that do nothing."""
+    seconds = []
+    for _ in range(5):
+        begun = time.monotonic()
+        spark.range(0, count, 1, count).where("id < 0").foreach(print)
+        seconds.append(time.monotonic() - begun)
+    return interval(seconds).median
+
+
+def growth_of(found: dict[int, list[Outcome]], failed: dict[int, str], tasks: float | None) -> str:
+    """Say how many times as long as the smallest size the largest takes that ran.
+
+    Parameters
+    ----------
+    found, failed
+        As of :func:`run`.
+    tasks
+        Seconds that the largest size may take more, where its source has as many tasks; None where it has none.
+    """
     if len(found) < 2:
         return "no growth without two sizes"
     least, most = min(found), max(found)
-    pairs = zip(found[least], found[most], strict=True)
+    pairs = list(zip(found[least], found[most], strict=True))
     median, low, high = interval([big.ours.whole / small.ours.whole for small, big in pairs])
     verdict = "MISSED, a size failed:" if failed else "within" if median <= WANTED else "MISSED:"
-    return (
+    said = (
         f"{most:,} against {least:,}: {median:.2f} [{low:.2f}, {high:.2f}] times, {verdict} {WANTED} wanted"
     )
+    if tasks is None:
+        return said
+    more = interval([big.ours.whole - small.ours.whole for small, big in pairs]).median
+    less = "within" if more <= tasks else "MISSED:"
+    return f"{said}; {more:.2f} s more, {less} the {tasks:.2f} s of as many tasks that do nothing"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -169,7 +196,8 @@ def main(arguments: Sequence[str]) -> int:
             home = HOME / kind.name.replace(" ", "-").replace(",", "")
             home.mkdir()
             found, failed = run(Bench(spark, home, given.rows, given.largest), kind, given.rounds)
-            report(console, kind, found, failed)
+            tasks = tasks_of_nothing(spark, max(found)) if kind.a_task_each and found else None
+            report(console, kind, found, failed, tasks)
             shutil.rmtree(HOME / "lake", ignore_errors=True)
     console.print(f"\n{(time.monotonic() - begun) / 60:.0f} minutes")
     shutil.rmtree(HOME)

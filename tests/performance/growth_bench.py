@@ -13,12 +13,14 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import run, settings, tables
-from etl.accounts import Reporter
-from etl.manifests import AroundFirst
-from etl.settings import JobSettings
-from etl.supervise import Query
-from etl.tables import Table
+from millrace.etl.job import run
+from millrace.etl.job.checkpoint_check import AroundFirst
+from millrace.etl.launch import settings
+from millrace.etl.launch.settings import JobSettings
+from millrace.etl.record import tables
+from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.query import Query
+from millrace.etl.record.tables import Table
 from tests.performance.growth_tables import borrowed, opaque, write
 
 DDL = "n BIGINT"
@@ -42,8 +44,14 @@ class Built:
     @property
     def table(self) -> Table:
         """Where its good records go."""
-        named = self.settings.table if hasattr(self.settings, "table") else self.settings.sink.table
-        return Table.of(self.job.catalog, named)
+        if isinstance(self.settings, settings.LandSettings):
+            return Table.of(self.job.catalog, self.settings.table)
+        return Table.of(self.job.catalog, self.end.sink.table)
+
+    @property
+    def end(self) -> Any:
+        """What has the transform and the sink: the section of a derive query, the one route of a direct one."""
+        return self.settings.routes[0] if hasattr(self.settings, "routes") else self.settings
 
 
 @dataclass(frozen=True)

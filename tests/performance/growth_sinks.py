@@ -8,11 +8,11 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
-from etl.derive import DEAD_LETTER
-from etl.results import identity
-from etl.tables import Table
+from millrace.etl.queries.derive import DEAD_LETTER
+from millrace.etl.record.tables import Table
+from millrace.etl.sinks.delivery.result_keys import identity
 from tests.performance import growth_transforms
 from tests.performance.growth_bench import PER_FILE, Step, kafka, now
 from tests.performance.growth_sources import PARTITIONS, PER_SECOND, SETTLED, Numbering, Topic
@@ -166,7 +166,13 @@ class KeyedByTime(_Derive):
 
     def prepare(self) -> None:
         mark = {"time": "_arrived_at", "delay_seconds": 60, "ahead_seconds": 3600}
-        state = {"watermark": mark, "distinct": [], "key": list(self.key), "join": None}
+        state = {
+            "watermark": mark,
+            "distinct": [],
+            "key": list(self.key),
+            "join": None,
+            "output_mode": "update",
+        }
         self.prepared(transform=self.transform, state=state)
         self.bench.fill(self.query.table, "results", self.size, self.most, self.written)
         self.bench.log(self.label, self.count[0], self.at(whole=False, position=1))

@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 from unittest import mock
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
-from etl import envelope, routed
-from etl.accounts import Reporter
-from etl.checkpoint import Checkpoint
-from etl.commits import ALONE, BATCH, RUN
-from etl.formats import build as formats
-from etl.parts import composition
-from etl.sources import kinesis as kinesis_source
+from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.formats.decoding import routes as route
+from millrace.etl.queries.components import composition
+from millrace.etl.record import envelope
+from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.commits import ALONE, BATCH, RUN
+from millrace.etl.sources.kinesis import stream as kinesis_source
 from tests.performance.growth_bench import PER_FILE, Bench, Built, Step, kafka, kinesis, now
 from tests.performance.growth_tables import (
     SEQUENCE_DIGITS,
@@ -56,6 +56,8 @@ class Case(ABC):
     sizes: ClassVar[tuple[int, ...]]
     replayed: ClassVar[bool] = False
     """Whether the table has every row of a batch already."""
+    a_task_each: ClassVar[bool] = False
+    """Whether the source has a task for each of what grows: then it may cost as much as such tasks do."""
 
     bench: Bench
     size: int
@@ -120,13 +122,13 @@ class Numbering(Case):
         return {**read, **self.bench.read_as, "repartition": None}
 
     def decoded(self, rows: DataFrame) -> DataFrame:
-        decoder = formats.of_query(self.bench.spark, self.query.settings)
+        decoder = route.decoder(self.bench.spark, self.query.settings.routes)
         return decoder.decode(envelope.stamped(rows))
 
     def composed(self, rows: DataFrame) -> DataFrame:
         report = Reporter("growth", mock.MagicMock())
-        job, settings = self.query.job, self.query.settings
-        return composition(self.bench.spark, job, settings.name, settings, report)(rows)
+        job, name = self.query.job, self.query.settings.name
+        return composition(self.bench.spark, job, name, self.query.end, report)(rows)
 
 
 @dataclass(frozen=True)
@@ -209,6 +211,7 @@ class LandingFiles(_Kinesis):
 class Shards(_Kinesis):
     name = "shards"
     unit = "shards of the stream"
+    a_task_each = True
     sizes = (1, 10, 100, 1_000)
 
     @property
@@ -279,6 +282,7 @@ class Topic(Numbering):
 class PartitionsRunning(Topic):
     name = "partitions, running"
     unit = "partitions of a topic that a land query goes on reading"
+    a_task_each = True
     sizes = (10, 100, 1_000, 5_000)
 
     @property
@@ -354,9 +358,6 @@ class Routed(Topic):
     def entry(self, batch: int) -> None:
         ends = self.records(batch).ends()
         self.bench.log(self.label, batch, {**ends, "others": {"0": 5}})
-
-    def decoded(self, rows: DataFrame) -> DataFrame:
-        return routed.router(self.bench.spark, self.query.settings).decode(envelope.stamped(rows))
 
     def batch(self) -> Step:
         number = self.turn()

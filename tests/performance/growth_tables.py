@@ -12,10 +12,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
-from etl.envelope import COLUMNS, HEADERS, POSITION_DIGITS
-from etl.tables import Table
+from millrace.etl.record.envelope import COLUMNS, HEADERS, POSITION_DIGITS
+from millrace.etl.record.tables import Table
 
 FILES_PER_COMMIT = 1_000
 BYTES_PER_ROW = 100

@@ -21,15 +21,16 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from rich.console import Console
 
-from etl import engines, run, settings, tables
-from etl.accounts import Reporter
-from etl.decode import parse_schema
-from etl.formats.build import read_schema
-from etl.settings import KinesisSource
-from etl.tables import Table
+from millrace.etl.formats.schemas import parse_schema, read_schema
+from millrace.etl.job import run
+from millrace.etl.launch import engine_kinds, settings
+from millrace.etl.record import tables
+from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.tables import Table
+from millrace.etl.sources.kinesis.source import KinesisSource
 from millrace.sandbox import kinesalite
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION
 from millrace.sandbox.producer import KinesisProducer
@@ -48,7 +49,7 @@ STALL_SECONDS = 120.0
 
 def append(spark: SparkSession, endpoint: str, name: str, per_shard: int, _log: TextIO) -> Any:
     """Start the query that is written by hand."""
-    module = engines.module("sandbox")
+    module = engine_kinds.of("sandbox")
     source = KinesisSource("kinesis", STREAM, STREAM, REGION, "earliest", per_shard, FETCH_SECONDS, 86_400)
     options = module.kinesis_options(source, endpoint, []) | module.credentials(os.environ)
     records = spark.readStream.format(module.KINESIS_FORMAT).options(**options).load()

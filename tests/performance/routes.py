@@ -14,12 +14,13 @@ import time
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from rich.console import Console
 
-from etl.decode import JsonDecoder, parse_schema
-from etl.decoder import Decoder
-from etl.route import Route, Router
+from millrace.etl.formats.base import Decoder
+from millrace.etl.formats.decoding.routes import Route, Router
+from millrace.etl.formats.json import JsonDecoder
+from millrace.etl.formats.schemas import parse_schema
 from tests.performance.formats import DDL, HOME, spark_session, write
 from tests.performance.intervals import interval
 from tests.performance.preloaded import clean

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from millrace.advisor.forecast import FIGURES, figures, forecast
+from millrace.advisor.forecast import FIGURES, figures, for_the_next, forecast
 from millrace.advisor.logs import find
 from millrace.advisor.reading import read
 from millrace.advisor.what_if import Twin, application, parse
@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
 def job(text: str, seconds: int) -> None:
     """Run the query, in a process of its own."""
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     cores, partitions, trigger, rate = map(int, text.split(","))
     logs = HOME / text.replace(",", "-")
@@ -142,7 +142,8 @@ def covered(number: int) -> None:
             )
             for key in FIGURES:
                 missed[key].append(abs(told[key].value - real[key]) / real[key])
-                inside[key].append(told[key].low <= real[key] <= told[key].high)
+                wide = for_the_next(told[key])
+                inside[key].append(wide.low <= real[key] <= wide.high)
         for key, words in FIGURES.items():
             sys.stdout.write(
                 f"| {text or 'as it ran'} | {words} | {median(missed[key]):.1%} | {sum(inside[key])} of {number} |\n"
@@ -170,7 +171,7 @@ def main() -> int:
         foretold = forecast(twin, before if text == "as it ran" else twin.what_if(parse(text, [QUERY])))
         happened = figures(played(conditions, asked.seconds).queries[QUERY])
         for key, words in FIGURES.items():
-            told, then = foretold.queries[QUERY].figures[key], happened[key]
+            told, then = for_the_next(foretold.queries[QUERY].figures[key]), happened[key]
             inside = "yes" if told.low <= then <= told.high else "no"
             sys.stdout.write(
                 f"| {text} | {words} | {told.value:.2f} [{told.low:.2f}, {told.high:.2f}] | {then:.2f} | "

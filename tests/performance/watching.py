@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming import StreamingQueryListener
 
-from etl.accounts import Reporter
-from etl.metrics import ages, cloudwatch
-from etl.metrics.feed import SparkFeed
-from etl.metrics.jsonlines import JsonLines
-from etl.metrics.monitor import Monitor
-from etl.metrics.pipe import Pipe
-from etl.metrics.progress import Origin, Sample
+from millrace.etl.metrics import ages, cloudwatch
+from millrace.etl.metrics.jsonlines import JsonLines
+from millrace.etl.metrics.monitor import Monitor
+from millrace.etl.metrics.pipe import Pipe
+from millrace.etl.metrics.progress import Origin, Sample
+from millrace.etl.metrics.spark_progress import SparkFeed
+from millrace.etl.record.accounts import Reporter
 
 if TYPE_CHECKING:
     from tests.performance.core import Bench
@@ -33,7 +33,7 @@ def watched(bench: Bench, name: str) -> Watched:
         ),
         Pipe("file", JsonLines(Path(query.checkpoint).with_suffix(".jsonl"), name).write),
     ]
-    monitor = Monitor(outputs, origins={name: Origin("kafka")})
+    monitor = Monitor(outputs, origins={name: Origin(counted=True)})
     report.listen(monitor.hear)
     started = (
         ages.observed(query.rows)
@@ -54,7 +54,7 @@ class Watched:
         self.then: list[Callable[[], object]] = []
 
     @property
-    def recentProgress(self) -> Any:  # noqa: N802
+    def recentProgress(self) -> Any:
         return self._query.recentProgress
 
     def stop(self) -> None:
@@ -66,12 +66,12 @@ class Watched:
 
 def listener(bench: Bench, name: str) -> Any:
     class Hearing(StreamingQueryListener):
-        def onQueryStarted(self, event: Any) -> None: ...  # noqa: N802
-        def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        def onQueryStarted(self, event: Any) -> None: ...
+        def onQueryProgress(self, event: Any) -> None:
             json.loads(event.progress.json)
 
-        def onQueryIdle(self, event: Any) -> None: ...  # noqa: N802
-        def onQueryTerminated(self, event: Any) -> None: ...  # noqa: N802
+        def onQueryIdle(self, event: Any) -> None: ...
+        def onQueryTerminated(self, event: Any) -> None: ...
 
     hearing = Hearing()
     bench.spark.streams.addListener(hearing)

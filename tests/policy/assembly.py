@@ -114,11 +114,11 @@ def synthesise(name: str, folder: Path, file: Path | None = None) -> Assembly:
     os.environ.setdefault("CDK_DEFAULT_ACCOUNT", ACCOUNT)
     from aws_cdk import App  # looks for Node when it is imported
 
-    import app
+    from millrace.infra import app
 
     context = json.loads((ROOT / "cdk.json").read_text())["context"]
     shutil.rmtree(folder, ignore_errors=True)
-    status = app.main(
+    status = app.synthesise(
         App(outdir=str(folder), context=context | {"env": str(file or name)}, analytics_reporting=False)
     )
     if status not in (0, 1) or not (folder / "manifest.json").exists():

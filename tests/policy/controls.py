@@ -211,6 +211,14 @@ JOBS = (
             "encryption of bookmarks": ("JobBookmarksEncryption", "JobBookmarksEncryptionMode"),
         }.items()
     ),
+    *(
+        Mutation(f"Glue: key of {part}", SECURITY, ("Properties", "EncryptionConfiguration", *path), Remove())
+        for part, path in {
+            "objects": ("S3Encryptions", 0, "KmsKeyArn"),
+            "logs": ("CloudWatchEncryption", "KmsKeyArn"),
+            "bookmarks": ("JobBookmarksEncryption", "KmsKeyArn"),
+        }.items()
+    ),
     Mutation("EMR: private network", EMR, ("Properties", "NetworkConfiguration"), Remove()),
     Mutation("EMR: two zones", EMR, ("Properties", "NetworkConfiguration", "SubnetIds"), Put(["subnet-1"])),
     Mutation(

@@ -14,7 +14,7 @@ STATEMENTS = ("Properties", "PolicyDocument", "Statement")
 TRUST = ("Properties", "AssumeRolePolicyDocument", "Statement")
 ALLOW: dict[str, Any] = {"Effect": "Allow"}
 ANYWHERE = "0.0.0.0/0"
-ALL_TRAFFIC = {"CidrIp": ANYWHERE, "IpProtocol": "-1"}
+ALL_TRAFFIC = {"CidrIp": ANYWHERE, "Description": "one more", "IpProtocol": "-1"}
 
 NETWORK = (
     Mutation(
@@ -65,7 +65,16 @@ NETWORK = (
         "security group: in from groups only",
         "AWS::EC2::SecurityGroupIngress",
         ("Properties",),
-        Put({"GroupId": "sg-1", "IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, "CidrIp": "10.0.0.0/8"}),
+        Put(
+            {
+                "Description": "one more",
+                "GroupId": "sg-1",
+                "IpProtocol": "tcp",
+                "FromPort": 443,
+                "ToPort": 443,
+                "CidrIp": "10.0.0.0/8",
+            }
+        ),
     ),
     Mutation(
         "security group: closed to the world",
@@ -154,6 +163,13 @@ PERMISSIONS = (
         ("Properties", "Tags"),
         Remove(),
         beside={"Somebody": {"Type": "AWS::IAM::User"}},
+    ),
+    Mutation(
+        "no custom resource",
+        ROLE,
+        ("Properties", "Tags"),
+        Remove(),
+        beside={"Custom": {"Type": "Custom::Program", "Properties": {}}},
     ),
     Mutation(
         "no function",

@@ -12,15 +12,21 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import land, tables
-from etl.accounts import Reporter
-from etl.checkpoint import Checkpoint
-from etl.decode import JsonDecoder, parse_schema
-from etl.envelope import HEADERS
-from etl.settings import KafkaSource, KinesisSource, LandSettings
-from etl.sinks.iceberg import IcebergSink
-from etl.sources.kinesis_guard import Horizon, KinesisGuard
-from etl.tables import Table
+from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.formats.json import JsonDecoder, JsonFormat
+from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.launch.settings import LandSettings, RouteSettings
+from millrace.etl.queries import land
+from millrace.etl.record import tables
+from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.envelope import HEADERS
+from millrace.etl.record.tables import Table
+from millrace.etl.sinks.iceberg import IcebergSink
+from millrace.etl.sources.base import ReplayedLeg
+from millrace.etl.sources.kafka.source import KafkaSource
+from millrace.etl.sources.kinesis.guard import Horizon, KinesisGuard
+from millrace.etl.sources.kinesis.source import KinesisSource
+from millrace.etl.sources.union import SourceUnion
 
 DDL = "carrier STRING NOT NULL, flight INT NOT NULL, delay DOUBLE"
 EPOCH = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -108,11 +114,14 @@ def lander(
     schema = parse_schema(spark, ddl, "test.ddl")
     headers = spark.createDataFrame([], ENVELOPE).schema["_headers"]
     tables.ensure(spark, table, land.table_schema(headers, schema))
-    settings = LandSettings(
-        "land", "land-flights", source, "json", "test.ddl", None, (), str(table), 1.0, None
-    )
+    route = RouteSettings(None, None, source, JsonFormat(), "test.ddl", None, ())
+    settings = LandSettings("land", "land-flights", (route,), str(table), 1.0, None)
     log = Checkpoint(str(checkpoint))
-    guard = KinesisGuard(source, log, table, horizon) if isinstance(source, KinesisSource) else None
+    guard = (
+        KinesisGuard(source, log, table, horizon)
+        if isinstance(source, KinesisSource)
+        else SourceUnion((ReplayedLeg((source,), log),), ())
+    )
     sink = sink or IcebergSink(table)
     return land.Lander(settings, JsonDecoder(schema), sink, log, events.reporter, guard)
 

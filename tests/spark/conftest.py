@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from etl import session, upkeep
-from etl.tables import Table
+from millrace.etl.launch import spark_settings
+from millrace.etl.maintenance import table_services
+from millrace.etl.record.tables import Table
+from millrace.sandbox import jars
 from tests.spark.profiles import profile_named
 
 
@@ -27,9 +29,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-JARS = Path(__file__).parents[2] / ".millrace" / "jars"
-
-
 @pytest.fixture(scope="session")
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("warehouse")
@@ -37,19 +36,17 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
-    jars = [
-        *(JARS / "sandbox").glob("iceberg-spark-runtime-*.jar"),
-        *(JARS / "kafka-client").glob("*.jar"),
-        *(JARS / "postgresql").glob("*.jar"),
+    # Those of the Spark line that this interpreter has; no Kinesis source is built for Scala 2.13.
+    brought = [jar for name in ("kafka-client", "postgresql", "avro") for jar in jars.files(name)]
+    brought += [
+        jar for jar in jars.files("sandbox") if jar.name.startswith(("iceberg-", "spark-sql-kinesis_"))
     ]
-    jars += (JARS / "avro").glob("*.jar")
-    assert jars, "no JVM jars: `make setup` brings them"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
         # Two cores, and three attempts at a task.
         SparkSession.builder.master("local[2,3]")
         .appName("tests")
-        .config("spark.jars", ",".join(map(str, jars)))
+        .config("spark.jars", ",".join(map(str, brought)))
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "1g")
@@ -80,7 +77,7 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
         .config("spark.sql.streaming.checkpoint.fileManagerClass", FILES)
     )
     named = request.config.getoption("--profile", default=None)
-    for key, value in (profile_named(named).settings() if named else session.RUNTIME).items():
+    for key, value in (profile_named(named).settings() if named else spark_settings.RUNTIME).items():
         builder = builder.config(key, value)
     running = builder.getOrCreate()
     running.sparkContext.setLogLevel("OFF")
@@ -99,7 +96,28 @@ def table() -> Callable[[str], Table]:
     return lambda name: Table("lake", "tests", f"{name}_{number}")
 
 
+REGIMES = {"small": ("10485760", "2", "false"), "large": ("-1", "4", "false")}
+"""Broadcast threshold, shuffle partitions, adaptive execution (off in a stream's batches): what is known of a batch is
+broadcast, or sorted and merged."""
+
+
+@pytest.fixture(params=sorted(REGIMES))
+def regime(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
+    names = (
+        "spark.sql.autoBroadcastJoinThreshold",
+        "spark.sql.shuffle.partitions",
+        "spark.sql.adaptive.enabled",
+    )
+    before = {name: spark.conf.get(name) for name in names}
+    for name, value in zip(names, REGIMES[request.param], strict=True):
+        spark.conf.set(name, value)
+    yield request.param
+    for name, old in before.items():
+        assert old is not None
+        spark.conf.set(name, old)
+
+
 @pytest.fixture
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables of a few commits have something to forget."""
-    monkeypatch.setattr(upkeep, "FEWEST_SNAPSHOTS", 1)
+    monkeypatch.setattr(table_services, "FEWEST_SNAPSHOTS", 1)

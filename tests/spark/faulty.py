@@ -44,7 +44,7 @@ class Faults:
     left: float = 0.0
     filled_at: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    choose: random.Random = field(default_factory=lambda: random.Random(7))  # noqa: S311 - repeatable on purpose
+    choose: random.Random = field(default_factory=lambda: random.Random(7))
 
     def fault(self) -> str:
         """What befalls a write."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from etl import session
+from millrace.etl.launch import spark_settings
 from millrace.sandbox.engine_settings import engine_settings
 
 ADAPTIVE = "spark.sql.adaptive.enabled"
@@ -42,7 +42,7 @@ class Profile:
         found = engine_settings({"engine": self.engine, "engine_version": self.version, "workers": workers})
         # Inside a micro-batch Spark turns it off, before 4.1 and where there is state.
         found[ADAPTIVE] = found.pop("spark.sql.adaptive.streaming.stateless.enabled", "false")
-        return {**found, **self.more, **session.RUNTIME}
+        return {**found, **self.more, **spark_settings.RUNTIME}
 
     def session(self, spark: SparkSession) -> SparkSession:
         """A session of its own with what can be set while Spark runs; its catalogs are the other one's."""

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
-from etl.sinks.base import LETTER, Place
+from millrace.etl.sinks.base import LETTER, Place
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

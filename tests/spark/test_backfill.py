@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
-from etl.backfill import Backfiller, steps
-from etl.derive import Composition
-from etl.envelope import CARRIED
-from etl.launch import BackfillRequest, parse_arguments
-from etl.sinks.iceberg import IcebergSink
-from etl.tables import Table
+from millrace.etl.launch.document import BackfillRequest, parse_arguments
+from millrace.etl.queries.derive import Composition
+from millrace.etl.record.envelope import CARRIED
+from millrace.etl.record.tables import Table
+from millrace.etl.repair.backfill_derived import Backfiller, steps
+from millrace.etl.sinks.iceberg import IcebergSink
 from tests.spark.batches import EPOCH, Events, frame, good, kafka_rows
 from tests.spark.test_derive import Pipeline
 
@@ -74,6 +74,7 @@ def test_what_lies_outside_of_the_range_is_left_alone(pipe: Pipeline) -> None:
     assert flights(pipe) == [0, 1, 2, 3, *(n for n in range(4, 12) if n % 3)]
 
 
+@pytest.mark.slow
 def test_rows_are_replaced_where_that_is_asked_for(pipe: Pipeline) -> None:
     pipe.spark.sql(f"UPDATE {pipe.sink} SET twice = -1 WHERE flight < 6")  # noqa: S608 - our own names
     said = backfill(pipe, *ALL, replaces=True)
@@ -83,6 +84,7 @@ def test_rows_are_replaced_where_that_is_asked_for(pipe: Pipeline) -> None:
     assert flights(pipe) == list(range(12))
 
 
+@pytest.mark.slow
 def test_rows_are_replaced_in_files_that_hold_other_hours_too(pipe: Pipeline) -> None:
     # Twelve flights in the hour, and twelve in the next one: of one file as a batch has them, and compacted.
     late = [

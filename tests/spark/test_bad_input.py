@@ -10,10 +10,11 @@ import pytest
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from etl import accounts
-from etl.land import Lander
-from etl.settings import KafkaSource, KinesisSource
-from etl.tables import Table
+from millrace.etl.queries.land import Lander
+from millrace.etl.record import accounts
+from millrace.etl.record.tables import Table
+from millrace.etl.sources.kafka.source import KafkaSource
+from millrace.etl.sources.kinesis.source import KinesisSource
 from tests.faults import bad
 from tests.spark.batches import EPOCH, KAFKA, KINESIS, Events, frame, lander
 from tests.spark.test_decode import records

@@ -18,11 +18,11 @@ import pyspark
 import pytest
 from moto.server import ThreadedMotoServer
 
-from infra.assets import libraries as carried_libraries
-from infra.assets import write_archive
-from millrace.sandbox import kafka
+from millrace.infra.assets import libraries as carried_libraries
+from millrace.infra.assets import write_archive
+from millrace.sandbox import jars, kafka
 from tests.faults.in_process import PORTION, Job
-from tests.spark.conftest import FILES, JARS
+from tests.spark.conftest import FILES
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,16 +81,17 @@ LEASE = """
 import importlib.util, sys
 for name in ("boto3", "numpy", "pandas", "pyarrow"):
     assert importlib.util.find_spec(name) is None, f"{name} is there: this shows nothing"
-import pkgutil, etl
-for each in pkgutil.walk_packages(etl.__path__, "etl."):
-    if each.name not in ("etl.main", "etl.engines.glue"):
+import pkgutil
+from millrace import etl
+for each in pkgutil.walk_packages(etl.__path__, "millrace.etl."):
+    if each.name not in ("millrace.etl.main", "millrace.etl.job.command", "millrace.etl.engines.glue"):
         __import__(each.name)
-from etl import lease
+from millrace.etl.job import lease
 held = lease.of("s3://bare/checkpoints", "run", (), print)
 held.acquire()
 print("held", held.lost())
 held.release()
-from etl.sinks import aws
+from millrace.etl.services import aws
 print(sorted(aws.client(name, "us-east-1", None).meta.service_model.service_name for name in sys.argv[1:]))
 """
 
@@ -98,7 +99,7 @@ print(sorted(aws.client(name, "us-east-1", None).meta.service_model.service_name
 def test_every_module_and_the_lease_need_pyspark_alone(
     python: Path, environ: dict[str, str], s3: str
 ) -> None:
-    from infra.assets import SERVICES
+    from millrace.infra.assets import SERVICES
 
     client: Any = boto3.client(
         "s3", region_name="us-east-1", endpoint_url=s3, aws_access_key_id="t", aws_secret_access_key="t"
@@ -117,6 +118,7 @@ def test_every_module_and_the_lease_need_pyspark_alone(
     assert done.stdout.splitlines() == ["held None", str(sorted(SERVICES))]
 
 
+@pytest.mark.slow
 def test_a_job_lands_records_on_pyspark_alone(
     python: Path, environ: dict[str, str], tmp_path: Path, spark: Any
 ) -> None:
@@ -126,12 +128,10 @@ def test_a_job_lands_records_on_pyspark_alone(
         document = tmp_path / "launch.json"
         document.write_text(json.dumps({"version": 1, "name": "bare", "settings": job.document()}))
         entry = shutil.copy(ROOT / "etl" / "main.py", tmp_path / "entry.py")
-        jars = [
-            *(JARS / "sandbox").glob("iceberg-spark-runtime-*.jar"),
-            *(JARS / "kafka-client").glob("*.jar"),
-        ]
+        brought = [jar for jar in jars.files("sandbox") if jar.name.startswith("iceberg-")]
+        brought += jars.files("kafka-client")
         conf = {
-            "spark.jars": ",".join(map(str, jars)),
+            "spark.jars": ",".join(map(str, brought)),
             "spark.master": "local[2]",
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import derive
-from etl.tables import Table
+from millrace.etl.queries import derive
+from millrace.etl.record.tables import Table
 from tests.spark.batches import Events, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
 
 
+@pytest.mark.slow
 def test_files_above_the_limit_are_read(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     landing, seen = table("landing"), list[int]()
     land = lander(spark, landing, Events())

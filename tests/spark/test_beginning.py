@@ -9,11 +9,13 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import derive, upkeep
-from etl.beginning import Reading, kept_whole, streamed
-from etl.checkpoint import Checkpoint
-from etl.errors import StartError
-from etl.supervise import Query, Retries, Supervisor
+from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.checkpoints.initial_snapshot import Reading, kept_whole, streamed
+from millrace.etl.job.supervise import Retries, Supervisor
+from millrace.etl.maintenance import table_services
+from millrace.etl.queries import derive
+from millrace.etl.record.errors import StartError
+from millrace.etl.record.query import Query
 from tests.spark.batches import Events
 from tests.spark.test_derive import Pipeline
 from tests.spark.upkept import (
@@ -61,6 +63,7 @@ def test_a_new_reader_of_an_expired_table_reads_all_of_it(
     assert sum(account[3] for account in pipe.accounts()) == len(wanted(12))
 
 
+@pytest.mark.slow
 def test_what_lands_before_all_is_read_takes_nothing_from_it(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
@@ -113,18 +116,19 @@ def test_no_deleted_file_is_read_and_none_of_the_others_left_out(
     begin(pipe)
     assert read(pipe, 4) == (list(range(10)), 1)
     # Where somebody else has forgotten that state there is none, which is told.
-    upkeep.call(
+    table_services.call(
         spark, pipe.landing, "expire_snapshots", older_than="TIMESTAMP '2099-01-01 00:00:00'", retain_last="1"
     )
     pipe.checkpoint = tmp_path / "another"
     with pytest.raises(StartError, match=f"query derive-flights: table {pipe.landing}: .*rewrite_manifests"):
         begin(pipe)
-    upkeep.call(spark, pipe.landing, "rewrite_manifests")
+    table_services.call(spark, pipe.landing, "rewrite_manifests")
     land(pipe, 5, 1)
     begin(pipe)
     assert read(pipe) == ([0, *range(2, 12)], 0)
 
 
+@pytest.mark.slow
 def test_a_beginning_that_was_lost_is_written_anew_only_where_it_is_known(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
@@ -157,6 +161,7 @@ def test_a_beginning_that_was_lost_is_written_anew_only_where_it_is_known(
     assert read(pipe)[0] == [6, 7]
 
 
+@pytest.mark.slow
 def test_two_readings_of_one_table_are_two_sources(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     """As of a join of two routes: each has a beginning of its own, and a batch ends with the state for both."""
     pipe = Pipeline(spark, table, tmp_path / "reader")
@@ -174,6 +179,7 @@ def twice(rows: DataFrame) -> DataFrame:
     return rows.where("flight % 2 = 0").unionByName(rows.where("flight % 2 = 1"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expired", [False, True])
 def test_one_reading_that_is_used_twice_is_one_source(
     spark: SparkSession, table: Names, tmp_path: Path, expired: bool
@@ -192,6 +198,7 @@ def test_one_reading_that_is_used_twice_is_one_source(
     assert read(pipe, rows=rows) == ([6, 7], 0)
 
 
+@pytest.mark.slow
 def test_a_log_that_is_damaged_meanwhile_is_told_and_nothing_else_ends(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
@@ -223,6 +230,7 @@ def test_a_table_with_its_whole_history_is_begun_as_ever(
     assert flights(pipe) == wanted(4)
 
 
+@pytest.mark.slow
 def test_a_beginning_that_is_forgotten_before_the_first_batch_is_an_error(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

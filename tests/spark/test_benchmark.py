@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.benchmark import Benchmark, Run, Schedule, machine
-from etl.errors import StartError
-from etl.settings import JobSettings, parse
-from etl.supervise import Query
+from millrace.etl.job.benchmark import Benchmark, Run, Schedule, machine
+from millrace.etl.launch.settings import JobSettings, parse
+from millrace.etl.record.errors import StartError
+from millrace.etl.record.query import Query
 from tests.spark.batches import Events
 
 
@@ -68,7 +68,7 @@ def test_a_run_has_its_own_limit_table_and_checkpoint_and_ends(spark: SparkSessi
     def opened(settings: JobSettings, name: str, _most: int | None) -> Query:
         (query,) = settings.queries
         assert query.kind == "land"
-        source = query.source
+        [source] = query.sources
         assert source.kind == "kafka"
         assert source.reading is not None
         seen.append((query.table, source.records_per_batch, source.reading.partitions, settings.checkpoints))

@@ -11,11 +11,12 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
-from etl.decode import JsonDecoder, parse_schema
-from etl.decoder import Decoder
-from etl.errors import StartError
+from millrace.etl.formats.base import Decoder
+from millrace.etl.formats.json import JsonDecoder
+from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.record.errors import StartError
 
 DDL = """
 carrier STRING NOT NULL, flight INT NOT NULL, delay DOUBLE, at TIMESTAMP, day DATE, fare DECIMAL(9,2),
@@ -206,11 +207,21 @@ def test_times_are_as_from_json_reads_them(spark: SparkSession, decoder: JsonDec
     assert sum(good for _, good in wanted) > 10
 
 
-def allocated(spark: SparkSession) -> int:
-    """Bytes that all threads of the JVM have allocated so far: says how often something was done, however slowly."""
+def allocated_by(spark: SparkSession, action: Callable[[], object]) -> int:
+    """Bytes that the threads of the JVM allocate meanwhile: says how often something is done, however slowly.
+
+    Thread by thread, as what one had allocated that ends is in no sum any more.
+    """
     jvm: Any = spark._jvm
     beans = jvm.java.lang.management.ManagementFactory.getThreadMXBean()
-    return sum(n for n in beans.getThreadAllocatedBytes(beans.getAllThreadIds()) if n > 0)
+
+    def by_thread() -> dict[int, int]:
+        threads = beans.getAllThreadIds()
+        return dict(zip(threads, beans.getThreadAllocatedBytes(threads), strict=True))
+
+    before = by_thread()
+    action()
+    return sum(max(0, taken - max(0, before.get(thread, 0))) for thread, taken in by_thread().items())
 
 
 def test_a_record_is_parsed_once_and_a_bad_one_a_few_times(spark: SparkSession) -> None:
@@ -226,22 +237,27 @@ def test_a_record_is_parsed_once_and_a_bad_one_a_few_times(spark: SparkSession) 
         return rows.select(F.when(F.col("id") >= 0, F.col("payload")).alias("payload"))
 
     def bytes_for(payload: str, what: Callable[[DataFrame], DataFrame]) -> int:
-        """For some thousand records: what many take over what few do, as planning is the same."""
-        taken = []
-        for count in (100, 8000):
-            before = allocated(spark)
-            what(records(payload, count)).write.format("noop").mode("overwrite").save()
-            taken.append(allocated(spark) - before)
-        return taken[1] - taken[0]
+        """For some thousand records: what many take over what few do, as planning is the same.
+
+        Other threads allocate too, and now and then: the least of three is what it takes.
+        """
+
+        def once(count: int) -> int:
+            return allocated_by(
+                spark, what(records(payload, count)).write.format("noop").mode("overwrite").save
+            )
+
+        few, many = (min(once(count) for _ in range(3)) for count in (100, 8000))
+        return many - few
 
     def parsed(rows: DataFrame) -> DataFrame:
         # Of a text that is made for the parse, as the decoder makes it: it sets its own end behind the record.
         text = F.concat(F.col("payload").cast("string"), F.lit(" "))
         return rows.select(F.from_json(text, decoder.schema))
 
-    # A good record is parsed once, a bad one by the quick way, by the exact one and for its diagnosis. The first run of
-    # all loads classes.
-    for (name, fields), most in zip(payloads.items(), (2, 8), strict=True):
+    # A good record is parsed once and judged: 2.2 times what its parse takes; parsed twice it would be 3.2. A bad one is
+    # parsed by the quick way, by the exact one and for its diagnosis. The first run of all loads classes.
+    for (name, fields), most in zip(payloads.items(), (2.5, 8), strict=True):
         text = json.dumps(fields)
         bytes_for(text, parsed)
         assert bytes_for(text, decoder.decode) < most * bytes_for(text, parsed), name

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
-from etl.accounts import Observed, count
-from etl.decode import JsonDecoder, parse_schema
-from etl.decoder import Decoder, Judging, decode_observed
-from etl.formats.delimited import CsvDecoder
-from etl.redact import Redacting
-from etl.settings import CsvFormat
+from millrace.etl.formats.base import Decoder, Judging, decode_observed
+from millrace.etl.formats.csv import CsvDecoder, CsvFormat
+from millrace.etl.formats.decoding.redact import Redacting
+from millrace.etl.formats.json import JsonDecoder
+from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.record.accounts import Observed, count
 from tests.spark.test_decode import BAD, DDL, GOOD
 
 PAYLOADS = [GOOD + b"}", b"AA,1", *(payload for payload, _, _ in BAD.values()), GOOD + b',"delay":1}']

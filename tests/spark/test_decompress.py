@@ -8,9 +8,10 @@ import zlib
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.decode import JsonDecoder, parse_schema
-from etl.decompress import STAGE, Opening, opener
-from etl.redact import WITHHELD, Redacting
+from millrace.etl.formats.decoding.decompress import STAGE, Opening, opener
+from millrace.etl.formats.decoding.redact import WITHHELD, Redacting
+from millrace.etl.formats.json import JsonDecoder
+from millrace.etl.formats.schemas import parse_schema
 
 # PySpark asks for pandas' version by way of distutils.
 pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated")

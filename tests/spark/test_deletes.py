@@ -8,14 +8,15 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.decode import JsonDecoder, parse_schema
-from etl.decoder import Decoder
-from etl.decompress import Opening
-from etl.formats import avro, protobuf
-from etl.formats.deletes import STAGE, Deleting
-from etl.formats.delimited import CsvDecoder
-from etl.formats.text import TextDecoder
-from etl.redact import Redacting
+from millrace.etl.formats import avro, protobuf
+from millrace.etl.formats.base import Decoder
+from millrace.etl.formats.csv import CsvDecoder
+from millrace.etl.formats.decoding.decompress import Opening
+from millrace.etl.formats.decoding.redact import Redacting
+from millrace.etl.formats.decoding.tombstones import STAGE, Deleting
+from millrace.etl.formats.json import JsonDecoder
+from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.text import TextDecoder
 from tests import orders
 from tests.spark.test_formats import AVSC, COMMA, PLAIN, decode
 

@@ -8,20 +8,23 @@ from typing import Any
 
 import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
-from etl import commits, land, tables
-from etl.checkpoint import Checkpoint
-from etl.decode import JsonDecoder, parse_schema
-from etl.derive import Composition
-from etl.direct import Director, Onward
-from etl.envelope import CARRIED
-from etl.launch import ReplayRequest
-from etl.replay import Replayer
-from etl.settings import DirectSettings
-from etl.sinks.iceberg import Appended, Bound, IcebergSink, IcebergSinkSettings
-from etl.tables import Table
-from etl.upkeep import call
+from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.formats.json import JsonDecoder
+from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.launch.document import ReplayRequest
+from millrace.etl.maintenance.table_services import call
+from millrace.etl.queries import land
+from millrace.etl.queries.derive import Composition
+from millrace.etl.queries.direct import Director, Lane, Onward
+from millrace.etl.record import commits, tables
+from millrace.etl.record.envelope import CARRIED
+from millrace.etl.record.lookup_bounds import Bound
+from millrace.etl.record.tables import Table
+from millrace.etl.repair.replay_dead_letters import Replayer
+from millrace.etl.sinks.iceberg import Appended, IcebergSink
+from millrace.etl.sources.base import ReplayedLeg
 from tests.spark.batches import DDL, ENVELOPE, KAFKA, Events, frame, good, kafka_rows, log_offsets
 
 Names = Callable[[str], Table]
@@ -47,29 +50,14 @@ class Pipeline:
         self.director = self.restarted()
 
     def restarted(self, **parts: Any) -> Director:
-        sink = IcebergSinkSettings("iceberg", str(self.sink))
-        settings = DirectSettings(
-            "direct",
-            "direct-flights",
-            KAFKA,
-            "json",
-            "test.ddl",
-            None,
-            (),
-            (),
-            None,
-            sink,
-            "letters",
-            1.0,
-            None,
-        )
+        checkpoint = Checkpoint(str(self.checkpoint))
         return Director(
-            settings,
+            "direct-flights",
             self.decoder,
-            self.compose,
-            parts.get("sink", IcebergSink(self.sink)),
+            (Lane(None, "flights", self.compose, parts.get("sink", IcebergSink(self.sink))),),
             parts.get("letters", IcebergSink(self.letters)),
-            Checkpoint(str(self.checkpoint)),
+            (ReplayedLeg((KAFKA,), checkpoint),),
+            checkpoint,
             self.events.reporter,
         )
 
@@ -167,6 +155,7 @@ def test_killed_before_the_checkpoint_committed_nothing_comes_twice(pipe: Pipeli
     assert (pipe.flights(), len(pipe.bad())) == ([1], 1)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_was_reset_neither_skips_nor_doubles(pipe: Pipeline, tmp_path: Path) -> None:
     """Batch ids begin again, and a batch reaches over the last commit: old records are known, new ones not."""
     pipe.batch(0, 0, [good(1), good(2)])
@@ -179,6 +168,7 @@ def test_a_checkpoint_that_was_reset_neither_skips_nor_doubles(pipe: Pipeline, t
     assert pipe.flights() == [1, 2, 4, 5, 7]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["this", "earlier"])
 def test_a_past_that_is_read_again_in_many_batches_is_doubled_nowhere(
     pipe: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
@@ -210,6 +200,7 @@ def test_a_past_that_is_read_again_in_many_batches_is_doubled_nowhere(
     assert pipe.flights() == [3 * n + 1 for n in range(6)]
 
 
+@pytest.mark.slow
 def test_a_table_that_does_not_tell_how_far_it_reaches_is_looked_up(pipe: Pipeline) -> None:
     """A transform may give identities of its own, and a table may have forgotten its commits."""
 
@@ -249,7 +240,7 @@ def test_a_corrected_letter_goes_on_to_the_sink_once(pipe: Pipeline, tmp_path: P
     pipe.batch(0, 0, [good(1), BAD])
     corrected = tmp_path / "corrected.jsonl"
     corrected.write_text('{"id":"flights-topic/0/1","payload":"{\\"carrier\\":\\"AA\\",\\"flight\\":2}"}\n')
-    onward = Onward("flights", pipe.compose, IcebergSink(pipe.sink))
+    onward = Onward(pipe.director.lanes)
     replayer = Replayer("direct-flights", "flights", pipe.letters, pipe.decoder, pipe.events.reporter, onward)
     for _ in range(2):
         assert replayer(pipe.spark, ReplayRequest("direct-flights", (), str(corrected))) == 0

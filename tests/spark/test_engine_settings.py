@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from etl.tables import Table
+from millrace.etl.record.tables import Table
 from tests.spark.batches import KINESIS, Events, frame, good, kafka_rows, kinesis_rows, lander, log_offsets
 from tests.spark.profiles import BROADCAST, PARTITIONS, Profile, profiles
 from tests.spark.test_derive import Pipeline
@@ -19,7 +19,14 @@ from tests.spark.test_derive import Pipeline
 Names = Callable[[str], Table]
 
 
-@pytest.fixture(params=profiles(), ids=str)
+# Two joins and two numbers of partitions; what else differs between the engines' settings is looked for on its day.
+OFTEN = ("5.1 partitions=2 autoBroadcastJoinThreshold=-1", "emr-7.13.0")
+
+
+@pytest.fixture(
+    params=[pytest.param(each, marks=() if str(each) in OFTEN else pytest.mark.slow) for each in profiles()],
+    ids=str,
+)
 def profile(request: pytest.FixtureRequest) -> Profile:
     found: Profile = request.param
     return found

@@ -10,10 +10,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.catalog import Catalog
 from pyspark.sql.types import StructType
 
-from etl import derive, evolve, land, tables
-from etl.checkpoint import Checkpoint
-from etl.errors import StartError
-from etl.tables import Table
+from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.queries import derive, land
+from millrace.etl.record import schema_evolution, tables
+from millrace.etl.record.errors import StartError
+from millrace.etl.record.tables import Table
 from tests.spark.batches import DDL, Events, frame, good, kafka_rows, lander
 from tests.spark.test_derive import Pipeline
 
@@ -81,9 +82,11 @@ def test_what_may_change_iceberg_takes(
 ) -> None:
     name = table("evolving")
     tables.ensure(spark, name, struct(spark, found), time=None)
-    assert [c.statement for c in evolve.changes(struct(spark, found), struct(spark, wanted))] == statements
+    assert [
+        c.statement for c in schema_evolution.changes(struct(spark, found), struct(spark, wanted))
+    ] == statements
     tables.ensure(spark, name, struct(spark, wanted), time=None)
-    assert evolve.changes(spark.table(str(name)).schema, struct(spark, wanted)) == []
+    assert schema_evolution.changes(spark.table(str(name)).schema, struct(spark, wanted)) == []
 
 
 @pytest.mark.parametrize(
@@ -105,7 +108,7 @@ def test_what_may_not_is_refused_and_alters_nothing(
     tables.ensure(spark, name, struct(spark, found), time=None)
     with pytest.raises(StartError, match=rf"{says}.*add a field beside the old one"):
         tables.ensure(spark, name, struct(spark, wanted), time=None)
-    assert evolve.changes(spark.table(str(name)).schema, struct(spark, found)) == []
+    assert schema_evolution.changes(spark.table(str(name)).schema, struct(spark, found)) == []
 
 
 def test_tables_are_found_and_made_where_spark_takes_no_catalog_in_a_name(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
-from etl import accounts, tables
-from etl.commits import BatchId, Fence
-from etl.errors import LeaseLostError, LossError
-from etl.sinks import letters
-from etl.sinks.base import LETTER
-from etl.sinks.iceberg import Appended, Bound, IcebergSink
-from etl.sinks.iceberg_keyed import KeyedIcebergSink
-from etl.sources.bounds import MOST_CONDITIONS, offset_bound
-from etl.tables import Table
-from etl.upkeep import call
+from millrace.etl.maintenance.table_services import call
+from millrace.etl.record import accounts
+from millrace.etl.record.errors import LossError
+from millrace.etl.record.lookup_bounds import Bound
+from millrace.etl.record.tables import Table
+from millrace.etl.sinks import dead_letters
+from millrace.etl.sinks.base import LETTER, Place
+from millrace.etl.sinks.iceberg import Appended, IcebergSink
+from millrace.etl.sources.offset_bounds import MOST_CONDITIONS, offset_bound
 from tests.spark import test_derive, test_direct
 from tests.spark.batches import (
     ENVELOPE,
@@ -41,25 +39,6 @@ from tests.spark.batches import (
 )
 
 Names = Callable[[str], Table]
-REGIMES = {"small": ("10485760", "2", "false"), "large": ("-1", "4", "false")}
-"""Broadcast threshold, shuffle partitions, adaptive execution (off in a stream's batches): what is known of a batch is
-broadcast, or sorted and merged."""
-
-
-@pytest.fixture(params=sorted(REGIMES))
-def regime(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
-    names = (
-        "spark.sql.autoBroadcastJoinThreshold",
-        "spark.sql.shuffle.partitions",
-        "spark.sql.adaptive.enabled",
-    )
-    before = {name: spark.conf.get(name) for name in names}
-    for name, value in zip(names, REGIMES[request.param], strict=True):
-        spark.conf.set(name, value)
-    yield request.param
-    for name, old in before.items():
-        assert old is not None
-        spark.conf.set(name, old)
 
 
 def compact(spark: SparkSession, table: Table) -> None:
@@ -167,166 +146,6 @@ def test_batches_that_come_again_otherwise_land_once_whatever_is_lost(
     assert ids(spark, landing) == sorted(f"flights-stream/{n}" for n in wanted)
 
 
-# ---- two writers ----
-
-
-@dataclass(frozen=True)
-class Overtaken(IcebergSink):
-    """Lets somebody else commit between this sink's look-up and its commit, once."""
-
-    other: list[Callable[[], None]] = field(default_factory=list)
-    commits: list[Fence | None] = field(default_factory=list)
-
-    def _commit(self, rows: DataFrame, properties: Any, fence: Fence | None) -> None:
-        self.commits.append(fence)
-        if self.other:
-            self.other.pop()()
-        super()._commit(rows, properties, fence)
-
-
-def test_of_two_runs_of_a_land_query_one_commits_and_the_other_fails(
-    spark: SparkSession, table: Names, tmp_path: Path
-) -> None:
-    landing, events = table("landing"), Events()
-    rows = frame(spark, kafka_rows(0, 0, [good(n) for n in range(5)]))
-    log_offsets(tmp_path, 0, {"flights-topic": {"0": 5}})
-    first = lander(spark, landing, Events(), checkpoint=tmp_path)
-    second = lander(spark, landing, events, checkpoint=tmp_path)
-    second.sink = Overtaken(landing, [lambda: first(rows, 0)])
-    with pytest.raises(LeaseLostError, match="another process"):
-        second(rows, 0)
-    assert ids(spark, landing) == [f"flights-topic/0/{n}" for n in range(5)]
-
-
-def test_what_others_land_meanwhile_is_looked_up_once_more(
-    spark: SparkSession, table: Names, tmp_path: Path, regime: str
-) -> None:
-    """A refill or a replay is no rival: the batch goes on, and finds what they have landed."""
-    landing, events = table("landing"), Events()
-    rows = kafka_rows(0, 0, [good(n) for n in range(5)])
-    log_offsets(tmp_path / "here", 0, {"flights-topic": {"0": 5}})
-    other = lander(spark, landing, Events(), checkpoint=tmp_path / "other")
-    write = lander(spark, landing, events, checkpoint=tmp_path / "here")
-    write.sink = Overtaken(landing, [lambda: other(frame(spark, rows[:3]), 0)])
-    write(frame(spark, rows), 0)
-    assert events.accounts() == (5, 3, 2, 2, 0)
-    assert ids(spark, landing) == [f"flights-topic/0/{n}" for n in range(5)]
-
-
-def test_jobs_that_share_a_topic_out_do_not_refuse_each_other(
-    spark: SparkSession, table: Names, tmp_path: Path
-) -> None:
-    """After the first conflict a part commits beside the others, and still tells a rival."""
-    landing, events = table("landing"), Events()
-    parts = [lander(spark, landing, events, checkpoint=tmp_path / str(p)) for p in range(2)]
-
-    def batch(part: int, number: int) -> None:
-        log_offsets(tmp_path / str(part), number, {"flights-topic": {str(part): 2 * number + 2}})
-        parts[part](frame(spark, kafka_rows(part, 2 * number, [good(1), good(2)])), number)
-
-    attempts: list[Fence | None] = []
-    for number in range(3):
-        sink = Overtaken(landing, [lambda number=number: batch(1, number)], attempts)  # type: ignore[misc]
-        parts[0].sink = sink
-        batch(0, number)
-    assert len(attempts) == 4  # of three batches the first was written twice
-    assert ids(spark, landing) == sorted(f"flights-topic/{p}/{n}" for p in range(2) for n in range(6))
-
-    rival = lander(spark, landing, Events(), checkpoint=tmp_path / "0")
-    rows = frame(spark, kafka_rows(0, 6, [good(1), good(2)]))
-    parts[0].sink = Overtaken(landing, [lambda: rival(rows, 3)])
-    with pytest.raises(LeaseLostError, match="another process"):
-        batch(0, 3)
-
-
-def test_of_two_merges_of_results_one_commits_and_the_other_fails(
-    spark: SparkSession, table: Names, tmp_path: Path
-) -> None:
-    """By Iceberg's own validation, for results that are there and for such that both would insert."""
-    results = table("results")
-    tables.ensure(
-        spark, results, spark.createDataFrame([], "_id STRING, at TIMESTAMP, n BIGINT").schema, time="at"
-    )
-    sink = KeyedIcebergSink(results, "at")
-
-    def rows(first: int, value: int) -> DataFrame:
-        numbers = spark.range(first, first + 3, 1, 1)
-        at = F.timestamp_micros(F.col("id") * 60_000_000)
-        return numbers.select(
-            F.col("id").cast("string").alias("_id"), at.alias("at"), F.lit(value).alias("n")
-        )
-
-    sink.upsert(rows(0, 1))
-    for first in (0, 10):
-        begun, go = tmp_path / f"begun-{first}", tmp_path / f"go-{first}"
-
-        @F.udf("bigint")
-        def waits(value: int, begun: Path = begun, go: Path = go) -> int:
-            begun.touch()
-            while not go.exists():
-                time.sleep(0.01)
-            return value
-
-        rows(first, 2).withColumn("n", waits("n")).createOrReplaceTempView("late")
-        with ThreadPoolExecutor(1) as other:
-            late = other.submit(
-                spark.sql,
-                f"MERGE INTO {results} t USING late s ON t._id = s._id AND t.at >= timestamp_micros(0) "
-                "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
-            )
-            while not begun.exists():
-                time.sleep(0.01)
-            sink.upsert(rows(first, 3))
-            go.touch()
-            with pytest.raises(Exception, match="conflicting files"):
-                late.result()
-        assert {r["n"] for r in spark.table(str(results)).where(f"_id = '{first}'").collect()} == {3}
-
-
-def test_a_compaction_meanwhile_refuses_nobody(spark: SparkSession, table: Names, tmp_path: Path) -> None:
-    landing, events = table("landing"), Events()
-    write = lander(spark, landing, events, checkpoint=tmp_path)
-    for number in range(3):
-        log_offsets(tmp_path, number, {"flights-topic": {"0": 2 * number + 2}})
-        if number == 2:
-            write.sink = Overtaken(landing, [lambda: compact(spark, landing)])
-        write(frame(spark, kafka_rows(0, 2 * number, [good(1), good(2)])), number)
-    operations = [
-        r["operation"] for r in spark.table(f"{landing}.snapshots").orderBy("committed_at").collect()
-    ]
-    assert operations == ["append", "append", "replace", "append"]
-    assert ids(spark, landing) == [f"flights-topic/0/{n}" for n in range(6)]
-
-
-def test_of_two_runs_of_a_derive_query_one_commits_and_the_other_fails(
-    spark: SparkSession, table: Names, tmp_path: Path
-) -> None:
-    pipe = test_derive.Pipeline(spark, table, tmp_path)
-    pipe.land(frame(spark, kafka_rows(0, 0, [good(n) for n in range(9)])), 0)
-    rival = pipe.deriver_of()
-    held: list[DataFrame] = []
-
-    def handle(batch: DataFrame, batch_id: int) -> None:
-        held.append(batch)
-        pipe.deriver.sink = Overtaken(pipe.sink, [lambda: rival(batch, batch_id)])
-        pipe.deriver(batch, batch_id)
-
-    with pytest.raises(Exception, match="another process"):
-        pipe.derive(handle)
-    assert pipe.written().count() == pipe.written().select("_id").distinct().count() == 6
-
-
-def test_of_two_runs_of_a_direct_query_one_commits_and_the_other_fails(
-    spark: SparkSession, table: Names, tmp_path: Path
-) -> None:
-    pipe = test_direct.Pipeline(spark, table, tmp_path)
-    rival = pipe.restarted()
-    second = pipe.restarted(sink=Overtaken(pipe.sink, [lambda: pipe.batch(0, 0, [good(1), good(2)], rival)]))
-    with pytest.raises(LeaseLostError, match="another process"):
-        pipe.batch(0, 0, [good(1), good(2)], second)
-    assert pipe.flights() == [1, 2]
-
-
 # ---- one identity, one payload ----
 
 
@@ -378,6 +197,7 @@ def test_a_job_of_five_thousand_partitions_starts_again(
     assert events.accounts() == (4, 4, 0, 0, 0)
 
 
+@pytest.mark.slow
 def test_the_first_derive_of_an_old_table_looks_nothing_up(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
@@ -393,6 +213,7 @@ def test_the_first_derive_of_an_old_table_looks_nothing_up(
     assert sorted(r["flight"] for r in pipe.written().collect()) == [1, 2, 4, 5, 7, 8, 10]
 
 
+@pytest.mark.slow
 def test_refused_rows_are_looked_up_only_where_others_may_have_kept_them(
     spark: SparkSession, table: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -405,7 +226,7 @@ def test_refused_rows_are_looked_up_only_where_others_may_have_kept_them(
             looked.append((bound is not None and bound.rows is None, len(more["added"])))
             return super().append(batch, bound, *figures, **more)
 
-    monkeypatch.setattr(letters, "IcebergSink", Noting)
+    monkeypatch.setattr(dead_letters, "IcebergSink", Noting)
 
     def refused(number: int) -> DataFrame:
         landed = accounts.now() if number >= 0 else None
@@ -422,25 +243,25 @@ def test_refused_rows_are_looked_up_only_where_others_may_have_kept_them(
         ]
         return spark.createDataFrame(rows, LETTER)
 
-    def process() -> letters.Letters:
-        made = letters.Letters(kept, "derive-flights")
+    def process() -> dead_letters.Letters:
+        made = dead_letters.Letters(kept, "derive-flights")
         made.prepare(spark)
         return made
 
     keep = process()
     for number in (0, 1, 1):
-        keep.of(BatchId("run", number))(refused(number))
+        keep.of(Place("run", number))(refused(number))
     assert looked == [(False, 0), (False, 0), (False, 1)]
     looked.clear()
     # Another process of the same run, then a run after a reset: of what was landed since nothing is there.
-    process().of(BatchId("run", 2))(refused(2))
+    process().of(Place("run", 2))(refused(2))
     keep = process()
-    keep.of(BatchId("reset", 0))(refused(3))
+    keep.of(Place("reset", 0))(refused(3))
     assert looked == [(False, 0), (False, 0)]
     looked.clear()
     # A result does not say when it landed.
     keep = process()
     for run in ("again", "again"):
-        keep.of(BatchId(run, 0))(refused(-4))
+        keep.of(Place(run, 0))(refused(-4))
     assert looked[:2] == [(False, 0), (True, 0)]
     assert spark.table(str(kept)).count() == 5

@@ -6,9 +6,9 @@ import json
 
 from pyspark.sql import SparkSession
 
-from etl.decode import JsonDecoder, parse_schema
-from etl.derive import load_transform
-from etl.formats.build import read_schema
+from millrace.etl.formats.json import JsonDecoder
+from millrace.etl.formats.schemas import parse_schema, read_schema
+from millrace.etl.queries.derive import load_transform
 
 PATH = "pipelines/flights/schemas/flight.ddl"
 FLIGHT = {

@@ -15,16 +15,16 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 from pyspark.sql import Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
-from etl.decode import parse_schema
-from etl.decoder import Decoder
-from etl.errors import StartError
-from etl.formats import avro, protobuf
-from etl.formats.delimited import MOST_DELIMITERS, CsvDecoder
-from etl.formats.text import TextDecoder
-from etl.settings import AvroFormat, CsvFormat
+from millrace.etl.formats import avro, protobuf
+from millrace.etl.formats.avro import AvroFormat
+from millrace.etl.formats.base import Decoder
+from millrace.etl.formats.csv import MOST_DELIMITERS, CsvDecoder, CsvFormat
+from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.text import TextDecoder
+from millrace.etl.record.errors import StartError
 from tests import orders
 from tests.spark import test_decode
 
@@ -240,6 +240,7 @@ def test_avro_in_glues_framing(spark: SparkSession, of_avro: avro.AvroDecoder, d
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated")
 def test_avro_compressed_inside_glues_framing(
     spark: SparkSession, of_avro: avro.AvroDecoder, data: list[bytes]

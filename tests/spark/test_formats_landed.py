@@ -13,17 +13,20 @@ from typing import Any, ClassVar
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.decode import parse_schema
-from etl.decoder import Decoder
-from etl.decompress import Opening
-from etl.errors import StartError
-from etl.formats import avro, build
-from etl.formats.delimited import CsvDecoder
-from etl.launch import ReplayRequest
-from etl.redact import WITHHELD, Redacting
-from etl.replay import Replayer
-from etl.settings import AvroFormat, CsvFormat, ProtobufFormat
-from etl.tables import Table
+from millrace.etl.formats import avro
+from millrace.etl.formats.avro import AvroFormat
+from millrace.etl.formats.base import Decoder
+from millrace.etl.formats.csv import CsvDecoder, CsvFormat
+from millrace.etl.formats.decoding.decompress import Opening
+from millrace.etl.formats.decoding.redact import WITHHELD, Redacting
+from millrace.etl.formats.json import JsonFormat
+from millrace.etl.formats.protobuf import ProtobufFormat
+from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.text import TextFormat
+from millrace.etl.launch.document import ReplayRequest
+from millrace.etl.record.errors import StartError
+from millrace.etl.record.tables import Table
+from millrace.etl.repair.replay_dead_letters import Replayer
 from tests import orders
 from tests.serving import Handler, served
 from tests.spark.batches import Events, frame, kafka_rows, lander
@@ -128,14 +131,14 @@ def test_decoders_are_built_from_files(spark: SparkSession, tmp_path: Path) -> N
     (tmp_path / "f.avsc").write_text(json.dumps(AVSC))
     (tmp_path / "t.ddl").write_text("line STRING")
     made = [
-        build.decoder(spark, ProtobufFormat("protobuf", orders.NAME), str(tmp_path / "o.desc")),
-        build.decoder(spark, PLAIN, str(tmp_path / "f.avsc")),
-        build.decoder(spark, "text", str(tmp_path / "t.ddl")),
-        build.decoder(spark, CsvFormat("csv", ",", '"', ""), str(tmp_path / "t.ddl")),
-        build.decoder(spark, "json", str(tmp_path / "t.ddl")),
+        ProtobufFormat("protobuf", orders.NAME).decoder(spark, str(tmp_path / "o.desc")),
+        PLAIN.decoder(spark, str(tmp_path / "f.avsc")),
+        TextFormat().decoder(spark, str(tmp_path / "t.ddl")),
+        CsvFormat("csv", ",", '"', "").decoder(spark, str(tmp_path / "t.ddl")),
+        JsonFormat().decoder(spark, str(tmp_path / "t.ddl")),
     ]
     assert [len(d.schema) for d in made] == [17, 4, 1, 1, 1]
     with pytest.raises(StartError, match="not UTF-8"):
-        build.decoder(spark, "json", str(tmp_path / "o.desc"))
+        JsonFormat().decoder(spark, str(tmp_path / "o.desc"))
     with pytest.raises(StartError, match="no such file in the archive"):
-        build.decoder(spark, "json", "nowhere/x.ddl")
+        JsonFormat().decoder(spark, "nowhere/x.ddl")

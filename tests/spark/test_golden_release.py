@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from etl import manifest
+from millrace.etl.checkpoints import manifest
 from millrace.sandbox import kafka
 from millrace.sandbox.kafka import Kafka
 from tests.faults.in_process import PORTION
 from tests.golden import release
 from tests.spark.batches import Events
 
-DERIVED, TOPICS = (sorted(release.ARCHIVES.glob(f"*-{kind}.tar.xz")) for kind in release.KINDS)
+DERIVED, TOPICS, ROUTES = (sorted(release.ARCHIVES.glob(f"*-{kind}.tar.xz")) for kind in release.KINDS)
 
 
 def version(archive: Path) -> str:
@@ -31,20 +31,24 @@ def broker() -> Iterator[Kafka]:
 def test_the_releases_are_there() -> None:
     assert DERIVED
     assert TOPICS
+    assert ROUTES
 
 
-@pytest.mark.parametrize("archive", TOPICS, ids=version)
+@pytest.mark.parametrize("archive", [*TOPICS, *ROUTES], ids=lambda each: each.name.partition(".tar")[0])
 def test_a_topic_is_read_on_where_a_release_was(spark: SparkSession, broker: Kafka, archive: Path) -> None:
+    routed = archive in ROUTES
     with release.place() as place:
         release.open_catalog(spark)
         # Sent anew to the offsets that the release has read.
-        jobs = release.topic_jobs(spark, broker)
+        jobs = (release.routed_jobs if routed else release.topic_jobs)(spark, broker)
         release.unpack(archive)
         kept = [
             manifest.read(path.read_text())
-            for path in place.glob("topics/*/checkpoints/_millrace/*.manifest.json")
+            for path in place.glob(
+                f"{'routes' if routed else 'topics'}/*/checkpoints/_millrace/*.manifest.json"
+            )
         ]
-        assert [held.core for held in kept] == [version(archive)] * len(release.TOPIC_JOBS)
+        assert [held.core for held in kept] == [version(archive)] * len(jobs)
         for job in jobs:
             job.send()
             told = job.run()
@@ -52,7 +56,7 @@ def test_a_topic_is_read_on_where_a_release_was(spark: SparkSession, broker: Kaf
             assert dict(job.wrong()) == {}
             batches = [each for each in job.events if each["event"] == "batch"]
             # What the release has read is not read again, and its checkpoint is no new one.
-            assert sum(each["read"] for each in batches) == PORTION
+            assert sum(each["read"] for each in batches) == (2 * PORTION if routed else PORTION)
             assert all(each["batch"] > 0 for each in batches)
             assert [each for each in job.events if each["event"] == "adopted"] == []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from etl import hadoop
+from millrace.etl.record import hadoop
 
 
 def test_a_file_that_spark_wrote_is_written_over_and_read_again(spark: SparkSession, tmp_path: Path) -> None:

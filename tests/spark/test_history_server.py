@@ -14,10 +14,14 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from infra.stacks.history import S3_JARS, START
+from millrace.infra.stacks.history import S3_JARS, START
 from millrace.sandbox import jars
 from millrace.sandbox.process import free_port
-from millrace.sandbox.toolchain import java_home, past_proxies, program_environment, spark_home
+from millrace.sandbox.toolchain import java_home, past_proxies, program_environment, spark_home, spark_line
+
+pytestmark = pytest.mark.skipif(
+    not spark_line().default, reason="the history server's image has the default line's Spark and S3 jars"
+)
 
 BUCKET, RUN = "event-logs", "app-20261123-0001"
 EVENTS = (
@@ -128,6 +132,7 @@ def _applications(port: int) -> str:
         return ""
 
 
+@pytest.mark.slow
 def test_jars_that_the_image_gives_to_drivers_reach_the_server(
     served: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -139,6 +144,7 @@ def test_jars_that_the_image_gives_to_drivers_reach_the_server(
     assert '"name" : "departures"' in found
 
 
+@pytest.mark.slow
 def test_an_environment_script_of_the_image_changes_nothing_of_that(
     served: Callable[..., str], tmp_path: Path
 ) -> None:

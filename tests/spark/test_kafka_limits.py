@@ -10,9 +10,10 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.sql import SparkSession
 
-from etl.sources.kafka_limits import unlimited
+from millrace.etl.sources.kafka.topic_limits import unlimited
 from millrace.sandbox import kafka
 from millrace.sandbox.kafka import Kafka
+from millrace.verify.removal import make_topic
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +30,18 @@ def sent(broker: Kafka, topic: str, at: int) -> KafkaError | None:
     return answers[0]
 
 
-def test_brokers_turn_away_what_no_producer_can_mean(broker: Kafka) -> None:
-    broker.create_topic("ours", 1)
+@pytest.mark.parametrize("maker", ["sandbox", "verify"])
+def test_brokers_turn_away_what_no_producer_can_mean(broker: Kafka, maker: str) -> None:
+    topic = f"of-{maker}"
+    if maker == "sandbox":
+        broker.create_topic(topic, 1)
+    else:
+        make_topic({"bootstrap.servers": broker.bootstrap}, topic, 1, 30.0)
     now = round(time.time() * 1000)
     for at in (now, now - 400 * 86_400_000, now + 1_800_000, 1):
-        assert sent(broker, "ours", at) is None
+        assert sent(broker, topic, at) is None
     for at in (2**63 - 1, now * 1000, now + 2 * 86_400_000):
-        error = sent(broker, "ours", at)
+        error = sent(broker, topic, at)
         assert error is not None
         assert error.code() == KafkaError.INVALID_TIMESTAMP
 

@@ -15,14 +15,16 @@ from confluent_kafka import Producer
 from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
-from etl import run, settings
-from etl.accounts import Reporter
-from etl.errors import StartError
-from etl.settings import Connection, SecretLogin
-from etl.sinks.base import SinkError, Written
-from etl.sinks.kafka import KafkaSink, KafkaSinkSettings
-from etl.sources import kafka, kafka_login
-from etl.supervise import Retries, Supervisor
+from millrace.etl.job import run
+from millrace.etl.job.supervise import Retries, Supervisor
+from millrace.etl.launch import settings
+from millrace.etl.launch.settings import Connection, SecretLogin
+from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.errors import SinkError, StartError
+from millrace.etl.sinks.base import Written
+from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
+from millrace.etl.sources.kafka import connection as kafka
+from millrace.etl.sources.kafka import login
 from tests import guarded
 from tests.guarded import PASSWORD, Guarded
 from tests.spark.sinks import none_refused, place, row, rows
@@ -190,7 +192,7 @@ def test_brokers_that_are_named_otherwise_than_in_their_certificate_are_told(
     "text", ["${file:/etc/passwd:x}", "a\\u0041\tb", " leading", "a\r\nb", "#!=:", "ä€𝄞"]
 )
 def test_kafka_reads_every_text_as_it_was(text: str, spark: SparkSession, tmp_path: Path) -> None:
-    options = kafka_login._referred({"kafka.ssl.keystore.key": text, "kafka.sasl.jaas.config": f"x{text}"})
+    options = login._referred({"kafka.ssl.keystore.key": text, "kafka.sasl.jaas.config": f"x{text}"})
     jvm: Any = spark._jvm
     provider = jvm.org.apache.kafka.common.config.provider.FileConfigProvider()
     provider.configure(jvm.java.util.HashMap())
@@ -222,6 +224,7 @@ def test_a_sink_follows_a_password_that_is_changed(
         broker.set_password(PASSWORD)
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_a_query_follows_a_password_that_is_changed(
     spark: SparkSession, broker: Guarded, secrets: Secrets, tmp_path: Path

@@ -200,6 +200,7 @@ def written(home: Path) -> dict[Path, str]:
     }
 
 
+@pytest.mark.slow
 def test_each_way_lands_and_sends_and_leaves_no_secret_behind(place: Place, tmp_path: Path) -> None:
     producer = Producer({"bootstrap.servers": place.broker.kafka.bootstrap})
     for kind in KINDS:
@@ -240,8 +241,8 @@ def counted(process: Process) -> dict[str, int]:
 
 
 PROGRAM = """
-from etl.settings import Connection, SecretLogin
-from etl.sources.kafka import bind, connecting
+from millrace.etl.launch.settings import Connection, SecretLogin
+from millrace.etl.sources.kafka.connection import bind, connecting
 
 endpoint, kind, servers, secret = arguments
 connection = Connection("external", None, servers, SecretLogin(kind, secret))
@@ -255,6 +256,7 @@ spark.stop()
 """
 
 
+@pytest.mark.slow
 def test_executors_in_processes_of_their_own_sign_in_too(place: Place, tmp_path: Path) -> None:
     place.broker.kafka.create_topic("far", 2)
     kind = "mutual-tls"

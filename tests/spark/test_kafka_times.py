@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from millrace.sandbox import kafka
 from millrace.sandbox.kafka import Kafka
@@ -232,7 +232,10 @@ def test_routes_are_read_around_times_that_overflow(
     job.drop()
 
 
-@pytest.mark.parametrize("kind", ["land", "direct", "derive"])
+@pytest.mark.parametrize(
+    "kind",
+    ["land", pytest.param("direct", marks=pytest.mark.slow), pytest.param("derive", marks=pytest.mark.slow)],
+)
 def test_a_batch_is_no_code_of_its_own(
     spark: SparkSession, broker: Kafka, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -13,16 +11,18 @@ from typing import Any
 import pytest
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from etl import accounts
-from etl.decoder import Decoder
-from etl.errors import LossError, ReopenError
-from etl.sinks.iceberg import Appended, Bound, IcebergSink
-from etl.sources.kinesis_guard import FURTHER, KinesisGuard
-from etl.supervise import Query, Supervisor
-from etl.tables import Table
+from millrace.etl.formats.base import Decoder
+from millrace.etl.job.supervise import Supervisor
+from millrace.etl.record import accounts
+from millrace.etl.record.errors import LossError, ReopenError
+from millrace.etl.record.lookup_bounds import Bound
+from millrace.etl.record.query import Query
+from millrace.etl.record.tables import Table
+from millrace.etl.sinks.iceberg import Appended, IcebergSink
+from millrace.etl.sources.kinesis.guard import FURTHER, KinesisGuard
 from tests.faults.feed import aggregate as packed
 from tests.spark.batches import ENVELOPE, KINESIS, Events, frame, good, ids, kinesis_rows, lander, log_offsets
 from tests.spark.test_exactly_once import LosesShuffles
@@ -65,7 +65,8 @@ def test_each_record_of_an_aggregate_has_an_identity_of_its_own(spark: SparkSess
 def test_aggregates_are_refused_where_a_batch_may_end_inside_one(spark: SparkSession, table: Names) -> None:
     landing, events = table("landing"), Events()
     write = lander(spark, landing, events, source=KINESIS)
-    write.splits_aggregates = True
+    assert isinstance(write.guard, KinesisGuard)
+    write.guard.splits_aggregates = True
     write(frame(spark, kinesis_rows(range(5), accounts.now())), 0)
     with pytest.raises(
         Exception,
@@ -81,7 +82,7 @@ def test_what_only_looks_like_an_aggregate_lands_as_what_it_is(
     landing, events, now = table("landing"), Events(), accounts.now()
     write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
     assert isinstance(write.guard, KinesisGuard)
-    write.splits_aggregates = True
+    write.guard.splits_aggregates = True
     log_positions(tmp_path, 0, {"shardId-0": None})
     write(frame(spark, kinesis_rows([1], now)), 0)
     log_positions(tmp_path, 1, {"shardId-1": None})
@@ -255,7 +256,7 @@ def test_limits_are_worked_out_again_when_the_shards_change(
 ) -> None:
     write = lander(spark, table("landing"), Events(), source=KINESIS, checkpoint=tmp_path)
     guard, asked = write.guard, []
-    assert guard is not None
+    assert isinstance(guard, KinesisGuard)
     guard.shards, guard.count_shards = 1, lambda: asked.append(1) or 2
     log_positions(tmp_path, 0, {"shardId-0": None})
     log_positions(tmp_path, 1, {"shardId-0": None})
@@ -290,102 +291,6 @@ def test_a_query_is_opened_again_on_its_checkpoint(spark: SparkSession, tmp_path
     assert opened == [5, 10]
     assert batches[:4] == [0, 1, 1, 2]  # the batch at hand comes again
     assert [e["event"] for e in events.all()] == ["started", "reopened"]
-
-
-# ---- records that the stream forgot ----
-
-
-def commit(checkpoint: Path, batch: int, *, age: timedelta) -> None:
-    folder = checkpoint / "commits"
-    folder.mkdir(exist_ok=True)
-    (folder / str(batch)).write_text("v1\n{}")
-    at = (accounts.now() - age).timestamp()
-    os.utime(folder / str(batch), (at, at))
-
-
-TRIMMED: list[tuple[Mapping[str, str | None], timedelta, bool]] = [
-    ({"shardId-0": "3", "shardId-1": "4"}, timedelta(days=9), False),  # all is still there
-    ({"shardId-0": "13", "shardId-1": "4"}, timedelta(minutes=1), True),  # shard 0 lagged, and was trimmed
-    ({"shardId-0": "3", "shardId-1": "25"}, timedelta(minutes=1), False),  # shard 1 was read to its end
-    ({"shardId-0": "3", "shardId-1": "25"}, timedelta(hours=2), True),  # but too long ago
-    ({"shardId-0": "3", "shardId-1": None}, timedelta(hours=2), True),
-]
-
-
-@pytest.mark.faults
-def test_what_may_have_been_trimmed_unread_stops_the_job(
-    spark: SparkSession, table: Names, tmp_path: Path
-) -> None:
-    landing, events = table("landing"), Events()
-    assert KINESIS.retention_seconds == 3600
-    lander(spark, landing, events, source=KINESIS)(frame(spark, kinesis_rows([11, 21], accounts.now())), 0)
-    log_positions(tmp_path, 0, {"shardId-0": None, "shardId-1": 21})
-    log_positions(tmp_path, 1, {"shardId-0": 11, "shardId-1": 21})
-    for oldest, stopped, lost in TRIMMED:
-        commit(tmp_path, 0, age=stopped)
-        write = lander(
-            spark, landing, events, source=KINESIS, checkpoint=tmp_path, horizon=oldest.__getitem__
-        )
-        assert write.guard is not None
-        if lost:
-            with pytest.raises(LossError, match=r"records were trimmed.*its oldest record is"):
-                write.guard.before(spark, 1)
-        else:
-            assert write.guard.before(spark, 1) == {}
-
-
-def test_a_run_that_falls_behind_asks_before_each_batch(
-    spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    landing, events, asked, begun = table("landing"), Events(), list[str](), accounts.now()
-
-    def horizon(shard: str) -> str:
-        asked.append(shard)
-        return "3" if len(asked) == 1 else "13"
-
-    source = replace(KINESIS, retention_seconds=7200)
-    write = lander(spark, landing, events, source=source, checkpoint=tmp_path, horizon=horizon)
-    log_positions(tmp_path, 0, {"shardId-0": None})
-    write(frame(spark, kinesis_rows([10], begun)), 0)
-    log_positions(tmp_path, 1, {"shardId-0": 10})
-    write(frame(spark, kinesis_rows([11], begun)), 1)
-    assert asked == []
-    monkeypatch.setattr(accounts, "now", lambda: begun + timedelta(minutes=115))
-    log_positions(tmp_path, 2, {"shardId-0": 11})
-    write(frame(spark, kinesis_rows([12], begun)), 2)
-    assert asked == ["shardId-0"]
-    log_positions(tmp_path, 3, {"shardId-0": 12})
-    with pytest.raises(LossError, match="shardId-0 goes on after 12, its oldest record is 13") as refused:
-        write(frame(spark, []), 3)
-    assert "7200 s" in str(refused.value)
-
-
-def test_only_shards_that_are_as_far_behind_are_asked_and_all_of_them_at_once(
-    spark: SparkSession, table: Names, tmp_path: Path
-) -> None:
-    landing, events, asked, now = table("landing"), Events(), list[str](), accounts.now()
-    together = threading.Barrier(4, timeout=60)
-
-    def horizon(shard: str) -> str:
-        if asked:  # the start is over
-            together.wait()  # breaks where they are asked one after the other
-        asked.append(shard)
-        return "1"
-
-    source = replace(KINESIS, retention_seconds=7200)
-    write = lander(spark, landing, events, source=source, checkpoint=tmp_path, horizon=horizon)
-    shards = 40
-    # One has not moved for long, and its last record is in no table any more.
-    still = {"shardId-still": 7}
-    for batch in range(2):
-        log_positions(tmp_path, batch, {f"shardId-{n}": None for n in range(shards)} | still)
-    # The first three lag.
-    arrivals = [now - timedelta(minutes=115) if n < 3 else now for n in range(shards)]
-    write(frame(spark, [row for n, at in enumerate(arrivals) for row in kinesis_rows([1000 + n], at)]), 1)
-    assert asked == ["shardId-still"]
-    log_positions(tmp_path, 2, {f"shardId-{n}": 1000 + n for n in range(shards)} | still)
-    write(frame(spark, kinesis_rows([2000], arrivals[0])), 2)
-    assert sorted(asked[1:]) == ["shardId-0", "shardId-1", "shardId-2", "shardId-still"]
 
 
 # ---- what the look-up reads ----
@@ -449,7 +354,6 @@ def test_a_record_that_no_range_expects_is_landed_by_a_wider_look_up(
     assert events.accounts() == (2, 1, 1, 1, 0)
     assert len(looks.rows) - tries == 2
     assert ids(spark, landing) == [f"flights-stream/{n}" for n in (10, 11, 12, 50)]
-    assert write.guard is not None
     (guard,) = write.guard.streams
     # The next time it is taken to go on further.
     assert guard.further == 2 * FURTHER

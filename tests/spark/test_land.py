@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
-from etl import accounts, land, tables
-from etl.errors import StartError
-from etl.sinks.iceberg import Appended, Bound, IcebergSink, OutsideBoundError, with_first_that_holds
-from etl.sources import kinesis_guard
-from etl.tables import Table
+from millrace.etl.queries import land
+from millrace.etl.record import accounts, tables
+from millrace.etl.record.errors import StartError
+from millrace.etl.record.lookup_bounds import Bound, OutsideBoundError, with_first_that_holds
+from millrace.etl.record.tables import Table
+from millrace.etl.sinks.iceberg import Appended, IcebergSink
+from millrace.etl.sources.kinesis import guard as kinesis_guard
 from tests.spark.batches import (
     DDL,
     EPOCH,
@@ -265,7 +267,7 @@ def test_a_record_older_than_the_bound_is_looked_up_wider(spark: SparkSession, t
     sink.attempts.clear()
     ancient = kinesis_rows(range(400, 405), EPOCH)
     for _ in range(2):
-        assert write.guard is not None
+        assert isinstance(write.guard, kinesis_guard.KinesisGuard)
         write.guard.oldest, write.guard.steps = now, ()
         write(frame(spark, ancient), 3)
     assert [b.minimum is None for b in sink.attempts] == [False, False, True] * 2

@@ -13,9 +13,9 @@ from confluent_kafka import Producer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
-from etl.settings_sources import KafkaReading
+from millrace.etl.sources.kafka.source import KafkaReading
 from millrace.sandbox import kafka
 from millrace.sandbox.kafka import Kafka
 from tests.faults.in_process import Job
@@ -110,6 +110,7 @@ def test_the_last_record_of_a_key_counts_and_a_null_payload_deletes(job: Custome
     assert {"_deleted", "_position", "_landed_at"}.isdisjoint(job.spark.table(job._full("out")).columns)
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import manifest
-from etl.errors import StartError
-from etl.manifest import Manifest
-from etl.manifests import Manifests
-from etl.settings import LandSettings
-from etl.settings import parse as parsed
-from etl.tables import Table
+from millrace.etl.checkpoints import manifest
+from millrace.etl.checkpoints.manifest import Manifest
+from millrace.etl.job.checkpoint_check import Manifests
+from millrace.etl.launch.settings import LandSettings
+from millrace.etl.launch.settings import parse as parsed
+from millrace.etl.record.errors import StartError
+from millrace.etl.record.tables import Table
 from tests.spark.batches import Events, frame, good, kafka_rows
 from tests.spark.test_state import Pipeline
 
@@ -178,8 +178,9 @@ def test_a_reset_query_begins_where_it_was_told(spark: SparkSession, tmp_path: P
     start.write_text(json.dumps({"version": 1, "start": "2026-11-20T08:00:00+00:00"}))
     (found,) = Manifests(spark, settings, events.reporter).checked().queries
     assert isinstance(found, LandSettings)
-    assert found.source.start == "2026-11-20T08:00:00+00:00"
-    assert getattr(found.source, "reading").start_offsets is None  # noqa: B009 - of Kafka's sources only
+    (source,) = found.sources
+    assert source.start == "2026-11-20T08:00:00+00:00"
+    assert getattr(source, "reading").start_offsets is None  # noqa: B009 - of Kafka's sources only
     assert events.all()[0]["at"] == "2026-11-20T08:00:00+00:00"
     # Once it has begun, its checkpoint counts.
     (tmp_path / "land" / "offsets").mkdir(parents=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.sinks.base import SinkError
-from etl.sinks.marks import FOLDER, Marks
+from millrace.etl.record.errors import SinkError
+from millrace.etl.sinks.delivery.end_positions import FOLDER, EndPositions
 from tests.spark.sinks import place
 
 
@@ -18,14 +18,14 @@ def test_a_damaged_mark_is_told_and_without_it_the_batch_goes_on(
     spark: SparkSession, tmp_path: Path, part: bytes
 ) -> None:
     here = place(3, notes=tmp_path)
-    assert Marks("alerts").begin(spark, here, lambda: {"0": 7}) is None
-    mark = Marks("alerts").begin(spark, here, lambda: {"0": 9})
+    assert EndPositions("alerts").begin(spark, here, lambda: {"0": 7}) is None
+    mark = EndPositions("alerts").begin(spark, here, lambda: {"0": 9})
     assert mark is not None
     assert mark.end == {"0": 7}
     (file,) = (tmp_path / FOLDER).glob("*.json")
     file.with_name(f".{file.name}.crc").unlink()  # S3 keeps no sum beside a file
     file.write_bytes(part)
     with pytest.raises(SinkError, match=f"{file} says where alerts ended, and cannot be read: .*Delete it"):
-        Marks("alerts").begin(spark, here, lambda: {"0": 9})
+        EndPositions("alerts").begin(spark, here, lambda: {"0": 9})
     file.unlink()
-    assert Marks("alerts").begin(spark, here, lambda: {"0": 9}) is None
+    assert EndPositions("alerts").begin(spark, here, lambda: {"0": 9}) is None

@@ -12,13 +12,14 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from etl.accounts import Reporter
-from etl.metrics.monitor import Monitor
-from etl.metrics.pipe import Pipe
-from etl.metrics.progress import Sample
-from etl.metrics.sketch import Sketch
-from etl.metrics.spark import SparkMetrics
-from etl.supervise import Query, Supervisor
+from millrace.etl.job.supervise import Supervisor
+from millrace.etl.metrics.monitor import Monitor
+from millrace.etl.metrics.pipe import Pipe
+from millrace.etl.metrics.progress import Sample
+from millrace.etl.metrics.sketch import Sketch
+from millrace.etl.metrics.spark import SparkMetrics
+from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.query import Query
 from tests.spark.batches import Events
 
 BATCHES, ROWS = 3, 4000

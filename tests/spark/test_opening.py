@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from etl import run
-from etl.errors import StartError
-from etl.land import Lander
-from etl.routed_direct import RoutedDirector
-from etl.settings import parse
-from etl.sources.legs import Legs
-from etl.tables import Table
+from millrace.etl.job import run
+from millrace.etl.launch.settings import parse
+from millrace.etl.queries.direct import Director
+from millrace.etl.queries.land import Lander
+from millrace.etl.record.errors import StartError
+from millrace.etl.record.tables import Table
+from millrace.etl.sources.union import SourceUnion
 from tests.spark.batches import Events
 
 Names = Callable[[str], Table]
@@ -79,9 +79,9 @@ def test_routes_are_opened_leg_by_leg(spark: SparkSession, table: Names, tmp_pat
     first, second = run.build(spark, job(tmp_path, land, direct), {}, Events().reporter)
     lander, director = (innermost(query.handle) for query in (first, second))
     assert isinstance(lander, Lander)
-    assert isinstance(lander.guard, Legs)
-    assert isinstance(director, RoutedDirector)
-    for legs in (lander.guard.topics, director.topics):
+    assert isinstance(lander.guard, SourceUnion)
+    assert isinstance(director, Director)
+    for legs in (lander.guard.replayed, director.replayed):
         found = [[each.name for each in leg.sources] for leg in legs]
         assert found == [["gifts", "orders"], ["web"], ["bags"]]
         assert [leg.checkpoint.place for leg in legs] == [0, 1, 2]

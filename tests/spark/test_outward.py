@@ -14,28 +14,33 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from etl import land, run, tables
-from etl.checkpoint import Checkpoint
-from etl.decode import JsonDecoder, parse_schema
-from etl.decoder import Decoder
-from etl.decompress import Opening
-from etl.derive import Composition, Transform
-from etl.envelope import CARRIED
-from etl.errors import AccountsError, StartError
-from etl.launch import ReplayRequest
-from etl.outward import OutwardDirect, OutwardReplay, SinkAccounts
-from etl.redact import WITHHELD, Redacting
-from etl.replay import Replayer
-from etl.settings import DirectSettings, JobSettings, parse
-from etl.sinks.base import Again, Place, Refuse, Sink, Written, letters_of
-from etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings
-from etl.sinks.iceberg import IcebergSink
-from etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
-from etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committed_files
-from etl.tables import Table
+from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.formats.base import Decoder
+from millrace.etl.formats.decoding.decompress import Opening
+from millrace.etl.formats.decoding.redact import WITHHELD, Redacting
+from millrace.etl.formats.json import JsonDecoder
+from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.job import run
+from millrace.etl.launch.document import ReplayRequest
+from millrace.etl.launch.settings import JobSettings, parse
+from millrace.etl.queries import land
+from millrace.etl.queries.derive import Composition, Transform
+from millrace.etl.queries.direct import Director, Lane, Onward
+from millrace.etl.record import tables
+from millrace.etl.record.accounts import Accounts
+from millrace.etl.record.envelope import CARRIED
+from millrace.etl.record.errors import AccountsError, StartError
+from millrace.etl.record.tables import Table
+from millrace.etl.repair.replay_dead_letters import Replayer
+from millrace.etl.sinks.base import Again, Place, Refuse, Sink, Written, letters_of
+from millrace.etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings
+from millrace.etl.sinks.iceberg import IcebergSink
+from millrace.etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
+from millrace.etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committed_files
+from millrace.etl.sources.base import ReplayedLeg
 from tests import postgres
 from tests.spark.batches import DDL, ENVELOPE, KAFKA, Events, frame, good, kafka_rows, lander, log_offsets
 
@@ -165,7 +170,7 @@ def test_results_of_a_later_batch_and_of_a_later_checkpoint_win(
     )
     landing, events, binds = table("landing"), Events(), {"dynamodb.endpoint": dynamodb}
     state = {
-        "watermark": {"time": "_arrived_at", "delay_seconds": 60, "ahead_seconds": 3600}, "distinct": [], "key": ["parity"], "join": None,
+        "watermark": {"time": "_arrived_at", "delay_seconds": 60, "ahead_seconds": 3600}, "distinct": [], "key": ["parity"], "join": None, "output_mode": "update",
     }  # fmt: skip
 
     def job(checkpoints: str) -> JobSettings:
@@ -207,6 +212,7 @@ def test_results_of_a_later_batch_and_of_a_later_checkpoint_win(
     made.delete()
 
 
+@pytest.mark.slow
 def test_a_derive_query_into_files(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     landing, events, files = table("landing"), Events(), tmp_path / "files"
     land_ = lander(spark, landing, Events())
@@ -250,17 +256,14 @@ class Direct:
         (checkpoint / "metadata").write_text(f'{{"id":"{checkpoint.name}"}}')
 
     def batch(self, number: int, first: int, payloads: list[bytes | None]) -> None:
-        settings = DirectSettings(
-            "direct", "direct-flights", KAFKA, "json", "test.ddl", None, (), (), None,
-            DynamoDbSinkSettings("dynamodb", "flights", REGION), "letters", 1.0, None,
-        )  # fmt: skip
-        direct = OutwardDirect(
-            settings,
+        checkpoint = Checkpoint(str(self.checkpoint))
+        direct = Director(
+            "direct-flights",
             self.decoder,
-            self.compose,
-            self.sink,
+            (Lane(None, "flights", self.compose, self.sink),),
             IcebergSink(self.letters),
-            Checkpoint(str(self.checkpoint)),
+            (ReplayedLeg((KAFKA,), checkpoint),),
+            checkpoint,
             self.events.reporter,
         )
         log_offsets(self.checkpoint, number, {KAFKA.topic: {"0": first + len(payloads)}})
@@ -285,7 +288,7 @@ def test_a_direct_query_keeps_the_bytes_of_what_the_sink_refuses_and_replays_the
     assert (bytes(letter["_bytes"]), letter["_stage"], letter["_shard"]) == (good(4), "sink", "0")
     fixed = tmp_path / "fixed.jsonl"
     fixed.write_text('{"id":"flights-topic/0/4","payload":"{\\"carrier\\":\\"AA\\",\\"flight\\":14}"}\n')
-    onward = OutwardReplay(direct.compose, sink)
+    onward = Onward((Lane(None, "flights", direct.compose, sink),))
     replayer = Replayer(
         "direct", ("flights",), direct.letters, direct.decoder, direct.events.reporter, onward
     )
@@ -293,6 +296,7 @@ def test_a_direct_query_keeps_the_bytes_of_what_the_sink_refuses_and_replays_the
     assert sorted(int(i["flight"]) for i in items.scan()["Items"]) == [1, 2, 14]
 
 
+@pytest.mark.slow
 def test_a_direct_query_into_a_database_keeps_its_dead_letters(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
@@ -309,6 +313,7 @@ def test_a_direct_query_into_a_database_keeps_its_dead_letters(
         assert server.run("SELECT flight FROM flights ORDER BY 1") == [["1"], ["2"]]
 
 
+@pytest.mark.slow
 def test_a_direct_query_into_files_that_comes_again_on_a_new_checkpoint(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
@@ -363,9 +368,9 @@ class _RefusesAll:
     def write(
         self,
         rows: DataFrame,
-        place: Place | None,  # noqa: ARG002 - as sinks have it
+        place: Place | None,
         refuse: Refuse,
-        again: Again | None = None,  # noqa: ARG002 - as sinks have it
+        again: Again | None = None,
     ) -> Written:
         letters = letters_of(rows, F.lit("no"))
         count = letters.count()
@@ -374,10 +379,10 @@ class _RefusesAll:
 
 
 def test_accounts_balance_or_say_so() -> None:
-    assert SinkAccounts(5, None, Written(4, 2, 1)).fields() == {
+    # As the sinks of each kind of query tell them, which the advisor, dashboards and metrics read.
+    assert Accounts(5, 4, 2, refused=1).fields() == {
         "read": 5, "duplicates": 1, "filtered": 1, "written": 2, "refused": 1,
     }  # fmt: skip
-    with pytest.raises(Exception, match="do not balance"):
-        SinkAccounts(5, 6, Written(0, 0))
-    with pytest.raises(Exception, match="do not balance"):
-        SinkAccounts(5, None, Written(4, 4, 1))
+    for impossible in ((5, 0, 0, 6, 0), (5, 4, 4, None, 1), (5, 4, -1), (5, 4, 1, -1), (5, 4, 1, None, -1)):
+        with pytest.raises(AccountsError, match="do not balance"):
+            Accounts(*impossible)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import tables
-from etl.sinks.iceberg import IcebergSink
-from etl.sinks.iceberg_keyed import KeyedIcebergSink
-from etl.tables import Table
+from millrace.etl.record import tables
+from millrace.etl.record.tables import Table
+from millrace.etl.sinks.iceberg import IcebergSink
+from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.spark.batches import Events
 
 DAYS = 40

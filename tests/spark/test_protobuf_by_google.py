@@ -10,9 +10,9 @@ import hypothesis
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from etl.formats import protobuf
-from etl.formats.protobuf import SchemaError
-from etl.formats.wire import WireError
+from millrace.etl.formats import protobuf
+from millrace.etl.formats.protobuf import SchemaError
+from millrace.etl.formats.protobuf_wire import WireError
 from tests import orders
 from tests.spark.test_formats import spoiled
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from etl.tables import Table
+from millrace.etl.record.tables import Table
 from tests.spark.batches import frame, good, kafka_rows
 from tests.spark.test_state import Pipeline
 

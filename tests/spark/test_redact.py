@@ -9,9 +9,10 @@ import pytest
 from hypothesis import strategies as st
 from pyspark.sql import Row, SparkSession
 
-from etl.decode import JsonDecoder, parse_schema
-from etl.errors import StartError
-from etl.redact import WITHHELD, Redacting
+from millrace.etl.formats.decoding.redact import WITHHELD, Redacting
+from millrace.etl.formats.json import JsonDecoder
+from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.record.errors import StartError
 
 DDL = "carrier STRING NOT NULL, flight INT, email STRING, card STRUCT<number: STRING>"
 SECRET = "kim7731"

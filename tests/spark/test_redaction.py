@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import os, sys
-from etl.redaction import session
+from millrace.etl.job.log_redaction import session
 folder, jars, *settings = sys.argv[1:]
 asked = [
     "spark.master=local[1]", "spark.eventLog.enabled=true", "spark.eventLog.dir=" + folder, "spark.ui.enabled=false",

@@ -13,11 +13,11 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from etl import refill
-from etl.errors import StartError
-from etl.launch import BackfillRequest
-from etl.settings import JobSettings, parse
-from etl.tables import Table
+from millrace.etl.launch.document import BackfillRequest
+from millrace.etl.launch.settings import JobSettings, parse
+from millrace.etl.record.errors import StartError
+from millrace.etl.record.tables import Table
+from millrace.etl.repair import backfill_landing
 from millrace.sandbox import kafka, kinesalite
 from millrace.sandbox.kinesalite import REGION
 from tests.spark.batches import DDL, Events, good, lander
@@ -61,7 +61,9 @@ def filled(
 ) -> tuple[int, ...]:
     """read, written, bad, duplicates of a refill."""
     events = Events()
-    assert refill.of_query(spark, settings, request, binds or {}, events.reporter)(spark, request) == 0
+    assert (
+        backfill_landing.of_query(spark, settings, request, binds or {}, events.reporter)(spark, request) == 0
+    )
     told = events.last()
     assert told["event"] == "backfilled"
     return tuple(told[name] for name in ("read", "written", "bad", "duplicates"))
@@ -200,14 +202,14 @@ def test_what_cannot_be_refilled_says_what_can(spark: SparkSession, table: Names
     settings = job(landing, topic("x:1"), tmp_path / "schema.ddl")
     nobody = BackfillRequest("flights-weather", None, None, origin="file:///nowhere")
     with pytest.raises(StartError, match="no land query of this job; it has: land-flights"):
-        refill.of_query(spark, settings, nobody, {}, Events().reporter)
+        backfill_landing.of_query(spark, settings, nobody, {}, Events().reporter)
     asked = BackfillRequest("land-flights", None, None, origin="file:///nowhere")
     with pytest.raises(StartError, match="start the job, which makes it"):
-        refill.of_query(spark, settings, asked, {}, Events().reporter)
+        backfill_landing.of_query(spark, settings, asked, {}, Events().reporter)
     lander(spark, landing, Events())
     with pytest.raises(StartError, match="--from file:///nowhere"):
-        refill.of_query(spark, settings, asked, {}, Events().reporter)(spark, asked)
+        backfill_landing.of_query(spark, settings, asked, {}, Events().reporter)(spark, asked)
     avro = {"kind": "avro", "framing": "none", "writers": None, "registry": None, "subject": None}
     packed = job(landing, topic("x:1"), tmp_path / "schema.ddl", avro)
     with pytest.raises(StartError, match="avro has no lines"):
-        refill.of_query(spark, packed, asked, {}, Events().reporter)
+        backfill_landing.of_query(spark, packed, asked, {}, Events().reporter)

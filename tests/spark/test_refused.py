@@ -11,14 +11,15 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
-from etl import once, run
-from etl.envelope import CARRIED
-from etl.errors import StartError
-from etl.launch import ReplayRequest
-from etl.settings import JobSettings, parse
-from etl.tables import Table
+from millrace.etl.job import run
+from millrace.etl.launch.document import ReplayRequest
+from millrace.etl.launch.settings import JobSettings, parse
+from millrace.etl.record.envelope import CARRIED
+from millrace.etl.record.errors import StartError
+from millrace.etl.record.tables import Table
+from millrace.etl.repair import commands
 from tests.spark.batches import Events, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
@@ -87,7 +88,7 @@ class Refusing:
             "distinct": [],
             "key": [],
         }
-        state |= {"join": None, **self.state}
+        state |= {"join": None, "output_mode": "update", **self.state}
         query = {
             "kind": "derive", "name": "noted", "source_table": f"tests.{self.landing.name}", "enrich": [],
             "transform": f"{__name__}:noted", "trigger_seconds": 0.0, "route": None, "latest_by": [],
@@ -104,7 +105,9 @@ class Refusing:
 
     def replay(self, *ids: str, corrected: Path | None = None, **changed: Any) -> tuple[int, ...]:
         """Exit status, then letters, good, filtered, bad, already, landed."""
-        replayer = once.replayer(self.spark, self.job(**changed), "noted", self.events.reporter, self.binds)
+        replayer = commands.replayer(
+            self.spark, self.job(**changed), "noted", self.events.reporter, self.binds
+        )
         status = replayer(self.spark, ReplayRequest("noted", ids, str(corrected) if corrected else None))
         keys = ("letters", "good", "filtered", "bad", "already", "landed")
         return (status, *(self.events.last()[k] for k in keys))
@@ -180,7 +183,7 @@ def test_results_of_many_records_are_not_replayed(
 ) -> None:
     pipe = Refusing(spark, table, tmp_path, dynamodb)
     mark = {"time": "_arrived_at", "delay_seconds": 60, "ahead_seconds": 3600}
-    state = {"watermark": mark, "distinct": [], "key": ["flight"], "join": None}
+    state = {"watermark": mark, "distinct": [], "key": ["flight"], "join": None, "output_mode": "update"}
     with pytest.raises(StartError, match="a later one replaces an earlier one"):
         pipe.replay(state=state, transform=f"{__name__}:by_flight")
     with pytest.raises(StartError, match=r"no query of this job with dead letters; it has: none"):

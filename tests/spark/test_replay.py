@@ -16,15 +16,17 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from etl import hadoop, once
-from etl.decode import JsonDecoder, parse_schema
-from etl.errors import StartError
-from etl.launch import ReplayRequest
-from etl.replay import Replayer, read_corrected
-from etl.settings import JobSettings, parse
-from etl.tables import Table
+from millrace.etl.formats.json import JsonDecoder
+from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.launch.document import ReplayRequest
+from millrace.etl.launch.settings import JobSettings, parse
+from millrace.etl.record import hadoop
+from millrace.etl.record.errors import StartError
+from millrace.etl.record.tables import Table
+from millrace.etl.repair import commands
+from millrace.etl.repair.replay_dead_letters import Replayer, read_corrected
+from millrace.sandbox import jars
 from tests.spark.batches import DDL, Events, frame, good, kafka_rows, lander
-from tests.spark.conftest import JARS
 
 Names = Callable[[str], Table]
 
@@ -320,14 +322,14 @@ def test_a_replay_of_nothing_is_refused(spark: SparkSession, table: Names, tmp_p
     with pytest.raises(
         StartError, match="--replay other: no query of this job with dead letters; it has: land-flights"
     ):
-        once.replayer(spark, settings, "other", events.reporter)
+        commands.replayer(spark, settings, "other", events.reporter)
     with pytest.raises(StartError, match=f"--replay land-flights: there is no table {landing}"):
-        once.replayer(spark, settings, "land-flights", events.reporter)
+        commands.replayer(spark, settings, "land-flights", events.reporter)
     lander(spark, landing, events)
-    assert once.replayer(spark, settings, "land-flights", events.reporter).source == ("flights",)
+    assert commands.replayer(spark, settings, "land-flights", events.reporter).source == ("flights",)
     (tmp_path / "test.ddl").write_text(DDL + ", gate STRING")
     with pytest.raises(StartError, match="lacks gate string"):
-        once.replayer(spark, settings, "land-flights", events.reporter)
+        commands.replayer(spark, settings, "land-flights", events.reporter)
 
 
 def test_the_entry_script_replays_and_ends(
@@ -340,7 +342,7 @@ def test_the_entry_script_replays_and_ends(
     fixed = corrections(tmp_path / "fixed", _1=good(7), _2=good(8), _9=good(9))
     catalog = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": str(warehouse)}
     conf = {f"spark.sql.catalog.lake{k}": v for k, v in catalog.items()}
-    conf |= {"spark.jars": str(next((JARS / "sandbox").glob("iceberg-spark-runtime-*.jar")))}
+    conf |= {"spark.jars": str(next(jar for jar in jars.files("sandbox") if jar.name.startswith("iceberg-")))}
     conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     conf |= {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.master": "local[1]"}
     options = " ".join(f"--conf {k}={v}" for k, v in conf.items())
@@ -348,7 +350,7 @@ def test_the_entry_script_replays_and_ends(
     # A JVM of its own, not the one of these tests.
     for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         environment.pop(name, None)
-    command = [sys.executable, "-m", "etl.main", "--launch-document", str(document)]
+    command = [sys.executable, "-m", "millrace.etl.main", "--launch-document", str(document)]
     ended = subprocess.run(
         [*command, "--replay", "land-flights", "--corrected", str(fixed)],
         env=environment,

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from etl import accounts
-from etl.chores import Chores
-from etl.retention import Retention
-from etl.tables import Table
+from millrace.etl.job.maintenance_schedule import Maintenance
+from millrace.etl.maintenance.dead_letter_retention import Retention
+from millrace.etl.record import accounts
+from millrace.etl.record.tables import Table
 from tests.spark.batches import EPOCH, Events, added_records, frame, good, kafka_rows, lander
 from tests.spark.test_derive import Pipeline
 
@@ -61,7 +61,7 @@ def test_it_runs_beside_the_queries_and_a_failure_ends_nothing(spark: SparkSessi
 
     nowhere = Retention((table("nowhere"),), timedelta(days=1), events.reporter)
     there = Last((landing,), timedelta(days=1), events.reporter)
-    chores = Chores(spark, (nowhere, there), events.reporter, first=timedelta(milliseconds=10))
+    chores = Maintenance(spark, (nowhere, there), events.reporter, first=timedelta(milliseconds=10))
     chores.start()
     assert ran.wait(60)
     chores.stop()
@@ -72,5 +72,5 @@ def test_it_runs_beside_the_queries_and_a_failure_ends_nothing(spark: SparkSessi
 
 def test_nothing_runs_where_letters_are_kept(spark: SparkSession) -> None:
     before = threading.active_count()
-    Chores(spark, (), Events().reporter).start()
+    Maintenance(spark, (), Events().reporter).start()
     assert threading.active_count() == before

@@ -13,19 +13,25 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import accounts, derive, land, tables
-from etl.checkpoint import Checkpoint, parse_offset
-from etl.decode import JsonDecoder, parse_schema
-from etl.errors import LossError, StartError
-from etl.formats.text import TextDecoder
-from etl.launch import ReplayRequest
-from etl.replay import Replayer
-from etl.route import Route, Router, along
-from etl.settings import KafkaReading, KafkaSource, KinesisSource, RoutedSettings, RouteSettings
-from etl.sinks.iceberg import IcebergSink
-from etl.sources.kinesis_guard import KinesisGuard
-from etl.sources.legs import Legs, Topics, in_order
-from etl.tables import Table
+from millrace.etl.checkpoints.checkpoint import Checkpoint, parse_offset
+from millrace.etl.formats.decoding.routes import Route, Router, along
+from millrace.etl.formats.json import JsonDecoder, JsonFormat
+from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.text import TextDecoder
+from millrace.etl.launch.document import ReplayRequest
+from millrace.etl.launch.settings import LandSettings, RouteSettings
+from millrace.etl.launch.source_kinds import in_order
+from millrace.etl.queries import derive, land
+from millrace.etl.record import accounts, tables
+from millrace.etl.record.errors import LossError, StartError
+from millrace.etl.record.tables import Table
+from millrace.etl.repair.replay_dead_letters import Replayer
+from millrace.etl.sinks.iceberg import IcebergSink
+from millrace.etl.sources.base import ReplayedLeg
+from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
+from millrace.etl.sources.kinesis.guard import KinesisGuard
+from millrace.etl.sources.kinesis.source import KinesisSource
+from millrace.etl.sources.union import SourceUnion
 from tests.spark.batches import ENVELOPE, EPOCH, Events, frame
 
 Names = Callable[[str], Table]
@@ -160,7 +166,7 @@ def test_routes_that_cannot_be_told_apart_are_refused(router: Router) -> None:
 def test_legs_are_put_together_in_an_order_of_their_own() -> None:
     other = KafkaSource("kafka", "bags", "bags", "other", "earliest", 100, 3600)
     found = in_order([SHOP, WEB, other, CLICKS, FLIGHTS])
-    assert found == ((FLIGHTS, CLICKS), (WEB,), (other,), SHOP)
+    assert found == ((FLIGHTS, CLICKS), (WEB,), (other,), (SHOP,))
     assert in_order([FLIGHTS, CLICKS, other, WEB, SHOP]) == found
 
 
@@ -180,17 +186,17 @@ class Landing:
             ("clicks", "web.clicks", WEB),
             ("shop", "acme-shop", SHOP),
         ]
-        query = RoutedSettings(
+        query = LandSettings(
             "route",
             "land",
-            tuple(RouteSettings(n, o, s, "json", "test.ddl", None, ()) for n, o, s in routes),
+            tuple(RouteSettings(n, o, s, JsonFormat(), "test.ddl", None, ()) for n, o, s in routes),
             "routed",
             1.0,
             None,
         )
         places = [Checkpoint(str(self.folder), place) for place in range(3)]
         guard = KinesisGuard(SHOP, places[2], self.table)
-        legs = Legs((Topics((FLIGHTS,), places[0]), Topics((WEB,), places[1])), (guard,))
+        legs = SourceUnion((ReplayedLeg((FLIGHTS,), places[0]), ReplayedLeg((WEB,), places[1])), (guard,))
         return land.Lander(query, self.router, IcebergSink(self.table), places[0], self.events.reporter, legs)
 
     def log(self, batch: int, flights: int, web: dict[str, int], shop: int | None) -> None:
@@ -278,7 +284,7 @@ def test_a_topic_of_any_age_does_not_widen_the_bound_of_a_stream(landing: Landin
     landing.write(frame(landing.spark, [tuple(old), record("shop", "acme-shop", 73, click(73))]), 1)
     assert landing.accounts() == (2, 0, 2, 2, 0)
     legs = landing.write.guard
-    assert isinstance(legs, Legs)
+    assert isinstance(legs, SourceUnion)
     assert legs.streams[0].oldest == EPOCH + timedelta(seconds=73)
     # The minutes of the last batch, since the oldest of it, all that the stream keeps, and everything.
     assert len([*legs.bounds(accounts.now())]) == 4

@@ -8,28 +8,28 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
-from etl import land, tables
-from etl.checkpoint import Checkpoint
-from etl.decode import parse_schema
-from etl.derive import Composition
-from etl.direct import Onward
-from etl.envelope import CARRIED
-from etl.formats.text import TextDecoder
-from etl.launch import ReplayRequest
-from etl.outward import as_landed
-from etl.redact import WITHHELD, Redacting
-from etl.replay import Replayer
-from etl.route import Route, Router
-from etl.routed_direct import Lane, RoutedDirector, RoutedOnward, SinkEnd, TableEnd
-from etl.settings import DirectRouteSettings, KafkaReading, KafkaSource, RoutedDirectSettings
-from etl.sinks.base import letters_of
-from etl.sinks.iceberg import IcebergSink, IcebergSinkSettings
-from etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committed_files
-from etl.sources.legs import Topics, offsets_of
-from etl.sources.offsets import OffsetRange
-from etl.tables import Table
+from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.formats.decoding.redact import WITHHELD, Redacting
+from millrace.etl.formats.decoding.routes import Route, Router
+from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.formats.text import TextDecoder
+from millrace.etl.launch.document import ReplayRequest
+from millrace.etl.queries import land
+from millrace.etl.queries.derive import Composition
+from millrace.etl.queries.direct import Director, Lane, Onward, as_landed
+from millrace.etl.record import tables
+from millrace.etl.record.envelope import CARRIED
+from millrace.etl.record.tables import Table
+from millrace.etl.repair.replay_dead_letters import Replayer
+from millrace.etl.sinks.base import letters_of
+from millrace.etl.sinks.iceberg import IcebergSink
+from millrace.etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committed_files
+from millrace.etl.sources.base import ReplayedLeg
+from millrace.etl.sources.batch_offsets import OffsetRange
+from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
+from millrace.etl.sources.union import offsets_of
 from tests.spark.batches import ENVELOPE, EPOCH, Events, frame
 from tests.spark.test_direct import NoLookUp
 
@@ -78,31 +78,18 @@ class Pipeline:
         self.sink.prepare(spark, schema)
         self.start()
 
-    def start(self, **ends: Any) -> None:
+    def start(self, **sinks: Any) -> None:
         """As after a restart: nothing is remembered but what tables and files hold."""
         self.checkpoint.mkdir(exist_ok=True)
         (self.checkpoint / "metadata").write_text(f'{{"id":"{self.checkpoint.name}"}}')
-        sinks: dict[str, Any] = {
-            "gates": IcebergSinkSettings("iceberg", "gates"),
-            "clicks": self.sink.settings,
-        }
-        origins = {"gates": "gates", "clicks": "web.clicks"}
-        routes = [
-            DirectRouteSettings(n, origins[n], KEPT[n], "text", "text.ddl", None, (), (), None, sinks[n])
-            for n in KEPT
-        ]
-        settings = RoutedDirectSettings("direct-route", "boards", tuple(routes), "letters", 1.0, None)
-        made: dict[str, Any] = {
-            "gates": TableEnd("boards/gates", "gates", IcebergSink(self.gates)),
-            "clicks": SinkEnd(self.sink, f"{self.checkpoint}/routes/clicks"),
-        } | ends
+        made: dict[str, Any] = {"gates": IcebergSink(self.gates), "clicks": self.sink} | sinks
         places = [Checkpoint(str(self.checkpoint), place) for place in range(2)]
-        self.director = RoutedDirector(
-            settings,
+        self.director = Director(
+            "boards",
             self.router,
-            tuple(Lane(name, KEPT[name].name, self.compose, end) for name, end in made.items()),
+            tuple(Lane(name, KEPT[name].name, self.compose, sink) for name, sink in made.items()),
             IcebergSink(self.letters),
-            (Topics((GATES,), places[0]), Topics((WEB,), places[1])),
+            (ReplayedLeg((GATES,), places[0]), ReplayedLeg((WEB,), places[1])),
             places[0],
             self.events.reporter,
         )
@@ -169,11 +156,11 @@ def test_each_record_ends_where_its_route_does_and_the_batch_is_read_once(pipe: 
 
 
 def test_a_sink_that_fails_brings_the_batch_again_and_the_others_know_it(pipe: Pipeline) -> None:
-    class Killed(SinkEnd):
+    class Killed(ParquetSink):
         def write(self, *_: Any, **__: Any) -> Any:
             raise KeyboardInterrupt
 
-    pipe.start(clicks=Killed(pipe.sink, ""))
+    pipe.start(clicks=Killed(pipe.sink.settings))
     with pytest.raises(KeyboardInterrupt):
         pipe.batch(0, [gate(0), click(0)], 1, web(1))
     assert pipe.said() == (["GATE 0"], [])
@@ -190,9 +177,7 @@ def test_a_sink_that_fails_brings_the_batch_again_and_the_others_know_it(pipe: P
 def test_a_batch_without_records_of_a_route_breaks_no_chain(pipe: Pipeline) -> None:
     pipe.batch(0, [gate(0), click(0)], 1, web(1))
     pipe.batch(1, [click(1)], 1, web(2))
-    end = next(lane.end for lane in pipe.director.lanes if lane.name == "gates")
-    assert isinstance(end, TableEnd)
-    end._rows.sink = NoLookUp(pipe.gates)
+    pipe.start(gates=NoLookUp(pipe.gates))
     pipe.batch(2, [gate(1)], 2, web(2))
     assert pipe.said() == (["GATE 0", "GATE 1"], ["CLICK 0", "CLICK 1"])
     # A new checkpoint begins again, over what is there.
@@ -221,7 +206,7 @@ def test_offsets_are_those_of_all_legs(pipe: Pipeline) -> None:
     folder.mkdir()
     for number, gates in enumerate(("-", '{"gates":{"0":3}}')):
         (folder / str(number)).write_text(f"v1\n{{}}\n{gates}\n{web(number + 4, number)}")
-    first, second = (offsets_of(pipe.spark, pipe.director.topics, number) for number in range(2))
+    first, second = (offsets_of(pipe.spark, pipe.director.replayed, number) for number in range(2))
     assert second is not None
     assert first == OffsetRange({}, {"web/web.clicks/0": 4, "web/web.new/0": 0})
     assert second.end == {"gates/0": 3, "web/web.clicks/0": 5, "web/web.new/0": 1}
@@ -232,11 +217,9 @@ def test_letters_that_have_a_route_now_go_on_to_its_sink(pipe: Pipeline, tmp_pat
     pipe.batch(0, [record("gates", "gates", 0, b"\xff"), record("web", "web.clicks", 0, b"\xff")], 1, web(1))
     fixed = tmp_path / "fixed.jsonl"
     fixed.write_text('{"id":"gates/0/0","payload":"a"}\n{"id":"web.clicks/0/0","payload":"b"}\n')
-    ends = {"gates": Onward("gates", pipe.compose, IcebergSink(pipe.gates))}
-    ends["clicks"] = Onward("web", pipe.compose, IcebergSink(pipe.gates))
-    replayer = Replayer(
-        "boards", ("gates", "web"), pipe.letters, pipe.router, pipe.events.reporter, RoutedOnward(ends)
-    )
+    pipe.start(clicks=IcebergSink(pipe.gates))
+    onward = Onward(pipe.director.lanes)
+    replayer = Replayer("boards", ("gates", "web"), pipe.letters, pipe.router, pipe.events.reporter, onward)
     for _ in range(2):
         assert replayer(pipe.spark, ReplayRequest("boards", (), str(fixed))) == 0
     assert pipe.said() == (["A", "B"], [])

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
-from etl.errors import StartError
-from etl.sinks import jdbc
-from etl.sinks.backoff import Backoff
-from etl.sinks.base import SinkError, Written
-from etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
-from etl.sinks.sending import PlanCounted
+from millrace.etl.record.errors import SinkError, StartError
+from millrace.etl.services.backoff import Backoff
+from millrace.etl.sinks import jdbc
+from millrace.etl.sinks.base import Written
+from millrace.etl.sinks.delivery.python_tasks import PlanCounted
+from millrace.etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
 from tests import postgres
 from tests.postgres import Postgres
 from tests.spark.sinks import Refused, breaking, changes, none_refused, place, results, row, rows

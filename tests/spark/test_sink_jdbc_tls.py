@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.errors import StartError
-from etl.sinks.base import Written
-from etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
+from millrace.etl.record.errors import StartError
+from millrace.etl.sinks.base import Written
+from millrace.etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
 from millrace.sandbox import jars
 from tests import postgres
 from tests.postgres import Postgres
@@ -91,7 +91,7 @@ def test_certificates_that_did_not_travel_are_named(spark: SparkSession, server:
 
 PROGRAM = """
 from pathlib import Path
-from etl.sinks.postgres_session import connect, tls
+from millrace.etl.sinks.delivery.postgres_session import connect, tls
 
 url, authorities, user, password = arguments
 secured = tls(spark, "verify-full", authorities)

@@ -13,12 +13,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # forgotten in its stubs
 from pyspark.sql import DataFrame, SparkSession
 
-from etl.errors import StartError
-from etl.settings import Connection
-from etl.sinks.base import Written
-from etl.sinks.kafka import KafkaSink, KafkaSinkSettings
-from etl.sinks.kafka_tail import Tail
-from etl.sinks.marks import CAME_AGAIN
+from millrace.etl.launch.settings import Connection
+from millrace.etl.record.errors import StartError
+from millrace.etl.sinks.base import Written
+from millrace.etl.sinks.delivery.end_positions import TASK_RETRIED
+from millrace.etl.sinks.delivery.kafka_tail import Tail
+from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
 from millrace.sandbox import kafka
 from millrace.sandbox.kafka import Kafka
 from tests.spark.sinks import Refused, breaking, changes, none_refused, place, results, row, rows
@@ -60,6 +60,7 @@ def messages(broker: Kafka, topic: str) -> list[dict[str, Any]]:
         found.append({"key": message.key().decode(), "headers": headers, "value": value})
 
 
+@pytest.mark.slow
 def test_a_result_that_is_deleted_is_a_tombstone(spark: SparkSession, broker: Kafka) -> None:
     broker.create_topic("deleted", 1)
     one = sink(broker, "deleted")
@@ -96,7 +97,7 @@ def test_a_broken_batch_that_comes_again_writes_what_the_topic_lacks(
     )
     assert one.write(before, place(0, notes=tmp_path), none_refused) == Written(5, 5)
     # Spark has the task come again, in vain: were it let, it would write its messages again.
-    with pytest.raises(Exception, match=CAME_AGAIN):
+    with pytest.raises(Exception, match=TASK_RETRIED):
         one.write(breaking(batch, 19), place(1, notes=tmp_path), none_refused)
     half = len(messages(broker, "again")) - 5
     assert 0 < half < 20
@@ -114,6 +115,7 @@ def test_a_broken_batch_that_comes_again_writes_what_the_topic_lacks(
     assert sink(broker, "again").write(batch, fresh, none_refused) == Written(20, 20)
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_a_task_that_comes_again_has_its_batch_begin_anew(
     spark: SparkSession, broker: Kafka, tmp_path: Path
@@ -151,6 +153,7 @@ def test_results_that_come_again_are_left_out_and_later_ones_are_not(
     assert [m["value"]["flights"] for m in messages(broker, "totals")] == [1, 5]
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_what_a_topic_forgot_or_got_since_is_looked_at(spark: SparkSession, broker: Kafka) -> None:
     """Its oldest messages are gone, a partition was added, and other programs write it, too."""

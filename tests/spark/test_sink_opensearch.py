@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.errors import StartError
-from etl.sinks.backoff import Backoff
-from etl.sinks.base import SinkError, Written
-from etl.sinks.opensearch import DocumentWriter, Http, OpenSearchSink, OpenSearchSinkSettings
-from etl.sinks.sending import Record
+from millrace.etl.record.errors import SinkError, StartError
+from millrace.etl.services.backoff import Backoff
+from millrace.etl.sinks.base import Written
+from millrace.etl.sinks.delivery.python_tasks import Record
+from millrace.etl.sinks.opensearch import DocumentWriter, Http, OpenSearchSink, OpenSearchSinkSettings
 from tests import opensearch
 from tests.opensearch import Domain
 from tests.spark.sinks import Refused, breaking, changes, none_refused, place, results, row, rows

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from etl.errors import StartError
-from etl.sinks import manifest
-from etl.sinks.base import Place, SinkError, Written
-from etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committed_files
+from millrace.etl.record.errors import SinkError, StartError
+from millrace.etl.sinks.base import Place, Written
+from millrace.etl.sinks.delivery import folder_manifest
+from millrace.etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committed_files
 from tests.spark.sinks import NOON, breaking, none_refused, place, results, row, rows
 
 
@@ -58,7 +58,7 @@ def test_killed_in_the_write_or_before_the_manifest_the_batch_takes_its_own_plac
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(manifest.Manifests, "commit", killed)
+        patch.setattr(folder_manifest.Manifests, "commit", killed)
         with pytest.raises(KeyboardInterrupt):
             one.write(batch, place(0), none_refused)
     assert flights(spark, tmp_path) == []
@@ -117,6 +117,7 @@ def test_a_manifest_that_is_cut_short_is_told_and_its_batch_written_anew_without
     assert flights(spark, tmp_path) == folder(spark, tmp_path) == [1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_a_damaged_manifest_of_another_checkpoint_is_told_and_never_passed_over(
     spark: SparkSession, tmp_path: Path

@@ -15,15 +15,15 @@ from moto.server import ThreadedMotoServer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from etl.errors import StartError
-from etl.sinks import aws
-from etl.sinks.backoff import Backoff
-from etl.sinks.base import SinkError, Written
-from etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings, ItemWriter, ResultWriter
-from etl.sinks.dynamodb_items import Form
-from etl.sinks.kinesis import KinesisSink, KinesisSinkSettings, RecordWriter
-from etl.sinks.kinesis_tail import Tail
-from etl.sinks.sending import Record
+from millrace.etl.record.errors import SinkError, StartError
+from millrace.etl.services import aws
+from millrace.etl.services.backoff import Backoff
+from millrace.etl.sinks.base import Written
+from millrace.etl.sinks.delivery.dynamodb_items import Form
+from millrace.etl.sinks.delivery.python_tasks import Record
+from millrace.etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings, ItemWriter, ResultWriter
+from millrace.etl.sinks.kinesis import KinesisSink, KinesisSinkSettings, RecordWriter
+from millrace.etl.sources.kinesis.tail import Tail
 from millrace.sandbox import kinesalite
 from millrace.sandbox.kinesalite import Kinesalite
 from tests.spark import faulty
@@ -252,6 +252,7 @@ def test_records_that_come_again_are_put_where_the_stream_lacks_them(
     assert stream_sink(kinesis, "again").write(again, fresh, none_refused) == Written(2, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_a_task_that_comes_again_puts_nothing_twice(
     spark: SparkSession, kinesis: Kinesalite, tmp_path: Path
@@ -330,6 +331,7 @@ def test_a_stream_that_is_not_there_stops_the_start(spark: SparkSession, kinesis
         stream_sink(kinesis, "again", key="colour").prepare(spark, schema)
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_throttled_items_and_records_are_put_until_they_are_in(
     spark: SparkSession, dynamodb: str, kinesis: Kinesalite

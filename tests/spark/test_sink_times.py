@@ -10,19 +10,19 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
-from etl import tables
-from etl.settings import Connection
-from etl.sinks.base import JSON_OPTIONS, Sink, text_of, untimely
-from etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings
-from etl.sinks.iceberg import IcebergSink
-from etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
-from etl.sinks.kafka import KafkaSink, KafkaSinkSettings
-from etl.sinks.opensearch import OpenSearchSink, OpenSearchSinkSettings
-from etl.sinks.parquet import ParquetSink, ParquetSinkSettings
-from etl.sinks.sending import Record, Refused, send
-from etl.tables import Table
+from millrace.etl.launch.settings import Connection
+from millrace.etl.record import tables
+from millrace.etl.record.tables import Table
+from millrace.etl.sinks.base import JSON_OPTIONS, Sink, text_of, untimely
+from millrace.etl.sinks.delivery.python_tasks import Record, Refused, send
+from millrace.etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings
+from millrace.etl.sinks.iceberg import IcebergSink
+from millrace.etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
+from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
+from millrace.etl.sinks.opensearch import OpenSearchSink, OpenSearchSinkSettings
+from millrace.etl.sinks.parquet import ParquetSink, ParquetSinkSettings
 from tests import opensearch, postgres
 from tests.spark.sinks import Refused as RefusedRows
 from tests.spark.sinks import none_refused, place, row, rows

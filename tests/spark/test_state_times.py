@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
-from etl.metrics.progress import Meter, Origin
-from etl.tables import Table
+from millrace.etl.metrics.progress import Meter, Origin
+from millrace.etl.record.tables import Table
 from tests.spark.batches import DDL, EPOCH, Events, frame, kafka_rows, lander
 from tests.spark.test_state import Pipeline
 

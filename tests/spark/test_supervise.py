@@ -11,11 +11,19 @@ from typing import Any, ClassVar
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
-from etl import shutdown, supervise
-from etl.errors import MOST_LINES, LossError, ReopenError, StartError, UnansweredError, describe
-from etl.supervise import Query, Retries, Supervisor
+from millrace.etl.job import shutdown, supervise
+from millrace.etl.job.supervise import Retries, Supervisor
+from millrace.etl.record.errors import (
+    MOST_LINES,
+    LossError,
+    ReopenError,
+    StartError,
+    UnansweredError,
+    describe,
+)
+from millrace.etl.record.query import Query
 from tests.spark.batches import Events
 
 
@@ -56,7 +64,7 @@ def test_one_query_fails_and_the_other_finishes_its_batch(spark: SparkSession, t
 class Interrupted:
     """A query that was stopped between two triggers, just as the next one had begun to read."""
 
-    isActive = True  # noqa: N815 - as PySpark has it
+    isActive = True
     status: ClassVar = {"isTriggerActive": False}
 
     def __init__(self, said: str) -> None:

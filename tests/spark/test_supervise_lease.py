@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from etl.supervise import Retries, Supervisor
+from millrace.etl.job.supervise import Retries, Supervisor
 from tests.spark.batches import Events
 from tests.spark.test_supervise import ticking
 

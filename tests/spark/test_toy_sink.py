@@ -7,23 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from etl import run
-from etl.settings import DeriveSettings, parse
-from etl.sinks import SINKS
-from etl.strict import SettingsError
-from etl.tables import Table
+from millrace.etl.launch.settings import DeriveSettings, parse
+from millrace.etl.launch.sink_kinds import SINKS
+from millrace.etl.launch.typed_json import SettingsError
+from millrace.etl.record.tables import Table
 from tests.spark.batches import Events, frame, good, kafka_rows, lander
-
-ROOT = Path(__file__).parents[2]
+from tests.spark.toy_projects import ROOT, SYNTHESISE, drained, project, registered, tool
 
 ASKED = '''
 """What may be asked for."""
@@ -72,8 +66,8 @@ RUNS = '''
 from dataclasses import dataclass
 from typing import Literal
 
-from etl.sinks import SinkSettings
-from etl.sinks.base import Written
+from millrace.etl.launch.sink_kinds import SinkSettings
+from millrace.etl.sinks.base import Written
 
 
 @dataclass(frozen=True)
@@ -105,7 +99,7 @@ class Toy:
 '''
 
 ENVIRONMENT = """\
-project: shop
+project: sinks
 account: "111122223333"
 streams:
   clicks: {{kind: kinesis, traffic: {{records_per_second: 2000, peak_factor: 2, record_size: 1KiB}}}}
@@ -122,59 +116,29 @@ jobs:
         sink: {{kind: toy, folder: {folder}}}
 """
 
-SYNTHESISE = """
-import json, sys
-from pathlib import Path
-from aws_cdk import App
-from infra.deployment import build
-from millrace.config import Names, load
+SCHEMA = """
+import json
 from millrace.config.schema import json_schema
-from millrace.sizing import plan
 
-environment = load("toy")
-names, numbers = Names(environment, environment.account), plan(environment)
-context = json.loads((Path(sys.argv[2]) / "cdk.json").read_text())["context"]
-app = App(outdir=sys.argv[1], context=context, analytics_reporting=False)
-build(app, names=names, plan=numbers, root=Path(sys.argv[2]))
-app.synth()
-found = json_schema()["$defs"]["ToySink"]["properties"]["folder"]
-print(json.dumps({"services": numbers.network.services, "schema": found}))
+print(json.dumps(json_schema()["$defs"]["ToySink"]["properties"]["folder"]))
 """
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A project whose environment names the kind, and a distribution that brings it."""
-    home = tmp_path / "project"
-    (home / "environments").mkdir(parents=True)
-    (home / "pipelines").symlink_to(ROOT / "pipelines")
-    (home / "environments" / "toy.yaml").write_text(ENVIRONMENT.format(folder=tmp_path / "played"))
-    held = tmp_path / "held"
-    entry = held / "toy-1.0.dist-info"
-    entry.mkdir(parents=True)
-    (entry / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
-    (entry / "entry_points.txt").write_text("[millrace.sinks]\ntoy = toy_asked:ToySink\n")
-    (held / "toy_asked.py").write_text(ASKED)
-    (held / "toy_runs.py").write_text(RUNS)
-    return home
-
-
-def tool(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(project.parent / "held"), str(ROOT)])
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=project,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
+def home(tmp_path: Path) -> Path:
+    return project(
+        tmp_path,
+        environment=ENVIRONMENT.format(folder=tmp_path / "played"),
+        entry="millrace.sinks toy toy_asked:ToySink",
+        asked=ASKED,
+        runs=RUNS,
     )
 
 
-def test_a_mistake_in_it_is_told_as_any_other(project: Path) -> None:
-    file = project / "environments" / "toy.yaml"
+def test_a_mistake_in_it_is_told_as_any_other(home: Path) -> None:
+    file = home / "environments" / "toy.yaml"
     file.write_text(ENVIRONMENT.format(folder="here, colour: red"))
-    done = tool(project, "-m", "millrace", "validate", "--env", "toy")
+    done = tool(home, "-m", "millrace", "validate", "--env", "toy")
     assert done.returncode == 2, done.stderr
     told = done.stdout + done.stderr
     assert "jobs.clicks.queries.play.sink.folder" in told
@@ -182,23 +146,22 @@ def test_a_mistake_in_it_is_told_as_any_other(project: Path) -> None:
     assert "jobs.clicks.queries.play.sink.colour" in told
     assert "one of kind, folder" in told
     file.write_text(ENVIRONMENT.format(folder="/here").replace("kind: toy", "kind: toyy"))
-    done = tool(project, "-m", "millrace", "validate", "--env", "toy")
+    done = tool(home, "-m", "millrace", "validate", "--env", "toy")
     assert "did you mean toy?" in done.stdout + done.stderr
 
 
 def test_it_is_validated_planned_synthesised_and_run(
-    project: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    home: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for verb in ("validate", "plan"):
-        done = tool(project, "-m", "millrace", verb, "--env", "toy")
+        done = tool(home, "-m", "millrace", verb, "--env", "toy")
         assert done.returncode == 0, done.stderr
     assert "the toy sink of clicks/play" in done.stdout
     out = tmp_path / "out"
-    done = tool(project, "-c", SYNTHESISE, str(out), str(ROOT))
+    done = tool(home, "-c", SYNTHESISE, str(out), str(ROOT))
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert "sqs" in told["services"]
-    assert told["schema"]["examples"] == ["/srv/toy"]
+    assert "sqs" in json.loads(done.stdout.splitlines()[-1])["services"]
+    assert json.loads(tool(home, "-c", SCHEMA).stdout)["examples"] == ["/srv/toy"]
     text = {file.name: file.read_text() for file in out.glob("*.template.json")}
     (job,) = (json.loads(each) for name, each in text.items() if "-job-" in name)
     statements = [
@@ -218,8 +181,7 @@ def test_it_is_validated_planned_synthesised_and_run(
     # The core does not know it, until its registry does.
     with pytest.raises(SettingsError, match="'toy' is not one of 'iceberg'"):
         parse(settings)
-    monkeypatch.syspath_prepend(str(tmp_path / "held"))
-    monkeypatch.setitem(SINKS, "toy", "toy_runs:ToySettings")
+    registered(monkeypatch, home, SINKS, "toy_runs:ToySettings")
     job_settings = parse(settings)
     (query,) = (each for each in job_settings.queries if isinstance(each, DeriveSettings))
     table = Table.of("lake", query.source_table)
@@ -231,17 +193,3 @@ def test_it_is_validated_planned_synthesised_and_run(
         assert {each["query"] for each in events.all() if each["event"] == "batch"} <= {"play"}
     rows = spark.read.json(f"{tmp_path / 'played'}/*").collect()
     assert sorted(row["flight"] for row in rows) == list(range(9))
-
-
-def drained(spark: SparkSession, job: Any, events: Events) -> None:
-    """Run the job's query over what is there, then end."""
-    (query,) = run.build(spark, job, {}, events.reporter)
-    running = (
-        query.rows.writeStream.option("checkpointLocation", query.checkpoint)
-        .foreachBatch(query.handle)
-        .start()
-    )
-    try:
-        running.processAllAvailable()
-    finally:
-        running.stop()

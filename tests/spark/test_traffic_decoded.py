@@ -11,19 +11,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from etl import settings, strict
-from etl.formats import build
-from infra.formats import format_settings
-from millrace.config.formats import (
-    AvroFormat,
-    CsvFormat,
-    JsonFormat,
-    PayloadFormat,
-    ProtobufFormat,
-    TextFormat,
-)
+from millrace.config.formats import PayloadFormat
+from millrace.config.formats.avro import AvroFormat
+from millrace.config.formats.csv import CsvFormat
+from millrace.config.formats.json import JsonFormat
+from millrace.config.formats.protobuf import ProtobufFormat
+from millrace.config.formats.text import TextFormat
+from millrace.etl.launch import typed_json
+from millrace.etl.launch.format_kinds import Format
+from millrace.sandbox.payloads import payloads
 from millrace.sandbox.traffic import Feed, Shape
-from millrace.sandbox.traffic_payloads import payloads
 from millrace.sandbox.traffic_values import Generator
 from tests import orders
 from tests.spark.test_formats import decode
@@ -75,15 +72,15 @@ def test_the_ledger_says_what_the_decoder_finds(spark: SparkSession, tmp_path: P
     file, schema, form = FORMATS[name]
     (tmp_path / file).write_bytes(schema)
     written = payloads(form, tmp_path / file)
-    choose = random.Random(7)  # noqa: S311 - repeatable on purpose
+    choose = random.Random(7)
     feed = Feed(
         Generator(written.schema, choose), written, Shape(per_second=1, dirty=0.3), choose, lambda: NOW
     )
     events = list(feed.events(most=200))
     assert {e.dirt is None for e in events} == {True, False}
-    read = strict.read(settings.Format, format_settings(form), "format")
-    decoder = build.decoder(spark, read, str(tmp_path / file))
-    again = Generator(written.schema, random.Random(3))  # noqa: S311 - repeatable on purpose
+    read = typed_json.read(Format, form.settings(), "format")
+    decoder = read.decoder(spark, str(tmp_path / file))
+    again = Generator(written.schema, random.Random(3))
     values = [again.record(n, NOW) for n in range(5)]
     rows = decode(spark, decoder, [*(e.payload for e in events), *map(written.encode, values)])
     judged = zip(events, rows[: len(events)], strict=True)

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from etl import tables, upkeep
-from etl.chores import Chores
-from etl.sinks.iceberg_keyed import KeyedIcebergSink
-from etl.upkeep import Compaction, Expiry, Orphans
+from millrace.etl.job.maintenance_schedule import Maintenance
+from millrace.etl.maintenance import table_services
+from millrace.etl.maintenance.table_services import Compaction, Expiry, Orphans
+from millrace.etl.record import tables
+from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.spark.batches import Events
 from tests.spark.test_derive import Pipeline
 from tests.spark.upkept import (
@@ -98,7 +99,7 @@ def test_what_is_young_stays(spark: SparkSession, table: Names, tmp_path: Path) 
 def test_too_many_go_however_young(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "MOST_SNAPSHOTS", 3)
+    monkeypatch.setattr(table_services, "MOST_SNAPSHOTS", 3)
     pipe = Pipeline(spark, table, tmp_path / "reader")
     land(pipe, 0, 5)
     expire(spark, pipe, keep=timedelta(hours=1))
@@ -137,7 +138,7 @@ def test_all_three_beside_a_stream_that_lands_and_one_that_derives(
             done.set()
 
     again = timedelta(milliseconds=1)
-    chores = Chores(
+    chores = Maintenance(
         spark,
         (
             Compaction(pipe.landing, 64 * 1024**2, kept.reporter, again),
@@ -175,7 +176,7 @@ def test_results_without_a_time_are_replaced_without_rewriting_files_and_compact
     spark: SparkSession, table: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every file may hold one of them: a batch adds the places of those it replaces, until compaction works them off."""
-    monkeypatch.setattr(upkeep, "_DELETE_FILES", 1)
+    monkeypatch.setattr(table_services, "_DELETE_FILES", 1)
     results = table("results")
     tables.ensure(spark, results, spark.createDataFrame([], "_id STRING, n BIGINT").schema, time=None)
     sink = KeyedIcebergSink(results)

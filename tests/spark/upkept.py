@@ -9,12 +9,12 @@ from pathlib import Path
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from etl import derive
-from etl.beginning import begin_with_everything, kept_whole
-from etl.checkpoint import Checkpoint
-from etl.supervise import Query
-from etl.tables import Table
-from etl.upkeep import Compaction, Expiry
+from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.checkpoints.initial_snapshot import begin_with_everything, kept_whole
+from millrace.etl.maintenance.table_services import Compaction, Expiry
+from millrace.etl.queries import derive
+from millrace.etl.record.query import Query
+from millrace.etl.record.tables import Table
 from tests.spark.batches import Events, frame, good, kafka_rows
 from tests.spark.test_derive import Pipeline
 

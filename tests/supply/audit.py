@@ -88,7 +88,7 @@ def ask_osv(jars: list[Part]) -> list[list[str]]:
     body = json.dumps({"queries": [{"package": {"purl": jar.purl}} for jar in jars]}).encode()
     request = urllib.request.Request(OSV, body, {"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - as above
+        with urllib.request.urlopen(request, timeout=60) as answer:
             results = json.load(answer)["results"]
     except (urllib.error.URLError, TimeoutError, ValueError, KeyError) as error:
         raise LookUpError(f"{OSV}: {error}") from error

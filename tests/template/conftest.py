@@ -13,8 +13,8 @@ import pytest
 from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
-from infra.deployment import build
 from millrace.config import Environment, Names, environments, load
+from millrace.infra.deployment import build
 from millrace.sizing import Plan, plan
 
 ROOT = Path(__file__).resolve().parents[2]

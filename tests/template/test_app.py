@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from aws_cdk import App
 
+from millrace.infra.app import synthesise
 from tests.template.conftest import ENVIRONMENTS, ROOT
 
 Run = Callable[[dict[str, str]], int]
@@ -20,20 +20,15 @@ Run = Callable[[dict[str, str]], int]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Give a function that runs ``app.py`` with a context, without credentials."""
+    """Give a function that runs the app with a context, without credentials."""
     for variable in [name for name in os.environ if name.startswith(("AWS_", "CDK_"))]:
         monkeypatch.delenv(variable)
-    spec = importlib.util.spec_from_file_location("millrace_app", ROOT / "app.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    monkeypatch.chdir(ROOT)
 
     def call(context: dict[str, str]) -> int:
         settings = json.loads((ROOT / "cdk.json").read_text())["context"]
         app = App(context=settings | context, outdir=str(tmp_path / "out"))
-        status: int = module.main(app)
-        return status
+        return synthesise(app)
 
     return call
 

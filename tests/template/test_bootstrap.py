@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from aws_cdk import App, DefaultStackSynthesizer
 
-from infra.deployment import build
 from millrace.config import Environment, Names, load
 from millrace.config.estate import Governance
+from millrace.infra.deployment import build
 from millrace.sizing import plan
 from tests.template.conftest import ROOT, Synthesis
 

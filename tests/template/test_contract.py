@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
-from etl.settings import parse
-from etl.strict import SettingsError
-from infra.launch import gigabytes
 from millrace.config import load
 from millrace.config.model import EmrJob, GlueJob, KinesisStream
 from millrace.config.queries import LandQuery
+from millrace.etl.launch.settings import parse
+from millrace.etl.launch.typed_json import SettingsError
+from millrace.infra.engines.emr import gigabytes
+from tests.documents import plain
 from tests.template.conftest import ROOT, Synthesis, Synthesise
-
-
-def plain(value: Any) -> Any:
-    """Turn dataclasses, mappings and tuples back into what JSON holds."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return [plain(item) for item in value]
-    return value
 
 
 def test_settings_survive_the_core_unchanged(each: Synthesis) -> None:
@@ -93,7 +80,7 @@ def test_a_query_reads_through_the_consumer_that_is_registered_for_it(synthesise
     found = synthesise(environment.model_copy(update={"jobs": jobs}))
     registered = found.the("AWS::Kinesis::StreamConsumer", "streams")["ConsumerName"]
     settings = parse(found.documents["clicks"]["settings"])
-    assert settings.queries[0].source.consumer == registered == "hello-minimal-clicks-land-clicks"
+    assert settings.queries[0].sources[0].consumer == registered == "hello-minimal-clicks-land-clicks"
     (allowed,) = [s for _, s in found.statements() if "kinesis:SubscribeToShard" in s["Action"]]
     assert allowed["Resource"].endswith(f"stream/hello-minimal-clicks/consumer/{registered}:*")
 

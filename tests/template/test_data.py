@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from infra.stacks.kafka import topic_properties
 from millrace.config import load
 from millrace.config.model import KafkaTopic, KinesisStream
+from millrace.infra.stacks.kafka import topic_properties
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 DATA_TYPES = (

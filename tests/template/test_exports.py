@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from aws_cdk import App
 
-from infra.deployment import build
 from millrace.config import Names, load
 from millrace.config.model import Environment
+from millrace.infra.deployment import build
 from millrace.lifecycle.exports import CREATED_ONLY, Order, order
 from millrace.sizing import plan
 from tests.template.cloudformation import Template, created_only, deploy, exports, named, producers_first
@@ -133,6 +133,7 @@ PASSES: dict[str, tuple[tuple[Change, ...], tuple[Change, ...]]] = {
 """By what changes: the environment before and after."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PASSES)
 def test_no_export_goes_or_changes_while_a_deployed_stack_imports_it(name: str) -> None:
     before, after = (changed(*side) for side in PASSES[name])
@@ -157,6 +158,7 @@ STEPS: dict[str, tuple[tuple[Change, ...], tuple[Change, ...]]] = {
 """Changes that take away what other stacks import: those stacks go first."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 def test_stacks_that_import_it_no_more_go_before_what_goes(name: str) -> None:
     before, after = (changed(*side) for side in STEPS[name])

@@ -6,33 +6,38 @@ from pathlib import Path
 
 import pytest
 
-from etl.settings import AvroFormat, CsvFormat, ProtobufFormat, parse
-from infra.assets import missing_jars
-from infra.errors import InfrastructureError
-from infra.settings import job_settings
 from millrace.config import Environment, Names, load
-from millrace.config import formats as asked
+from millrace.config.formats import PayloadFormat, avro, csv, json, protobuf, text
+from millrace.etl.formats.avro import AvroFormat
+from millrace.etl.formats.csv import CsvFormat
+from millrace.etl.formats.json import JsonFormat
+from millrace.etl.formats.protobuf import ProtobufFormat
+from millrace.etl.formats.text import TextFormat
+from millrace.etl.launch.settings import parse
+from millrace.infra.assets import missing_jars
+from millrace.infra.errors import InfrastructureError
+from millrace.infra.settings import job_settings
 from millrace.sizing import plan
+from tests.documents import plain
 from tests.template.conftest import ROOT, Synthesis
-from tests.template.test_contract import plain
 
 FORMATS = {
-    "json": (asked.JsonFormat(), "json"),
-    "text": (asked.TextFormat(kind="text"), "text"),
-    "csv": (asked.CsvFormat(kind="csv", delimiter=";", null="NA"), CsvFormat("csv", ";", '"', "NA")),
-    "avro": (asked.AvroFormat(kind="avro"), AvroFormat("avro", "none", None, None, None)),
+    "json": (json.JsonFormat(), JsonFormat()),
+    "text": (text.TextFormat(kind="text"), TextFormat()),
+    "csv": (csv.CsvFormat(kind="csv", delimiter=";", null="NA"), CsvFormat("csv", ";", '"', "NA")),
+    "avro": (avro.AvroFormat(kind="avro"), AvroFormat("avro", "none", None, None, None)),
     "registry": (
-        asked.AvroFormat(kind="avro", framing="confluent", registry="https://r.example", subject="s"),
+        avro.AvroFormat(kind="avro", framing="confluent", registry="https://r.example", subject="s"),
         AvroFormat("avro", "confluent", None, "https://r.example", "s"),
     ),
     "protobuf": (
-        asked.ProtobufFormat(kind="protobuf", message="shop.Order"),
+        protobuf.ProtobufFormat(kind="protobuf", message="shop.Order"),
         ProtobufFormat("protobuf", "shop.Order"),
     ),
 }
 
 
-def with_format(form: asked.PayloadFormat) -> Environment:
+def with_format(form: PayloadFormat) -> Environment:
     environment = load("minimal", root=ROOT)
     job = environment.jobs["clicks"]
     query = job.queries["land-clicks"].model_copy(update={"format": form})
@@ -46,7 +51,7 @@ def test_a_format_survives_the_core_unchanged(name: str) -> None:
     environment = with_format(form)
     written = job_settings(environment, plan(environment).jobs["clicks"], Names(environment, "111122223333"))
     settings = parse(written)
-    assert settings.queries[0].format == read
+    assert settings.queries[0].routes[0].format == read
     assert plain(settings) == written
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from infra.constructs.history_image import cache_prefix
-from infra.constructs.log_flattener import FLAT_PREFIX
 from millrace.config.estate import HistoryServer, SignIn
+from millrace.infra.constructs.history_image import cache_prefix
+from millrace.infra.constructs.log_flattener import FLAT_PREFIX
 from tests.template.conftest import Synthesis, Synthesise
 from tests.template.test_security import listed
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from millrace.cli.policies import documents
+from millrace.cli.plan.policies import documents
 from millrace.config import Environment
 from tests.template.conftest import Synthesis
 from tests.template.test_security import listed

@@ -6,9 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from infra.errors import InfrastructureError
-from infra.spark import glue_conf, heap_mib, spark_settings
 from millrace.config.model import EmrJob, ExternalCluster, GlueJob
+from millrace.infra.engines.emr import heap_mib
+from millrace.infra.engines.glue import glue_conf
+from millrace.infra.errors import InfrastructureError
+from millrace.infra.spark import spark_settings
 from tests.template.conftest import Synthesis, Synthesise
 
 GIB = 1024**3
@@ -223,6 +225,26 @@ def test_an_emr_application_as_asked(prod: Synthesis, synthesise: Synthesise) ->
     assert (
         before["spark.dynamicAllocation.initialExecutors"] == before["spark.dynamicAllocation.maxExecutors"]
     )
+
+
+def test_fixed_scaling_holds_all_workers(prod: Synthesis, synthesise: Synthesise) -> None:
+    asked = {name: prod.environment.jobs[name] for name in ("departures", "flights")}
+    jobs = {name: job.model_copy(update={"scaling": "fixed"}) for name, job in asked.items()}
+    found = synthesise(prod.environment.model_copy(update={"jobs": jobs}))
+    arguments = found.the("AWS::Glue::Job", "job-departures")["DefaultArguments"]
+    assert "--enable-auto-scaling" not in arguments
+    spark = found.documents["flights"]["spark"]
+    counts = {spark[f"spark.dynamicAllocation.{which}Executors"] for which in ("min", "initial", "max")}
+    assert len(counts) == 1
+    application = found.the("AWS::EMRServerless::Application", "job-flights")
+    worker = {"Cpu": "8 vCPU", "Memory": "32 GB", "Disk": "20 GB"}
+    assert application["InitialCapacity"] == [
+        {"Key": kind, "Value": {"WorkerCount": number, "WorkerConfiguration": worker}}
+        for kind, number in (("Driver", 1), ("Executor", int(counts.pop())))
+    ]
+    before = prod.the("AWS::EMRServerless::Application", "job-flights")
+    assert "InitialCapacity" not in before
+    assert application["MaximumCapacity"] == before["MaximumCapacity"], "what is held is what it may have"
 
 
 def test_a_cluster_behind_another_address_is_named_in_the_role(

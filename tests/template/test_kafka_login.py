@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from etl.settings import SecretLogin, parse
-from infra.stacks.network import kafka_ports
 from millrace.config import load
+from millrace.etl.launch.settings import SecretLogin, parse
+from millrace.infra.stacks.network import kafka_ports
+from tests.documents import plain
 from tests.template.conftest import ROOT, Synthesis, Synthesise
-from tests.template.test_contract import plain
 
 ACCOUNT = "111122223333"
 MSK = f"arn:aws:kafka:us-east-1:{ACCOUNT}:cluster/theirs/abcd1234-ab12-1"

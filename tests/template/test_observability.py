@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from etl.metrics import catalogue
-from infra.dashboards import boards, cloudwatch_body, grafana
-from infra.panels import sections
+from millrace.etl.metrics import catalogue
+from millrace.infra.dashboards import boards, cloudwatch_body, grafana
+from millrace.infra.panels import sections
 from millrace.sizing.metrics import BY_NAME, METRICS, namespace
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 from tests.template.test_security import listed

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from infra.assets import missing_jars
-from infra.errors import InfrastructureError
-from infra.jars import locked_jars
 from millrace.config import load
+from millrace.infra.assets import missing_jars
+from millrace.infra.errors import InfrastructureError
+from millrace.infra.jars import locked_jars
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 from tests.template.test_security import listed
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from aws_cdk import App, Stack
 
-from infra.constructs.job_role import JobRole
-from infra.errors import InfrastructureError
-from infra.grants import statement
-from infra.policies import ATTACHED, INLINE, MANAGED, characters, shared_out
 from millrace.config import Environment, load
 from millrace.config.grants import Grant, allow, list_prefixes
+from millrace.infra.constructs.job_role import JobRole
+from millrace.infra.errors import InfrastructureError
+from millrace.infra.grants import statement
+from millrace.infra.policies import ATTACHED, INLINE, MANAGED, characters, shared_out
 from tests.template.conftest import ROOT, Resource, Synthesis, Synthesise
 from tests.template.test_security import listed
 

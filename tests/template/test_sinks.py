@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from etl.settings import parse
 from millrace.config import load
+from millrace.etl.launch.settings import parse
+from tests.documents import plain
 from tests.template.conftest import ROOT, Synthesis, Synthesise
-from tests.template.test_contract import plain
 
 ACCOUNT = "111122223333"
 SECRET = f"arn:aws:secretsmanager:us-east-1:{ACCOUNT}:secret:shop/db-AbCdEf"

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from infra.assets import missing_jars, write_archive
-from infra.constructs.msk_cluster import broker_subnets
-from infra.errors import InfrastructureError
-from infra.stacks.base import TAGGED_FOR_GOOD
 from millrace.config import Environment, load
+from millrace.infra.assets import missing_jars, write_archive
+from millrace.infra.constructs.msk_cluster import broker_subnets
+from millrace.infra.errors import InfrastructureError
+from millrace.infra.stacks.base import TAGGED_FOR_GOOD
 from tests.template.cloudformation import at, created_only
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
@@ -126,24 +126,29 @@ def test_every_resource_that_can_carries_the_tags(prod: Synthesis) -> None:
 def test_the_archive_depends_on_nothing_but_its_content(copy: Path, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    first = write_archive(copy, tmp_path / "a", {}).read_bytes()
+    first = write_archive(copy, tmp_path / "a", {}, core=copy / "etl").read_bytes()
     compiled = copy / "etl" / "__pycache__"
     compiled.mkdir(exist_ok=True)
     (compiled / "extra.cpython-311.pyc").write_bytes(b"compiled")
     (copy / "pipelines" / "stray.pyc").write_bytes(b"compiled")
     (copy / "pipelines" / ".hidden").write_text("editor")
     (copy / "etl" / "main.py").touch()
-    assert write_archive(copy, tmp_path / "b", {}).read_bytes() == first
+    assert write_archive(copy, tmp_path / "b", {}, core=copy / "etl").read_bytes() == first
     (copy / "etl" / "main.py").write_bytes((copy / "etl" / "main.py").read_bytes() + b"\n")
-    assert write_archive(copy, tmp_path / "b", {}).read_bytes() != first
+    assert write_archive(copy, tmp_path / "b", {}, core=copy / "etl").read_bytes() != first
 
 
 def test_the_archive_holds_packages_and_schemas_at_its_root(tmp_path: Path) -> None:
     with zipfile.ZipFile(write_archive(ROOT, tmp_path, {})) as archive:
         held = set(archive.namelist())
-    assert {"etl/__init__.py", "etl/main.py", "pipelines/__init__.py"} <= held
+    assert {
+        "millrace/__init__.py",
+        "millrace/etl/__init__.py",
+        "millrace/etl/main.py",
+        "pipelines/__init__.py",
+    } <= held
     assert "pipelines/flights/schemas/flight.ddl" in held
-    assert {name.split("/", 1)[0] for name in held} == {"etl", "pipelines"}
+    assert {name.split("/", 1)[0] for name in held} == {"millrace", "pipelines"}
 
 
 def test_missing_jars_are_one_clear_message(tmp_path: Path) -> None:
@@ -152,11 +157,19 @@ def test_missing_jars_are_one_clear_message(tmp_path: Path) -> None:
         missing_jars(environment, environment.jobs["flights"], tmp_path)
 
 
-def test_jars_for_another_scala_are_refused() -> None:
+@pytest.mark.parametrize("version", ["emr-7.13.0", "emr-spark-8.0.0"])
+def test_jars_are_those_of_the_spark_that_the_release_runs(version: str) -> None:
     environment = load("prod", root=ROOT)
-    job = environment.jobs["flights"].model_copy(update={"version": "emr-spark-8.0.0"})
-    with pytest.raises(InfrastructureError, match=r"Scala 2\.13"):
-        missing_jars(environment, job, ROOT)
+    job = environment.jobs["flights"].model_copy(update={"version": version})
+    names = [jar.name for jar in missing_jars(environment, job, ROOT)]
+    line = job.line
+    pinned = {
+        f"spark-sql-kafka-0-10_{line.scala}-{line.spark}.jar",
+        f"kafka-clients-{line.libraries['kafka_clients']}.jar",
+        f"commons-pool2-{line.libraries['commons_pool']}.jar",
+    }
+    assert pinned <= set(names)
+    assert all(f"_{line.scala}-" in name for name in names if "_2." in name)
 
 
 def test_engines_that_lack_nothing_need_no_jars(tmp_path: Path) -> None:

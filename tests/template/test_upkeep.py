@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.permissions import JobPermissions, Keys
-from infra.settings import job_settings
 from millrace.config import ConfigurationError, load
 from millrace.config.names import Names
+from millrace.infra.permissions import JobPermissions, Keys
+from millrace.infra.settings import job_settings
 from millrace.sizing import plan
 
 FILE = """

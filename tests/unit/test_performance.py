@@ -120,9 +120,22 @@ def test_growth_is_that_of_rounds_and_a_failure_misses() -> None:
         return Outcome(Parts(seconds, 0, 0, 0), Parts(0.1, 0, 0, 0))
 
     found = {1: [outcome(1.0), outcome(2.0)], 5: [outcome(1.1), outcome(2.2)]}
-    assert "5 against 1: 1.10 [1.10, 1.10] times, within" in growth_of(found, {})
-    assert "MISSED" in growth_of({1: found[1], 5: [outcome(3.0), outcome(6.0)]}, {})
-    assert "MISSED, a size failed" in growth_of(found, {9: "ValueError"})
+    assert "5 against 1: 1.10 [1.10, 1.10] times, within" in growth_of(found, {}, None)
+    assert "MISSED" in growth_of({1: found[1], 5: [outcome(3.0), outcome(6.0)]}, {}, None)
+    assert "MISSED, a size failed" in growth_of(found, {9: "ValueError"}, None)
+
+
+def test_what_has_a_task_each_is_held_against_as_many_tasks() -> None:
+    def outcome(seconds: float) -> Outcome:
+        return Outcome(Parts(seconds, 0, 0, 0), Parts(0.1, 0, 0, 0))
+
+    found = {1: [outcome(1.0), outcome(1.0)], 5: [outcome(3.0), outcome(3.0)]}
+    assert growth_of(found, {}, 2.5).endswith(
+        "2.00 s more, within the 2.50 s of as many tasks that do nothing"
+    )
+    assert growth_of(found, {}, 1.5).endswith(
+        "2.00 s more, MISSED: the 1.50 s of as many tasks that do nothing"
+    )
 
 
 def test_an_error_is_told_by_its_innermost_cause() -> None:

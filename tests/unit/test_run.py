@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import run
+from tests import conftest, run
+from tests.spark.profiles import profile_named
 
 
 def test_a_part_that_a_signal_ended_fails_beside_one_that_is_well(
@@ -25,3 +26,25 @@ def test_a_part_that_a_signal_ended_fails_beside_one_that_is_well(
     assert status == 128 + 9
     assert " and ended with status 137\nwell took " in said
     assert said.endswith("\nmine: 1 passed, 0 failed\n")
+
+
+def test_what_is_run_once_more_without_broadcasts_is_there_and_has_its_day() -> None:
+    assert all((run.TESTS / path).is_file() for path in run._LARGE)
+    assert profile_named(run.LARGE_PROFILE).more["spark.sql.autoBroadcastJoinThreshold"] == "-1"
+    (lane,) = (lane for lane in run.LANES if any(part.daily for part in lane))
+
+    def large(slow: str) -> list[tuple[str, ...]]:
+        return [part.paths for part in run.parts_of(lane, ["spark"], slow) if part.daily]
+
+    assert large("none") == []
+    assert large("all") == [run._LARGE]
+    assert large("today") in [[(path,)] for path in run._LARGE]
+
+
+def test_each_slow_test_has_its_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In as many days as there are each file's slow tests run once."""
+    due = []
+    for day in range(run.DAYS):
+        monkeypatch.setattr(conftest, "day", lambda day=day: 738_000 + day)
+        due += [file for file in sorted(run.TESTS.rglob("test_*.py")) if conftest._is_due(file)]
+    assert sorted(due) == sorted(run.TESTS.rglob("test_*.py"))

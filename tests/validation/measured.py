@@ -44,7 +44,7 @@ class Score:
 
 def schedule(repetitions: int, batches: int, seed: int) -> list[Planned]:
     """Every limit with every count of partitions, in random order within each repetition."""
-    order = random.Random(seed)  # noqa: S311 - repeatable on purpose, no secret
+    order = random.Random(seed)
     found = [Planned(0, LIMITS[-3], max(PARTITIONS), WARM_UP, 60)]
     for repetition in range(repetitions):
         cells = list(itertools.product(LIMITS, PARTITIONS))

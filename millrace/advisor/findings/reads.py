@@ -17,6 +17,9 @@ from millrace.advisor.statistics import median
 USUAL = 0.8
 """Share of the batches in which it must show: what a program does in every batch."""
 
+FEWEST = 3
+"""Batches from which it is a program's way that each of them reads its source several times: no time is judged for that."""
+
 TWICE = 1.5
 """How often a record must be counted to be counted more than once."""
 
@@ -38,12 +41,12 @@ FILES = 4
 
 def find(view: View) -> Iterator[Finding]:
     """Yield what is wrong with what a query reads and writes."""
-    if not view.enough:
-        return
     missing = _missing_cache(view)
     if missing is not None:
         yield missing
-    else:
+    if not view.enough:
+        return
+    if missing is None:
         yield from _counted(view)
     yield from _needless_cache(view)
     yield from _small_files(view)
@@ -96,12 +99,16 @@ def _elapsed(stage: Stage) -> float:
 
 
 def _missing_cache(view: View) -> Finding | None:
-    readers = [_readers(batch) for batch in view.batches]
+    # Those of the start-up, too: it is cut for times, and what is counted is the same in them.
+    batches = [each for each in view.query.batches if each.records]
+    readers = [_readers(batch) for batch in batches]
     several = np.array([len(each) for each in readers])
-    if np.mean(several >= 2) < USUAL:
+    if len(several) < FEWEST or np.mean(several >= 2) < USUAL:
         return None
     lost = np.array([sum(_elapsed(stage) for _, stage in each[1:]) for each in readers])
-    counted = median([batch.rows / batch.records for batch in view.batches])
+    counted = median(
+        [batch.rows / _records(batch, each) for batch, each in zip(batches, readers, strict=True)]
+    )
     evidence = (
         figure("actions that read the source in a batch", median(several), "actions"),
         figure("rows counted for each record", counted, "times"),
@@ -116,8 +123,14 @@ def _missing_cache(view: View) -> Finding | None:
     changes = view.changes(
         "cache", "batch", "batch.persist() before the first action, batch.unpersist() after the last"
     )
-    ids = tuple(batch.id for batch, each in zip(view.batches, several, strict=True) if each >= 2)
+    ids = tuple(batch.id for batch, each in zip(batches, several, strict=True) if each >= 2)
     return view.finding("missing-cache", words, evidence, ids, changes, median(lost))
+
+
+def _records(batch: Batch, readers: list[tuple[SparkJob, Stage]]) -> float:
+    """Records of a batch as one of its readers had them: where no offsets count them, Spark's count has each reader's."""
+    read = min((int(stage.tasks.records_read.sum()) for _, stage in readers), default=0)
+    return read or batch.records
 
 
 def _counted(view: View) -> Iterator[Finding]:

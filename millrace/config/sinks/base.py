@@ -13,7 +13,7 @@ from pydantic import StringConstraints
 from millrace.config.base import Model, TableName
 from millrace.config.grants import Grant
 from millrace.config.problems import Finding, Path
-from millrace.config.streams import Stream
+from millrace.config.sources import Stream
 
 if TYPE_CHECKING:
     from millrace.config.model import Environment, Job
@@ -137,11 +137,11 @@ class SinkConfig(Model, ABC):
         """On which servers listen outside the VPC that is made here."""
         return ()
 
-    def clusters(self, streams: Mapping[str, Stream]) -> tuple[str, ...]:  # noqa: ARG002 - for those that write to one
+    def clusters(self, streams: Mapping[str, Stream]) -> tuple[str, ...]:
         """Logical names of the Kafka clusters that it connects to."""
         return ()
 
-    def check(self, use: SinkUse) -> Iterable[Finding]:  # noqa: ARG002 - for those that have some
+    def check(self, use: SinkUse) -> Iterable[Finding]:
         """Find what its keys alone do not tell."""
         return ()
 
@@ -149,6 +149,6 @@ class SinkConfig(Model, ABC):
     def settings(self, context: SinkContext) -> dict[str, Any]:
         """Write it for the launch document; the keys are the fields of its class in ``etl.sinks``."""
 
-    def grants(self, context: SinkContext) -> Iterator[Grant]:  # noqa: ARG002 - for those that need some
+    def grants(self, context: SinkContext) -> Iterator[Grant]:
         """What a job may do that writes it; statements of one name are made one."""
         yield from ()

@@ -27,7 +27,7 @@ class DeltaSink(FileSink):
     def check(self, use: SinkUse) -> Iterator[Finding]:
         """Only Glue ships Delta's jars."""
         yield from super().check(use)
-        if use.job.engine != "glue":
+        if not use.job.lake_formats.issuperset(self.lake_formats):
             yield Finding(
                 (*use.path, "kind"),
                 self.kind,

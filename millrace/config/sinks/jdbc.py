@@ -161,7 +161,7 @@ class JdbcSink(SinkConfig):
             "authorities": self.authorities,
         }
 
-    def grants(self, context: SinkContext) -> Iterator[Grant]:  # noqa: ARG002 - the secret has its own ARN
+    def grants(self, context: SinkContext) -> Iterator[Grant]:
         """Read the secret."""
         yield allow("ReadSecrets", ["secretsmanager:GetSecretValue"], [self.secret])
         if self.secret_key is not None:

@@ -12,19 +12,12 @@ from millrace.config.grants import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, al
 from millrace.config.problems import Finding
 from millrace.config.sinks.base import Promise, SinkContext, SinkUse
 from millrace.config.sinks.streams import StreamSink
-from millrace.config.streams import KafkaCluster, KafkaTopic, MskCluster, Stream
-
-LARGEST_MESSAGE = 1023 * 1024
-"""Bytes of the largest message of a topic that is made here: 1,048,588 by default with all that is around key, value and
-headers (Kafka's documentation, ``max.message.bytes``)."""
+from millrace.config.sources import Stream
+from millrace.config.sources.kafka import LARGEST_MESSAGE, KafkaTopic
+from millrace.config.streams import MskCluster
 
 _PRODUCERS_BUFFER = 31 * 1024**2
-"""... and of any topic: the producer's buffer holds 32 MiB (the same, ``buffer.memory``)."""
-
-
-def made_here(clusters: Mapping[str, KafkaCluster], topic: KafkaTopic) -> bool:
-    """Whether a topic is made by this environment, with what a cluster gives a new one."""
-    return not topic.existing and isinstance(clusters.get(topic.cluster), MskCluster)
+"""Bytes of the largest message of any topic: the producer's buffer holds 32 MiB (the same, ``buffer.memory``)."""
 
 
 class KafkaSink(StreamSink):
@@ -48,7 +41,7 @@ class KafkaSink(StreamSink):
         """It is one topic, which takes what a new one does, or what a producer can send."""
         if stream.pattern is not None:
             yield Finding((*use.path, "topic"), self.topic, "one topic: a pattern stands for several")
-        if made_here(use.environment.kafka, stream):
+        if stream.made_here(use.environment.kafka):
             yield from self.check_size(
                 LARGEST_MESSAGE, "the largest message of a topic that is made here", use
             )

@@ -12,7 +12,7 @@ from millrace.config.grants import Grant, allow
 from millrace.config.problems import Finding
 from millrace.config.sinks.base import Promise, SinkContext, SinkUse
 from millrace.config.sinks.streams import StreamSink
-from millrace.config.streams import KinesisStream
+from millrace.config.sources.kinesis import KinesisStream
 
 LARGEST_RECORD = 1024**2
 """Bytes of the largest record, where the stream does not say (Kinesis developer guide, "Quotas and limits")."""

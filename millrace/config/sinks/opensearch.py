@@ -48,12 +48,12 @@ class OpenSearchSink(SinkConfig):
         """Domain and index."""
         return "index", f"{self.endpoint}/{self.index}"
 
-    def settings(self, context: SinkContext) -> dict[str, Any]:  # noqa: ARG002 - the domain says its region
+    def settings(self, context: SinkContext) -> dict[str, Any]:
         """Name the index, and the region that requests are signed for."""
         region = arn_parts(self.domain)[0]
         return {"kind": self.kind, "endpoint": self.endpoint, "index": self.index, "region": region}
 
-    def grants(self, context: SinkContext) -> Iterator[Grant]:  # noqa: ARG002 - the domain has its own ARN
+    def grants(self, context: SinkContext) -> Iterator[Grant]:
         """Send documents to the index, and ask whether it is there."""
         yield allow("WriteDocuments", ["es:ESHttpPost"], [f"{self.domain}/{self.index}/_bulk"])
         yield allow("FindIndexes", ["es:ESHttpHead"], [f"{self.domain}/{self.index}"])

@@ -11,7 +11,8 @@ from pydantic import Field
 from millrace.config.explain import nearest
 from millrace.config.problems import Finding
 from millrace.config.sinks.base import Column, SinkConfig, SinkUse
-from millrace.config.streams import KafkaTopic, KinesisStream
+from millrace.config.sources.kafka import KafkaTopic
+from millrace.config.sources.kinesis import KinesisStream
 from millrace.config.units import Size
 
 

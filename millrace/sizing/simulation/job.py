@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.scaling import Scaling
-from millrace.sizing.simulation.tasks import Part, Tasks
+from millrace.sizing.simulation.tasks import Part, Tasks, makespan
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ class QueryLoad:
         Extra work for each record of a shuffle, as a share.
     overhead_sigma
         Standard deviation of the logarithm of a batch's overhead: 0 where every batch takes the same.
+    hand_over
+        Seconds that a partition takes to hand one record over; 0 where nothing bounds it.
     """
 
     name: str
@@ -74,6 +76,13 @@ class QueryLoad:
     repartition: int | None = None
     repartition_overhead: float = 0.1
     overhead_sigma: float = 0.0
+    hand_over: float = 0.0
+
+    def handed_over(self, taken: list[tuple[float, int]], cores: int) -> float:
+        """Return the seconds in which the partitions hand a batch over, each to one core at a time."""
+        if not self.hand_over:
+            return 0.0
+        return makespan([Tasks(self.hand_over * each, count) for each, count in taken if each > 0], cores)
 
     def tasks(self, taken: list[tuple[float, int]], cores: int) -> list[Tasks]:
         """Return the tasks of a batch, longest first.

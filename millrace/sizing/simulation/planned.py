@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from millrace.config.model import Environment, GlueJob
+from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, LandQuery, RouteQuery, SourceQuery
 from millrace.sizing.hops import hops
 from millrace.sizing.model import JobPlan, Plan, QueryPlan
@@ -24,11 +24,11 @@ def streams_of(environment: Environment, job: str) -> tuple[str, ...]:
 def scaling_of(environment: Environment, job: JobPlan, *, fixed: bool = False) -> Scaling:
     """Return how a deployed job's executors come and go."""
     known = limits()
-    if fixed:
+    if fixed or environment.jobs[job.name].scaling == "fixed":
         return Fixed(job.executors.value)
     scaling = job.scaling
     start = known["scaling.worker_start_seconds"]
-    if isinstance(environment.jobs[job.name], GlueJob):
+    if environment.jobs[job.name].scales_itself:
         return GlueAutoScaling(
             least=scaling.min_executors.value,
             most=job.executors.value,
@@ -131,6 +131,7 @@ def scenario(
                 wave=hop.speed.wave,
                 repartition=None if numbers.repartition is None else numbers.repartition.value,
                 repartition_overhead=limits()["spark.repartition.overhead"],
+                hand_over=hop.work.hand_over,
             )
         )
     seconds = max(each.seconds for each in arrivals.values())

@@ -36,7 +36,7 @@ class Pool:
 
     def __init__(self, env: simpy.Environment, scenario: Scenario) -> None:
         self._env, self._scenario, self._policy = env, scenario, scenario.scaling
-        self._random = random.Random(scenario.seed)  # noqa: S311  # chance in a model, no secret
+        self._random = random.Random(scenario.seed)  # chance in a model, no secret
         self._running: list[_Executor] = []
         self._starting = 0
         self._generation = 0

@@ -154,7 +154,7 @@ class _Query:
         self._env, self._pool, self._scenario, self._upstream = env, pool, scenario, upstream
         self.reader, self.load = reader, reader.load
         assert self.load.overhead > 0 or self.load.trigger > 0, "a batch takes no time at all"
-        self._random = random.Random(f"{scenario.seed} {self.load.name}")  # noqa: S311  # chance in a model
+        self._random = random.Random(f"{scenario.seed} {self.load.name}")  # chance in a model
         self.batches: list[tuple[float, float, float, float]] = []
         """Start, end, records and waiting records at the start."""
         self.committed = env.event()
@@ -201,6 +201,7 @@ class _Query:
 
     def _work(self, batch: _Batch) -> Steps:
         env, pool, load = self._env, self._pool, self.load
+        begun = env.now
         yield env.timeout(load.overhead * self._chance(load.overhead_sigma))
         pool.expire(env.now)
         cores = pool.cores(load.share)
@@ -214,6 +215,10 @@ class _Query:
             yield env.timeout(makespan(tasks, cores))
         else:
             yield from self._waves(tasks, cores, count)
+        # A partition that nobody read for a while hands over as much more: only the average binds.
+        rest = load.handed_over(batch.taken, pool.cores(load.share)) - (env.now - begun)
+        if rest > 0:
+            yield env.timeout(rest)
         pool.end(used)
 
     def _waves(self, tasks: list[Tasks], cores: int, count: int) -> Steps:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everywhere in PySpark code
+from pyspark.sql import functions as F
 
-from etl.envelope import CARRIED
-from etl.state import JOINED_ID
+from millrace.etl.queries.stateful import JOINED_ID
+from millrace.etl.record.envelope import CARRIED
 
 
 def with_tax(orders: DataFrame) -> DataFrame:

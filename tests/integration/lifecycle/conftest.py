@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 from aws_cdk import App
 
-from infra.deployment import build
 from millrace.config import Names, load
+from millrace.infra.deployment import build
 from millrace.sandbox import localstack
 from millrace.sandbox.localstack import LocalStack
 from millrace.sizing import Plan, plan

@@ -59,6 +59,7 @@ def millrace(machines: Machines, *arguments: str) -> subprocess.CompletedProcess
     )
 
 
+@pytest.mark.slow
 def test_status_for_people_and_for_scripts(machines: Machines, case: object) -> None:
     case("status-running")  # type: ignore[operator]
     done = millrace(machines, "status")
@@ -74,7 +75,7 @@ def test_a_second_start_says_that_it_runs_already(machines: Machines, case: obje
     done = millrace(machines, "start")
     assert done.returncode == 0
     assert done.stdout == "departures: already-running: run run is RUNNING already\n"
-    assert "departures: noting that it is to run" in done.stderr
+    assert "departures: setting the desired state to running" in done.stderr
 
 
 def test_a_refusal_of_the_engine_is_status_1(machines: Machines, case: object) -> None:

@@ -18,21 +18,22 @@ from typing import Any
 
 import pytest
 
-from millrace.cli.deploy import _deploy as deploy_assembly
-from millrace.cli.deploy import describe
+from millrace.cli.run.assembly import cdk_deploy_all as deploy_assembly
+from millrace.cli.run.changes import describe
 from millrace.lifecycle.changes import JobChange
 from millrace.lifecycle.deploy import Changes, DeployError, apply, changes
 from millrace.lifecycle.deployed import outputs
 from millrace.lifecycle.upgrade import UpgradeError, current, previous, upgrade, with_template
 from millrace.lifecycle.verbs import execute, machine_arn
 from millrace.sandbox import localstack
-from millrace.sandbox.toolchain import STATE
+from millrace.sandbox.toolchain import state
 from tests.integration.lifecycle.engines import Engines
 from tests.integration.lifecycle.shop import AGE_SECONDS, EMR, GLUE, GLUE_KAFKA, SLOWEST_SECONDS, Shop
 from tests.integration.lifecycle.versions import another_version, tell_failure, update_stack
 from tests.unit.lifecycle.test_problems import refusing
 
 
+@pytest.mark.slow
 def test_an_account_that_is_not_bootstrapped_is_told(shop: Shop) -> None:
     assert (shop.before.returncode, shop.before.stdout) == (1, "")
     assert shop.before.stderr == (
@@ -96,7 +97,7 @@ def test_a_change_drains_what_must_be_replaced_and_restarts_what_got_another_num
 
 def assembly_of(shop: Shop) -> Path:
     """What the newest command synthesised; each has a folder of its own."""
-    return max((STATE / "deploy" / shop.file.stem).glob("*/manifest.json"), key=os.path.getmtime).parent
+    return max((state() / "deploy" / shop.file.stem).glob("*/manifest.json"), key=os.path.getmtime).parent
 
 
 @pytest.mark.faults
@@ -175,6 +176,7 @@ def verbs(shop: Shop, engines: Engines, job: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_schema_that_no_table_takes_is_refused_before_anything_is_stopped(
     shop: Shop, engines: Engines
 ) -> None:
@@ -217,6 +219,7 @@ def test_a_schema_that_no_table_takes_is_refused_before_anything_is_stopped(
     assert engines.asked == []
 
 
+@pytest.mark.slow
 def test_status_stop_start_and_drain_of_running_jobs(shop: Shop, engines: Engines) -> None:
     assert shop.first.returncode == 0, shop.first.stderr[-1500:]
     engines.asked.clear()
@@ -261,6 +264,7 @@ def test_a_job_that_somebody_stopped_stays_stopped(shop: Shop, engines: Engines)
     assert engines.asked == []
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_what_was_drained_for_a_deployment_that_failed_is_started_again(shop: Shop, engines: Engines) -> None:
     assert shop.first.returncode == 0, shop.first.stderr[-1500:]

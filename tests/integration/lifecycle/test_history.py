@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from millrace.cli.history import copy_logs
+from millrace.cli.watch.history import copy_logs
 from millrace.sandbox.history import EventLogBucket, HistoryServer, bucket_history_server, start
 from millrace.sandbox.toolchain import program_environment
 from tests.integration.lifecycle.conftest import Machines
@@ -40,10 +40,11 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def applications(server: HistoryServer) -> list[dict[str, Any]]:
-    with urllib.request.urlopen(f"{server.address}/api/v1/applications", timeout=10) as answer:  # noqa: S310 - ours
+    with urllib.request.urlopen(f"{server.address}/api/v1/applications", timeout=10) as answer:
         return list(json.loads(answer.read()))
 
 
+@pytest.mark.slow
 def test_the_server_reads_the_flat_prefix_of_the_bucket(machines: Machines, log: Path) -> None:
     s3 = machines.stack.client("s3")
     s3.create_bucket(Bucket="history-flat")

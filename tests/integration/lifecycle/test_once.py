@@ -26,6 +26,7 @@ def running(shop: Shop, engines: Engines) -> None:
     engines.asked.clear()
 
 
+@pytest.mark.slow
 def test_a_backfill_runs_once_in_place_of_its_job(shop: Shop, engines: Engines) -> None:
     asked = [("--backfill", "q"), ("--since", "2026-11-20T00:00:00+00:00"), ("--replace", "")]
     for job in (GLUE, EMR):
@@ -78,7 +79,7 @@ def test_a_replay_runs_once_in_place_of_its_job_and_tells_what_came_of_it(
     corrected = tmp_path / "corrected.jsonl"
     corrected.write_text('{"id": "a/0/1", "payload": "{}"}\n')
     given = (GLUE, "--id", "a/0/1", "--id", "a/0/2", "--corrected", str(corrected))
-    assert shop.millrace("replay", *given).returncode == 1  # nobody says yes
+    assert shop.millrace("replay", *given).returncode == 2  # nobody says yes
     assert engines.asked == []
     done = shop.millrace("replay", *given, "--yes", "--json")
     assert done.returncode == 0, done.stderr[-1500:]
@@ -96,6 +97,7 @@ def test_a_replay_runs_once_in_place_of_its_job_and_tells_what_came_of_it(
     assert s3.list_objects_v2(Bucket=bucket, Prefix=folder)["KeyCount"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("job", "engine", "calls"),
     [
@@ -131,10 +133,11 @@ def test_a_benchmark_runs_once_on_the_jobs_own_engine(
     assert len(engines.live(shop.names.job(job))) == 1
 
 
+@pytest.mark.slow
 def test_a_benchmark_that_is_not_wanted_or_cannot_be_stops_nothing(shop: Shop, engines: Engines) -> None:
-    assert shop.millrace("bench", EMR, "--on", "emr").returncode == 1  # nobody says yes
+    assert shop.millrace("bench", EMR, "--on", "emr").returncode == 2  # nobody says yes
     # A stream of shards cannot be read from its beginning again and again.
     refused = shop.millrace("bench", GLUE, "--on", "glue", "--yes")
     assert refused.returncode == 2
-    assert "a Kafka topic, to be measured there" in refused.stderr
+    assert "the benchmark on an engine reads no Kinesis stream" in refused.stderr
     assert engines.asked == []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.constructs.state_machine_engines import planned_grace_seconds
+from millrace.infra.constructs.state_machine_engines import planned_grace_seconds
 from millrace.sizing import plan
 from tests.integration.lifecycle.cases import CASES, EMR, GLUE, JOBS, SLOWEST_SECONDS
 from tests.integration.lifecycle.conftest import APPLICATION, Done, Machines

@@ -7,15 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 
 from millrace.sandbox import jars, kafka
 from millrace.sandbox.toolchain import program_environment
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 
 LANDED = """
 from pyspark.sql import SparkSession
+
 SparkSession.builder.getOrCreate().sql("SELECT 'landed before' AS carrier").writeTo(
     "lake.flights_local.flights_landed"
 ).using("iceberg").create()

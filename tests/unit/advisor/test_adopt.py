@@ -113,6 +113,7 @@ def run_of_emr(client, theirs) -> str:
     return f"{application}/{started['jobRunId']}"
 
 
+@pytest.mark.slow
 def test_a_glue_job_is_written_down_planned_and_told_how_to_leave(server, client, theirs, tmp_path):
     for folder in ("environments", "pipelines"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -176,7 +177,7 @@ def test_a_glue_job_is_written_down_planned_and_told_how_to_leave(server, client
     file.write_text(f"# somebody else's\n{written}")
     refused = millrace()
     assert refused.returncode == 2
-    assert "environments/moved.yaml exists, and does not begin as written of glue:" in refused.stderr
+    assert "environments/moved.yaml exists and was not imported from glue:" in refused.stderr
     assert file.read_text() == f"# somebody else's\n{written}"
 
 
@@ -220,7 +221,7 @@ class Msk:
             raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "ListClustersV2")
         yield from ({"ClusterInfoList": [{"ClusterArn": arn}]} for arn in self.brokers)
 
-    def get_bootstrap_brokers(self, ClusterArn: str) -> dict[str, str]:  # noqa: N803 - as boto3 has it
+    def get_bootstrap_brokers(self, ClusterArn: str) -> dict[str, str]:
         if ClusterArn in self.refused:
             raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "GetBootstrapBrokers")
         return {"BootstrapBrokerStringSaslIam": self.brokers[ClusterArn]}
@@ -266,7 +267,7 @@ def test_a_log_gives_rate_speed_partitions_and_where_it_ended(tmp_path):
     from millrace.advisor.logs import find
     from millrace.advisor.reading import read as read_log
     from millrace.advisor.twin import twin
-    from millrace.cli.import_job import _ended
+    from millrace.cli.plan.import_job import _ended
 
     truth = Truth(swing=0.4, seconds=400.0)
     log = read_log(find(str(write(history([truth]), tmp_path / "local-1")))[0])

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import cramjam
 import pytest
 from typer.testing import CliRunner
 
 from millrace.advisor.advise import advise
 from millrace.advisor.subject import ours
-from millrace.cli.advise import to_json
 from millrace.cli.app import app
+from millrace.cli.watch.advise import to_json
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
+from tests.unit.advisor import runs
 from tests.unit.advisor.made import batch, history, job, stage
+from tests.unit.advisor.written import write
 
 REAL = str(Path(__file__).parent / "data" / "flights-3.5.zstd")
 ROOT = Path(__file__).parents[3]
@@ -30,8 +34,8 @@ def run(*arguments: str):
 
 def test_it_says_what_was_read_and_what_was_not_judged():
     text = run(REAL)
-    assert text.startswith("main.py, Spark 3.5.7 on sandbox, 2 cores: 15 batches of 2 queries")
-    assert "nothing to change was found" in text
+    assert text.startswith("main.py, Spark 3.5.7 on local, 2 cores: 15 batches of 2 queries")
+    assert "no change is recommended" in text
     assert "note: land-flights has 6 settled batches" in text
 
 
@@ -139,3 +143,14 @@ def test_findings_are_told_in_words(tmp_path, monkeypatch):
     assert "change: query orders: maxOffsetsPerTrigger from 1000 to" in text
     assert "batches: 0, " in text or "batches: 1, " in text or "batches: 2, " in text
     assert "and " in text
+
+
+def test_what_is_no_log_of_a_streaming_application_is_told(tmp_path: Path):
+    """Nothing is to be changed in nothing: a batch application, and a file of a codec that Spark does not write."""
+    none = write(replace(runs.history([runs.Truth()]), queries=()), tmp_path / "local-1")
+    framed = tmp_path / "local-2"
+    framed.write_bytes(bytes(cramjam.lz4.compress((tmp_path / "local-1").read_bytes() * 300)))
+    for file, told in ((none, "0 Spark jobs and no micro-batch"), (framed, "with `lz4 -d`")):
+        for more in ((), ("--json",)):
+            with pytest.raises(ConfigurationError, match=told):
+                run(str(file), *more)

@@ -93,7 +93,7 @@ def test_cores_are_said_as_their_service_counts_them(engine, properties, argumen
 
 
 def test_threads_of_one_machine_are_its_master():
-    made = replace(on("sandbox", full, 1), executors=(Executor("driver", 12, START, None, 0),))
+    made = replace(on("local", full, 1), executors=(Executor("driver", 12, START, None, 0),))
     [finding] = advise(replace(made, properties={"spark.master": "local[12]"})).findings
     change = finding.changes[0]
     assert (change.key, change.old, change.new) == ("--master", "local[12]", "local[23]")

@@ -33,7 +33,34 @@ def test_two_actions_on_a_source_whose_offsets_count_no_records():
             made, rows=2000, sources=(Source("RateStreamV2[rowsPerSecond=500]", None, None, None, 2000),)
         )
 
-    assert found("missing-cache", two).effect.likely == pytest.approx(0.4)
+    finding = found("missing-cache", two)
+    assert finding.effect.likely == pytest.approx(0.4)
+    counted = next(each for each in finding.evidence if each.name == "rows counted for each record")
+    assert counted.value == 2, (
+        "offsets count none, so Spark's rows are taken for the records; each reader had half"
+    )
+
+
+@pytest.mark.parametrize("batches", [4, 7])
+def test_a_few_batches_show_what_a_program_does_in_each(batches):
+    advice = advise(history(twice(cached=False), count=batches))
+    assert kinds(advice) == ["missing-cache"]
+
+
+@pytest.mark.parametrize(("batches", "slow"), [(3, 1), (4, 2), (5, 3), (7, 5)])
+def test_a_start_up_does_not_hide_what_is_counted(batches, slow):
+    """Start-up is cut for times; that a batch is read twice shows in a slow one as well."""
+
+    def begun_slowly(number, begun):
+        made = twice(cached=False)(number, begun)
+        return again(made, duration=made.duration * (20 - number)) if number < slow else made
+
+    finding = found("missing-cache", begun_slowly, count=batches)
+    assert len(finding.batches) == batches
+
+
+def test_two_batches_show_no_way_of_a_program():
+    assert kinds(advise(history(twice(cached=False), count=2))) == []
 
 
 def test_a_table_that_is_read_beside_the_source_is_no_second_read():

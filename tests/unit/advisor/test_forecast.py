@@ -11,6 +11,7 @@ import pytest
 from millrace.advisor.findings import Change, Effect, Finding
 from millrace.advisor.forecast import Forecast, figures, forecast, playable, read, score
 from millrace.advisor.what_if import application, parse
+from millrace.cli.watch.advise_options import backlog_of, cells_of
 from millrace.config import ConfigurationError
 from tests.unit.advisor.runs import Truth, history, run
 
@@ -147,3 +148,56 @@ def test_changes_of_findings_that_can_be_played():
         "land.limit=5000",
         "cores=8",
     ]
+
+
+@pytest.fixture(scope="module")
+def busy():
+    return application(history([replace(TRUTH, swing=0.0, rate=1000.0)]), 0.44)
+
+
+def test_a_backlog_that_grows_is_foretold_and_not_an_age(busy):
+    told = forecast(busy, busy.what_if(parse("limit=5000", ["land"]), draws=3)).queries["land"]
+    assert not told.keeps_up
+    assert told.grows.value == pytest.approx(500, rel=0.1), "1,000 arrive, 5,000 are taken each 10 s"
+    assert told.waiting.value == pytest.approx(told.grows.value * TRUTH.seconds, rel=0.3)
+    assert backlog_of(told).startswith("grows by ")
+    assert cells_of(told)[2:] == ["grows", "grows"]
+    calm = forecast(busy, busy.what_if((), draws=3)).queries["land"]
+    assert (calm.keeps_up, backlog_of(calm)) == (True, "stays")
+
+
+def test_a_batch_that_never_ends_is_no_duration(busy):
+    told = forecast(busy, busy.what_if(parse("partitions=100000", ["land"]), draws=3)).queries["land"]
+    assert not told.ended
+    assert cells_of(told)[0].startswith("no batch ends in ")
+    assert not any(cells_of(told)[1:])
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"), [("merge=3", "at most 2"), ("split=3", "at most 2"), ("land.merge=9", "at most 2")]
+)
+def test_no_more_jobs_than_cores(busy, text, allowed):
+    with pytest.raises(ConfigurationError, match=allowed):
+        busy.what_if(parse(text, ["land"]), draws=1)
+
+
+def test_what_is_printed_is_the_models_interval_and_what_is_scored_is_wider():
+    twin = application(history([TRUTH]), 0.44)
+    played = twin.as_it_ran()
+    told = forecast(twin, played)
+    duration = told.queries["land"].figures["duration"]
+    own = played.queries["land"].duration
+    assert (duration.low, duration.high) == (own.low, own.high)
+    assert duration.low >= TRUTH.overhead * 0.9, "a batch takes its fixed cost"
+    [scored] = score([told], application(history([replace(TRUTH, seed=9)])))
+    wide = scored.scores[0].foretold
+    assert wide.high - wide.low > 1.3 * (duration.high - duration.low)
+
+
+def test_a_query_whose_traffic_changed_stops_no_others_score():
+    pair = [TRUTH, replace(TRUTH, name="other", seed=2)]
+    told = forecast(twin := application(history(pair)), twin.as_it_ran())
+    [scored] = score([told], application(history([TRUTH, replace(TRUTH, name="other", rate=1300.0, seed=3)])))
+    assert {each.query for each in scored.scores} == {"land"}
+    assert scored.why_not is None
+    assert [each.split(" got")[0] for each in scored.left_out] == ["other"]

@@ -41,7 +41,7 @@ def test_a_log_in_s3_is_read_range_by_range(client, bucket, monkeypatch):
     monkeypatch.setattr(logs, "PIECE", 1000)
     s3 = client("s3")
     s3.put_object(Bucket=bucket, Key="glue/orders/jr_0a1b", Body=REAL.read_bytes())
-    s3.put_object(Bucket=bucket, Key="glue/orders-2/jr_0c", Body=b"another job's")
+    s3.put_object(Bucket=bucket, Key="glue/orders-2/jr_0c", Body=b"another job")
     [log] = find(f"s3://{bucket}/glue/orders", s3)
     assert log.name == "orders/jr_0a1b"
     assert [len(each.batches) for each in read(log).queries] == [7, 8]
@@ -174,7 +174,7 @@ def test_a_run_that_is_asked_for_is_read_or_refused(account, client, bucket):
     lay(client, bucket, "spark-application-1790000000000", run=early)
     assert asked("--glue-job", name, "--run", early)["application"]["engine"] == "glue"
     lay(client, bucket, early)
-    assert not any("another job's" in each for each in asked("--glue-job", name, "--run", early)["notes"])
+    assert not any("another job" in each for each in asked("--glue-job", name, "--run", early)["notes"])
     with pytest.raises(ConfigurationError) as told:
         asked("--glue-job", name, "--run", "jr_none")
     assert "--run is jr_none" in str(told.value)
@@ -184,11 +184,11 @@ def test_another_jobs_log_is_doubted_where_no_run_was_asked_for(account, client,
     name, early, late = account
     lay(client, bucket, "jr_00ff", early)
     assert asked("--glue-job", name)["notes"][0] == (
-        f"no log at s3://{bucket}/spark-logs/ is named by run {late} or tells of it: the newest was read, which may be "
-        "another job's"
+        f"no log at s3://{bucket}/spark-logs/ belongs to run {late}; the newest log was read and may be of "
+        "another job"
     )
     lay(client, bucket, late)
-    assert not any("another job's" in each for each in asked("--glue-job", name)["notes"])
+    assert not any("another job" in each for each in asked("--glue-job", name)["notes"])
 
 
 def test_a_job_is_set_as_the_run_was_that_is_asked_for(account, client):
@@ -300,7 +300,7 @@ def test_sizes_as_spark_writes_them(text, wanted):
     [
         ("glue", "KinesisV2[orders]", "maxFetchRecordsPerShard"),
         ("emr", "KinesisV2[orders]", "kinesis.maxFetchRecordsPerShard"),
-        ("sandbox", "KinesisSource[orders]", "kinesis.executor.maxFetchRecordsPerShard"),
+        ("local", "KinesisSource[orders]", "kinesis.executor.maxFetchRecordsPerShard"),
         ("emr", "KafkaV2[Subscribe[orders]]", "maxOffsetsPerTrigger"),
         ("emr", "FileStreamSource[s3://x]", "maxFilesPerTrigger"),
     ],

@@ -24,7 +24,7 @@ from millrace.advisor.events import parse, without_accumulables
 from millrace.advisor.findings import tasks, view
 from millrace.advisor.logs import Lines, find
 from millrace.advisor.reading import read
-from millrace.cli.advise import to_json
+from millrace.cli.watch.advise import to_json
 from millrace.config import ConfigurationError
 from tests.unit.advisor.made import even, history, kinds
 from tests.unit.advisor.written import write
@@ -40,7 +40,7 @@ def history_of(path):
 
 def test_tasks_stages_jobs_and_batches_are_joined():
     found = history_of(REAL)
-    assert (found.spark_version, found.engine, found.complete, found.cores) == ("3.5.7", "sandbox", True, 2)
+    assert (found.spark_version, found.engine, found.complete, found.cores) == ("3.5.7", "local", True, 2)
     assert (found.unread, found.cut_off, found.lost) == (0, False, False)
     assert [(each.name, len(each.batches)) for each in found.queries] == [
         ("land-flights", 7),
@@ -371,7 +371,7 @@ def test_accumulators_are_cut_out_of_a_task_and_nothing_else():
 def test_whatever_lines_are_missing_the_rest_is_judged(monkeypatch):
     for module in (view, tasks):
         monkeypatch.setattr(module, "LEAST", 2)
-    lines, chance = TEXT.splitlines(keepends=True), random.Random(1)  # noqa: S311 - repeatable on purpose
+    lines, chance = TEXT.splitlines(keepends=True), random.Random(1)
     for share in (0.5, 0.8, 0.9, 0.95, 0.99) * 4:
         text = b"".join(line for line in lines if chance.random() < share)
         log = logs.EventLog("x", (logs.File("x", 0, 0, lambda text=text: io.BytesIO(text)),), False)

@@ -17,7 +17,7 @@ from millrace.advisor.adopt import Running, environment
 from millrace.advisor.script import read
 from millrace.advisor.takeover import TakeoverError, begin_at, cut_over, heading, is_of
 from millrace.cli import app
-from millrace.cli.import_job import _begin_again, _yaml
+from millrace.cli.plan.import_job import _begin_again, _yaml
 from millrace.config import load
 from tests.unit.advisor.test_adopt import EMR, ROOT, SCHEMA
 

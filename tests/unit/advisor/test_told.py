@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from millrace.advisor.advise import advise
 from millrace.advisor.what_if import application
-from millrace.cli import advise_page
-from millrace.cli.advise_page import advice_page
 from millrace.cli.app import app
-from millrace.cli.pages import write_page
+from millrace.cli.shared.pages import write_page
+from millrace.cli.watch import advise_page
+from millrace.cli.watch.advise_page import advice_page
 from tests.unit.advisor.made import batch, history, job, stage, twice
 from tests.unit.advisor.runs import Truth
 from tests.unit.advisor.runs import history as costed
@@ -61,9 +61,9 @@ def test_names_in_forecasts_and_scores_are_printed_as_they_are(tmp_path: Path):
     (tmp_path / "advice.json").write_text(run(log, *asked, "--json"))
     text = run(log, *asked, "--score", tmp_path / "advice.json")
     assert f"\n{QUERY}.trigger=20s" in text
-    assert f"misses the median duration by: {QUERY} " in text
+    assert f"of this log (median duration): {QUERY} " in text
     assert f"\nnote: {QUERY}: " in text
-    assert f"\nnot tried: {QUERY}.trigger=20s: {QUERY} began " in text
+    assert f"\nnot compared: {QUERY}.trigger=20s: {QUERY} began " in text
     assert f"\n{QUERY}    batch duration, median " in text
 
 

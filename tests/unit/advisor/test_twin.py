@@ -122,13 +122,16 @@ def test_attempts_that_failed_are_time_lost():
     assert found.missed(found.as_it_ran(1))["land"] < 0.05
 
 
-def test_sources_that_make_records_by_the_clock_have_no_limit():
+@pytest.mark.parametrize(
+    ("description", "most"),
+    [("RateStreamV2[rowsPerSecond=9]", None), ("RatePerMicroBatchStream[rowsPerBatch=3000]", 3000)],
+)
+def test_sources_that_make_records_by_the_clock_have_no_limit(description, most):
     [query] = history([replace(FULL, offsets=False)]).queries
-    sources = [
-        replace(each.sources[0], description="RateStreamV2[rowsPerSecond=9]") for each in query.batches
+    batches = [
+        replace(each, sources=(replace(each.sources[0], description=description),)) for each in query.batches
     ]
-    batches = [replace(each, sources=(one,)) for each, one in zip(query.batches, sources, strict=True)]
-    assert limit(batches, 8) is None
+    assert limit(batches, 8) == most
     assert limit(query.batches, 8) == 3000
 
 

@@ -44,7 +44,7 @@ def test_the_next_log_scores_what_was_foretold(logs, tmp_path):
     (tmp_path / "advice.json").write_text(asked.stdout)
     told = millrace("advise", str(logs / "wider"), "--score", str(tmp_path / "advice.json"))
     assert told.returncode == 0, told.stderr
-    assert "not tried: as it ran: it ran with 4 cores, not with 2" in told.stdout
+    assert "not compared: as it ran: it ran with 4 cores, not with 2" in told.stdout
     lines = told.stdout.split("scored: cores=4\n")[1].splitlines()
     missed = [float(each) for line in lines for each in re.findall(r"([\d.]+)%", line)]
     assert len(missed) == 4

@@ -12,7 +12,9 @@ import typer
 from typer.testing import CliRunner, Result
 
 from millrace.cli import app
-from millrace.cli import deploy as command
+from millrace.cli.run import assembly, upgrade
+from millrace.cli.run import deploy as deploying
+from millrace.cli.shared import failures
 from millrace.config import Names, load
 from millrace.lifecycle import deploy, problems, verbs
 from millrace.lifecycle.changes import JobChange
@@ -31,13 +33,14 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     change = Changes((), (JobChange("clicks", "leave", "restart", ("its launch document changes",)),), {})
     names = Names(load("minimal", root=ROOT), "111122223333")
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(toolchain, "STATE", tmp_path)
+    monkeypatch.setattr(toolchain, "state", lambda: tmp_path)
     monkeypatch.setattr(verbs, "connect", lambda _: Aws(names, lambda _: None))
     monkeypatch.setattr(problems, "check_bootstrapped", lambda *_, **__: None)
     monkeypatch.setattr(deploy, "changes", lambda *_: change)
-    monkeypatch.setattr(command, "synthesise", lambda _env, _account, folder: found.append(folder))
-    monkeypatch.setattr(command, "tables_of", lambda *_: Rehearsal({"db.t": ("+ c bigint",)}, ()))
-    monkeypatch.setattr("millrace.cli.upgrade.refusals", lambda *_: [])
+    monkeypatch.setattr(assembly, "synthesise", lambda _env, _account, folder: found.append(folder))
+    for command in (deploying, upgrade):
+        monkeypatch.setattr(command, "tables_of", lambda *_: Rehearsal({"db.t": ("+ c bigint",)}, ()))
+        monkeypatch.setattr(command, "refusals", lambda *_: [])
     return found
 
 
@@ -71,7 +74,7 @@ def test_each_command_has_a_folder_of_its_own_until_it_has_ended(
 def test_a_script_reads_one_document_with_the_tables_that_change(
     synthesised: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(failures, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
     monkeypatch.setattr(typer, "confirm", lambda text, *, err: typer.echo(text, err=err))
     done = run("--json")
     assert done.exit_code == 1

@@ -81,7 +81,7 @@ def test_the_schema_of_environments_goes_into_a_project(
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     message = told(2, "schema", "--write", cwd=elsewhere)
-    assert "no folder environments/ here or above" in message
+    assert "no folder environments/ here or in a folder above" in message
     assert not list(elsewhere.iterdir())
     told(0, "schema", "--write", cwd=project / "pipelines" / "shop")
     assert (project / "environments" / "schema.json").read_text().startswith("{")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 
-from millrace.cli.charts import band, lines
-from millrace.cli.pages import Link, Page, number
+from millrace.cli.shared.charts import band, lines
+from millrace.cli.shared.pages import Link, Page, number
 
 NASTY = "<img src=x onerror=\"alert('1')\"></script>&"
 

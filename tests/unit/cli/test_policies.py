@@ -16,15 +16,15 @@ from botocore.client import BaseClient
 from policy_sentry.querying.actions import get_action_data
 from typer.testing import CliRunner
 
-from infra.command_permissions import ROLES, grants, policies
-from infra.command_scope import Scope
-from infra.deployment import build
-from infra.policies import MANAGED
-from infra.settings import job_settings
 from millrace.cli import app
-from millrace.cli import deploy as deploying
-from millrace.cli.policies import documents
+from millrace.cli.plan.policies import documents
+from millrace.cli.run import assembly as deploying
 from millrace.config import ConfigurationError, Names, load
+from millrace.infra.command_permissions import ROLES, grants, policies
+from millrace.infra.command_scope import Scope
+from millrace.infra.deployment import build
+from millrace.infra.policies import MANAGED
+from millrace.infra.settings import job_settings
 from millrace.lifecycle import audit_kafka, catalog
 from millrace.lifecycle.audit_table import Landed
 from millrace.lifecycle.upgrade import Version
@@ -127,7 +127,7 @@ def account(
     made, monkeypatch = Account(scope.names, assembly), monkeypatch_module
     tmp_path = tmp_path_factory.mktemp("state")
     monkeypatch.setattr(BaseClient, "_make_api_call", lambda *given: made.call(*given))
-    monkeypatch.setattr(toolchain, "STATE", tmp_path)
+    monkeypatch.setattr(toolchain, "state", lambda: tmp_path)
     monkeypatch.setattr(
         deploying,
         "synthesise",

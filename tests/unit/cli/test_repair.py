@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import boto3
 import pytest
 
-from millrace.cli.backfill import estimate
+from millrace.cli.repair.backfill import estimate
 from millrace.config import load
 from tests.unit.cli.test_commands import ROOT, millrace
 
@@ -26,15 +28,15 @@ RANGE = ("--since", "2026-11-20", "--until", "2026-11-21")
         ),
         (
             ("backfill", "flights", "--env", "prod", "--since", "2026-11-21", "--until", "2999-01-01"),
-            "within the last hour",
+            "of the last hour",
         ),
         (("backfill", "flights", "--env", "prod", "--since", "soon", "--until", "2026-11-21"), "soon"),
         (("backfill", "flights", "--env", "prod", "--until", "2026-11-21"), "2026-11-20T08:00:00Z"),
         (
             ("backfill", "flights", "--env", "prod", "--from", "stream", "--replace", *RANGE),
-            "what the table lacks",
+            "not together with --from",
         ),
-        (("backfill", "flights", "--env", "prod", "--from", "s3://a/b", *RANGE), "files are taken whole"),
+        (("backfill", "flights", "--env", "prod", "--from", "s3://a/b", *RANGE), "not together with files"),
         (
             (
                 "backfill",
@@ -63,20 +65,26 @@ def test_a_mistake_is_status_2_and_says_what_is_allowed(arguments: tuple[str, ..
     assert "Traceback" not in done.stderr
 
 
-def test_what_runs_in_no_sandbox_is_looked_for_on_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_runs_in_no_sandbox_is_looked_for_on_aws(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # which may have found credentials before
     done = millrace("backfill", "flights", "--env", "prod", *RANGE)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "asking AWS whose credentials these are" in done.stderr
 
 
 def test_time_and_dollars_follow_the_rate_and_the_plan() -> None:
     environment = load("prod", root=ROOT)
     begin = datetime(2026, 11, 20, tzinfo=UTC)
-    one = estimate(environment, "flights", 10_000_000, begin, begin + timedelta(hours=1))
-    two = estimate(environment, "flights", 20_000_000, begin, begin + timedelta(hours=1))
-    day = estimate(environment, "flights", 10_000_000, begin, begin + timedelta(days=1))
+    one = estimate(environment, "flights", "land-flights", 10_000_000, begin, begin + timedelta(hours=1))
+    two = estimate(environment, "flights", "land-flights", 20_000_000, begin, begin + timedelta(hours=1))
+    day = estimate(environment, "flights", "land-flights", 10_000_000, begin, begin + timedelta(days=1))
     overhead = environment.jobs["flights"].rate.batch_overhead.total_seconds()
     assert two.seconds - overhead == pytest.approx(2 * (one.seconds - overhead))
     assert day.seconds - one.seconds == pytest.approx(23 * overhead)

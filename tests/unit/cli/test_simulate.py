@@ -86,7 +86,7 @@ def test_a_trace_that_is_none(tmp_path: Path, name: str, text: str, told: str) -
         (("--spikes", "10000,100"), "two rates, the low one first"),
         (("--spikes", "many"), "such as 100,10000"),
         (("--for", "3"), "a number with its unit"),
-        (("--outage", "2h"), "a time, a colon"),
+        (("--outage", "2h"), "AT:VALUE"),
         (("--reshard", "2h:none"), "a number of partitions"),
         (
             ("--for", "1h", "--outage", "30m:1m", "--outage", "1h:1m"),

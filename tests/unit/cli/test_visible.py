@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from millrace.cli import console
-from millrace.cli.pages import Page
+from millrace.cli.shared import console
+from millrace.cli.shared.pages import Page
 from millrace.config import ConfigurationError
 from millrace.config.problems import Problem
 from millrace.config.visible import TABLE, visible

@@ -5,6 +5,13 @@ DERIVE = "jobs.clicks.queries.count-clicks"
 SINK = "        sink: {kind: iceberg, table: clicks_counted}\n"
 TRANSFORM = "        transform: pipelines.shop.transforms:counted\n"
 ENRICH_COLUMNS = "            columns: {title: title}\n"
+WHOLE = (
+    TRANSFORM
+    + "        enrich:\n          - table: pages\n            on: {page: page}\n"
+    + ENRICH_COLUMNS
+    + SINK
+)
+JOINED = TRANSFORM.replace("counted", "joined")
 LAND_SCHEMA = "        table: clicks_landed\n        schema: pipelines/shop/schemas/click.ddl\n"
 ORDERS_QUERY = "      land-orders:\n"
 DIRECT = """\
@@ -52,11 +59,11 @@ PARQUET = """\
 
 ROWS = {
     "a join with its own table": (
-        SINK, SINK + STATE.format("join: {source: clicks_landed, watermark: {time: t, delay: 1m}} #!"),
+        WHOLE, JOINED + SINK + STATE.format("join: {source: clicks_landed, watermark: {time: at, delay: 1m}} #!"),
         f"{DERIVE}.state.join.source", "clicks_landed", "the table of another land query: orders_landed", None,
     ),
     "state without a transform that makes results": (
-        TRANSFORM + "        enrich:\n          - table: pages\n            on: {page: page}\n" + ENRICH_COLUMNS + SINK,
+        WHOLE,
         SINK + STATE.format("key: [page]"),
         f"{DERIVE}.transform", "(missing)", "a function that makes the results", None,
     ),

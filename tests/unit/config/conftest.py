@@ -69,9 +69,10 @@ jobs:
 def project(tmp_path: Path) -> Path:
     shop = tmp_path / "pipelines" / "shop"
     (shop / "schemas").mkdir(parents=True)
-    (shop / "schemas" / "click.ddl").write_text("page STRING NOT NULL\n")
+    (shop / "schemas" / "click.ddl").write_text("page STRING NOT NULL, at TIMESTAMP\n")
     (shop / "transforms.py").write_text(
-        "import pyspark_is_not_imported_here\n\n\ndef counted(clicks):\n    return clicks\n"
+        "from pyspark.sql import nothing_of_it_is_imported_here\n\n\ndef counted(clicks):\n    return clicks\n"
+        "\n\ndef joined(clicks, others):\n    return clicks\n"
     )
     (shop / "broken.py").write_text("def counted(:\n")
     (tmp_path / "environments").mkdir()

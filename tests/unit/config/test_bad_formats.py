@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from etl.formats import descriptors as of_core
-from millrace.config import ConfigurationError, descriptors, load
+from millrace.config import ConfigurationError, load
+from millrace.config.engines.versions import VERSIONS
+from millrace.config.formats import descriptors
+from millrace.etl.formats import protobuf_descriptors as of_core
 from tests import protobuf
 from tests.unit.config.conftest import GOOD
 
@@ -21,7 +23,12 @@ DESCRIPTOR = protobuf.descriptor_set(
     protobuf.file(
         "order.proto",
         "shop",
-        [protobuf.message("Order", [protobuf.Declared("n", 1, protobuf.INT64)])],
+        [
+            protobuf.message(
+                "Order",
+                [protobuf.Declared("n", 1, protobuf.INT64), protobuf.Declared("page", 2, protobuf.STRING)],
+            )
+        ],
     )
 )
 
@@ -34,6 +41,7 @@ def files(root: Path) -> None:
     """Add the schema files that the rows name."""
     folder = root / FOLDER
     (folder / "nested.ddl").write_text("page STRING, tags ARRAY<STRING>\n")
+    (folder / "page.ddl").write_text("page STRING\n")
     (folder / "two.ddl").write_text("page STRING, time TIMESTAMP\n")
     (folder / "click.avsc").write_text(
         '{"type":"record","name":"Click","fields":[{"name":"page","type":"string"}]}'
@@ -148,19 +156,18 @@ def test_one_message_names_file_line_key_value_and_what_is_allowed(row: tuple, p
         assert problem.line == next(n for n, line in enumerate(text.splitlines(), 1) if "#!" in line)
 
 
-def test_avro_needs_the_spark_that_its_jar_is_for(project: Path) -> None:
-    text = GOOD.replace('version: "5.1"', 'version: "6.0"').replace(SCHEMA, _with("click.avsc", "avro"))
+@pytest.mark.parametrize("version", [each.name for each in VERSIONS if each.engine == "glue"])
+def test_avro_is_for_every_version(project: Path, version: str) -> None:
+    text = GOOD.replace('version: "5.1"', f'version: "{version}"').replace(
+        SCHEMA, _with("click.avsc", "avro")
+    )
     write(project, text)
-    with pytest.raises(ConfigurationError) as caught:
-        load("shop", root=project)
-    [problem] = caught.value.problems
-    assert problem.key == f"{LAND}.format.kind"
-    assert "another format with Glue 6.0" in problem.allowed
+    assert load("shop", root=project).jobs["clicks"].version == version
 
 
 GOOD_FORMATS = {
     "json": ("click.ddl", "json"),
-    "text": ("click.ddl", "text"),
+    "text": ("page.ddl", "text"),
     "csv": ("two.ddl", "csv"),
     "csv with options": ("two.ddl", '{kind: csv, delimiter: ";", quote: "\'", null: NA}'),
     "avro": ("click.avsc", "avro"),
@@ -191,4 +198,7 @@ def test_every_format_is_taken(name: str, project: Path) -> None:
 
 def test_the_check_reads_a_descriptor_as_the_core_does() -> None:
     assert descriptors.messages(DESCRIPTOR) == ["shop.Order"]
-    assert of_core.read(DESCRIPTOR, "shop.Order", "order.desc").struct.simpleString() == "struct<n:bigint>"
+    assert (
+        of_core.read(DESCRIPTOR, "shop.Order", "order.desc").struct.simpleString()
+        == "struct<n:bigint,page:string>"
+    )

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from etl import strict
-from etl.sinks import SinkSettings
 from millrace.config import Environment, Names, load
 from millrace.config.sinks import KINDS
 from millrace.config.sinks.base import SinkContext
+from millrace.etl.launch import typed_json
+from millrace.etl.launch.sink_kinds import SinkSettings
 
 STREAMS = """\
 project: shop
@@ -60,14 +60,16 @@ def test_the_core_reads_what_the_configuration_writes(
     asked = KINDS[kind].model_validate_json(json.dumps(examples(kind, required=required)), strict=True)
     context = SinkContext(Names(environment, "111122223333"), batch_bytes=1e9)
     written = json.loads(json.dumps(asked.settings(context)))
-    read = strict.read(SinkSettings, written, "sink")
+    read = typed_json.read(SinkSettings, written, "sink")
     assert dataclasses.asdict(read) == written
     assert read.target.startswith(f"{kind} ")
     assert (read.lake_table is not None) == asked.in_catalog
     for key in written:
-        with pytest.raises(strict.SettingsError, match=f"missing keys {key}|sink.kind: None is not one of"):
-            strict.read(SinkSettings, {k: v for k, v in written.items() if k != key}, "sink")
-    with pytest.raises(strict.SettingsError, match="unknown keys colour"):
-        strict.read(SinkSettings, {**written, "colour": "red"}, "sink")
+        with pytest.raises(
+            typed_json.SettingsError, match=f"missing keys {key}|sink.kind: None is not one of"
+        ):
+            typed_json.read(SinkSettings, {k: v for k, v in written.items() if k != key}, "sink")
+    with pytest.raises(typed_json.SettingsError, match="unknown keys colour"):
+        typed_json.read(SinkSettings, {**written, "colour": "red"}, "sink")
     for grant in asked.grants(context):
         assert bool(grant.wildcards) == (grant.why is not None), grant

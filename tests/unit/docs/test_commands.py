@@ -97,7 +97,7 @@ def parse(command: Command) -> None:
         names = re.findall(r"env=(\S+)", command.text)
         assert set(names) <= {*environments(ROOT), "ENV"}
     else:
-        assert program in {"git", "cd", "source", "export", "npm"}, f"who knows {program}?"
+        assert program in {"git", "cd", "source", "export", "npm", "pip"}, f"who knows {program}?"
 
 
 def parse_millrace(arguments: list[str]) -> None:
@@ -106,7 +106,7 @@ def parse_millrace(arguments: list[str]) -> None:
         assert rest[0] in command.commands, f"millrace has no verb {rest[0]}"
         command, rest = command.commands[rest[0]], rest[1:]
     # A verb named alone speaks of the verb. Placeholders in capitals are parsed like any other value.
-    if rest and not {"--help", "--version"} & set(rest):
+    if rest and not {"--help", "--version", "--install-completion"} & set(rest):
         try:
             command.make_context(command.name, rest)
         except UsageError as error:
@@ -203,9 +203,10 @@ def placeholders(command: Command) -> bool:
     return re.search(r"\b[A-Z]{2,}\b(?!=)", command.text) is not None
 
 
+# Once each, in the first document that has it.
 RUN = [
     command
-    for command in COMMANDS
+    for command in {each.text: each for each in reversed(COMMANDS)}.values()
     if strip_assignments(command.words)[0] == "millrace"
     and strip_assignments(command.words)[1] in {"plan", "policies", "validate", "schema", "--help"}
     and len(strip_assignments(command.words)) > 2 - (command.words[-1] == "--help")

@@ -13,7 +13,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from etl.decompress import MAGIC, MOST_STREAMS, DecompressError, decompress, in_parts
+from millrace.etl.formats.decoding.decompress import (
+    MAGIC,
+    MOST_STREAMS,
+    DecompressError,
+    decompress,
+    in_parts,
+)
 
 LIMIT = 1_000_000
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from etl.errors import LeaseLostError
-from etl.fence import STATUS, Fence
+from millrace.etl.job.fence import STATUS, Fence
+from millrace.etl.record.errors import LeaseLostError
 
 WHY = "another run has taken it"
 

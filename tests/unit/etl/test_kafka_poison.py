@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etl.errors import AccountsError
-from etl.sources.kafka_poison import is_overflow
-from etl.sources.kafka_ranges import MOST_RANGES, split
+from millrace.etl.record.errors import AccountsError
+from millrace.etl.sources.kafka.poison_records import is_overflow
+from millrace.etl.sources.offset_ranges import MOST_RANGES, split
 
 HERE = ("flights", 0)
 

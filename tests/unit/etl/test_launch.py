@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from etl.errors import StartError
-from etl.launch import Arguments, ReplayRequest, parse_arguments, read_document
+from millrace.etl.launch.document import Arguments, ReplayRequest, parse_arguments, read_document
+from millrace.etl.record.errors import StartError
 
 LAND: dict[str, Any] = {
     "kind": "land",
@@ -61,14 +61,14 @@ def test_binds_and_engine_are_applied() -> None:
         "--engine", "sandbox", "--bind", "kafka.main.bootstrap=a:1,b:2", "--bind", "kinesis.endpoint=x=y"
     )
     assert dict(arguments.binds) == {"kafka.main.bootstrap": "a:1,b:2", "kinesis.endpoint": "x=y"}
-    assert read_document(document(), arguments).engine == "sandbox"
+    assert read_document(document(), arguments).engine.kind == "sandbox"
 
 
 def test_glue_passes_its_own_arguments_on() -> None:
     arguments = given(
         "--JOB_NAME", "j", "--JOB_RUN_ID", "r", "--TempDir", "s3://t", "--enable-metrics", "true"
     )
-    assert read_document(document(), arguments).engine == "glue"
+    assert read_document(document(), arguments).engine.kind == "glue"
     with pytest.raises(StartError, match="unknown arguments: --JOB_NAME j"):
         read_document(document(engine="emr"), arguments)
 

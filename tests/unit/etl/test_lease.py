@@ -19,8 +19,8 @@ from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 from moto.server import ThreadedMotoServer
 
-from etl import lease
-from etl.errors import StartError
+from millrace.etl.job import lease
+from millrace.etl.record.errors import StartError
 from millrace.sizing.tables import limits
 
 pytestmark = pytest.mark.faults
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.faults
 ROOT = Path(__file__).parents[3]
 HOLD = """
 import os, sys, time
-from etl import lease
+from millrace.etl.job import lease
 if len(sys.argv) > 3:
     lease.RENEW_SECONDS = float(sys.argv[3])
 held = lease.of(sys.argv[1], sys.argv[2], (os.getpid(),), lambda holder: print("waiting", flush=True))

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from etl import launch, main, once
-from etl.errors import AccountsError, StartError, UnansweredError
-from etl.sinks.base import SinkError
+from millrace.etl.job import command as main
+from millrace.etl.launch import document
+from millrace.etl.record.errors import AccountsError, SinkError, StartError, UnansweredError
+from millrace.etl.repair import commands
 
 ARGUMENTS = ["--launch-document", "s3://artifacts/shop.json"]
 
@@ -43,9 +44,9 @@ class Lease:
 def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     made = Session()
     job = SimpleNamespace(job="shop", queries=(), batch_retries=0)
-    monkeypatch.setattr(main.redaction, "session", lambda: made)
+    monkeypatch.setattr(main.log_redaction, "session", lambda: made)
     monkeypatch.setattr(main, "_read", lambda *_: "{}")
-    monkeypatch.setattr(launch, "read_document", lambda *_: job)
+    monkeypatch.setattr(document, "read_document", lambda *_: job)
     return made
 
 
@@ -64,7 +65,7 @@ def test_a_replay_into_a_sink_that_is_away_is_told_as_a_failure(
     def replay(*_: Any) -> int:
         raise error
 
-    monkeypatch.setattr(once, "replayer", replay if while_built else lambda *_: replay)
+    monkeypatch.setattr(commands, "replayer", replay if while_built else lambda *_: replay)
     assert main.main([*ARGUMENTS, "--replay", "orders"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert (told["event"], told["query"], told["error"]) == ("failed", "orders", str(error))
@@ -78,7 +79,7 @@ def test_a_replay_that_must_not_start_ends_with_status_2(
     def replayer(*_: Any) -> None:
         raise StartError("--replay orders: no query of this job")
 
-    monkeypatch.setattr(once, "replayer", replayer)
+    monkeypatch.setattr(commands, "replayer", replayer)
     assert main.main([*ARGUMENTS, "--replay", "orders"]) == 2
     assert capsys.readouterr().err == "error: --replay orders: no query of this job\n"
     assert session.stopped
@@ -91,15 +92,14 @@ def started(session: Session, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any,
 
     def begin(build: Any, supervise: Any) -> Lease:
         nothing: Any = SimpleNamespace(close=lambda: None, start=lambda: None, stop=lambda: None)
-        monkeypatch.setattr(launch, "deployed_name", lambda *_: "shop")
+        monkeypatch.setattr(document, "deployed_name", lambda *_: "shop")
         monkeypatch.setattr(main, "Console", lambda _: io.StringIO())
         monkeypatch.setattr(main, "SparkMetrics", lambda _: SimpleNamespace(write=None))
-        monkeypatch.setattr(main.lag, "groups", lambda *_: {})
         monkeypatch.setattr(main, "open_monitor", lambda *_: nothing)
         monkeypatch.setattr(main, "_lease", lambda *_: lease)
         monkeypatch.setattr(main.run, "build", build)
-        monkeypatch.setattr(main.chores, "of", lambda *_: ())
-        monkeypatch.setattr(main, "Chores", lambda *_: nothing)
+        monkeypatch.setattr(main.maintenance_schedule, "of", lambda *_: ())
+        monkeypatch.setattr(main, "Maintenance", lambda *_: nothing)
         monkeypatch.setattr(main.signal, "signal", lambda *_: None)
         supervisor = SimpleNamespace(run=supervise, stop=lambda: None)
         monkeypatch.setattr(main, "Supervisor", lambda *_, **__: supervisor)

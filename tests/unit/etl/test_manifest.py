@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-import etl
-from etl import manifest, settings
-from etl.manifest import Manifest, ManifestError
+import millrace.etl as etl
+from millrace.etl.checkpoints import manifest
+from millrace.etl.checkpoints.manifest import Manifest, ManifestError
+from millrace.etl.launch import settings
 from tests.unit.etl.test_launch import LAND, SETTINGS
 
 KINESIS: dict[str, Any] = {
@@ -22,7 +23,7 @@ KINESIS: dict[str, Any] = {
 }  # fmt: skip
 KAFKA: dict[str, Any] = LAND["source"]
 STATE: dict[str, Any] = {
-    "watermark": {"time": "at", "delay_seconds": 60.0, "ahead_seconds": 3600}, "distinct": [], "key": ["page"], "join": None,
+    "watermark": {"time": "at", "delay_seconds": 60.0, "ahead_seconds": 3600}, "distinct": [], "key": ["page"], "join": None, "output_mode": "update",
 }  # fmt: skip
 DERIVE: dict[str, Any] = {
     "kind": "derive", "name": "pages", "source_table": "lake.landed", "enrich": [], "transform": None,

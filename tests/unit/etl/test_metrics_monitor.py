@@ -12,9 +12,9 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.errors.exceptions.captured import CapturedException
 
-from etl.metrics.monitor import Monitor
-from etl.metrics.pipe import Pipe
-from etl.metrics.progress import Origin, Sample
+from millrace.etl.metrics.monitor import Monitor
+from millrace.etl.metrics.pipe import Pipe
+from millrace.etl.metrics.progress import Origin, Sample
 from tests.unit.etl.test_metrics_progress import LANDED, idle, kafka, progress
 
 SOON = 0.01
@@ -61,7 +61,7 @@ class Query:
 
 def test_accounts_and_progress_of_a_batch_become_one_sample() -> None:
     told = Told()
-    monitor = Monitor([Pipe("told", told.write)], origins={"land": Origin("kafka")}, poll_seconds=SOON)
+    monitor = Monitor([Pipe("told", told.write)], origins={"land": Origin(counted=True)}, poll_seconds=SOON)
     monitor.hear(LANDED)
     monitor.watch("land", Query(kafka((5,), (9,)), failed=2))
     assert monitor.close()
@@ -192,7 +192,7 @@ def test_accounts_that_spark_never_tells_of_are_forgotten() -> None:
 
 def test_a_query_that_was_started_anew_goes_on_where_it_was() -> None:
     told = Told()
-    monitor = Monitor([Pipe("told", told.write)], origins={"land": Origin("kafka")}, poll_seconds=SOON)
+    monitor = Monitor([Pipe("told", told.write)], origins={"land": Origin(counted=True)}, poll_seconds=SOON)
     first = Query(kafka((1,), (9,)))
     monitor.watch("land", first)
     assert first.looked.wait(10)

@@ -18,16 +18,16 @@ import pytest
 from botocore.serialize import create_serializer
 from moto import mock_aws
 
-from etl.accounts import Reporter
-from etl.errors import StartError
-from etl.metrics import cloudwatch
-from etl.metrics.catalogue import METRICS
-from etl.metrics.jsonlines import JsonLines
-from etl.metrics.outputs import Console, open_monitor
-from etl.metrics.pipe import ROOM, Pipe
-from etl.metrics.progress import Sample
-from etl.metrics.sketch import Sketch
-from etl.settings import parse
+from millrace.etl.launch.settings import parse
+from millrace.etl.metrics import cloudwatch
+from millrace.etl.metrics.catalogue import METRICS
+from millrace.etl.metrics.jsonlines import JsonLines
+from millrace.etl.metrics.outputs import Console, open_monitor
+from millrace.etl.metrics.pipe import ROOM, Pipe
+from millrace.etl.metrics.progress import Sample
+from millrace.etl.metrics.sketch import Sketch
+from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.errors import StartError
 from tests.unit.etl.test_launch import SETTINGS
 
 JOB = "flights-prod-flights"

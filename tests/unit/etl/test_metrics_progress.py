@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from etl.metrics.ages import RANKS
-from etl.metrics.progress import Meter, Origin, Sample, seconds
+from millrace.etl.metrics.ages import RANKS
+from millrace.etl.metrics.progress import Meter, Origin, Sample, seconds
 
 BEGUN = "2026-11-21T06:28:15.000Z"
 PARTS = {
@@ -19,7 +19,7 @@ PARTS = {
     "latestOffset": 250,
 }
 PARTS |= {"addBatch": 3400, "walCommit": 160}
-KAFKA, KINESIS, TABLE = Origin("kafka"), Origin("kinesis", 500), Origin("table")
+KAFKA, KINESIS, TABLE = Origin(counted=True), Origin(limit=500), Origin()
 
 
 def progress(*, sources: list[dict[str, Any]] | None = None, **changes: Any) -> dict[str, Any]:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etl.metrics.ages import RANKS, SHARES, Arrivals
-from etl.metrics.sketch import Sketch, merge, of_points
+from millrace.etl.metrics.ages import RANKS, SHARES, Arrivals
+from millrace.etl.metrics.sketch import Sketch, merge, of_points
 
 
 def of(values: list[float]) -> Sketch:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from etl.accounts import Reporter
-from etl.errors import LossError, StartError, UnansweredError
-from etl.origins import Leg, Origins
-from etl.settings import KinesisSource
-from etl.sources import ids
+from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.errors import LossError, StartError, UnansweredError
+from millrace.etl.sources.identity_check import Identity, Origins
+from millrace.etl.sources.kinesis import identifiers
+from millrace.etl.sources.kinesis.source import KinesisSource
 
 FLIGHTS = {"cluster": "c1", "topic flights": "t1"}
 STREAM = KinesisSource("kinesis", "clicks", "shop-clicks", "eu-west-1", "earliest", 1000, 1.0, 86400)
@@ -34,7 +34,7 @@ class Place:
         streams = {name: ("iceberg lake.flights", topic)}
         report = Reporter("job", self._said)
         return Origins(
-            "land", (Leg("main", self.ask, streams),), self.load, self.save, "RESET", report, begun
+            "land", (Identity("main", self.ask, streams),), self.load, self.save, "RESET", report, begun
         )
 
     def ask(self) -> dict[str, str]:
@@ -130,7 +130,7 @@ def test_a_connection_of_another_name_to_another_cluster_is_another_source_of_th
     place = begun_with()
     place.answer = lambda: {**FLIGHTS, "cluster": "c2"}
     origins = place.origins(begun=False)
-    origins.legs = (Leg("other", place.ask, {"flights": ("iceberg lake.flights", "flights")}),)
+    origins.legs = (Identity("other", place.ask, {"flights": ("iceberg lake.flights", "flights")}),)
     with pytest.raises(StartError, match="stream flights: cluster was made again"):
         origins.at_start()
 
@@ -197,7 +197,7 @@ class Kinesis:
     def __init__(self, answer: Any) -> None:
         self._answer = answer
 
-    def describe_stream_summary(self, StreamName: str) -> Any:  # noqa: N803 - boto3's
+    def describe_stream_summary(self, StreamName: str) -> Any:
         assert StreamName == "shop-clicks"
         if isinstance(self._answer, Exception):
             raise self._answer
@@ -210,12 +210,12 @@ def refusal(code: str) -> ClientError:
 
 def test_a_stream_is_known_by_the_second_it_was_made_in() -> None:
     made = datetime(2026, 11, 20, 9, 0, 0, 5000, tzinfo=timezone(timedelta(hours=1)))
-    assert ids.of_stream(STREAM, None, client=Kinesis(made)) == {
+    assert identifiers.of_stream(STREAM, None, client=Kinesis(made)) == {
         "stream shop-clicks": "2026-11-20T08:00:00+00:00"
     }
 
 
 def test_a_role_that_may_not_ask_knows_nothing_and_any_other_refusal_is_no_answer() -> None:
-    assert ids.of_stream(STREAM, None, client=Kinesis(refusal("AccessDeniedException"))) == {}
+    assert identifiers.of_stream(STREAM, None, client=Kinesis(refusal("AccessDeniedException"))) == {}
     with pytest.raises(UnansweredError, match="stream shop-clicks"):
-        ids.of_stream(STREAM, None, client=Kinesis(refusal("LimitExceededException")))
+        identifiers.of_stream(STREAM, None, client=Kinesis(refusal("LimitExceededException")))

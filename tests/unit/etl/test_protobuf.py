@@ -8,16 +8,17 @@ import pytest
 from hypothesis import strategies as st
 from pyspark.sql.types import StringType, StructType
 
-from etl.errors import StartError
-from etl.formats import arrow, descriptors, protobuf
-from etl.formats.protobuf import SchemaError, reader
-from etl.formats.wire import WireError
+from millrace.etl.formats import protobuf, protobuf_descriptors
+from millrace.etl.formats.decoding import arrow
+from millrace.etl.formats.protobuf import SchemaError, reader
+from millrace.etl.formats.protobuf_wire import WireError
+from millrace.etl.record.errors import StartError
 from tests import orders
 from tests import protobuf as pb
 
-ORDER = descriptors.read(orders.DESCRIPTOR, orders.NAME, "order.desc")
+ORDER = protobuf_descriptors.read(orders.DESCRIPTOR, orders.NAME, "order.desc")
 read = reader(ORDER)
-read_old = reader(descriptors.read(orders.DESCRIPTOR, "old.Old", "order.desc"))
+read_old = reader(protobuf_descriptors.read(orders.DESCRIPTOR, "old.Old", "order.desc"))
 
 
 def test_columns_are_those_of_the_message() -> None:
@@ -87,7 +88,7 @@ def test_a_required_field_must_be_there() -> None:
 
 
 def test_an_entry_of_a_map_has_a_key_and_a_value_whatever_is_left_out() -> None:
-    read_shelf = reader(descriptors.read(orders.DESCRIPTOR, "old.Shelf", "order.desc"))
+    read_shelf = reader(protobuf_descriptors.read(orders.DESCRIPTOR, "old.Shelf", "order.desc"))
     full = pb.number(1, 4) + pb.block(2, pb.block(1, "nails"))
     entries = [full, pb.block(2, pb.block(1, "nuts")), pb.number(1, 5)]
     assert read_shelf(b"".join(pb.block(1, each) for each in entries)) == {
@@ -128,7 +129,7 @@ REFUSED = {
 def test_a_descriptor_that_does_not_fit_is_refused(name: str) -> None:
     data, message, text = REFUSED[name]
     with pytest.raises(StartError, match=f"^order.desc: .*{text}"):
-        descriptors.read(data, message, "order.desc")
+        protobuf_descriptors.read(data, message, "order.desc")
 
 
 # PySpark asks for versions by way of distutils.
@@ -147,7 +148,7 @@ def test_values_go_back_in_batches_of_so_many_bytes(monkeypatch: pytest.MonkeyPa
     assert found == [None, "x" * 30, "x", "x" * 4, "x" * 50, "x" * 28, None]
 
 
-LINES = descriptors.read(orders.DESCRIPTOR, "old.Shelf", "order.desc")
+LINES = protobuf_descriptors.read(orders.DESCRIPTOR, "old.Shelf", "order.desc")
 """A message that holds others, of which an empty one takes two bytes."""
 
 

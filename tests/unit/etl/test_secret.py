@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-from etl import secret
-from etl.sinks import aws
-from etl.sinks.base import SinkError
+from millrace.etl.record.errors import SinkError
+from millrace.etl.services import aws, secret
 
 ARN = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:shop-AbCdEf"
 

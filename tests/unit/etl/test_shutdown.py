@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
-from etl import shutdown
+from millrace.etl.job import shutdown
 
 
 class Threads:
@@ -25,40 +25,40 @@ class Threads:
             raise Py4JError(f"{name} does not exist in the JVM")
         self.hooks.append(f"DelayedShutdownHook-for-{name}")
 
-    def getWorkerPool(self) -> Any:  # noqa: N802 - as Iceberg has it
+    def getWorkerPool(self) -> Any:
         return self._pool("getWorkerPool")
 
-    def getDeleteWorkerPool(self) -> Any:  # noqa: N802
+    def getDeleteWorkerPool(self) -> Any:
         return self._pool("getDeleteWorkerPool")
 
-    def forName(self, _name: str) -> Any:  # noqa: N802
+    def forName(self, _name: str) -> Any:
         return self
 
-    getDeclaredField = forName  # noqa: N815
+    getDeclaredField = forName
 
-    def setAccessible(self, _yes: bool) -> None:  # noqa: N802
+    def setAccessible(self, _yes: bool) -> None:
         pass
 
     def get(self, _none: None) -> Any:
         return self
 
-    def keySet(self) -> Any:  # noqa: N802
+    def keySet(self) -> Any:
         return self
 
-    def toArray(self) -> list[Any]:  # noqa: N802
+    def toArray(self) -> list[Any]:
         class Hook:
             def __init__(self, name: str) -> None:
                 self.name = name
 
-            def getName(self) -> str:  # noqa: N802
+            def getName(self) -> str:
                 return self.name
 
         return [Hook(name) for name in self.hooks]
 
-    def getRuntime(self) -> Any:  # noqa: N802
+    def getRuntime(self) -> Any:
         return self
 
-    def removeShutdownHook(self, hook: Any) -> bool:  # noqa: N802
+    def removeShutdownHook(self, hook: Any) -> bool:
         self.hooks.remove(hook.name)
         return True
 

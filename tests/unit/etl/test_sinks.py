@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
-from etl.errors import StartError
-from etl.sinks.backoff import Backoff
-from etl.sinks.base import BATCHES, Place, SinkError
-from etl.sinks.dynamodb_items import Form, UnfitError, attribute, size_of
-from etl.sinks.opensearch import action, document
-from etl.sinks.postgres import LONGEST_NAME, Shape
-from etl.sinks.sending import Record, Refused, _deliver
+from millrace.etl.record.errors import SinkError, StartError
+from millrace.etl.services.backoff import Backoff
+from millrace.etl.sinks.base import BATCHES, Place
+from millrace.etl.sinks.delivery.dynamodb_items import Form, UnfitError, attribute, size_of
+from millrace.etl.sinks.delivery.postgres_tables import LONGEST_NAME, Shape
+from millrace.etl.sinks.delivery.python_tasks import Record, Refused, _deliver
+from millrace.etl.sinks.opensearch import action, document
 
 
 class Clock:

@@ -13,14 +13,18 @@ import pytest
 from botocore.exceptions import ClientError, NoRegionError
 from moto import mock_aws
 
-from etl import engines
-from etl.accounts import DeriveAccounts, LandAccounts
-from etl.checkpoint import parse_offset
-from etl.errors import AccountsError, StartError
-from etl.settings import Connection, KafkaSource, KinesisSource
-from etl.sinks import JobContext
-from etl.sinks.kafka import KafkaSink, KafkaSinkSettings
-from etl.sources import kafka, kinesis
+from millrace.etl.checkpoints.checkpoint import parse_offset
+from millrace.etl.launch import engine_kinds
+from millrace.etl.launch.settings import Connection
+from millrace.etl.launch.sink_kinds import JobContext
+from millrace.etl.record.accounts import Accounts
+from millrace.etl.record.errors import AccountsError, StartError
+from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
+from millrace.etl.sources.kafka import connection as kafka
+from millrace.etl.sources.kafka import topics
+from millrace.etl.sources.kafka.source import KafkaSource
+from millrace.etl.sources.kinesis import stream as kinesis
+from millrace.etl.sources.kinesis.source import KinesisSource
 
 STREAM = KinesisSource("kinesis", "flights", "acme-flights", "eu-west-1", "earliest", 5000, 2.5, 86400)
 TOPIC = KafkaSource("kafka", "flights", "flights", "main", "latest", 1000, 3600)
@@ -28,8 +32,8 @@ MSK = Connection("msk", "acme-kafka", None, "iam")
 
 
 def test_kinesis_options_of_glue_and_the_sandbox_are_the_same() -> None:
-    options = engines.module("glue").kinesis_options(STREAM, None)
-    assert options == engines.module("sandbox").kinesis_options(STREAM, None)
+    options = engine_kinds.of("glue").kinesis_options(STREAM, None)
+    assert options == engine_kinds.of("sandbox").kinesis_options(STREAM, None)
     assert options["endpointUrl"] == "https://kinesis.eu-west-1.amazonaws.com"
     assert options["startingPosition"] == "TRIM_HORIZON"
     assert options["kinesis.executor.maxFetchRecordsPerShard"] == "4999"
@@ -43,7 +47,7 @@ def test_kinesis_options_of_glue_and_the_sandbox_are_the_same() -> None:
     [(1, 1, 2), (2, 2, 2), (5000, 5000, 5000), (10_001, 5001, 10_002), (25_000, 8334, 25_002)],
 )
 def test_a_batch_of_a_shard_ends_at_its_limit(limit: int, per_call: int, reached: int) -> None:
-    options = engines.module("glue").kinesis_options(
+    options = engine_kinds.of("glue").kinesis_options(
         dataclasses.replace(STREAM, records_per_shard=limit), None
     )
     most, read = (
@@ -55,7 +59,7 @@ def test_a_batch_of_a_shard_ends_at_its_limit(limit: int, per_call: int, reached
 
 
 def test_kinesis_options_of_emr() -> None:
-    module = engines.module("emr")
+    module = engine_kinds.of("emr")
     options = module.kinesis_options(STREAM, "http://localhost:1")
     assert module.KINESIS_FORMAT == "aws-kinesis"
     assert options["kinesis.endpointUrl"] == "http://localhost:1"
@@ -67,15 +71,15 @@ def test_kinesis_options_of_emr() -> None:
 def test_fan_out_and_roles_in_each_engines_words() -> None:
     role = "arn:aws:iam::999988887777:role/readers"
     source = dataclasses.replace(STREAM, consumer="acme-land", role=role)
-    emr = engines.module("emr").kinesis_options(source, None)
+    emr = engine_kinds.of("emr").kinesis_options(source, None)
     assert (emr["kinesis.consumerType"], emr["kinesis.consumerName"]) == ("SubscribeToShard", "acme-land")
     assert (emr["kinesis.stsRoleArn"], emr["kinesis.stsSessionName"]) == (role, "flights")
-    glue = engines.module("glue").kinesis_options(source, None)
+    glue = engine_kinds.of("glue").kinesis_options(source, None)
     assert (glue["fanoutConsumerARN"], glue["awsSTSRoleARN"]) == ("acme-land", role)
     # Interface endpoints serve a region's own STS, and not the global one.
     assert glue["awsSTSEndpoint"] == "https://sts.eu-west-1.amazonaws.com"
-    plain = engines.module("sandbox").kinesis_options(source, None)
-    assert plain == engines.module("glue").kinesis_options(STREAM, None)
+    plain = engine_kinds.of("sandbox").kinesis_options(source, None)
+    assert plain == engine_kinds.of("glue").kinesis_options(STREAM, None)
 
 
 def test_roles_are_asked_for_in_the_region(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,26 +129,26 @@ def test_the_connector_knows_every_option_of_ours() -> None:
         code = b"".join(
             jar.read(n) for n in jar.namelist() if "/kinesis/" in n and n.endswith(".class")
         ).lower()
-    options = engines.module("sandbox").kinesis_options(STREAM, None)
-    keys = engines.module("sandbox").credentials({"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"})
+    options = engine_kinds.of("sandbox").kinesis_options(STREAM, None)
+    keys = engine_kinds.of("sandbox").credentials({"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"})
     unknown = [n for n in [*options, *keys] if n.lower().removeprefix("kinesis.").encode() not in code]
     assert unknown == []
 
 
 def test_the_sandbox_says_which_key_is_missing() -> None:
     with pytest.raises(StartError, match="AWS_SECRET_ACCESS_KEY: not set"):
-        engines.module("sandbox").credentials({"AWS_ACCESS_KEY_ID": "a"})
+        engine_kinds.of("sandbox").credentials({"AWS_ACCESS_KEY_ID": "a"})
 
 
 def test_kafka_options() -> None:
     bound = kafka.bind("main", MSK, {"kafka.main.bootstrap": "b:9098"})
-    options = kafka.options(TOPIC, bound, partitions=16)
+    options = topics.options(TOPIC, bound, partitions=16)
     assert options["kafka.bootstrap.servers"] == "b:9098"
     assert options["startingOffsets"] == "latest"
     assert (options["failOnDataLoss"], options["includeHeaders"]) == ("true", "true")
     assert (options["maxOffsetsPerTrigger"], options["minPartitions"]) == ("1000", "16")
     assert options["kafka.sasl.mechanism"] == "AWS_MSK_IAM"
-    plain = kafka.options(
+    plain = topics.options(
         TOPIC, kafka.bind("main", bound, {"kafka.main.authentication": "none"}), partitions=None
     )
     assert not any("sasl" in name or "security" in name for name in plain)
@@ -246,14 +250,14 @@ def test_offset_log() -> None:
 
 
 def test_accounts_balance_or_are_refused() -> None:
-    assert LandAccounts(read=5, landed=3, bad=1).fields() == {
+    assert Accounts.of_landing(read=5, landed=3, bad=1).landed() == {
         "read": 5,
         "duplicates": 2,
         "landed": 3,
         "good": 2,
         "bad": 1,
     }
-    assert DeriveAccounts(read=9, transformed=6, written=4).fields() == {
+    assert Accounts(read=9, offered=6, written=4).fields() == {
         "read": 9,
         "duplicates": 2,
         "filtered": 3,
@@ -261,6 +265,6 @@ def test_accounts_balance_or_are_refused() -> None:
     }
     for impossible in ((1, 2, 0), (5, 3, 4), (5, 3, -1)):
         with pytest.raises(AccountsError):
-            LandAccounts(*impossible)
+            Accounts.of_landing(*impossible)
     with pytest.raises(AccountsError):
-        DeriveAccounts(read=1, transformed=1, written=2)
+        Accounts(read=1, offered=1, written=2)

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from etl.settings import (
-    DeriveSettings,
-    JobSettings,
-    KafkaSource,
-    KinesisSource,
-    RoutedDirectSettings,
-    RoutedSettings,
-    parse,
-)
-from infra.permissions import JobPermissions, Keys
-from infra.settings import job_settings
-from infra.source_permissions import SourcePermissions
-from millrace.cli.notebook import build
+from millrace.cli.run.notebook import build
 from millrace.config import Environment, Names, load
+from millrace.etl.launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, parse
+from millrace.etl.sources.kafka.source import KafkaSource
+from millrace.etl.sources.kinesis.source import KinesisSource
+from millrace.infra.permissions import JobPermissions, Keys
+from millrace.infra.settings import job_settings
+from millrace.infra.source_permissions import source_grants
 from millrace.sizing import Plan, plan
 from millrace.sizing.model import JobPlan
+from tests.documents import plain
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "sources.md").read_text()
 
@@ -67,23 +60,13 @@ def read(written: dict[str, Any]) -> JobSettings:
     return parse(written)
 
 
-def plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return [plain(item) for item in value]
-    return value
-
-
 def test_routes_survive_the_core_unchanged(written: dict[str, Any], read: JobSettings) -> None:
     assert plain(read) == written
 
 
 def test_a_record_is_told_by_its_topic_or_stream(read: JobSettings) -> None:
     query = read.queries[0]
-    assert isinstance(query, RoutedSettings)
+    assert isinstance(query, LandSettings)
     assert {route.name: (route.source.name, route.origin) for route in query.routes} == {
         "bags": ("baggage", "airport-airport-baggage"),
         "bookings": ("bookings", "bookings"),
@@ -97,7 +80,7 @@ def test_a_record_is_told_by_its_topic_or_stream(read: JobSettings) -> None:
 
 def test_a_batch_is_shared_out_by_what_arrives(read: JobSettings, planned: Plan) -> None:
     query, limit = read.queries[0], planned.jobs["ground"].queries["land-ground"].records_per_batch
-    assert isinstance(query, RoutedSettings)
+    assert isinstance(query, LandSettings)
     assert limit is not None
     parts = {source.name: source.records_per_batch for source in query.sources}
     assert parts["baggage"] is not None
@@ -118,7 +101,7 @@ def test_the_plan_counts_all_that_a_query_reads(planned: Plan) -> None:
 
 
 def test_the_role_reads_the_topics_of_a_pattern_and_no_others(names: Names, planned: Plan) -> None:
-    grants = {grant.sid: grant for grant in SourcePermissions(names, planned.jobs["ground"]).grants()}
+    grants = {grant.sid: grant for grant in source_grants(names, "ground")}
     topics = [str(resource).rsplit("/", 1)[1] for resource in grants["ReadTopics"].resources]
     assert topics == ["bookings", "web.*"]
     assert "ReadStreams" in grants
@@ -140,7 +123,7 @@ def test_direct_routes_survive_the_core_with_their_sinks_and_permissions(tmp_pat
     read = parse(written)
     assert plain(read) == written
     (query,) = read.queries
-    assert isinstance(query, RoutedDirectSettings)
+    assert isinstance(query, DirectSettings)
     assert {route.name: (route.origin, route.sink.kind) for route in query.routes} == {
         "gates": ("gates", "iceberg"),
         "clicks": ("web.clicks", "dynamodb"),
@@ -161,7 +144,7 @@ def test_the_role_may_use_the_groups_that_queries_begin_so(
     names: Names, planned: Plan, tmp_path: Path
 ) -> None:
     def groups(of: Names, job: JobPlan) -> list[str]:
-        grants = {grant.sid: grant for grant in SourcePermissions(of, job).grants()}
+        grants = {grant.sid: grant for grant in source_grants(of, job.name)}
         return [str(resource).rsplit("/", 1)[1] for resource in grants["ConsumerGroups"].resources]
 
     assert groups(names, planned.jobs["ground"]) == ["spark-kafka-source-*"]

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from etl.settings import KafkaSource, parse
-from etl.sources import kafka
-from infra.settings import job_settings
 from millrace.config import Names, load
+from millrace.etl.launch.settings import DeriveSettings, parse
+from millrace.etl.sources.kafka import topics
+from millrace.etl.sources.kafka.source import KafkaSource
+from millrace.infra.settings import job_settings
 from millrace.sizing import plan
 
 ROOT = Path(__file__).parents[3]
@@ -71,8 +72,10 @@ def options(project: Path, where: str, ours: str) -> dict[str, str]:
     settings = job_settings(environment, plan(environment).jobs["orders"], Names(environment, "111122223333"))
     job = parse(settings)
     (query,) = job.queries
-    assert isinstance(query.source, KafkaSource)
-    return kafka.options(query.source, job.connections["main"], partitions=query.repartition)
+    assert not isinstance(query, DeriveSettings)
+    [source] = query.sources
+    assert isinstance(source, KafkaSource)
+    return topics.options(source, job.connections["main"], partitions=query.repartition)
 
 
 @pytest.fixture

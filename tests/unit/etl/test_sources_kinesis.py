@@ -15,12 +15,12 @@ from botocore.exceptions import ClientError
 from hypothesis import strategies as st
 from moto import mock_aws
 
-from etl.errors import StartError, UnansweredError
-from etl.settings import KinesisSource
-from etl.sources import kinesis
-from etl.sources.kinesis_guard import KinesisGuard
-from etl.sources.kinesis_positions import Positions
-from etl.sources.kinesis_tails import AGGREGATE, Shard, Tail, unpack, unread_tails
+from millrace.etl.record.errors import StartError, UnansweredError
+from millrace.etl.sources.kinesis import stream as kinesis
+from millrace.etl.sources.kinesis.closed_shards import AGGREGATE, Shard, Tail, unpack, unread_tails
+from millrace.etl.sources.kinesis.guard import KinesisGuard
+from millrace.etl.sources.kinesis.positions import Positions
+from millrace.etl.sources.kinesis.source import KinesisSource
 from tests import protobuf as pb
 from tests.faults.feed import aggregate
 

@@ -30,8 +30,8 @@ def moto_server() -> Iterator[str]:
 @pytest.fixture
 def moto(moto_server: str) -> str:
     """Address of a server that has been told nothing yet."""
-    reset = urllib.request.Request(f"{moto_server}/moto-api/reset", method="POST")  # noqa: S310 - our own server
-    urllib.request.urlopen(reset).close()  # noqa: S310 - our own server
+    reset = urllib.request.Request(f"{moto_server}/moto-api/reset", method="POST")
+    urllib.request.urlopen(reset).close()
     return moto_server
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from typer.testing import CliRunner, Result
 
-from etl import manifest
 from millrace.cli import app
 from millrace.config import Environment, Names, load
+from millrace.etl.checkpoints import manifest
 from millrace.lifecycle.checkpoints import Checkpoints
 from tests.unit.etl.test_launch import LAND, SETTINGS
 from tests.unit.etl.test_manifest import KINESIS

@@ -50,21 +50,21 @@ class Deployed:
             raise ClientError(told, "GetMetricData")
         return self.aws.client(service)
 
-    def describe_stacks(self, StackName: str) -> dict[str, Any]:  # noqa: N803 - as boto3 has it
+    def describe_stacks(self, StackName: str) -> dict[str, Any]:
         given = {"StateMachineArn": StackName.rpartition("-")[2], "LaunchDocument": self.url}
         return {"Stacks": [{"Outputs": [{"OutputKey": k, "OutputValue": v} for k, v in given.items()]}]}
 
     def get_template(self, **_: str) -> dict[str, Any]:
         return {"TemplateBody": {"Resources": {}, "Outputs": {"LaunchDocument": {"Value": self.url}}}}
 
-    def start_execution(self, input: str, stateMachineArn: str) -> dict[str, str]:  # noqa: A002, N803
+    def start_execution(self, input: str, stateMachineArn: str) -> dict[str, str]:  # noqa: A002
         verb = json.loads(input)["verb"]
         if verb != "status":
             self.verbs.append(verb if stateMachineArn == JOB else f"{verb} {stateMachineArn}")
             self.wish = "running" if verb == "start" else "stopped"
         return {"executionArn": f"{verb} {stateMachineArn}"}
 
-    def describe_execution(self, executionArn: str) -> dict[str, str]:  # noqa: N803 - as boto3 has it
+    def describe_execution(self, executionArn: str) -> dict[str, str]:
         if (end := self.ends.get(executionArn)) is not None:
             raise end
         answer = {"outcome": "done", "message": "done", "wish": self.wish}

@@ -14,11 +14,12 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from etl.settings import KafkaReading, KafkaSource, KinesisSource
-from etl.sources.legs import in_order
-from millrace.cli import audit as command
+from millrace.cli.repair import audit as command
 from millrace.config import load
 from millrace.config.queries import RouteQuery
+from millrace.etl.launch.source_kinds import in_order
+from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
+from millrace.etl.sources.kinesis.source import KinesisSource
 from millrace.lifecycle.audit import HOUR, Audit, Behind, Hour, Unaudited
 from millrace.lifecycle.audit_direct import OFFSETS, QUERY, Kept, Sunk, claims, unclaimed
 from millrace.lifecycle.audit_job import leg_of
@@ -143,7 +144,7 @@ def test_a_streams_line_in_the_offset_log_is_where_the_core_puts_it(tmp_path: Pa
         topic = stream.pattern or name
         sources.append(KafkaSource("kafka", name, topic, stream.cluster, "earliest", 1, 1, reading))
     legs = in_order(sources)
-    places = {s.name: n for n, leg in enumerate(legs) for s in (leg if isinstance(leg, tuple) else (leg,))}
+    places = {each.name: place for place, leg in enumerate(legs) for each in leg}
     assert {name: leg_of(environment, query, name) for name in environment.streams} == places
     assert places == {"refunds": 0, "orders": 1, "gifts": 1, "web": 2, "baskets": 3, "clicks": 4}
 
@@ -254,8 +255,8 @@ def test_the_command_tells_what_cannot_be_audited_and_what_is_behind(
     command._show([found, other])
     text = capsys.readouterr().out
     assert "left out" in text
-    assert f"shard-1: not read since {NOW:%Y-%m-%d %H:%M:%S} UTC: behind, not lost" in text
-    assert "3 are in no table, as the transform may leave records out" in text
+    assert f"shard-1: not read since {NOW:%Y-%m-%d %H:%M:%S} UTC; late, not lost" in text
+    assert "3 are in no table; the transform may filter them" in text
     assert "boards/clicks: web.clicks cannot be audited: its sink is dynamodb" in text
     documents = [command._json(each) for each in (found, other)]
     assert [each.get("missing") for each in documents] == [0, None]

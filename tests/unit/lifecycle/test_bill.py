@@ -87,13 +87,13 @@ BY_STREAM = (
 
 
 def tell(moto: str, *answers: dict[str, Any]) -> None:
-    request = urllib.request.Request(  # noqa: S310  # our own server
+    request = urllib.request.Request(  # our own server
         f"{moto}/moto-api/static/ce/cost-and-usage-results",
         data=json.dumps({"results": list(answers)}).encode(),
         headers={"Content-Type": "application/json"},
         method="POST",
     )
-    urllib.request.urlopen(request).close()  # noqa: S310  # our own server
+    urllib.request.urlopen(request).close()  # our own server
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_no_permission_is_said(environment: Environment) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--since", "2026-11-01"), "only together with --actual"),
+        (("--since", "2026-11-01"), "only with --actual"),
         (("--actual", "--since", "yesterday"), "a date, such as"),
         (("--actual", "--since", "2026-11-05", "--until", "2026-11-05"), "a day before 2026-11-05"),
     ],

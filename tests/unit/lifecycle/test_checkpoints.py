@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from etl import lease as core
-from etl import manifest
-from millrace.cli.upgrade import AnotherReleaseError, checkpoint_refusals
+from millrace.cli.run.checkpoint_compatibility import AnotherReleaseError, checkpoint_refusals
+from millrace.etl.checkpoints import manifest
+from millrace.etl.job import lease as core
 from millrace.lifecycle import checkpoints
 from millrace.lifecycle.anew import objection, read_again
 from millrace.lifecycle.checkpoints import CheckpointError
@@ -50,14 +50,14 @@ def test_show_tells_where_a_query_is_and_who_wrote_it(shop: Shop) -> None:
     said = shop.run("show", "clicks")
     assert said.exit_code == 0, said.output
     lines = said.output.splitlines()
-    assert lines[0] == "clicks: nobody writes now"
+    assert lines[0] == "clicks: no writer now"
     assert lines[1].startswith("land: last batch committed 0 at 20")
     assert lines[1].endswith("planned 1")
     assert lines[2:4] == [
         "  written by glue, Spark 3.5.4, core 0.1.0: a land query",
         '  kinesis us-east-1/shop-shop-clicks: {"shardId-0": {"iteratorType": "AFTER", "iteratorPosition": "7"}}',
     ]
-    assert "plain: not begun, will begin at 2026-11-20T00:00:00+00:00" in lines
+    assert "plain: not started, will start at 2026-11-20T00:00:00+00:00" in lines
     whole = json.loads(shop.run("show", "clicks", "land", "--json").output)
     assert whole["queries"][0]["manifest"]["spark"] == "3.5.4"
 
@@ -93,7 +93,7 @@ def test_reset_puts_a_checkpoint_aside_and_notes_where_to_begin(shop: Shop) -> N
         ("onward", (), "its sink is kinesis: records are taken back by nobody"),
         ("firsts", (), "another one may come first"),
         ("plain", ("--at", "2026-11-20"), "without --at it begins with all that landed"),
-        ("land", ("--at", "2999-01-01"), "a moment that has passed"),
+        ("land", ("--at", "2999-01-01"), "a time in the past"),
         ("land", ("--overlap", "10"), "write a number with its unit"),
         ("nothing", (), "one of land, plain, onward, firsts"),
     ],

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millrace.cli.upgrade import checkpoint_refusals
+from millrace.cli.run.checkpoint_compatibility import checkpoint_refusals
 from millrace.lifecycle.verbs import Aws
 from tests.unit.lifecycle.shop import MANIFEST, Shop, document
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from millrace.cli.deploy import describe
+from millrace.cli.run.changes import describe
 from millrace.lifecycle.deploy import changes
 from millrace.lifecycle.exports import imports
 from millrace.lifecycle.verbs import Aws

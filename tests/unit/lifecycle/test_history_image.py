@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.cli import app
-from millrace.cli import deploy as deploying
+from millrace.cli.run import history_image as command
 from millrace.lifecycle import history_image
 from millrace.lifecycle.history_image import Registry, open_url, private, pull
 from millrace.lifecycle.problems import AwsError
@@ -147,14 +147,14 @@ jobs:
         }
         aws.client("cloudformation").create_stack(StackName=stack, TemplateBody=json.dumps(body))
 
-    monkeypatch.setattr(deploying, "synthesise", lambda *_: None)
-    monkeypatch.setattr(deploying, "cdk_deploy_stack", deploy)
+    monkeypatch.setattr(command, "synthesise", lambda *_: None)
+    monkeypatch.setattr(command, "cdk_deploy_stack", deploy)
     monkeypatch.setattr(history_image, "private", lambda _, host: Registry(host, "Basic dDpw", gallery))
     done = CliRunner().invoke(app, ["history-image", "--env", str(file)])
     assert done.exit_code == 0, done.output
     assert f"{HOST}/{REPOSITORY}:{TAG}: 0 MB pulled" in done.stdout
     monkeypatch.setattr(Gallery, "manifests", {})
-    monkeypatch.setattr(deploying, "cdk_deploy_stack", lambda *_: None)
+    monkeypatch.setattr(command, "cdk_deploy_stack", lambda *_: None)
     done = CliRunner().invoke(app, ["history-image", "--env", str(file)])
     assert (done.exit_code, "answers 404" in done.stderr) == (1, True)
 
@@ -162,4 +162,4 @@ jobs:
 def test_an_environment_with_a_way_out_needs_none() -> None:
     done = CliRunner().invoke(app, ["history-image", "--env", "minimal"])
     assert done.exit_code == 2
-    assert "needs none" in done.stderr
+    assert "needs no image" in done.stderr

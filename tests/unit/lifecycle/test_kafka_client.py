@@ -55,7 +55,7 @@ class Held:
     def __init__(self, text: str) -> None:
         self.text, self.asked = text, list[str]()
 
-    def get_secret_value(self, *, SecretId: str) -> dict[str, str]:  # noqa: N803 - boto3's
+    def get_secret_value(self, *, SecretId: str) -> dict[str, str]:
         self.asked.append(SecretId)
         return {"SecretString": self.text}
 

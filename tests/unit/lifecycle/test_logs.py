@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import pytest
 from typer.testing import CliRunner
 
-from millrace.cli import logs as command
 from millrace.cli.app import app
+from millrace.cli.watch import logs as command
 from millrace.lifecycle import logs, verbs
 from millrace.lifecycle.logs import Line
 from millrace.lifecycle.problems import PassingError
@@ -26,7 +26,7 @@ FAILED = json.dumps({"event": "failed", "job": "clicks", "query": "land-clicks",
 BATCH = json.dumps({"event": "batch", "job": "clicks", "query": "land-clicks", "batch": 7, "read": 12})
 PYTHON = """\
 Traceback (most recent call last):
-  File "/opt/etl/decode.py", line 12, in parse
+  File "/opt/etl/formats/json.py", line 12, in parse
     return table[key]
 KeyError: 'x'
 
@@ -35,7 +35,7 @@ During handling of the above exception, another exception occurred:
 Traceback (most recent call last):
   File "/opt/main.py", line 3, in <module>
     main()
-etl.errors.LossError: records 5 to 9 are gone
+etl.record.errors.LossError: records 5 to 9 are gone
 """
 JAVA = """\
 26/11/21 08:00:02 ERROR Executor: Exception in task 0.0 in stage 3.0 (TID 5)
@@ -216,7 +216,7 @@ def test_following_a_deployed_job_shows_what_comes_and_nothing_again(
     assert done.stdout.splitlines() == ["line 298", "line 299", "new", "new", "late"]
     following(monkeypatch, come("four", *PYTHON.splitlines()), come("five", FAILED))
     done = CliRunner().invoke(app, [*given, "--errors"])
-    assert [done.stdout.count(each) for each in ("etl.errors.LossError", "LossError: gone")] == [1, 1]
+    assert [done.stdout.count(each) for each in ("etl.record.errors.LossError", "LossError: gone")] == [1, 1]
 
 
 def test_a_look_that_is_not_answered_ends_no_following(
@@ -244,7 +244,7 @@ def test_lines_are_looked_for_as_long_as_they_are_kept(aws: Aws) -> None:
         def get_paginator(self, name: str) -> Any:
             return self if name == "filter_log_events" else aws.client("logs").get_paginator(name)
 
-        def paginate(self, *, startTime: int, **_: str) -> list[dict[str, Any]]:  # noqa: N803 - as boto3 has it
+        def paginate(self, *, startTime: int, **_: str) -> list[dict[str, Any]]:
             self.asked.append(startTime)
             at = int((datetime.now(UTC) - timedelta(days=80)).timestamp() * 1000)
             event = {"eventId": "1", "timestamp": at, "logStreamName": "driver", "message": "long ago"}

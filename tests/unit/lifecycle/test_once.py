@@ -9,7 +9,7 @@ import boto3
 import pytest
 from botocore.validate import ParamValidator
 
-from infra.constructs.state_machine_engines import start_job_run
+from millrace.infra.constructs.state_machine_engines import start_job_run
 from millrace.lifecycle import once
 from millrace.lifecycle.verbs import Aws
 

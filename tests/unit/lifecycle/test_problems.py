@@ -114,7 +114,7 @@ def refusing(status: int, code: str, message: str) -> AbstractContextManager[str
     ],
 )
 @pytest.mark.parametrize("verb", ["start", "deploy"])
-def test_a_refusal_is_one_message_and_status_1(
+def test_a_refusal_is_one_message_with_the_status_of_its_cause(
     aws: pytest.MonkeyPatch, environment: str, verb: str, status: int, code: str, message: str, said: str
 ) -> None:
     with refusing(status, code, message) as url:
@@ -122,7 +122,7 @@ def test_a_refusal_is_one_message_and_status_1(
         ended, out, err = millrace(
             verb, "--env", environment, *(["clicks"] if verb == "start" else ["--yes"])
         )
-    assert (ended, out) == (1, "")
+    assert (ended, out) == (2 if "credentials" in said else 1, "")
     assert said in err
     assert "Traceback" not in err
     assert err.startswith(f"millrace {verb}: asking AWS whose credentials these are: ")
@@ -130,14 +130,14 @@ def test_a_refusal_is_one_message_and_status_1(
 
 def test_without_credentials_it_says_how_to_sign_in(aws: pytest.MonkeyPatch, environment: str) -> None:
     ended, _, err = millrace("status", "--env", environment, "clicks")
-    assert ended == 1
+    assert ended == 2
     assert "no complete AWS credentials; sign in again" in err
 
 
 def test_an_unknown_profile_is_told(aws: pytest.MonkeyPatch, environment: str) -> None:
     aws.setenv("AWS_PROFILE", "nobody")
     ended, _, err = millrace("status", "--env", environment, "clicks")
-    assert ended == 1
+    assert ended == 2
     assert "nobody" in err
     assert "aws configure list-profiles" in err
 
@@ -193,7 +193,7 @@ def test_what_may_go_when_asked_again_is_told_apart(aws: pytest.MonkeyPatch) -> 
 def test_another_account_is_refused(aws: pytest.MonkeyPatch, moto: str) -> None:
     signed_in(aws, moto)
     ended, _, err = millrace("start", "--env", "dev", "departures")
-    assert ended == 1
+    assert ended == 2
     assert "belongs to account 111122223333, and these credentials to 123456789012" in err
 
 

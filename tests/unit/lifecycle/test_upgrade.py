@@ -33,12 +33,12 @@ class Deployed:
     def client(self, service: str) -> Any:
         return self if service == "cloudformation" else self.aws.client(service)
 
-    def get_template(self, StackName: str, TemplateStage: str) -> dict[str, Any]:  # noqa: N803 - as boto3 has it
+    def get_template(self, StackName: str, TemplateStage: str) -> dict[str, Any]:
         assert TemplateStage == "Original"
         self.describe_stacks(StackName)
         return {"TemplateBody": template(str(self.url))}
 
-    def describe_stacks(self, StackName: str) -> dict[str, Any]:  # noqa: N803 - as boto3 has it
+    def describe_stacks(self, StackName: str) -> dict[str, Any]:
         if self.url is None:
             message = f"Stack with id {StackName} does not exist"
             raise ClientError({"Error": {"Code": "ValidationError", "Message": message}}, "DescribeStacks")

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from millrace.cli import prices, verify_claims
+from millrace.cli.plan import prices
+from millrace.cli.watch import verify_claims
 from millrace.lifecycle.verbs import Aws
 from millrace.sizing import plan
 from millrace.verify import run as running

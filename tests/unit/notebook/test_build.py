@@ -11,13 +11,13 @@ from typing import Any
 import boto3
 import pytest
 
-from etl.engines import glue
-from etl.settings import KinesisSource
-from etl.sources import kafka_login
-from infra.settings import job_settings
-from millrace.cli.notebook import build
+from millrace.cli.run.notebook import build
 from millrace.config import Names, environments, load
 from millrace.config.kafka_login import PasswordLogin
+from millrace.etl.engines.glue import Glue
+from millrace.etl.sources.kafka import login as kafka_login
+from millrace.etl.sources.kinesis.source import KinesisSource
+from millrace.infra.settings import job_settings
 from millrace.sizing import plan
 
 ROOT = Path(__file__).parents[3]
@@ -61,7 +61,7 @@ def test_the_source_cell_has_the_options_of_the_core() -> None:
     environment = load("prod", root=ROOT)
     names = Names(environment, environment.account or "")
     settings = job_settings(environment, plan(environment).jobs["departures"], names)
-    wanted = glue.kinesis_options(KinesisSource(**settings["queries"][0]["source"]), None)
+    wanted = Glue().kinesis_options(KinesisSource(**settings["queries"][0]["source"]), None)
     source = code(build(environment, "departures", {}))[3]
     tree = ast.parse(source)
     assert isinstance(tree.body[0], ast.Assign)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
-from etl.settings import parse
-from infra.settings import job_settings
 from millrace.advisor.adopt import Running, environment
 from millrace.advisor.script import read
 from millrace.config import Names, load
+from millrace.etl.launch.settings import parse
+from millrace.infra.settings import job_settings
 from millrace.sandbox.localstack import ACCOUNT
 from millrace.sizing import plan
 from tests.advisor.loop import ENVIRONMENT, LIMIT

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from infra.launch import AssetUrls, launch_document
 from millrace.config import Names, environments, load
 from millrace.config.engines import SPARK
+from millrace.infra.launch import AssetUrls, launch_document
 from millrace.sandbox.engine_settings import engine_settings, table
 from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.spark import REPLACED, SandboxSpark

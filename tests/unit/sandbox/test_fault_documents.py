@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from etl.settings import parse
+from millrace.etl.launch.settings import parse
 from tests.faults import crashed, jobs, sinks
 from tests.faults.crashed import KINDS
 from tests.faults.kafka import KafkaStage
@@ -39,7 +39,7 @@ def test_jobs_of_one_or_two_queries(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [Stage, KafkaStage, RoutedStage, SplitStage])
 def test_stages_of_rounds(kind: type[Stage], tmp_path: Path) -> None:
-    stage: Any = kind(Server(), tmp_path / "round", "events", random.Random(1))  # type: ignore[arg-type]  # noqa: S311
+    stage: Any = kind(Server(), tmp_path / "round", "events", random.Random(1))  # type: ignore[arg-type]
     stage._broker = SimpleNamespace(bootstrap="127.0.0.1:1")
     stage._whole_home, stage._number, stage.lists = tmp_path, 0, [[0, 1], [2, 3]]
     assert parse(stage._job_settings(Path("/schema.ddl"))).queries

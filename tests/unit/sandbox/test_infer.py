@@ -186,9 +186,9 @@ def test_the_command_reads_csv_with_a_header_and_avro(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "either STREAM with --env, or --file"),
+        ((), "give either STREAM and --env, or --file"),
         (("orders",), "--env"),
-        (("--file", __file__, "--out", "x.txt"), ".ddl file"),
+        (("--file", __file__, "--out", "x.txt"), ".ddl"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(arguments: tuple[str, ...], message: str) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from etl.metrics.jsonlines import JsonLines
-from etl.metrics.progress import Sample
-from etl.metrics.sketch import Sketch
+from millrace.etl.metrics.jsonlines import JsonLines
+from millrace.etl.metrics.progress import Sample
+from millrace.etl.metrics.sketch import Sketch
 from millrace.sandbox import demo
 from millrace.sandbox.drill import Progress
 from millrace.sandbox.live import newest, states, table

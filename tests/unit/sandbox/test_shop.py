@@ -8,9 +8,9 @@ from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 
-from etl.settings import parse
-from infra.settings import job_settings
 from millrace.config import Names
+from millrace.etl.launch.settings import parse
+from millrace.infra.settings import job_settings
 from millrace.sizing import plan
 from tests.faults.deployed import Line
 from tests.faults.project import write
@@ -63,7 +63,7 @@ def test_what_is_expected_follows_from_what_was_sent() -> None:
 
 
 def test_orders_repeat_purchases_of_ten_minutes_ago_and_some_are_spoiled() -> None:
-    sent = list(records.orders(random.Random(1), 0, 3000))  # noqa: S311 - repeatable on purpose
+    sent = list(records.orders(random.Random(1), 0, 3000))
     good = [json.loads(event.payload) for event in sent if event.dirt is None]
     assert 0 < len(sent) - len(good) < 100
     back = [each["n"] - each["purchase"] for each in good]

@@ -6,8 +6,8 @@ from types import MappingProxyType
 
 import pytest
 
-from infra.stacks import storage
 from millrace.config.model import Environment
+from millrace.infra.stacks import storage
 from millrace.sizing import plan
 from millrace.sizing import shared as shared_module
 from millrace.sizing.model import Figure, StreamPlan

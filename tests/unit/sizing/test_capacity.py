@@ -6,7 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from millrace.config.engines import EMR_MEMORY_GIB, glue_tasks_per_worker, glue_workers
+from millrace.config.engines.emr import EMR_MEMORY_GIB
+from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.sizing.capacity import (
     InfeasibleError,
     Work,

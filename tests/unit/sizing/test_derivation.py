@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.cli.plan_page import plan_page, worst_age
+from millrace.cli.plan.plan_page import plan_page, worst_age
 from millrace.config import ConfigurationError, environments, load
 from millrace.sizing import plan
 from millrace.sizing.derivation import Node, explain, keys

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.config import ConfigurationError
-from millrace.config.engines import EMR_DISK_GIB, EMR_MEMORY_GIB, glue_workers
+from millrace.config.engines.emr import EMR_DISK_GIB, EMR_MEMORY_GIB
+from millrace.config.engines.glue import glue_workers
 from millrace.config.model import Environment
 from millrace.sizing import plan, total
 from millrace.sizing.tables import limits, prices
@@ -287,7 +288,7 @@ def test_small_jobs_are_told_to_share_a_driver(from_text: Loader) -> None:
 def test_a_large_job_is_told_to_be_shared_out(from_text: Loader) -> None:
     job = plan(from_text(text(rate="700000", sla="60s", job="worker: G.8X"))).jobs["clicks"]
     assert job.cores.value > 700
-    assert any("over 2 jobs" in line for line in job.advice)
+    assert any("send the records to 2 streams" in line for line in job.advice)
 
 
 def test_firehose_and_a_run_now_and_then(from_text: Loader) -> None:

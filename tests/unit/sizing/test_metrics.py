@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from etl.metrics import cloudwatch
 from millrace.config import ConfigurationError, environments, load
+from millrace.etl.metrics import cloudwatch
 from millrace.sizing import alarms, plan
 from millrace.sizing.metrics import BY_NAME, METRICS, reported, reporters
 from millrace.sizing.tables import limits

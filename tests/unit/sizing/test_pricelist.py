@@ -111,7 +111,7 @@ def project(tmp_path: Path) -> Iterator[Path]:
 
 
 def run(project: Path, monkeypatch: pytest.MonkeyPatch, answers: list[dict[str, Any]], *more: str) -> Done:
-    monkeypatch.setattr("millrace.cli.prices.price_list", lambda _: Catalogue(answers))
+    monkeypatch.setattr("millrace.cli.plan.prices.price_list", lambda _: Catalogue(answers))
     prices.cache_clear()
     done = millrace("prices", "update", "--region", REGION, *more, cwd=project)
     prices.cache_clear()
@@ -122,7 +122,7 @@ def test_a_full_answer_is_written_and_read_by_plans(project: Path, monkeypatch: 
     done = run(project, monkeypatch, everything())
     assert (done.returncode, done.stderr) == (0, "")
     for name in ("msk.express.gb_in", "glue.6.0.memory_dpu_hour"):
-        assert f"{name} stays as it was: no product of the API is known for it" in done.stdout
+        assert f"{name} not updated: no product of the Price List API is known for it" in done.stdout
     table = prices(REGION, project)
     assert (table.read, table.source) == (datetime.now(UTC).date(), SOURCE)
     ours = prices(ELSEWHERE)
@@ -240,7 +240,7 @@ def test_the_question_is_one_that_boto3_takes() -> None:
 def test_a_price_that_stayed_is_status_3(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = run(project, monkeypatch, everything(without="kms.key_month"))
     assert done.returncode == 3
-    assert "kms.key_month stays as it was: awskms has no product KMS-Keys" in done.stdout
+    assert "kms.key_month not updated: awskms has no product KMS-Keys" in done.stdout
     assert prices(REGION, project).prices["kms.key_month"].read == prices(ELSEWHERE).read
     again = json.loads(run(project, monkeypatch, everything(), "--json").stdout)
     assert again["stayed"] == {}
@@ -287,7 +287,7 @@ def test_without_permission_nothing_is_written(project: Path, monkeypatch: pytes
     client: Any = boto3.client(
         "pricing", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b"
     )
-    monkeypatch.setattr("millrace.cli.prices.price_list", lambda _: client)
+    monkeypatch.setattr("millrace.cli.plan.prices.price_list", lambda _: client)
     with Stubber(client) as stubbed:
         stubbed.add_client_error(
             "get_products", "AccessDeniedException", "not authorized: pricing:GetProducts", 400

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.cli.plan import old_prices
+from millrace.cli.plan.plan import old_prices
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
 from millrace.sizing.tables import PRICES, prices

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.cli import verify as command
+from millrace.cli.watch import verify as command
 from millrace.config import Environment, Names
 from millrace.config.kafka_login import NoLogin
 from millrace.lifecycle.bill import ENVIRONMENT, PROJECT
@@ -137,7 +137,7 @@ def test_a_topic_whose_brokers_do_not_answer_is_told_as_left(
     (left,) = command._topics(aws, replace(OWN, cluster="theirs"), lambda _: None)
     assert left.startswith(f"topic hello-{NAME}-.* on theirs (the brokers of theirs do not answer here: ")
     (gone,) = command._unknown(aws, replace(OWN, cluster="another"))
-    assert "on another, which the environment does not have any more" in gone
+    assert "on another, which is no longer in the environment" in gone
     assert command._unknown(aws, OWN) == command._topics(aws, OWN, lambda _: None) == []
 
 
@@ -166,11 +166,11 @@ def test_the_way_out_is_the_command_while_a_stack_is_there_and_by_hand_where_non
 ) -> None:
     topic, group = f"topic hello-{NAME}-.* on theirs (no answer)", f"log group /hello-{NAME}/jobs/a/error"
     command._tell_way([topic, group, f"stack hello-{NAME}-storage"], "CLEAN")
-    assert capsys.readouterr().err == "millrace verify: what is left goes with: CLEAN\n"
+    assert capsys.readouterr().err == "millrace verify: to remove what is left, run: CLEAN\n"
     command._tell_way([f"{UNKNOWN}hello-{NAME}- and was not deleted yet"], "CLEAN")
     assert "CLEAN" in capsys.readouterr().err
     command._tell_way([topic, group, "arn:aws:sns:us-east-1:1:x"], "CLEAN")
-    before = "millrace verify: left, to be deleted by hand: "
+    before = "millrace verify: delete by hand: "
     assert [line.removeprefix(before) for line in capsys.readouterr().err.splitlines()] == [
         f"{topic}: kafka-topics.sh --bootstrap-server BROKERS --delete --topic 'hello-{NAME}-.*'",
         f"aws logs delete-log-group --log-group-name /hello-{NAME}/jobs/a/error",

@@ -1,0 +1,221 @@
+"""Spark's checkpoint: where a batch begins and ends, what was planned and committed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from ..record import hadoop
+from ..record.commits import BatchId
+from ..record.hadoop import read_text
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A query's checkpoint.
+
+    Parameters
+    ----------
+    location
+        URL or path of the query's checkpoint.
+    place
+        Of the source that is meant, among several of the query.
+    """
+
+    location: str
+    place: int = 0
+    _last: dict[int, str] = field(default_factory=dict, repr=False, compare=False)
+    """The entry of the batch that was asked for last: what is written in Spark's log does not change."""
+    _made: list[tuple[str, int]] = field(default_factory=list, repr=False, compare=False)
+
+    def batch(self, spark: SparkSession, number: int) -> BatchId | None:
+        """The batch by which commits name it; None where the checkpoint has no id.
+
+        Parameters
+        ----------
+        spark
+            Whose file systems are used.
+        number
+            Spark's.
+        """
+        try:
+            run, _ = self.made(spark)
+        except FileNotFoundError:
+            return None
+        return BatchId(run, number)
+
+    def made(self, spark: SparkSession) -> tuple[str, int]:
+        """Its id, which a reset checkpoint does not have again, and when it was made, in whole seconds since 1970.
+
+        Raises
+        ------
+        FileNotFoundError
+            Spark has not written them, which it does before the first batch.
+        """
+        if not self._made:
+            url = f"{self.location}/metadata"
+            run = str(json.loads(read_text(spark, url))["id"])
+            self._made.append((run, int(hadoop.modified(spark, url).timestamp())))
+        return self._made[0]
+
+    def start_of(self, spark: SparkSession, batch: int) -> Any:
+        """Offset at which a batch begins.
+
+        It is the end of the batch before, as Spark wrote it to the offset log: a
+        version line, a line of metadata, then one line per source.
+
+        Parameters
+        ----------
+        spark
+            Whose file systems are used.
+        batch
+            Id of the batch at hand.
+
+        Returns
+        -------
+        object or None
+            The offset, decoded from JSON; None where nothing is known, which is so
+            for the first batch of a checkpoint.
+        """
+        if batch - 1 in self._last:
+            return parse_offset(self._last[batch - 1], self.place)
+        return None if batch == 0 else self.end_of(spark, batch - 1)
+
+    def end_of(self, spark: SparkSession, batch: int) -> Any:
+        """Offset at which a batch ends, which Spark writes before it runs the batch; None where unknown."""
+        entry = self._entry(spark, batch)
+        return None if entry is None else parse_offset(entry, self.place)
+
+    def planned_at(self, spark: SparkSession, batch: int) -> datetime | None:
+        """When Spark planned a batch, the same in each replay of it; None where unknown."""
+        entry = self._entry(spark, batch)
+        if entry is None:
+            return None
+        at = json.loads(entry.splitlines()[1]).get("batchTimestampMs")
+        return None if at is None else datetime.fromtimestamp(at / 1000, tz=UTC)
+
+    def _entry(self, spark: SparkSession, batch: int) -> str | None:
+        if batch not in self._last:
+            try:
+                entry = read_text(spark, f"{self.location}/offsets/{batch}")
+            except FileNotFoundError:
+                return None
+            # The batch before it stays: this one begins where that one ends.
+            for old in [each for each in self._last if each != batch - 1]:
+                del self._last[old]
+            self._last[batch] = entry
+        return self._last[batch]
+
+    def beginning(self, source: int) -> str:
+        """URL of the file in which Iceberg's source keeps where it begins, by the source's number in the query."""
+        return f"{self.location}/sources/{source}/offsets/0"
+
+    def spans(self, spark: SparkSession, batch: int, sources: Sequence[int]) -> list[tuple[Any, Any]]:
+        """Where a batch begins and ends, for each line of Spark's log; all sources are Iceberg's.
+
+        Parameters
+        ----------
+        spark
+            Whose file systems are used.
+        batch
+            Its id; planned.
+        sources
+            Spark's number of each line's source.
+
+        Returns
+        -------
+        list of tuple
+            Two offsets for each line, decoded from JSON; None for a source that had no data yet.
+
+        Raises
+        ------
+        ValueError
+            The log is damaged, or has other lines.
+        """
+        ends = _decoded(read_text(spark, f"{self.location}/offsets/{batch}"))
+        if batch:
+            return list(
+                zip(_decoded(read_text(spark, f"{self.location}/offsets/{batch - 1}")), ends, strict=True)
+            )
+        begins = {n: json.loads(read_text(spark, self.beginning(n))) for n in set(sources)}
+        return [(begins[n], end) for n, end in zip(sources, ends, strict=True)]
+
+    def planned(self, spark: SparkSession) -> int | None:
+        """The batch that is planned and not committed, with which the next start begins; None for none."""
+        newest = _newest(spark, f"{self.location}/offsets")
+        return newest if newest != _newest(spark, f"{self.location}/commits") else None
+
+    def end_at(self, spark: SparkSession, batch: int, ends: Mapping[int, Any]) -> None:
+        """Let a batch that is planned and not committed end elsewhere.
+
+        Parameters
+        ----------
+        spark
+            Whose file systems are used.
+        batch
+            Its id.
+        ends
+            The new end by the number of a line; of the others it stays.
+        """
+        url = f"{self.location}/offsets/{batch}"
+        text = read_text(spark, url)
+        head, lines = text.splitlines()[:2], _sources(text)
+        for number, end in ends.items():
+            lines[number] = json.dumps(end, separators=(",", ":"))
+        hadoop.write_text(spark, url, "\n".join([*head, *lines]))
+        self._last.pop(batch, None)
+
+    def begun(self, spark: SparkSession) -> bool:
+        """Whether a batch was ever planned from it: then a start position counts for new shards only."""
+        return any(name.isdecimal() for name in hadoop.names(spark, f"{self.location}/offsets"))
+
+    def positions(self, spark: SparkSession) -> tuple[Any, ...] | None:
+        """Where its sources go on after the last batch that was committed, in the log's order.
+
+        Returns
+        -------
+        tuple or None
+            One offset for each source, decoded from JSON, or None for a source that had no data yet;
+            None where a batch was planned and none committed, so that it is not known.
+        """
+        done = _newest(spark, f"{self.location}/commits")
+        return None if done is None else tuple(_decoded(read_text(spark, f"{self.location}/offsets/{done}")))
+
+    def committed_at(self, spark: SparkSession, batch: int) -> datetime | None:
+        """When a batch was committed; None where it was not, or so long ago that Spark forgot it."""
+        try:
+            return hadoop.modified(spark, f"{self.location}/commits/{batch}")
+        except FileNotFoundError:
+            return None
+
+
+def parse_offset(log: str, place: int = 0) -> Any:
+    """A source's offset in an offset log entry; None for ``-`` (no data yet)."""
+    return _offset(_sources(log)[place])
+
+
+def _newest(spark: SparkSession, folder: str) -> int | None:
+    """The newest entry of a log; None where it has none."""
+    return max((int(name) for name in hadoop.names(spark, folder) if name.isdecimal()), default=None)
+
+
+def _decoded(log: str) -> list[Any]:
+    """Offsets of an offset log entry, one for each source."""
+    return [_offset(line) for line in _sources(log)]
+
+
+def _offset(line: str) -> Any:
+    return None if line == "-" else json.loads(line)
+
+
+def _sources(log: str) -> list[str]:
+    """Lines of an offset log entry, one for each source."""
+    lines = log.splitlines()
+    if len(lines) < 3 or not lines[0].startswith("v"):
+        raise ValueError(f"not an entry of Spark's offset log: {log[:80]!r}")
+    return lines[2:]

@@ -1,0 +1,217 @@
+"""CSV: one record without a header in each payload, as RFC 4180 writes it, with the delimiter that is given.
+
+A dead letter has the stage
+
+``decode``
+    A null or empty payload, bytes that are not UTF-8, a NUL or a byte order mark, another number of columns
+    than the schema has (quotes that do not close make one), and anything behind the record.
+``schema``
+    A value of another type than its column's, a number larger than a ``DOUBLE`` or ``FLOAT`` holds (``1e400``), or none for
+    a ``NOT NULL`` column.
+
+One line feed (or carriage return and line feed) at the end is no second record. A column that
+is the text for null is null, quoted or not, and so is an unquoted one that is empty; with another text for
+null, ``""`` is an empty text. A quote inside an unquoted value is
+a character like others. Numbers, times and flags are what Spark's CSV parser takes for them, among them
+``NaN``, ``Inf`` and ``-Inf`` in a ``DOUBLE``.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+from typing import Literal
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import AtomicType, BinaryType, DecimalType, StringType, StructField, StructType
+
+from ..launch.format_kinds import Format
+from ..record.errors import StartError
+from . import schemas
+from .decoding import exponents
+from .decoding import rows as shared
+
+MOST_DELIMITERS = 20_000
+"""Of a payload. Spark's parser ends the whole batch at 20,480 columns (``maxColumns``), whatever the mode."""
+
+_END, _CORRUPT = "_end", "_corrupt"
+
+
+@dataclass(frozen=True)
+class CsvFormat(Format):
+    """Columns between delimiters; ``quote`` is doubled inside quotes, ``null`` is the text that stands for null."""
+
+    kind: Literal["csv"]
+    delimiter: str
+    quote: str
+    null: str
+
+    def decoder(self, spark: SparkSession, schema: str, open_up_to: int | None = None) -> CsvDecoder:
+        """Make what decodes, as :meth:`etl.launch.format_kinds.Format.decoder` says; ``schema`` is DDL."""
+        return CsvDecoder(schemas.read_ddl(spark, schema), self)
+
+
+@dataclass(frozen=True)
+class CsvDecoder:
+    """Decodes CSV by Spark's own parser, in one pass and without Python.
+
+    Spark's parser reads the first record of a text and is content. So one more column is set behind the
+    payload, with a value that nobody can guess: it is the record's last column only if the record
+    ends where the payload does.
+
+    Parameters
+    ----------
+    schema
+        Of the columns, in their order.
+    options
+        How it is written.
+    mark
+        The value behind the payload.
+
+    Raises
+    ------
+    StartError
+        A type that a column of CSV cannot have.
+    """
+
+    schema: StructType
+    options: CsvFormat
+    mark: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+
+    def __post_init__(self) -> None:
+        other = [
+            f"{f.name} {f.dataType.simpleString()}"
+            for f in self.schema.fields
+            if not isinstance(f.dataType, AtomicType) or isinstance(f.dataType, BinaryType)
+        ]
+        if other:
+            raise StartError(f"format csv: a column holds one number, text, time or flag: {', '.join(other)}")
+
+    def decode(self, rows: DataFrame) -> DataFrame:
+        """Decode as :meth:`etl.formats.base.Decoder.decode` says."""
+        payload = F.col("payload")
+        typed = self._read(rows)
+        record = F.col("_record")
+        missing = [absent for _, absent in shared.required(self.schema, record)]
+        fine = F.coalesce(self._whole(record) & shared.valid_text(payload), F.lit(False))
+        for absent in missing:
+            fine = fine & ~absent
+        finite = exponents.finite(self.schema, record)
+        if finite is not None:
+            fine = fine & finite
+        held = typed.withColumn("_verdict", F.when(~fine, self._verdict(record)))
+        return shared.judged(held, self.schema, "_record", "_verdict")
+
+    def _read(self, rows: DataFrame) -> DataFrame:
+        """With ``_record``, the record and its two columns of ours; null where the parser must not be asked.
+
+        Decimals are read as texts, and made from them where that does not take for ever.
+        """
+        if not exponents.decimals(self.schema):
+            return rows.withColumn("_record", self._parse(self.schema))
+        texts = F.col("_texts")
+        values = {
+            f.name: exponents.decimal(texts[f.name], f.dataType)
+            if isinstance(f.dataType, DecimalType)
+            else texts[f.name]
+            for f in self.schema.fields
+        }
+        refused = reduce(or_, (texts[n].isNotNull() & value.isNull() for n, value in values.items()))
+        corrupt = F.coalesce(texts[_CORRUPT], F.when(refused, F.lit(_CORRUPT)))
+        record = {**values, _END: texts[_END], _CORRUPT: corrupt}
+        made = F.struct(*(value.alias(name) for name, value in record.items()))
+        parsed = rows.withColumn("_texts", self._parse(exponents.as_texts(self.schema)))
+        return parsed.withColumn("_record", F.when(texts.isNotNull(), made)).drop("_texts")
+
+    def _parse(self, schema: StructType) -> Column:
+        """The record and its two columns of ours; null where the parser must not be asked."""
+        text = F.col("payload").cast("string")
+        framed = F.concat(
+            F.regexp_replace(text, r"\r?\n\z", ""), F.lit(self.options.delimiter), F.lit(self.mark)
+        )
+        fields = [StructField(f.name, f.dataType) for f in schema.fields]
+        wanted = StructType([*fields, StructField(_END, StringType()), StructField(_CORRUPT, StringType())])
+        options = {
+            "mode": "PERMISSIVE",
+            "columnNameOfCorruptRecord": _CORRUPT,
+            "sep": self.options.delimiter,
+            "quote": self.options.quote,
+            "escape": self.options.quote,
+            "nullValue": self.options.null,
+            "emptyValue": "",
+        }
+        ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in wanted.fields)
+        return F.when(self._askable(), F.from_csv(framed, ddl, options))
+
+    def _askable(self) -> Column:
+        # A line that begins with NUL is a comment to the parser, and what follows it a record.
+        return (self._delimiters() <= MOST_DELIMITERS) & ~self._marked()
+
+    def _delimiters(self) -> Column:
+        text = F.col("payload").cast("string")
+        return F.length(text) - F.length(F.translate(text, self.options.delimiter, ""))
+
+    def _marked(self) -> Column:
+        text = F.col("payload").cast("string")
+        return F.hex(F.substring("payload", 1, 3)).eqNullSafe("EFBBBF") | text.contains("\0")
+
+    def _whole(self, record: Column) -> Column:
+        """Whether the parser refused nothing, and the record ended with the payload."""
+        return record[_CORRUPT].isNull() & (record[_END] == self.mark)
+
+    def _verdict(self, record: Column) -> Column:
+        payload = F.col("payload")
+        texts = StructType([StructField(f.name, StringType()) for f in self.schema.fields])
+        columns = len(self.schema.fields)
+        missing = F.concat_ws(
+            ", ", *(F.when(absent, F.lit(name)) for name, absent in shared.required(self.schema, record))
+        )
+        ragged = f"not one record of {columns} column{'s' * (columns != 1)}"
+        # A lambda is the one way to name a value inside an expression.
+        return F.transform(
+            F.array(self._parse(texts)),
+            lambda loose: (
+                F.when(payload.isNull(), shared.reason("decode", shared.TOMBSTONE))
+                .when(F.length(payload) == 0, shared.reason("decode", shared.EMPTY))
+                .when(~shared.valid_text(payload), shared.reason("decode", shared.NOT_UTF8))
+                .when(self._marked(), shared.reason("decode", "a NUL or a byte order mark"))
+                .when(
+                    self._delimiters() > MOST_DELIMITERS,
+                    shared.reason("decode", f"more than {MOST_DELIMITERS:,} delimiters"),
+                )
+                .when(~F.coalesce(self._whole(loose), F.lit(False)), shared.reason("decode", ragged))
+                .when(
+                    record[_CORRUPT].isNotNull(),
+                    shared.reason("schema", F.concat(F.lit("wrong type: "), self._refused(record, loose))),
+                )
+                .when(
+                    self._infinite(record, loose) != "",
+                    shared.reason("schema", F.concat(F.lit(exponents.RANGE), self._infinite(record, loose))),
+                )
+                .when(
+                    missing != "",
+                    shared.reason("schema", F.concat(F.lit("no value for a required field: "), missing)),
+                )
+            ),
+        ).getItem(0)
+
+    def _refused(self, record: Column, loose: Column) -> Column:
+        names = (f.name for f in self.schema.fields)
+        return F.concat_ws(
+            ", ", *(F.when(loose[n].isNotNull() & record[n].isNull(), F.lit(n)) for n in names)
+        )
+
+    def _infinite(self, record: Column, loose: Column) -> Column:
+        """Fields with a number that is out of range; what is infinite and has no digit is what it says."""
+        asked = {f.name: exponents.finite(f.dataType, record[f.name]) for f in self.schema.fields}
+        return F.concat_ws(
+            ", ",
+            *(
+                F.when(~fits & loose[name].rlike("[0-9]"), F.lit(name))
+                for name, fits in asked.items()
+                if fits is not None
+            ),
+        )

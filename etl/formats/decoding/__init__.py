@@ -1,0 +1,1 @@
+"""Around a format: routes, decompression, redaction, tombstones; and what several formats share."""

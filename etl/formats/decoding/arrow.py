@@ -1,0 +1,172 @@
+"""Decoding in Python: payloads come in Arrow's batches, and go back as its columns."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from ..schemas import nullable
+from .rows import judged
+from .worker_batches import in_portions
+
+Decoded = tuple[dict[str, Any] | None, str | None, str | None]
+"""Values by column, or stage and error."""
+
+
+class Decode(Protocol):
+    """Decodes one payload after the other."""
+
+    @property
+    def values(self) -> int:
+        """How many the last one has come to."""
+
+    def __call__(self, payload: bytes | None) -> Decoded:
+        """Decode one."""
+
+
+MOST_VALUES = 1_000_000
+"""Of what goes back in one of Arrow's batches, and one payload more: Python holds all of them, and Arrow a second time."""
+
+MOST_BYTES = 64 << 20
+"""Of payloads whose values go back in one of Arrow's batches: a column of text or bytes in it holds 2 GiB at most, and
+Spark cuts batches by their rows alone. Values are larger than their payload: a byte may be a number of 16."""
+
+
+def available() -> bool:
+    """Whether this engine has what PySpark asks for to hand over columns."""
+    return all(importlib.util.find_spec(module) is not None for module in ("pandas", "pyarrow"))
+
+
+def decode(rows: DataFrame, schema: StructType, make: Callable[[], Decode], *, by_arrow: bool) -> DataFrame:
+    """Decode as :meth:`etl.formats.base.Decoder.decode` says.
+
+    Parameters
+    ----------
+    rows
+        With a binary column ``payload``; other columns are kept.
+    schema
+        Of a good record.
+    make
+        Makes the function of one payload, once a task.
+    by_arrow
+        Columns by Arrow, or rows one by one where the engine has no Arrow.
+    """
+    answer = StructType(
+        [
+            StructField("record", nullable(schema)),
+            StructField("stage", StringType()),
+            StructField("error", StringType()),
+        ]
+    )
+    with warnings.catch_warnings():
+        # PySpark 3.5 compares versions in a way that Python calls old.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        # PySpark 4.1 looks for Arrow's types in annotations, and says that these are none.
+        warnings.simplefilter("ignore", UserWarning)
+        if by_arrow and _takes(answer):
+
+            def work(given: DataFrame) -> DataFrame:
+                shape = StructType([*given.schema.fields, StructField("_answer", answer)])
+                return given.mapInArrow(_columns(make, answer), shape)
+
+            answered = in_portions(rows, work, by_arrow=True)
+        else:
+            one = F.udf(_rows(make), answer).asNondeterministic()("payload")
+            payload = F.col("payload")
+            answered = in_portions(
+                rows, lambda given: given.withColumn("_answer", one), by_arrow=False, handed=payload
+            )
+    verdict = F.when(
+        F.col("_answer.error").isNotNull(),
+        F.struct(F.col("_answer.stage").alias("stage"), F.col("_answer.error").alias("error")),
+    )
+    held = answered.withColumn("_record", F.col("_answer.record")).withColumn("_verdict", verdict)
+    return judged(held.drop("_answer"), schema, "_record", "_verdict")
+
+
+def _takes(answer: StructType) -> bool:
+    """Whether this release of PySpark can hand the answer over; before 3.5 no struct holds another."""
+    try:
+        from pyspark.sql.pandas.types import to_arrow_type
+
+        to_arrow_type(answer)
+    except (ImportError, TypeError):
+        return False
+    return True
+
+
+def _columns(make: Callable[[], Decode], answer: StructType) -> Callable[[Iterable[Any]], Iterable[Any]]:
+    def columns(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_type
+
+        one, kind = make(), to_arrow_type(answer)
+        names = answer.fieldNames()
+        for whole in batches:
+            column = whole.column(whole.schema.get_field_index("payload"))
+            for start, answers in _parts(one, column):
+                batch = whole.slice(start, len(answers))
+                made = pa.array([dict(zip(names, each, strict=True)) for each in answers], kind)
+                yield pa.RecordBatch.from_arrays([*batch.columns, made], [*batch.schema.names, "_answer"])
+
+    return columns
+
+
+def _parts(one: Decode, payloads: Any) -> Iterator[tuple[int, list[Decoded]]]:
+    """Decode a column in parts of so many bytes and values; each with the place where it begins."""
+    for start, end in within_bytes(payloads, MOST_BYTES):
+        answers: list[Decoded] = []
+        begin, held = start, 0
+        for payload in payloads[start:end].to_pylist():
+            if held > MOST_VALUES:
+                yield begin, answers
+                begin, answers, held = begin + len(answers), [], 0
+            answers.append(one(payload))
+            held += one.values
+        yield begin, answers
+
+
+def within_bytes(payloads: Any, most: int) -> Iterator[tuple[int, int]]:
+    """Cut a column of payloads into runs of so many bytes, or of one payload that is larger.
+
+    Parameters
+    ----------
+    payloads
+        Arrow's array.
+    most
+        Bytes of a run.
+
+    Returns
+    -------
+    Iterator
+        Where each run begins and ends; none of an empty column.
+    """
+    if payloads.nbytes <= most:
+        if len(payloads):
+            yield 0, len(payloads)
+        return
+    start = held = 0
+    for at, payload in enumerate(payloads):
+        size = len(payload.as_buffer() or b"")
+        if held + size > most and at > start:
+            yield start, at
+            start, held = at, 0
+        held += size
+    yield start, len(payloads)
+
+
+def _rows(make: Callable[[], Decode]) -> Callable[[bytearray | None], Decoded]:
+    held: list[Decode] = []
+
+    def one(payload: bytearray | None) -> Decoded:
+        if not held:
+            held.append(make())
+        return held[0](None if payload is None else bytes(payload))
+
+    return one

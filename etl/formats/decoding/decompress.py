@@ -1,0 +1,361 @@
+"""Compressed single messages: found by their first bytes, opened up to a ceiling, left alone otherwise.
+
+=========  =======================  ==========================================================
+format     first bytes              as
+=========  =======================  ==========================================================
+gzip       ``1f 8b``                one or several members
+zlib       ``78 01/5e/9c/da``       deflate with zlib's header
+bzip2      ``BZh1`` to ``BZh9``     one or several streams
+zstd       ``28 b5 2f fd``          frames
+lz4        ``04 22 4d 18``          frames (not Kafka's own blocks, which the client opens)
+snappy     ``ff 06 00 00 73 4e ..`` the framing format; raw snappy has no mark and is not looked for
+=========  =======================  ==========================================================
+
+Other messages can begin with zlib's two bytes, texts (``x^2``) and binary ones: they are left alone where they are plain
+text, or where nothing opens before they end. Anything else that cannot be opened whole (cut off,
+wrongly declared, larger than the ceiling when open) is a dead letter of the stage ``decompress``, with
+the bytes that came. Only Python can do this, so it is an Arrow function, and records without such a
+beginning are not handed to it.
+"""
+
+from __future__ import annotations
+
+import bz2
+import importlib
+import importlib.util
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from ..base import Decoder
+from .worker_batches import in_portions
+
+STAGE = "decompress"
+
+MAGIC = {
+    "gzip": ("1F8B",),
+    "zlib": ("7801", "785E", "789C", "78DA"),
+    "bzip2": tuple(f"425A683{level}" for level in range(1, 10)),
+    "zstd": ("28B52FFD",),
+    "lz4": ("04224D18",),
+    "snappy": ("FF060000734E61507059",),
+}
+"""First bytes of each format, in hexadecimal (RFC 1952, RFC 1950, bzip2, RFC 8878, LZ4 frame, snappy framing)."""
+
+_LONGEST = max(len(mark) for marks in MAGIC.values() for mark in marks) // 2
+_STEP = 64 * 1024
+_TAKEN = 16 * 1024
+
+MOST_STREAMS = 10_000
+"""Streams (of snappy, chunks) of a message, one behind the other. An empty one takes eight bytes, and an opener of its own."""
+
+MOST_BYTES = 64 << 20
+"""Of open messages that go back in one of Arrow's batches: a column in it holds 2 GiB at most, which thousands of small
+messages can come to, and Spark cuts batches by their rows alone."""
+
+
+class DecompressError(ValueError):
+    """A compressed message that cannot be opened, or not within the ceiling."""
+
+
+class _BrokenError(DecompressError):
+    """A stream without its end, or with something behind it, of which so many bytes were opened."""
+
+    def __init__(self, reason: str, opened: int) -> None:
+        super().__init__(reason)
+        self.opened = opened
+
+
+def decompress(message: bytes, limit: int) -> bytes:
+    """Open a message, whatever it is compressed with.
+
+    Parameters
+    ----------
+    message
+        As it came.
+    limit
+        Most bytes that it may have when open.
+
+    Returns
+    -------
+    bytes
+        The content; the message itself where it begins like no format of :data:`MAGIC`.
+
+    Raises
+    ------
+    DecompressError
+        It begins like one and is not, is cut off, has something behind it, or is larger than the limit.
+    """
+    beginning = message[:_LONGEST].hex().upper()
+    name = next((n for n, marks in MAGIC.items() if beginning.startswith(marks)), None)
+    if name is None:
+        return message
+    try:
+        if name in ("gzip", "zlib", "bzip2"):
+            return _streams(name, message, limit)
+        return _frames(name, message, limit)
+    except _BrokenError as error:
+        if name == "zlib" and (not error.opened or _is_text(message)):
+            return message
+        raise
+    except DecompressError:
+        raise
+    except ImportError as error:
+        raise DecompressError(f"{name}: this engine has no pyarrow to open it") from error
+    except (zlib.error, OSError, ValueError) as error:
+        if name == "zlib":
+            return message
+        # Arrow's own errors are ValueErrors and OSErrors.
+        raise DecompressError(f"not {name}, though it begins so: {str(error).splitlines()[0]}") from error
+
+
+def _streams(name: str, message: bytes, limit: int) -> bytes:
+    """One stream after the other; each call gives so much at most, so that a bomb is not even opened."""
+    content, at = bytearray(), 0
+    for _ in range(MOST_STREAMS):
+        at = _one_stream(name, message, at, content, limit)
+        if at == len(message):
+            return bytes(content)
+        if not message[at : at + 4].hex().upper().startswith(MAGIC[name]):
+            raise _BrokenError(f"{name}: {len(message) - at:,} bytes behind its end", len(content))
+    raise DecompressError(f"{name}: more than {MOST_STREAMS:,} streams")
+
+
+def _one_stream(name: str, message: bytes, at: int, content: bytearray, limit: int) -> int:
+    """Add what a stream holds to the content, and give the place behind it."""
+    opener: Any = bz2.BZ2Decompressor() if name == "bzip2" else zlib.decompressobj(wbits=47)
+    rest = b""
+    while not opener.eof:
+        wanted = opener.needs_input if name == "bzip2" else not rest
+        if wanted:
+            # What is behind the end of a stream is copied by the opener, so that it is given little of it.
+            rest = message[at : at + _TAKEN]
+            at += len(rest)
+        part = opener.decompress(rest, _STEP)
+        stuck = not rest and not part
+        rest = b"" if name == "bzip2" else opener.unconsumed_tail
+        content += part
+        if len(content) > limit:
+            raise DecompressError(f"{name}: more than {limit:,} bytes when open")
+        if stuck and not opener.eof:
+            raise _BrokenError(f"{name}: cut off after {len(content):,} bytes", len(content))
+    return at - len(opener.unused_data)
+
+
+def _is_text(message: bytes) -> bool:
+    try:
+        message.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _frames(name: str, message: bytes, limit: int) -> bytes:
+    import pyarrow as pa
+
+    parts = _snappy(message) if name == "snappy" else _stream(pa, name, message)
+    content = bytearray()
+    for part in parts:
+        content += part
+        if len(content) > limit:
+            raise DecompressError(f"{name}: more than {limit:,} bytes when open")
+    return bytes(content)
+
+
+def _stream(pa: Any, name: str, message: bytes) -> Iterator[bytes]:
+    with pa.CompressedInputStream(pa.BufferReader(message), name) as stream:
+        while part := stream.read(_STEP):
+            yield part
+
+
+def _snappy(message: bytes) -> Iterator[bytes]:
+    """Chunks of the framing format: a byte of type, three of length, for data four of checksum."""
+    import pyarrow as pa
+
+    at = 0
+    for _ in range(MOST_STREAMS):
+        kind, end = message[at], at + 4 + int.from_bytes(message[at + 1 : at + 4], "little")
+        if len(message) < end or at + 4 > len(message):
+            raise DecompressError(f"snappy: cut off in the chunk at {at:,}")
+        if kind == 0x01:
+            yield message[at + 8 : end]
+        elif kind == 0x00:
+            size = _varint(message[at + 8 : at + 13])
+            if size > _STEP:  # the format allows no more in a chunk
+                raise DecompressError(f"snappy: a chunk of {size:,} bytes")
+            yield pa.Codec("snappy").decompress(message[at + 8 : end], size, asbytes=True)
+        elif 0x02 <= kind <= 0x7F:
+            raise DecompressError(f"snappy: unknown chunk {kind:#x}")
+        at = end
+        if at == len(message):
+            return
+    raise DecompressError(f"snappy: more than {MOST_STREAMS:,} chunks")
+
+
+def _varint(data: bytes) -> int:
+    value = 0
+    for place, byte in enumerate(data):
+        value |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            break
+    return value
+
+
+_OPENED = StructType([StructField("content", BinaryType()), StructField("error", StringType())])
+
+Answer = tuple[bytes | None, str | None]
+
+
+def _each(limit: int) -> Callable[[bytes | None], Answer]:
+    def each(message: bytes | None) -> Answer:
+        if message is None:
+            return None, None
+        try:
+            return decompress(bytes(message), limit), None
+        except DecompressError as error:
+            return None, str(error)
+
+    return each
+
+
+def opener(limit: int, *, arrow: bool, most: int = MOST_BYTES) -> Callable[[Column], Column]:
+    """The function of Spark SQL from a message to ``content`` and ``error``.
+
+    Parameters
+    ----------
+    limit
+        Most bytes of a message when open.
+    arrow
+        Whether messages are handed over by Arrow, for which the engine must have pandas.
+    most
+        Bytes, when open, that go back at once.
+    """
+    each = _each(limit)
+    if not arrow:
+        # PySpark 4.1 looks for Arrow's types in annotations, and warns that these are none.
+        each.__annotations__.clear()
+        return F.udf(each, _OPENED).asNondeterministic()
+    pd: Any = importlib.import_module("pandas")
+
+    def columns(batches: Any) -> Any:
+        for found in in_parts(each, batches, most):
+            yield pd.DataFrame(found, columns=["content", "error"])
+
+    # PySpark tells the kind of function by its annotations, which are text in this module.
+    columns.__annotations__ = {"batches": Iterator[pd.Series], "return": Iterator[pd.DataFrame]}
+    function: Any = pandas_udf(columns, _OPENED)  # type: ignore[call-overload]
+    made: Callable[[Column], Column] = function.asNondeterministic()
+    return made
+
+
+def opened(rows: DataFrame, message: Column, limit: int, *, arrow: bool, most: int = MOST_BYTES) -> DataFrame:
+    """Add ``_opened``, what :func:`opener` makes of a message; Python is handed no more than its portion at once.
+
+    Parameters
+    ----------
+    rows
+        To be kept as they are.
+    message
+        Bytes of the rows; null is not opened.
+    limit, arrow, most
+        As for :func:`opener`.
+    """
+    function = opener(limit, arrow=arrow, most=most)
+    return in_portions(
+        rows, lambda given: given.withColumn("_opened", function(message)), by_arrow=arrow, handed=message
+    )
+
+
+def in_parts(
+    each: Callable[[bytes | None], Answer], batches: Iterable[Iterable[bytes | None]], most: int
+) -> Iterator[list[Answer]]:
+    """Open messages, and give them back in parts of so many bytes when open, and one message more.
+
+    Parameters
+    ----------
+    each
+        Opens one.
+    batches
+        Of messages.
+    most
+        Bytes of a part.
+    """
+    for messages in batches:
+        answers: list[Answer] = []
+        held = 0
+        for message in messages:
+            if held > most:
+                yield answers
+                answers, held = [], 0
+            answers.append(each(message))
+            held += len(answers[-1][0] or b"")
+        if answers:
+            yield answers
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A decoder of messages that may be compressed, each by itself.
+
+    Parameters
+    ----------
+    decoder
+        Of the content.
+    limit
+        Most bytes of a message when open.
+    arrow
+        See :func:`opener`; left out, what this engine can.
+    """
+
+    decoder: Decoder
+    limit: int
+    arrow: bool = field(default_factory=lambda: _has("pandas") and _has("pyarrow"))
+
+    @property
+    def schema(self) -> StructType:
+        """The decoder's."""
+        return self.decoder.schema
+
+    def decode(self, rows: DataFrame) -> DataFrame:
+        """Open, then decode; a dead letter keeps the bytes that came."""
+        marked = F.when(_marked(), F.col("payload"))
+        content_of = opened(rows.withColumn("_came", F.col("payload")), marked, self.limit, arrow=self.arrow)
+        content = F.when(_marked(), F.col("_opened.content")).otherwise(F.col("payload"))
+        failed = F.col("_failed")
+        decoded = self.decoder.decode(
+            content_of.select(
+                *(c for c in rows.columns if c != "payload"),
+                "_came",
+                F.col("_opened.error").alias("_failed"),
+                content.alias("payload"),
+            )
+        )
+        ours = {
+            "_bytes": F.when(F.col("_error").isNotNull(), F.col("_came")),
+            "_stage": F.when(failed.isNotNull(), F.lit(STAGE)).otherwise(F.col("_stage")),
+            "_error": F.coalesce(failed, F.col("_error")),
+        }
+        return decoded.select(
+            *(
+                ours[c].alias(c) if c in ours else F.col(f"`{c}`")
+                for c in decoded.columns
+                if c not in ("_came", "_failed")
+            )
+        )
+
+
+def _marked() -> Column:
+    """Whether a payload begins like a compressed one."""
+    beginning = F.hex(F.substring("payload", 1, _LONGEST))
+    marks = [mark for each in MAGIC.values() for mark in each]
+    return F.coalesce(beginning.rlike(f"^({'|'.join(marks)})"), F.lit(False))
+
+
+def _has(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None

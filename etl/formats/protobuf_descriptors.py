@@ -1,0 +1,246 @@
+"""What a Protobuf descriptor file says of a message: its fields, and the columns that they become.
+
+``protoc --include_imports --descriptor_set_out=orders.desc orders.proto`` writes such a file, itself a
+message (``google/protobuf/descriptor.proto``), which is read here by its field numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ..record.errors import StartError
+from . import protobuf_wire
+
+ENUM, GROUP, MESSAGE, STRING = 14, 10, 11, 9
+"""Values of ``FieldDescriptorProto.Type``; the scalar ones are the keys of :data:`SCALARS`."""
+
+SCALARS: Mapping[int, DataType] = {
+    1: DoubleType(),
+    2: FloatType(),
+    3: LongType(),
+    4: DecimalType(20, 0),
+    5: IntegerType(),
+    6: DecimalType(20, 0),
+    7: LongType(),
+    8: BooleanType(),
+    9: StringType(),
+    12: BinaryType(),
+    13: LongType(),
+    ENUM: StringType(),
+    15: IntegerType(),
+    16: LongType(),
+    17: IntegerType(),
+    18: LongType(),
+}
+"""Spark's type for each; unsigned numbers take the next larger one."""
+
+_REQUIRED, _REPEATED = 2, 3
+_TIMESTAMP = "google.protobuf.Timestamp"
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a message.
+
+    Attributes
+    ----------
+    kind
+        A value of ``FieldDescriptorProto.Type``.
+    presence
+        Whether a field that is absent is null; otherwise it has its type's zero value, as the language says.
+    message
+        Of a field that holds one.
+    names
+        Of an enum's numbers.
+    """
+
+    name: str
+    number: int
+    kind: int
+    repeated: bool
+    required: bool
+    presence: bool
+    message: Message | None = None
+    names: Mapping[int, str] | None = None
+
+    @property
+    def is_map(self) -> bool:
+        """Whether it is a map, which is written as repeated entries."""
+        return self.repeated and self.message is not None and self.message.is_entry
+
+    @property
+    def type(self) -> DataType:
+        """Of the column."""
+        kind = SCALARS[self.kind] if self.message is None else self.message.type
+        if self.is_map:
+            assert isinstance(kind, StructType), "an entry is a message"
+            return MapType(kind["key"].dataType, kind["value"].dataType)
+        return ArrayType(kind) if self.repeated else kind
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message and its fields, in the order of their declaration."""
+
+    name: str
+    fields: tuple[Field, ...]
+    is_entry: bool = False
+
+    @property
+    def is_timestamp(self) -> bool:
+        """Whether it is protobuf's own type for a moment."""
+        return self.name == _TIMESTAMP
+
+    @property
+    def type(self) -> DataType:
+        """A struct of its fields; a timestamp for a moment."""
+        return TimestampType() if self.is_timestamp else self.struct
+
+    @property
+    def struct(self) -> StructType:
+        """Columns of its fields."""
+        return StructType([StructField(f.name, f.type, not f.required) for f in self.fields])
+
+
+def read(data: bytes, name: str, where: str) -> Message:
+    """Find a message in a descriptor file.
+
+    Parameters
+    ----------
+    data
+        The file.
+    name
+        Full name, such as ``shop.Order``.
+    where
+        Of the file, for messages.
+
+    Raises
+    ------
+    StartError
+        No descriptor file, no such message in it, a message that holds itself (a table has no such
+        column), or a type that is not in the file.
+    """
+    try:
+        kinds = dict(_types(data))
+        if name not in kinds or kinds[name].enum:
+            known = ", ".join(sorted(n for n, k in kinds.items() if not k.enum and not k.entry)) or "none"
+            raise StartError(f"{where}: no message {name}; it has {known}")
+        return _message(name, kinds, (), where)
+    except protobuf_wire.WireError as error:
+        raise StartError(f"{where}: not a descriptor file: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Type:
+    """A message or an enum as the file has it: its parts by field number."""
+
+    parts: Mapping[int, list[Any]]
+    proto3: bool
+    enum: bool = False
+    entry: bool = False
+
+
+def _types(data: bytes) -> Iterator[tuple[str, _Type]]:
+    for file in protobuf_wire.members(data).get(1, []):
+        parts = protobuf_wire.members(_bytes(file))
+        package = _text(parts, 2)
+        syntax = _text(parts, 12)
+        if syntax not in ("", "proto2", "proto3"):
+            raise protobuf_wire.WireError(f"syntax {syntax}; proto2 and proto3 are read")
+        yield from _inside(parts, 4, 5, package, syntax == "proto3")
+
+
+def _inside(
+    parts: Mapping[int, list[Any]], messages: int, enums: int, scope: str, proto3: bool
+) -> Iterator[tuple[str, _Type]]:
+    prefix = f"{scope}." if scope else ""
+    for each in parts.get(enums, []):
+        enum = protobuf_wire.members(_bytes(each))
+        yield prefix + _text(enum, 1), _Type(enum, proto3, enum=True)
+    for each in parts.get(messages, []):
+        message = protobuf_wire.members(_bytes(each))
+        options = protobuf_wire.members(b"".join(map(_bytes, message.get(7, []))))
+        name = prefix + _text(message, 1)
+        yield name, _Type(message, proto3, entry=bool(_number(options, 7)))
+        yield from _inside(message, 3, 4, name, proto3)
+
+
+def _message(name: str, kinds: Mapping[str, _Type], above: tuple[str, ...], where: str) -> Message:
+    if name in above:
+        raise StartError(f"{where}: {name} holds itself, and a column cannot")
+    found = kinds[name]
+    fields = (protobuf_wire.members(_bytes(each)) for each in found.parts.get(2, []))
+    made = tuple(_field(parts, found.proto3, kinds, (*above, name), where) for parts in fields)
+    return Message(name, made, found.entry)
+
+
+def _field(
+    parts: Mapping[int, list[Any]],
+    proto3: bool,
+    kinds: Mapping[str, _Type],
+    above: tuple[str, ...],
+    where: str,
+) -> Field:
+    name, number, kind = _text(parts, 1), _number(parts, 3), _number(parts, 5)
+    label = _number(parts, 4)
+    of = _text(parts, 6).lstrip(".")
+    if kind == GROUP:
+        raise StartError(f"{where}: {above[-1]}.{name} is a group; write it as a message")
+    if kind not in SCALARS and kind != MESSAGE:
+        raise StartError(f"{where}: {above[-1]}.{name}: unknown type {kind}")
+    if of and of not in kinds:
+        raise StartError(f"{where}: {of} is not in the file: make it with protoc --include_imports")
+    message = _message(of, kinds, above, where) if kind == MESSAGE else None
+    names = dict(_numbers(kinds[of])) if kind == ENUM else None
+    # Fields of a oneof tell whether they are there, and so does proto3's `optional`, which is written as one.
+    presence = not proto3 or message is not None or 9 in parts
+    return Field(name, number, kind, label == _REPEATED, label == _REQUIRED, presence, message, names)
+
+
+def _numbers(enum: _Type) -> Iterator[tuple[int, str]]:
+    for each in enum.parts.get(2, []):
+        parts = protobuf_wire.members(_bytes(each))
+        yield protobuf_wire.signed(_number(parts, 2), 32), _text(parts, 1)
+
+
+def _number(parts: Mapping[int, list[Any]], number: int) -> int:
+    """A number; 0 where there is none, which no field's number, type or label is."""
+    value = parts.get(number, [0])[-1]
+    if not isinstance(value, int):
+        raise protobuf_wire.WireError(f"field {number} of a descriptor is no number")
+    return value
+
+
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, bytes):
+        raise protobuf_wire.WireError("a number where a message should be")
+    return value
+
+
+def _text(parts: Mapping[int, list[Any]], number: int) -> str:
+    values = parts.get(number)
+    if not values:
+        return ""
+    try:
+        return _bytes(values[-1]).decode()
+    except UnicodeDecodeError as error:
+        raise protobuf_wire.WireError("a name that is not UTF-8") from error

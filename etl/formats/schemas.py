@@ -1,0 +1,132 @@
+"""Schema files: where they are read, and what DDL becomes."""
+
+from __future__ import annotations
+
+import importlib.util
+import pkgutil
+from pathlib import PurePosixPath
+
+from pyspark.errors import ArithmeticException, ParseException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from ..record import hadoop
+from ..record.errors import StartError
+
+
+def read_schema(spark: SparkSession, path: str) -> str:
+    """Read a schema file that is text, as :func:`read_file` does.
+
+    Raises
+    ------
+    StartError
+        No such file, or it is not UTF-8.
+    """
+    try:
+        return read_file(spark, path).decode()
+    except UnicodeDecodeError as error:
+        raise StartError(f"schema {path}: not UTF-8: byte {error.start}") from error
+
+
+def read_file(spark: SparkSession, path: str) -> bytes:
+    """Read a file that travels with the job, such as a schema: beside the code in the archive, or at a URL.
+
+    Parameters
+    ----------
+    spark
+        Whose file systems read a URL or an absolute path.
+    path
+        Such as ``pipelines/flights/schemas/flight.ddl``.
+
+    Raises
+    ------
+    StartError
+        No such file.
+    """
+    try:
+        if "://" in path or path.startswith("/"):
+            return hadoop.read_bytes(spark, path)
+        package, *rest = PurePosixPath(path).parts
+        if ".." in rest or not rest or importlib.util.find_spec(package) is None:
+            raise FileNotFoundError(f"no such file in the archive: {path}")
+        data = pkgutil.get_data(package, "/".join(rest))
+    except OSError as error:
+        raise StartError(f"file {path}: {error}") from error
+    if data is None:
+        raise StartError(f"file {path}: package {package} holds no files")
+    return data
+
+
+def read_ddl(spark: SparkSession, path: str) -> StructType:
+    """Read a schema file that is DDL.
+
+    Raises
+    ------
+    StartError
+        As :func:`read_schema` and :func:`parse_schema`.
+    """
+    return parse_schema(spark, read_schema(spark, path), path)
+
+
+def parse_schema(spark: SparkSession, ddl: str, name: str) -> StructType:
+    """Read a DDL schema, such as ``carrier STRING NOT NULL, dep_time INT``.
+
+    Parameters
+    ----------
+    spark
+        Whose parser reads it.
+    ddl
+        The text.
+    name
+        Where the text came from, for messages.
+
+    Raises
+    ------
+    StartError
+        Not DDL, no field at all, a name that begins with ``_`` (those are ours), two
+        names that differ in case only, or ``NOT NULL`` inside an array or a map,
+        where it could not be kept.
+    """
+    try:
+        schema = spark.createDataFrame([], ddl).schema
+    except (ArithmeticException, ParseException) as error:  # the former for a decimal of more than 38 digits
+        raise StartError(f"{name}: not a schema: {_first_line(error)}") from error
+    names = schema.fieldNames()
+    taken = sorted({n for n in names if n.startswith("_")})
+    lowered = [n.lower() for n in names]
+    twice = sorted({n for n in names if lowered.count(n.lower()) > 1})
+    hidden = sorted(f.name for f in schema.fields if _hides_required(f.dataType))
+    problems = [
+        *(["it has no fields"] if not names else []),
+        *([f"names that begin with _ are taken: {', '.join(taken)}"] if taken else []),
+        *([f"names that clash: {', '.join(twice)}"] if twice else []),
+        *([f"NOT NULL inside an array or map cannot be kept: {', '.join(hidden)}"] if hidden else []),
+    ]
+    if problems:
+        raise StartError(f"{name}: {'; '.join(problems)}")
+    return schema
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _hides_required(kind: DataType, *, inside: bool = False) -> bool:
+    if isinstance(kind, ArrayType):
+        return _hides_required(kind.elementType, inside=True)
+    if isinstance(kind, MapType):
+        return _hides_required(kind.valueType, inside=True)
+    if isinstance(kind, StructType):
+        return any((inside and not f.nullable) or _hides_required(f.dataType, inside=inside) for f in kind)
+    return False
+
+
+def nullable(kind: StructType) -> StructType:
+    """The same schema with every field, at every level of structs, allowed to be null."""
+    return StructType(
+        [
+            StructField(f.name, nullable(f.dataType) if isinstance(f.dataType, StructType) else f.dataType)
+            for f in kind.fields
+        ]
+    )

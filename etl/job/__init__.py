@@ -1,0 +1,1 @@
+"""A job as a whole: built, run, supervised, fenced and stopped."""

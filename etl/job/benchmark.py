@@ -1,0 +1,370 @@
+"""Benchmark: a job's queries over records that are already there, at rising limits, each run from nothing.
+
+Started in place of the job (``--benchmark URL``), on whatever engine, from the job's own launch
+document: what is measured is what will run. The schedule comes in as JSON and the measurements
+go out as JSON; what they mean is worked out elsewhere (``millrace.benchmark``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ..launch import typed_json
+from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, RouteSettings
+from ..launch.sink_kinds import SinkSettings
+from ..record import accounts, hadoop
+from ..record.accounts import Reporter
+from ..record.errors import StartError, describe
+from ..record.query import Query
+from ..record.tables import Table
+
+POLL_SECONDS = 0.1
+
+MOST_SECONDS = 900.0
+"""Longest that one run may take; one that hangs must not hang all."""
+
+STAGES_KEPT = 10_000
+"""Stages whose figures are asked for after a run: three a batch or so."""
+
+_BATCH = re.compile(r"batch = (\d+)")
+
+Route = TypeVar("Route", bound=RouteSettings)
+
+Opened = Callable[[JobSettings, str, int | None], Query]
+"""Builds a query of a job by name; the number is what a derive query reads at most."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: a fresh checkpoint and fresh tables.
+
+    Attributes
+    ----------
+    number
+        In the order in which they are run.
+    limit
+        Most records of a batch.
+    partitions
+        How many of the topic's partitions are read, from 0 on.
+    repetition
+        Of the same limit and partitions; -1 for one that only warms up.
+    batches
+        After which the run ends.
+    """
+
+    number: int
+    limit: int
+    partitions: int
+    repetition: int
+    batches: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What is to be measured.
+
+    Attributes
+    ----------
+    version
+        Of this format.
+    queries
+        A query that reads a topic, and those that derive from its table, one after the other.
+    topic_partitions
+        Of the topic that was filled.
+    result
+        URL that the measurements are written to.
+    """
+
+    version: int
+    queries: tuple[str, ...]
+    topic_partitions: int
+    result: str
+    runs: tuple[Run, ...]
+
+
+VERSION = 1
+
+
+def read_schedule(spark: SparkSession, url: str) -> Schedule:
+    """Read a schedule.
+
+    Raises
+    ------
+    StartError
+        It is not there, or not one.
+    """
+    try:
+        schedule = typed_json.read(Schedule, json.loads(hadoop.read_text(spark, url)), "schedule")
+    except (OSError, ValueError) as error:
+        raise StartError(f"--benchmark {url}: {error}") from error
+    assert isinstance(schedule, Schedule)
+    if schedule.version != VERSION or not schedule.runs or not schedule.queries:
+        raise StartError(f"--benchmark {url}: version {VERSION} with queries and runs is wanted")
+    return schedule
+
+
+@dataclass
+class Benchmark:
+    """Runs a schedule.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    job
+        Its settings.
+    opened
+        Builds its queries.
+    report
+        Told about each run.
+    """
+
+    spark: SparkSession
+    job: JobSettings
+    opened: Opened
+    report: Reporter
+    _made: set[str] = field(default_factory=set)
+
+    def __call__(self, schedule: Schedule) -> int:
+        """Run all, write what was measured, end.
+
+        Returns
+        -------
+        int
+            Exit status 0.
+
+        Raises
+        ------
+        StartError
+            A query that cannot be measured this way.
+        """
+        chain = self._chain(schedule)
+        begun = accounts.now()
+        measured: list[dict[str, Any]] = []
+        for run in schedule.runs:
+            measured.extend(self._run(chain, run, schedule.topic_partitions))
+            self.report.emit(
+                "measured",
+                number=run.number,
+                of=len(schedule.runs),
+                limit=run.limit,
+                partitions=run.partitions,
+            )
+        outcome = {
+            "version": VERSION,
+            "job": self.job.job,
+            "engine": self.job.engine.kind,
+            "begun_at": accounts.text(begun),
+            "ended_at": accounts.text(accounts.now()),
+            **machine(self.spark),
+            "runs": measured,
+        }
+        hadoop.write_text(self.spark, schedule.result, json.dumps(outcome))
+        self.report.emit("benchmarked", result=schedule.result, runs=len(measured))
+        return 0
+
+    def _chain(self, schedule: Schedule) -> tuple[LandSettings | DirectSettings | DeriveSettings, ...]:
+        """The queries in their order: each derives from the first one's table."""
+        have = {q.name: q for q in self.job.queries}
+        unknown = [name for name in schedule.queries if name not in have]
+        if unknown:
+            raise StartError(f"no query {', '.join(unknown)}; the job has {', '.join(have)}")
+        chain = tuple(have[name] for name in schedule.queries)
+        first = chain[0]
+        if isinstance(first, DeriveSettings) or any(
+            route.name is not None or route.source.from_start(1, 1, 1) is None for route in first.routes
+        ):
+            raise StartError(f"query {first.name}: one that reads one Kafka topic can be measured")
+        found = []
+        for place, query in enumerate(chain):
+            if place > 0 and not isinstance(query, DeriveSettings):
+                raise StartError(f"query {query.name}: only queries that derive from {first.name} go with it")
+            if isinstance(query, DeriveSettings) and (
+                not isinstance(first, LandSettings) or query.source_table != first.table
+            ):
+                raise StartError(f"query {query.name}: it does not derive from the table of {first.name}")
+            if not isinstance(query, LandSettings):
+                sink = query.sink if isinstance(query, DeriveSettings) else query.routes[0].sink
+                if sink.lake_table is None:
+                    raise StartError(
+                        f"query {query.name}: sink {sink.kind} is not measured: an iceberg table is"
+                    )
+            found.append(query)
+        return tuple(found)
+
+    def _run(
+        self, chain: Sequence[LandSettings | DirectSettings | DeriveSettings], run: Run, partitions: int
+    ) -> Iterator[dict[str, Any]]:
+        job = dataclasses.replace(
+            self.job,
+            checkpoints=f"{self.job.checkpoints}/benchmark-{time.time_ns()}",
+            queries=tuple(self._fresh(query, run, partitions) for query in chain),
+        )
+        try:
+            for query in chain:
+                batches = self._measure(self.opened(job, query.name, run.limit), run)
+                yield {"query": query.name, **dataclasses.asdict(run), "batches": batches}
+        finally:
+            self._drop()
+            hadoop.delete(self.spark, job.checkpoints)
+
+    def _fresh(
+        self, query: LandSettings | DirectSettings | DeriveSettings, run: Run, partitions: int
+    ) -> LandSettings | DirectSettings | DeriveSettings:
+        """The same query from the topic's beginning, into tables of its own, as soon as it can."""
+        if isinstance(query, DeriveSettings):
+            table = self._own(query.source_table)
+            return dataclasses.replace(
+                query, source_table=table, sink=self._sink(query.sink), trigger_seconds=0.0
+            )
+        if isinstance(query, LandSettings):
+            [route] = query.routes
+            return dataclasses.replace(
+                query,
+                routes=(_from_start(route, run, partitions),),
+                table=self._own(query.table),
+                trigger_seconds=0.0,
+                repartition=None,
+            )
+        [end] = query.routes
+        end = dataclasses.replace(_from_start(end, run, partitions), sink=self._sink(end.sink))
+        return dataclasses.replace(
+            query,
+            routes=(end,),
+            dead_letters=self._own(query.dead_letters),
+            trigger_seconds=0.0,
+            repartition=None,
+        )
+
+    def _sink(self, sink: SinkSettings) -> SinkSettings:
+        return dataclasses.replace(sink, **{sink.NAMED_BY: self._own(str(sink.lake_table))})
+
+    def _own(self, table: str) -> str:
+        name = f"{table}_benchmark"
+        self._made.add(name)
+        return name
+
+    def _drop(self) -> None:
+        for name in sorted(self._made):
+            self.spark.sql(f"DROP TABLE IF EXISTS {Table.of(self.job.catalog, name)} PURGE")
+
+    def _measure(self, query: Query, run: Run) -> list[dict[str, Any]]:
+        done = 0
+
+        def handle(batch: DataFrame, batch_id: int) -> None:
+            nonlocal done
+            query.handle(batch, batch_id)
+            done += 1
+
+        running = (
+            query.rows.writeStream.queryName(query.name)
+            .option("checkpointLocation", query.checkpoint)
+            .outputMode(query.output_mode)
+            .foreachBatch(handle)
+            .start()
+        )
+        ends = time.monotonic() + MOST_SECONDS
+        try:
+            while running.isActive and len(_full(running.recentProgress)) < run.batches:
+                if done and not running.status["isDataAvailable"] and not running.status["isTriggerActive"]:
+                    break
+                if time.monotonic() > ends:
+                    raise StartError(
+                        f"query {query.name}: {done} batches of {run.limit:,} records in {MOST_SECONDS:.0f} s"
+                    )
+                time.sleep(POLL_SECONDS)
+            progress = _full(running.recentProgress)
+            # Asked before the stop, which cuts the batch at hand short: that is no failure.
+            failure = None if running.isActive else running.exception()
+        finally:
+            running.stop()
+        if failure is not None:
+            raise StartError(f"query {query.name}: {describe(failure)}")
+        work = tasks_of(self.spark, str(running.runId))
+        return [
+            {
+                "batch": each["batchId"],
+                "records": each["numInputRows"],
+                "seconds": {part: ms / 1000 for part, ms in sorted(each["durationMs"].items())},
+                "tasks": work.get(each["batchId"], []),
+            }
+            for each in progress[: run.batches]
+        ]
+
+
+def _from_start(route: Route, run: Run, partitions: int) -> Route:
+    """The same from the beginning of its topic, as far as a run reads it."""
+    source = route.source.from_start(run.limit, run.partitions, partitions)
+    assert source is not None, f"{route.source.name} was taken for one that can be measured"
+    return dataclasses.replace(route, source=source)
+
+
+def _full(progress: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Batches that held records."""
+    return [each for each in progress if each["numInputRows"]]
+
+
+def tasks_of(spark: SparkSession, run: str) -> dict[int, list[list[float]]]:
+    """Seconds that each task of a query's batches ran.
+
+    Parameters
+    ----------
+    spark
+        Its session.
+    run
+        Id of the query's run.
+
+    Returns
+    -------
+    dict
+        By batch, a list for each stage in their order; a stage's tasks in theirs.
+    """
+    context = spark._jsc.sc()
+    gateway: Any = spark.sparkContext._gateway
+    store = context.statusStore()
+    quantiles = gateway.new_array(gateway.jvm.double, 0)
+    stages = store.stageList(None, False, False, quantiles, None)
+    found: dict[int, dict[int, list[float]]] = {}
+    for position in range(stages.size()):
+        stage = stages.apply(position)
+        description = stage.description()
+        text = str(description.get()) if description.isDefined() else ""
+        batch = _BATCH.search(text)
+        if batch is None or run not in text or stage.numCompleteTasks() == 0:
+            continue
+        tasks = store.taskList(stage.stageId(), stage.attemptId(), stage.numCompleteTasks())
+        seconds = []
+        for number in range(tasks.size()):
+            metrics = tasks.apply(number).taskMetrics()
+            if metrics.isDefined():
+                seconds.append(metrics.get().executorRunTime() / 1000)
+        found.setdefault(int(batch[1]), {})[stage.stageId()] = seconds
+    return {batch: [by_stage[stage] for stage in sorted(by_stage)] for batch, by_stage in found.items()}
+
+
+def machine(spark: SparkSession) -> dict[str, Any]:
+    """What the figures were measured on."""
+    context = spark.sparkContext
+    jvm: Any = spark._jvm
+    return {
+        "spark": spark.version,
+        "java": str(jvm.java.lang.System.getProperty("java.version")),
+        "python": platform.python_version(),
+        "cores": context.defaultParallelism,
+        "processors": int(jvm.java.lang.Runtime.getRuntime().availableProcessors()),
+        "processor": f"{platform.system()} {platform.machine()}",
+        "settings": {
+            key: value
+            for key, value in sorted(context.getConf().getAll())
+            if key.startswith(("spark.sql.shuffle", "spark.executor.", "spark.driver.memory", "spark.master"))
+        },
+    }

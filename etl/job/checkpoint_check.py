@@ -1,0 +1,238 @@
+"""Keeps the manifest beside each checkpoint of a job, and refuses a start that would misread one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ..checkpoints import manifest
+from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.manifest import Change, Manifest, ManifestError
+from ..checkpoints.stateful_operators import stateful
+from ..formats.schemas import read_file
+from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
+from ..launch.start_position import moment_of
+from ..record import hadoop
+from ..record.accounts import Reporter
+from ..record.errors import StartError
+from ..record.query import Query
+from ..sources import identity_check
+from ..sources.identity_check import Origins
+from .lease import FOLDER
+
+
+class Manifests:
+    """The manifests of a job's queries.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    job
+        Its settings.
+    report
+        Where is told what was adopted, and what follows from a change.
+    binds
+        Names and values of ``--bind``, by which the sources are asked for their ids.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        job: JobSettings,
+        report: Reporter,
+        binds: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._spark, self._job, self._report, self._binds = spark, job, report, binds
+        self._origins: dict[str, Origins] = {}
+        self._folder = f"{job.checkpoints}/{FOLDER}"
+        self._old: dict[str, Manifest | None] = {}
+        self._new: dict[str, Manifest] = {}
+
+    def checked(self) -> JobSettings:
+        """Hold every query against the checkpoint that it would go on from, before anything is read.
+
+        Returns
+        -------
+        JobSettings
+            The job's, with other starts for queries that were told to begin anew at a moment
+            (``millrace checkpoint reset``).
+
+        Raises
+        ------
+        StartError
+            A checkpoint that another query, connector or layout of state has written, or that lost its identity, or a
+            topic or stream that was made again; names every one of them, what changed, and the way out.
+        """
+        there = set(hadoop.names(self._spark, self._folder))
+        wrong: list[str] = []
+        queries = []
+        for query in self._job.queries:
+            try:
+                queries.append(self._check(query, there))
+            except StartError as error:
+                wrong.append(str(error))
+        if wrong:
+            raise StartError("\n".join(wrong))
+        return dataclasses.replace(self._job, queries=tuple(queries))
+
+    def kept(self, query: Query) -> Query:
+        """Hold what a built query keeps in its state against its checkpoint, and see to its manifest.
+
+        A checkpoint without a manifest gets one now; another version's is replaced after the first batch of this one, so
+        that a version which never gets so far leaves nothing behind.
+
+        Raises
+        ------
+        StartError
+            Its state is laid out in another way.
+        """
+        origin = self._origins.get(query.name)
+        if origin is not None:
+            check = origin if query.check is None else identity_check.both(query.check, origin)
+            handle = AroundFirst(query.handle, before=origin.before_first)
+            query = dataclasses.replace(query, check=check, handle=handle)
+        new = self._new[query.name]
+        if new.state is not None:
+            new = self._new[query.name] = dataclasses.replace(new, operators=stateful(query.rows))
+        old = self._old[query.name]
+        if old is None:
+            self._write(new)
+            return query
+        self._refuse(query.name, manifest.changes(old, new))
+        if new.state is not None and old.state is not None:
+            # The checkpoint keeps its own, so the next version is to hear of them again.
+            kept = dataclasses.replace(
+                new.state, partitions=old.state.partitions, provider=old.state.provider
+            )
+            new = dataclasses.replace(new, state=kept)
+        if old == new:
+            return query
+        return dataclasses.replace(query, handle=AroundFirst(query.handle, after=partial(self._write, new)))
+
+    def _check(self, query: QuerySettings, there: set[str]) -> QuerySettings:
+        location = f"{self._job.checkpoints}/{query.name}"
+        self._new[query.name] = new = manifest.of(
+            self._job,
+            query,
+            spark=self._spark.version,
+            conf=lambda key: self._spark.conf.get(key, None),
+            schema_text=lambda path: read_file(self._spark, path),
+        )
+        begun = Checkpoint(location).begun(self._spark)
+        if begun and "metadata" not in hadoop.names(self._spark, location):
+            raise StartError(
+                f"query {query.name}: the checkpoint {location} has lost its file `metadata`: Spark would take it for "
+                "another query's, and sinks would take the batches that come again for new ones; put the file back, or "
+                + manifest.way_out(self._job.environment, self._job.job, query.name)
+            )
+        self._old[query.name] = old = self._read(query.name) if begun and _file(query.name) in there else None
+        found = () if old is None else manifest.changes(old, new)
+        self._refuse(query.name, found)
+        self._check_origins(query, begun)
+        if not begun:
+            return self._started(query) if _start_file(query.name) in there else query
+        if old is None:
+            self._report.emit("adopted", query=query.name, checkpoint=location)
+        for change in found:
+            self._report.emit("changed", query=query.name, change=str(change))
+        return query
+
+    def _check_origins(self, query: QuerySettings, begun: bool) -> None:
+        url = f"{self._folder}/{query.name}.sources.json"
+        found = identity_check.of(self._spark, self._job, query, self._binds, url, self._report, begun=begun)
+        if found is not None:
+            found.at_start()
+            self._origins[query.name] = found
+
+    def _refuse(self, query: str, found: tuple[Change, ...]) -> None:
+        wrong = manifest.refused(found)
+        if wrong:
+            raise StartError(
+                f"query {query}: it cannot go on from the checkpoint {self._job.checkpoints}/{query}: "
+                + "; ".join(map(str, wrong))
+                + "; "
+                + manifest.way_out(self._job.environment, self._job.job, query, wrong)
+            )
+
+    def _read(self, query: str) -> Manifest:
+        url = f"{self._folder}/{_file(query)}"
+        try:
+            return manifest.read(hadoop.read_text(self._spark, url))
+        except (ManifestError, OSError) as error:
+            # Without one the checkpoint counts as that of a release before manifests.
+            raise StartError(
+                f"query {query}: {url}: {error}; put the file back, or, if neither the query's sources nor its sink "
+                "nor what it keeps in its state was changed since its last run, delete it: the checkpoint is then "
+                "continued as it is"
+            ) from error
+
+    def _started(self, query: QuerySettings) -> QuerySettings:
+        """A query whose checkpoint was reset to a moment: its sources begin there, whatever the document says."""
+        url = f"{self._folder}/{_start_file(query.name)}"
+        try:
+            at = str(json.loads(hadoop.read_text(self._spark, url))["start"])
+            moment = moment_of(at)
+        except (KeyError, OSError, TypeError, ValueError) as error:
+            again = f"`millrace checkpoint reset {self._job.job} {query.name} --env {self._job.environment} --at TIME`"
+            raise StartError(f"query {query.name}: {url}: {error}; {again} writes it anew") from error
+        if isinstance(query, DeriveSettings):
+            raise StartError(f"query {query.name}: {url}: a derive query begins with all that landed")
+        self._report.emit("begins_at", query=query.name, at=_told(at, moment))
+        routes: Any = tuple(dataclasses.replace(r, source=_from(r.source, at)) for r in query.routes)
+        return dataclasses.replace(query, routes=routes)
+
+    def _write(self, new: Manifest) -> None:
+        hadoop.write_text(self._spark, f"{self._folder}/{_file(new.query)}", new.text())
+
+
+class AroundFirst:
+    """A handler that does something before its first batch, or after it."""
+
+    def __init__(
+        self,
+        handle: Any,
+        *,
+        before: Callable[[], None] | None = None,
+        after: Callable[[], None] | None = None,
+    ) -> None:
+        self.handle, self._before, self._after = handle, before, after
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write a batch."""
+        if self._before is not None:
+            self._before()
+            self._before = None
+        self.handle(batch, batch_id)
+        if self._after is not None:
+            self._after()
+            self._after = None
+
+
+def _file(query: str) -> str:
+    return f"{query}.manifest.json"
+
+
+def _start_file(query: str) -> str:
+    return f"{query}.start.json"
+
+
+def _from(source: Any, start: str) -> Any:
+    reading = getattr(source, "reading", None)
+    if reading is not None:
+        # Offsets by hand would go before the moment.
+        return dataclasses.replace(
+            source, start=start, reading=dataclasses.replace(reading, start_offsets=None)
+        )
+    return dataclasses.replace(source, start=start)
+
+
+def _told(start: str, moment: datetime | None) -> str:
+    return start if moment is None else moment.isoformat()

@@ -1,0 +1,154 @@
+"""What the entry script runs: a job, or the one command that its arguments ask for (``docs/launch-document.md``)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.sql import SparkSession
+
+from ..launch import document as launch
+from ..launch.document import Arguments, BackfillRequest, ReplayRequest
+from ..launch.settings import JobSettings
+from ..metrics.outputs import Console, open_monitor
+from ..metrics.spark import SparkMetrics
+from ..record import hadoop
+from ..record.accounts import Reporter
+from ..record.errors import AccountsError, SinkError, StartError, UnansweredError
+from ..repair import backfill_landing, commands
+from . import benchmark, fence, lease, log_redaction, maintenance_schedule, run
+from .lease import Lease
+from .maintenance_schedule import Maintenance
+from .supervise import Retries, Supervisor
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a job until it is stopped or fails, or do once what its arguments ask for in its place: replay, backfill, benchmark.
+
+    Parameters
+    ----------
+    arguments
+        Of the script, without its name.
+
+    Returns
+    -------
+    int
+        0 after a requested stop or a replay, 1 after a failure, of the start too, or a replay that was asked for letters
+        that are not there, 2 for a job that must not start.
+    """
+    given = launch.parse_arguments(arguments)
+    spark = log_redaction.session()
+    with ExitStack() as ending:
+        try:
+            document = _read(spark, given.document)
+            job = launch.read_document(document, given)
+            region = launch.region(document)
+            if region is not None:
+                # Clients of AWS look here; whether an engine sets it is nowhere written.
+                os.environ.setdefault("AWS_REGION", region)
+                os.environ.setdefault("AWS_DEFAULT_REGION", region)
+            done = _once(spark, job, given)
+            if done is not None:
+                return done
+            console = Console(sys.stdout)
+            report = Reporter(job.job, console)
+            name = launch.deployed_name(document, job)
+            others = {"spark": SparkMetrics(spark).write}
+            followers = {
+                query.name: follower
+                for query in job.queries
+                for source in query.sources
+                if (follower := source.follower(spark, job, query.name, given.binds, report)) is not None
+            }
+            monitor = open_monitor(name, job, console, report, given.binds, region, others, followers)
+            ending.callback(monitor.close)
+            held = _lease(spark, job, report)
+            held.acquire()
+            unsupervised = ending.enter_context(ExitStack())
+            unsupervised.callback(held.release)
+            try:
+                queries = run.build(spark, job, given.binds, report)
+            except (OSError, CapturedException, Py4JJavaError) as error:
+                # Not a mistake of the settings: a disk that is full or a service that does not answer.
+                report.failed(error)
+                spark.stop()
+                return 1
+            housekeeping = Maintenance(spark, maintenance_schedule.of(job, report), report)
+            ending.callback(housekeeping.stop)
+            housekeeping.start()
+        except StartError as error:
+            sys.stderr.write(f"error: {error}\n")
+            sys.stderr.flush()
+            spark.stop()
+            return 2
+        supervisor = Supervisor(spark, report, monitor, Retries(job.batch_retries), lease=held)
+        signal.signal(signal.SIGTERM, lambda _number, _frame: supervisor.stop())
+        signal.signal(signal.SIGINT, lambda _number, _frame: supervisor.stop())
+        # From here on the supervisor gives the lease back, and only when no query writes any more.
+        unsupervised.pop_all()
+        status = supervisor.run(queries)
+        spark.stop()
+        return status
+
+
+def _once(spark: SparkSession, job: JobSettings, given: Arguments) -> int | None:
+    """Do what was asked for in place of running the job; None where nothing was."""
+    report = Reporter(job.job)
+    if given.replay is not None:
+        query, work = given.replay.query, partial(_replay, spark, job, given.replay, report, given.binds)
+    elif given.backfill is not None:
+        query, work = (
+            given.backfill.query,
+            partial(_backfill, spark, job, given.backfill, report, given.binds),
+        )
+    elif given.benchmark is not None:
+        schedule = benchmark.read_schedule(spark, given.benchmark)
+        query = ", ".join(schedule.queries)
+        opened = partial(run.opened, spark, binds=given.binds, report=report)
+        work = partial(benchmark.Benchmark(spark, job, opened, report), schedule)
+    else:
+        return None
+    try:
+        status = work()
+    except (AccountsError, CapturedException, OSError, Py4JJavaError, SinkError, UnansweredError) as error:
+        report.failed(error, query=query)
+        status = 1
+    spark.stop()
+    return status
+
+
+def _replay(
+    spark: SparkSession, job: JobSettings, asked: ReplayRequest, report: Reporter, binds: Mapping[str, str]
+) -> int:
+    return commands.replayer(spark, job, asked.query, report, binds)(spark, asked)
+
+
+def _backfill(
+    spark: SparkSession, job: JobSettings, asked: BackfillRequest, report: Reporter, binds: Mapping[str, str]
+) -> int:
+    if asked.origin is None:
+        return commands.backfiller(spark, job, asked.query, report)(spark, asked)
+    return backfill_landing.of_query(spark, job, asked, binds, report)(spark, asked)
+
+
+def _lease(spark: SparkSession, job: JobSettings, report: Reporter) -> Lease:
+    run_name = spark.sparkContext.applicationId
+    return lease.of(
+        job.checkpoints,
+        run_name,
+        (os.getpid(), fence.jvm_process(spark)),
+        lambda holder: report.emit("waiting_for_lease", **holder),
+    )
+
+
+def _read(spark: SparkSession, url: str) -> str:
+    try:
+        return hadoop.read_text(spark, url)
+    except OSError as error:
+        raise StartError(f"launch document: {error}") from error

@@ -1,0 +1,121 @@
+"""When a job compacts, expires and clears its tables, beside its queries."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+
+from py4j.protocol import Py4JError
+from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.sql import SparkSession
+
+from ..launch.settings import JobSettings, LandSettings
+from ..maintenance.dead_letter_retention import Retention
+from ..maintenance.table_services import Compaction, Expiry, Orphans
+from ..record.accounts import Reporter
+from ..record.errors import describe
+from ..record.tables import Table
+
+FIRST = timedelta(minutes=10)
+"""From a job's start: a start has a backlog to see to."""
+
+
+class MaintenanceTask(Protocol):
+    """Something to do to a table."""
+
+    @property
+    def name(self) -> str:
+        """What it does, in a word, and to which table: for reports."""
+
+    @property
+    def every(self) -> timedelta:
+        """From one time to the next."""
+
+    def __call__(self, spark: SparkSession) -> None:
+        """Do it now."""
+
+
+@dataclass
+class Maintenance:
+    """Does chores one after the other, each as often as it wants, from a while after a job's start on.
+
+    What fails is reported and tried again the next time: it is no reason for a stream to end.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    chores
+        What there is to do.
+    report
+        Told what failed.
+    first
+        Before the first time.
+    """
+
+    spark: SparkSession
+    chores: Sequence[MaintenanceTask]
+    report: Reporter
+    first: timedelta = FIRST
+    _stop: threading.Event = field(default_factory=threading.Event, repr=False)
+
+    def start(self) -> None:
+        """Begin, in a daemon thread."""
+        if self.chores:
+            threading.Thread(target=self._run, name="chores", daemon=True).start()
+
+    def stop(self) -> None:
+        """End after what is at hand; returns at once."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        due = dict.fromkeys(range(len(self.chores)), time.monotonic() + self.first.total_seconds())
+        while not self._stop.wait(max(0.0, min(due.values()) - time.monotonic())):
+            number = min(due, key=due.__getitem__)
+            self._do(self.chores[number])
+            due[number] = time.monotonic() + self.chores[number].every.total_seconds()
+
+    def _do(self, chore: MaintenanceTask) -> None:
+        try:
+            chore(self.spark)
+        except (Py4JError, CapturedException, OSError) as error:
+            if not self._stop.is_set():
+                self.report.emit(
+                    "chore_failed", chore=chore.name, error=describe(error), error_class=type(error).__name__
+                )
+
+
+def of(job: JobSettings, report: Reporter) -> tuple[MaintenanceTask, ...]:
+    """Chores of a job.
+
+    Parameters
+    ----------
+    job
+        Its settings.
+    report
+        Where is reported what was done.
+    """
+    kept = job.dead_letters_kept_seconds
+    names = [
+        name
+        for query in job.queries
+        if (name := query.table if isinstance(query, LandSettings) else query.dead_letters) is not None
+    ]
+    found: list[MaintenanceTask] = []
+    if kept is not None and names:
+        tables_ = tuple(Table.of(job.catalog, n) for n in dict.fromkeys(names))
+        found.append(Retention(tables_, timedelta(seconds=kept), report))
+    upkeep = job.upkeep
+    if upkeep is None:
+        return tuple(found)
+    # Retention first, expiry last: so the bytes of a deleted letter leave when they may.
+    for kept_up in upkeep.tables:
+        table = Table.of(job.catalog, kept_up.table)
+        found.append(Compaction(table, upkeep.file_bytes, report))
+        found.append(Expiry(table, timedelta(seconds=upkeep.snapshots_kept_seconds), kept_up.readers, report))
+        found.append(Orphans(table, timedelta(seconds=upkeep.orphans_kept_seconds), report))
+    return tuple(found)

@@ -1,0 +1,170 @@
+"""From a job's settings to running queries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.initial_snapshot import begin_with_everything, kept_whole
+from ..formats.decoding import routes
+from ..launch import spark_settings
+from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, QuerySettings
+from ..queries import derive, land
+from ..queries import open_sources as sources
+from ..queries.components import composition, derived, lanes, prepared, source_table, written
+from ..queries.derive import Deriver
+from ..queries.direct import Director
+from ..record import accounts
+from ..record.accounts import Reporter
+from ..record.query import Query
+from ..record.tables import Table
+from ..sinks.dead_letters import Letters
+from ..sinks.iceberg import IcebergSink
+from .checkpoint_check import Manifests
+
+
+def build(
+    spark: SparkSession, job: JobSettings, binds: Mapping[str, str], report: Reporter
+) -> tuple[Query, ...]:
+    """Make tables and queries, so that every mistake shows before the first record is read.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    job
+        Its settings.
+    binds
+        Names and values of ``--bind``.
+    report
+        Where batches are reported.
+
+    Raises
+    ------
+    StartError
+        Whatever does not fit.
+    """
+    spark_settings.prepare(spark, job)
+    kept = Manifests(spark, job, report, binds)
+    job = kept.checked()
+    # Landing tables first: a derive query of the same job reads one.
+    order = sorted(job.queries, key=lambda q: isinstance(q, DeriveSettings))
+    built = ((q, _query(spark, job, q, binds, report)) for q in order)
+    return tuple(kept.kept(_handled(query, job, q, binds, report)) for q, query in built)
+
+
+def opened(
+    spark: SparkSession,
+    job: JobSettings,
+    name: str,
+    most: int | None,
+    *,
+    binds: Mapping[str, str],
+    report: Reporter,
+) -> Query:
+    """One query of a job, to be measured; ``most`` rows in a batch where it derives from a table."""
+    spark_settings.prepare(spark, job)
+    query = next(q for q in job.queries if q.name == name)
+    if isinstance(query, DeriveSettings):
+        return _derive(spark, job, query, binds, report, most)
+    return _query(spark, job, query, binds, report)
+
+
+def _query(
+    spark: SparkSession,
+    job: JobSettings,
+    query: QuerySettings,
+    binds: Mapping[str, str],
+    report: Reporter,
+) -> Query:
+    if isinstance(query, LandSettings):
+        return _land(spark, job, query, binds, report)
+    if isinstance(query, DirectSettings):
+        return _direct(spark, job, query, binds, report)
+    return _derive(spark, job, query, binds, report)
+
+
+def _handled(
+    query: Query, job: JobSettings, settings: QuerySettings, binds: Mapping[str, str], report: Reporter
+) -> Query:
+    """With what has to be done around its batches for the kinds of its sources."""
+    for kind in dict.fromkeys(type(source) for source in settings.sources):
+        query = kind.handled(query, job, settings, binds, report)
+    return query
+
+
+def _land(
+    spark: SparkSession, job: JobSettings, query: LandSettings, binds: Mapping[str, str], report: Reporter
+) -> Query:
+    decoder = routes.decoder(spark, query.routes)
+    table = Table.of(job.catalog, query.table)
+    read = sources.opened(spark, job, query.name, query.sources, table, binds, query.repartition)
+    sources.landing_table(spark, table, read, decoder, report)
+    handler = land.Lander(query, decoder, IcebergSink(table), read.checkpoint, report, read.guard)
+    return Query(
+        query.name,
+        read.rows,
+        handler,
+        read.checkpoint.location,
+        query.trigger_seconds,
+        read.reopen,
+        check=read.watch,
+    )
+
+
+def _direct(
+    spark: SparkSession, job: JobSettings, query: DirectSettings, binds: Mapping[str, str], report: Reporter
+) -> Query:
+    decoder = routes.decoder(spark, query.routes)
+    letters = Table.of(job.catalog, query.dead_letters)
+    read = sources.opened(spark, job, query.name, query.sources, letters, binds, query.repartition)
+    sources.landing_table(spark, letters, read, decoder, report)
+    ends, kept = lanes(spark, job, query, letters, binds, report), IcebergSink(letters)
+    return Query(
+        query.name,
+        read.rows,
+        Director(query.name, decoder, ends, kept, read.replayed, read.checkpoint, report),
+        read.checkpoint.location,
+        query.trigger_seconds,
+        read.reopen,
+        check=read.watch,
+    )
+
+
+def _derive(
+    spark: SparkSession,
+    job: JobSettings,
+    query: DeriveSettings,
+    binds: Mapping[str, str],
+    report: Reporter,
+    most: int | None = derive.ROWS_PER_BATCH,
+) -> Query:
+    landing = source_table(spark, job, query.name, query.source_table)
+    checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
+    compose = composition(spark, job, query.name, query, report)
+    rows = derived(spark, job, query, compose, landing, most)
+    begun = begin_with_everything(spark, rows, checkpoint, query.name)
+    for name in begun:
+        report.emit("begun_with_everything", query=query.name, table=name, at=accounts.text(accounts.now()))
+    if (query.state is not None or query.latest_by) and begun:
+        # Files come in no order: of two batches the second might hold the earlier record of a key, and rows that a
+        # watermark, which the first one moved on, leaves out.
+        rows = derived(spark, job, query, compose, landing, None)
+    compose, schema = written(spark, query, compose, rows, landing)
+    sink = prepared(spark, job, query.sink, schema, binds, report, query.key)
+    letters = None
+    if query.dead_letters is not None:
+        letters = Letters(Table.of(job.catalog, query.dead_letters), query.name)
+        letters.prepare(spark)
+    handler = Deriver(query, landing, compose, sink, letters, checkpoint, report)
+    built = Query(
+        query.name,
+        rows,
+        handler,
+        checkpoint.location,
+        query.trigger_seconds,
+        output_mode=query.state.output_mode if query.state is not None and query.state.key else "append",
+    )
+    return kept_whole(built, checkpoint)

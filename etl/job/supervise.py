@@ -1,0 +1,356 @@
+"""Runs the queries of a job side by side: one that fails is reported, and does not cut another's batch short."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.sql import DataFrame, SparkSession
+
+from ..metrics import ages
+from ..metrics.monitor import Monitor
+from ..metrics.spark_progress import SparkFeed
+from ..record.accounts import Reporter
+from ..record.errors import (
+    LeaseLostError,
+    LossError,
+    ReopenError,
+    StartError,
+    UnansweredError,
+    describe,
+    is_interruption,
+)
+from ..record.query import BatchHandler, Query
+from . import fence, shutdown
+from .background_check import BackgroundCheck
+from .fence import Fence
+from .lease import Lease
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POLL_SECONDS = 0.2
+
+CHECK_SECONDS = 60.0
+"""How long a partition that nobody reads may go unnoticed."""
+
+
+class StopRequestedError(Exception):
+    """Ends a query at the beginning of a batch, when the job was told to stop."""
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How often a query that failed is started again, alone, before the job fails.
+
+    Attributes
+    ----------
+    most
+        Failures in a row that are retried; a batch that succeeds begins the count anew.
+    first_seconds, longest_seconds
+        The wait before the first retry, doubled before each further one, and its bound.
+    """
+
+    most: int = 0
+    first_seconds: float = 5.0
+    longest_seconds: float = 300.0
+
+    def wait(self, attempt: int) -> float:
+        """Seconds before an attempt, counted from 1; up to a fifth more, so that queries do not retry in step."""
+        seconds: float = min(self.first_seconds * 2 ** (attempt - 1), self.longest_seconds)
+        return seconds * random.uniform(1.0, 1.2)
+
+
+@dataclass
+class _Running:
+    name: str
+    handle: BatchHandler
+    stopping: threading.Event
+    lease: Lease | None = None
+    query: StreamingQuery | None = None
+    spec: Query | None = None
+    error: BaseException | None = None
+    failed_batch: int | None = None
+    attempts: int = 0
+    again_at: float | None = None
+    interrupted: bool = False
+    look: BackgroundCheck | None = None
+    checked_at: float = field(default_factory=time.monotonic)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        # A batch that has begun is finished; the next one is left to the next start.
+        if self.stopping.is_set():
+            raise StopRequestedError(self.name)
+        try:
+            fence.check(self.lease)
+            self.handle(batch, batch_id)
+        except BaseException as error:
+            self.error, self.failed_batch = error, batch_id
+            raise
+        self.attempts = 0
+
+    @property
+    def where(self) -> dict[str, int]:
+        """The batch that failed, as an event has it."""
+        return {} if self.failed_batch is None else {"batch": self.failed_batch}
+
+
+@dataclass
+class Supervisor:
+    """Starts queries, waits for them, ends them.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    report
+        Where events go.
+    monitor
+        What measures the queries; none measures nothing. It is closed when they have ended.
+    retries
+        Of a query that fails, while the others go on.
+    check_seconds
+        Time between two looks at a source.
+    lease
+        Of the checkpoints, held; it is given back when the queries have ended. None for queries that nobody else starts.
+    kill
+        Ends the process when the lease is lost and a query does not end within ``end_seconds``.
+    """
+
+    spark: SparkSession
+    report: Reporter
+    monitor: Monitor | None = None
+    retries: Retries = Retries()
+    check_seconds: float = CHECK_SECONDS
+    lease: Lease | None = None
+    kill: Callable[[], None] | None = None
+    end_seconds: float = fence.END_SECONDS
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _done: threading.Event = field(default_factory=threading.Event)
+
+    def stop(self) -> None:
+        """Ask for an end after the batches at hand; returns at once, may be called from a signal handler."""
+        self._stopping.set()
+
+    def run(self, queries: Sequence[Query]) -> int:
+        """Run queries until they end.
+
+        Parameters
+        ----------
+        queries
+            At least one.
+
+        Returns
+        -------
+        int
+            Exit status: 0 after a requested stop, 1 after a failure.
+        """
+        shutdown.keep_pools(self.spark)
+        hook = shutdown.add_hook(self.spark, self._wait_for_end)
+        running: list[_Running] = []
+        watched = self._fence(running)
+        failed = False
+        try:
+            for query in queries:
+                one = _Running(query.name, query.handle, self._stopping, self.lease, spec=query)
+                try:
+                    one.query = self._start(query, one)
+                except (CapturedException, Py4JJavaError) as error:
+                    one.error = error
+                    failed = self._fail(one)
+                    break
+                running.append(one)
+                self.report.emit("started", query=query.name)
+                if self.monitor is not None:
+                    self.monitor.watch(query.name, SparkFeed(self.spark, one.query))
+            return int(self._wait(running) or failed)
+        finally:
+            ended = _have_ended(running)
+            if watched is not None and ended:
+                watched.take_down()
+            # While a shutdown still waits: afterwards the JVM, which is asked and which carries
+            # standard output, is gone.
+            if self.monitor is not None:
+                self.monitor.close()
+            if self.lease is not None and ended:
+                self.lease.release()
+            self._done.set()
+            shutdown.remove_hook(self.spark, hook)
+
+    def _wait_for_end(self) -> None:
+        """Of a shutdown of the JVM, which waits for it."""
+        self.stop()
+        self._done.wait(shutdown.HOOK_SECONDS)
+
+    def _fence(self, running: list[_Running]) -> Fence | None:
+        if self.lease is None:
+            return None
+
+        def tell(error: LeaseLostError) -> None:
+            # None is running while the first is still being started.
+            for where in [{"query": one.name, **one.where} for one in running] or [{}]:
+                self.report.failed(error, **where)
+
+        return Fence(self.lease, tell, self.kill or fence.killer(self.spark), self.end_seconds)
+
+    def _start(self, query: Query, handle: BatchHandler) -> StreamingQuery:
+        trigger = f"{max(0, round(query.trigger_seconds * 1000))} milliseconds"
+        return (
+            ages.observed(query.rows)
+            .writeStream.queryName(query.name)
+            .option("checkpointLocation", query.checkpoint)
+            .outputMode(query.output_mode)
+            .trigger(processingTime=trigger)
+            .foreachBatch(handle)
+            .start()
+        )
+
+    def _wait(self, running: list[_Running]) -> bool:
+        failed = False
+        while running:
+            self._end_if_lost(running)
+            for one in list(running):
+                assert one.query is not None
+                if one.again_at is not None and not self._stopping.is_set():
+                    if time.monotonic() >= one.again_at:
+                        self._start_again(one)
+                elif not one.query.isActive:
+                    if isinstance(one.error, ReopenError) and self._reopen(one):
+                        continue
+                    one.error = one.error or one.query.exception()
+                    if self._will_retry(one):
+                        continue
+                    running.remove(one)
+                    stopped = isinstance(one.error, StopRequestedError) or (
+                        self._stopping.is_set()
+                        and (
+                            isinstance(one.error, ReopenError)
+                            or "StopRequestedError" in str(one.error)
+                            or (one.interrupted and is_interruption(one.error))
+                        )
+                    )
+                    if one.error is not None and not stopped:
+                        failed = self._fail(one)
+                elif self._stopping.is_set() and not one.query.status["isTriggerActive"]:
+                    # The next trigger may begin in this moment, and what it reads is interrupted.
+                    one.interrupted = True
+                    _end(one)
+                else:
+                    self._check(one)
+            time.sleep(POLL_SECONDS)
+        return failed
+
+    def _end_if_lost(self, running: list[_Running]) -> None:
+        """End all queries when the lease is lost, in the middle of a batch too."""
+        try:
+            fence.check(self.lease)
+        except LeaseLostError as error:
+            # All at once: one that does not end must not keep another's batch going.
+            ends = [threading.Thread(target=_end, args=(one,), daemon=True) for one in running]
+            for end in ends:
+                end.start()
+            for end in ends:
+                end.join()
+            for one in running:
+                one.error, one.again_at = error, None
+
+    def _check(self, one: _Running) -> None:
+        """Look at the source of a query that runs; what it would leave unread ends the query."""
+        assert one.spec is not None
+        if one.look is None:
+            if one.spec.check is not None and time.monotonic() >= one.checked_at + self.check_seconds:
+                one.checked_at = time.monotonic()
+                one.look = BackgroundCheck(one.spec.check)
+            return
+        if one.look.goes_on:
+            return
+        error, one.look = one.look.error, None
+        if isinstance(error, UnansweredError):
+            self.report.emit("unchecked", query=one.name, error=str(error))
+        elif error is not None:
+            _end(one)
+            # Behind it: the batch at hand was cut short, and has said so.
+            one.error = error
+
+    def _will_retry(self, one: _Running) -> bool:
+        """Set the time of the next attempt, if there is to be one, and report it."""
+        final = (StopRequestedError, ReopenError, LossError, LeaseLostError, StartError)
+        waits = one.again_at is not None  # and is told to stop meanwhile
+        if one.error is None or isinstance(one.error, final) or self._stopping.is_set() or waits:
+            return False
+        if one.attempts >= self.retries.most:
+            return False
+        one.attempts += 1
+        wait = self.retries.wait(one.attempts)
+        one.again_at = time.monotonic() + wait
+        self.report.emit(
+            "retrying",
+            query=one.name,
+            **one.where,
+            attempt=one.attempts,
+            of=self.retries.most,
+            seconds=round(wait, 1),
+            error=describe(one.error),
+            error_class=type(one.error).__name__,
+        )
+        return True
+
+    def _reopen(self, one: _Running) -> bool:
+        """Start a query anew on its checkpoint; its batch at hand is planned, not landed, and comes again."""
+        assert one.spec is not None
+        if one.spec.reopen is None or self._stopping.is_set():
+            return False
+        self.report.emit("reopened", query=one.name, why=str(one.error))
+        return self._start_again(one)
+
+    def _start_again(self, one: _Running) -> bool:
+        """Start a query on its checkpoint: its last batch comes again. An error is found by the next look."""
+        assert one.spec is not None
+        one.again_at = one.error = one.failed_batch = None
+        try:
+            one.query = self._start(replace(one.spec, rows=_rows(one.spec)), one)
+        except (CapturedException, OSError, Py4JJavaError, UnansweredError) as error:
+            one.error = error
+            return False
+        if self.monitor is not None:
+            self.monitor.watch(one.name, SparkFeed(self.spark, one.query))
+        return True
+
+    def _fail(self, one: _Running) -> bool:
+        assert one.error is not None
+        self.report.failed(one.error, query=one.name, **one.where)
+        self._stopping.set()
+        return True
+
+
+def _rows(query: Query) -> DataFrame:
+    """What a query reads, opened again."""
+    if query.reopen is None:
+        return query.rows
+    try:
+        return query.reopen()
+    except StartError as error:
+        # What could be started once is no mistake: who was asked does not answer, or not now.
+        raise UnansweredError(str(error)) from error
+
+
+def _have_ended(running: Sequence[_Running]) -> bool:
+    try:
+        return not any(one.query.isActive for one in running if one.query)
+    except Py4JError:
+        return False  # the JVM does not answer, and nobody knows
+
+
+def _end(one: _Running) -> None:
+    """Interrupt a query and wait for its end, as long as ``spark.sql.streaming.stopTimeout`` says."""
+    try:
+        if one.query is not None and one.query.isActive:
+            one.query.stop()
+    except (CapturedException, Py4JError):
+        return  # not ended in that time: it ends after its batch, or with the process

@@ -1,0 +1,254 @@
+"""How a job is started: arguments of the entry script, and the launch document they point at."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+from ..record.errors import StartError
+from . import engine_kinds, settings
+from .engine_kinds import ENGINES
+from .settings import JobSettings
+from .typed_json import SettingsError
+
+DOCUMENT_VERSION = 1
+_BINDS = (
+    "checkpoints",
+    "dynamodb.endpoint",
+    "kinesis.endpoint",
+    "metrics.file",
+    "secretsmanager.endpoint",
+)
+_TEXTS = {"region": re.compile("[a-z0-9-]+"), "name": re.compile("[A-Za-z0-9._-]*")}
+"""What a document says beside its settings and the core reads: it goes into the environment, and into names of metrics."""
+
+_KAFKA_BIND = re.compile(r"kafka\.(?P<connection>[a-z][a-z0-9-]*)\.(bootstrap|authentication)")
+
+
+@dataclass(frozen=True)
+class ReplayRequest:
+    """Which dead letters go through decoding again.
+
+    Attributes
+    ----------
+    query
+        The land query whose table holds them.
+    ids
+        Their identities; none for all.
+    corrected
+        URL of payloads in place of their own; none for their own.
+    """
+
+    query: str
+    ids: tuple[str, ...] = ()
+    corrected: str | None = None
+
+
+@dataclass(frozen=True)
+class BackfillRequest:
+    """Which range of a landing table goes through a derive query once more, or what a land query lands again.
+
+    Attributes
+    ----------
+    query
+        A derive query, or with an origin a land query.
+    since, until
+        Of arrival, UTC; ``until`` is not part of it. None for files.
+    replace
+        Whether rows that the sink has of the range are replaced; if not, only those it lacks are written.
+    origin
+        ``stream`` for the land query's own, or the URL of files; None for a derive query's landing table.
+    """
+
+    query: str
+    since: datetime | None
+    until: datetime | None
+    replace: bool = False
+    origin: str | None = None
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The entry script's arguments.
+
+    Attributes
+    ----------
+    document
+        URL of the launch document.
+    engine
+        In place of the engine that the document names.
+    binds
+        What is known only where the job runs.
+    replay
+        Replay dead letters in place of running the job.
+    backfill
+        Derive a range again in place of running the job.
+    benchmark
+        URL of a schedule of measurements, made in place of running the job.
+    unknown
+        Arguments of nobody's; Glue adds some of its own.
+    """
+
+    document: str
+    engine: str | None
+    binds: Mapping[str, str]
+    replay: ReplayRequest | None
+    backfill: BackfillRequest | None
+    benchmark: str | None
+    unknown: tuple[str, ...]
+
+
+def parse_arguments(arguments: Sequence[str]) -> Arguments:
+    """Read the arguments; wrong ones end the process with status 2, as argparse does."""
+    parser = argparse.ArgumentParser(prog="main.py", allow_abbrev=False)
+    parser.add_argument("--launch-document", required=True, metavar="URL")
+    parser.add_argument("--engine", choices=ENGINES)
+    parser.add_argument("--bind", action="append", default=[], metavar="NAME=VALUE", type=_bind)
+    parser.add_argument("--replay", metavar="QUERY")
+    parser.add_argument("--id", action="extend", nargs="+", default=[], metavar="IDENTITY", type=_identities)
+    parser.add_argument("--corrected", metavar="URL")
+    parser.add_argument("--backfill", metavar="QUERY")
+    parser.add_argument("--since", metavar="TIME", type=_moment)
+    parser.add_argument("--until", metavar="TIME", type=_moment)
+    parser.add_argument("--replace", action="store_true")
+    parser.add_argument("--from", dest="origin", metavar="stream|URL")
+    parser.add_argument("--benchmark", metavar="URL")
+    known, unknown = parser.parse_known_args(list(arguments))
+    ids = tuple(dict.fromkeys(i for some in known.id for i in some))
+    if known.replay is None and (ids or known.corrected):
+        parser.error(f"{'--id' if ids else '--corrected'} goes with --replay QUERY")
+    replay = None if known.replay is None else ReplayRequest(known.replay, ids, known.corrected)
+    binds = MappingProxyType(dict(known.bind))
+    backfill = _backfill(parser, known)
+    if known.benchmark is not None and (replay or backfill):
+        parser.error("--benchmark goes with neither --replay nor --backfill")
+    return Arguments(
+        known.launch_document, known.engine, binds, replay, backfill, known.benchmark, tuple(unknown)
+    )
+
+
+def _backfill(parser: argparse.ArgumentParser, known: argparse.Namespace) -> BackfillRequest | None:
+    if known.backfill is None:
+        if known.since or known.until or known.replace or known.origin:
+            parser.error("--since, --until, --replace and --from go with --backfill QUERY")
+        return None
+    if known.replay is not None:
+        parser.error("--backfill does not go with --replay")
+    if known.origin is not None and known.replace:
+        parser.error("--replace does not go with --from, which lands what the table lacks")
+    if known.origin not in (None, "stream"):
+        if known.since or known.until:
+            parser.error("--since and --until do not go with files")
+    elif known.since is None or known.until is None or known.since >= known.until:
+        parser.error("--backfill QUERY takes --since TIME and a later --until TIME")
+    return BackfillRequest(known.backfill, known.since, known.until, known.replace, known.origin)
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: write a time in ISO 8601 with its zone, 2026-11-21T08:00:00Z"
+        )
+    return moment.astimezone(UTC)
+
+
+def _identities(text: str) -> tuple[str, ...]:
+    """Several in one argument too: Glue takes each name once. No topic or stream has a comma in its name."""
+    ids = tuple(text.split(","))
+    if not all(ids):
+        raise argparse.ArgumentTypeError(f"{text!r}: an identity is empty")
+    return ids
+
+
+def _bind(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name or not value:
+        raise argparse.ArgumentTypeError(f"{text!r}: write NAME=VALUE")
+    return name, value
+
+
+def read_document(text: str, arguments: Arguments) -> JobSettings:
+    """Read a launch document's settings, with the arguments applied.
+
+    Parameters
+    ----------
+    text
+        The document, JSON.
+    arguments
+        Of the entry script.
+
+    Raises
+    ------
+    StartError
+        Not a document of this version, settings that this core does not know, two
+        queries of one name, a bind for nothing, or an unknown argument (Glue passes its own
+        arguments on to the script, so there they are let pass).
+    """
+    where = arguments.document
+    try:
+        document: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StartError(f"{where}: not JSON: {error}") from error
+    found = document.get("version") if isinstance(document, dict) else None
+    if type(found) is not int or found != DOCUMENT_VERSION:
+        raise StartError(f"{where}: version {found!r}; this core reads version {DOCUMENT_VERSION}")
+    for key, allowed in _TEXTS.items():
+        text_or_none = document.get(key)
+        if text_or_none is not None and not (
+            isinstance(text_or_none, str) and allowed.fullmatch(text_or_none)
+        ):
+            raise StartError(f"{where}: {key}: expected {allowed.pattern}, found {text_or_none!r}")
+    try:
+        job = settings.parse(document.get("settings"))
+    except SettingsError as error:
+        raise StartError(f"{where}: {error}") from error
+    if arguments.engine:
+        job = dataclasses.replace(job, engine=engine_kinds.of(arguments.engine))
+    if arguments.unknown and not job.engine.ADDS_ARGUMENTS:
+        raise StartError(f"unknown arguments: {' '.join(arguments.unknown)}")
+    names = [q.name for q in job.queries]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice or not names:
+        raise StartError(f"{where}: " + (f"queries named twice: {', '.join(twice)}" if twice else "no query"))
+    for name in arguments.binds:
+        match = _KAFKA_BIND.fullmatch(name)
+        if name not in _BINDS and not (match and match["connection"] in job.connections):
+            known = ", ".join(_BINDS)
+            raise StartError(f"--bind {name}: neither {known} nor a key of a connection of this job")
+    return dataclasses.replace(job, checkpoints=arguments.binds.get("checkpoints", job.checkpoints))
+
+
+def region(text: str) -> str | None:
+    """Region in which a job runs; None where a document has none, as those of a sandbox's tests.
+
+    Parameters
+    ----------
+    text
+        The document, after :func:`read_document` took it.
+    """
+    found = json.loads(text).get("region")
+    return None if found is None else str(found)
+
+
+def deployed_name(text: str, job: JobSettings) -> str:
+    """Name under which a job is deployed, which alarms watch; its own name where a document has none.
+
+    Parameters
+    ----------
+    text
+        The document, after :func:`read_document` took it.
+    job
+        What it held.
+    """
+    return str(json.loads(text).get("name") or job.job)

@@ -1,0 +1,303 @@
+"""A job's settings, as its launch document holds them: strict, immutable, standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from . import typed_json
+from .connections import Connection as Connection
+from .connections import SecretLogin as SecretLogin
+from .engine import Engine
+from .format_kinds import Format
+from .sink_kinds import SinkSettings
+from .source_kinds import Source
+
+
+@dataclass(frozen=True)
+class RouteSettings:
+    """The records of one topic or stream within a query, and how they are decoded.
+
+    Attributes
+    ----------
+    name
+        Of the route, and of its column in the landing table; None for the only route of a query that is written without
+        routes, whose fields are columns themselves.
+    origin
+        Own name of the topic or stream whose records take the route; None for all that there are.
+    redact
+        Fields of the schema whose values reach no table.
+    """
+
+    name: str | None
+    origin: str | None
+    source: Source
+    format: Format
+    schema: str
+    decompress_up_to: int | None
+    redact: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LandSettings:
+    """A query that writes every record to a landing table (``database.table``)."""
+
+    kind: Literal["land", "route"]
+    name: str
+    routes: tuple[RouteSettings, ...]
+    table: str
+    trigger_seconds: float
+    repartition: int | None
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """What it reads; several routes may be topics of one pattern."""
+        return _once(route.source for route in self.routes)
+
+
+@dataclass(frozen=True)
+class EnrichmentSettings:
+    """A broadcast join: ``on`` maps stream column to table column, ``columns`` new column to table column."""
+
+    table: str
+    on: Mapping[str, str]
+    columns: Mapping[str, str]
+    refresh_seconds: float
+
+
+@dataclass(frozen=True)
+class WatermarkSettings:
+    """Records later than ``delay_seconds`` behind the latest ``time`` (a timestamp column) are left out.
+
+    Attributes
+    ----------
+    ahead_seconds
+        So are those whose ``time`` is later than their arrival by more than that.
+    """
+
+    time: str
+    delay_seconds: float
+    ahead_seconds: float
+
+
+@dataclass(frozen=True)
+class JoinSettings:
+    """A second landing table (``database.table``) whose good records, of one route or all, a transform joins."""
+
+    source_table: str
+    watermark: WatermarkSettings
+    route: str | None = None
+
+
+@dataclass(frozen=True)
+class StateSettings:
+    """What a derive query keeps from batch to batch.
+
+    Attributes
+    ----------
+    distinct
+        Fields; of records that are equal in them within the watermark the first is taken.
+    key
+        Columns that identify a result, which a later one replaces; none where rows are records.
+    output_mode
+        Of results: ``append`` writes each once, when the watermark has passed it.
+    """
+
+    watermark: WatermarkSettings
+    distinct: tuple[str, ...]
+    key: tuple[str, ...]
+    join: JoinSettings | None
+    output_mode: Literal["update", "append"] = "update"
+
+
+@dataclass(frozen=True)
+class DeriveSettings:
+    """A query over the good records of a landing table (``database.table``).
+
+    Attributes
+    ----------
+    dead_letters
+        Table (``database.table``) that takes the rows which the sink refuses; None where it takes all.
+    route
+        Of a table with routes, the one whose records are read; None for all, as they are.
+    latest_by
+        Columns that identify a row, of which the record that landed last is kept; none where rows are records, or
+        where ``state`` has a key.
+    """
+
+    kind: Literal["derive"]
+    name: str
+    source_table: str
+    enrich: tuple[EnrichmentSettings, ...]
+    transform: str | None
+    sink: SinkSettings
+    trigger_seconds: float
+    state: StateSettings | None
+    dead_letters: str | None = None
+    route: str | None = None
+    latest_by: tuple[str, ...] = ()
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """None: it reads tables."""
+        return ()
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Columns that identify a row that a later one replaces; none where rows are records."""
+        return self.latest_by or (self.state.key if self.state is not None else ())
+
+
+@dataclass(frozen=True)
+class DirectRouteSettings(RouteSettings):
+    """A route of a direct query, with its own transform and sink."""
+
+    enrich: tuple[EnrichmentSettings, ...]
+    transform: str | None
+    sink: SinkSettings
+
+
+@dataclass(frozen=True)
+class DirectSettings:
+    """A query from topics or streams whose batches replay, read once, each through a transform into a sink, without a landing table.
+
+    Attributes
+    ----------
+    dead_letters
+        Table (``database.table``), in the shape of a landing table with these routes, that takes what could not be decoded.
+    """
+
+    kind: Literal["direct", "direct-route"]
+    name: str
+    routes: tuple[DirectRouteSettings, ...]
+    dead_letters: str
+    trigger_seconds: float
+    repartition: int | None
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """What it reads; several routes may be topics of one pattern."""
+        return _once(route.source for route in self.routes)
+
+
+QuerySettings = LandSettings | DeriveSettings | DirectSettings
+"""Told apart by ``kind``; documents name a land or direct query with routes by one of its own."""
+
+_ROUTE = {"land": RouteSettings, "direct": DirectRouteSettings}
+
+
+@dataclass(frozen=True)
+class TableUpkeep:
+    """A table (``database.table``) that the job keeps up.
+
+    Attributes
+    ----------
+    readers
+        Checkpoints of the queries, of whatever job, that derive from it.
+    """
+
+    table: str
+    readers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class UpkeepSettings:
+    """What is done to tables now and then: files of ``file_bytes``, past states and orphans of an age deleted."""
+
+    file_bytes: int
+    snapshots_kept_seconds: int
+    orphans_kept_seconds: int
+    tables: tuple[TableUpkeep, ...]
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """Everything the core reads.
+
+    Attributes
+    ----------
+    version
+        Of this format; another one is refused.
+    catalog
+        Name of the Spark catalog that holds the tables.
+    checkpoints
+        Prefix; each query keeps its checkpoint below ``checkpoints/query-name``.
+    dead_letters_kept_seconds
+        Age from which on dead letters are deleted; None keeps them.
+    upkeep
+        None where somebody else keeps the tables.
+    batch_retries
+        Failures in a row after which a query that fails is not started again, and the job fails.
+    """
+
+    version: Literal[1]
+    environment: str
+    job: str
+    engine: Engine
+    catalog: str
+    checkpoints: str
+    batch_retries: int
+    dead_letters_kept_seconds: int | None
+    upkeep: UpkeepSettings | None
+    connections: Mapping[str, Connection]
+    queries: tuple[QuerySettings, ...]
+
+
+def parse(document: Any) -> JobSettings:
+    """Read a job's settings.
+
+    Parameters
+    ----------
+    document
+        The ``settings`` object of a launch document, decoded from JSON.
+
+    Raises
+    ------
+    etl.launch.typed_json.SettingsError
+        An unknown or missing key or a value of the wrong type, with its path.
+    """
+    queries = document.get("queries") if isinstance(document, dict) else None
+    written = queries if isinstance(queries, list) else []
+    if isinstance(queries, list):
+        document = {**document, "queries": [_with_routes(query) for query in queries]}
+    try:
+        settings = typed_json.read(JobSettings, document, "settings")
+    except typed_json.SettingsError as error:
+        said = str(error)
+        for place, query in enumerate(written):
+            if isinstance(query, dict) and "routes" not in query:
+                said = said.replace(f"queries[{place}].routes[0]", f"queries[{place}]")
+        raise typed_json.SettingsError(said) from error
+    assert isinstance(settings, JobSettings)
+    for place, query in enumerate(settings.queries):
+        routes = () if isinstance(query, DeriveSettings) else query.routes
+        if isinstance(query, DirectSettings) and not all(source.REPLAYS for source in query.sources):
+            raise typed_json.SettingsError(
+                f"settings.queries[{place}]: a direct query reads what replays, and {query.sources[0].kind!r} does not"
+            )
+        if any((route.name is None) != (query.kind in _ROUTE) for route in routes):
+            raise typed_json.SettingsError(
+                f"settings.queries[{place}].routes: not those of kind {query.kind!r}"
+            )
+    return settings
+
+
+def _with_routes(query: Any) -> Any:
+    """A query as documents write it that has no routes: one route, without a name."""
+    route = _ROUTE.get(str(query.get("kind"))) if isinstance(query, dict) else None
+    if route is None or "routes" in query:
+        return query
+    mine = {each.name for each in fields(route)} - {"name", "origin"}
+    own = {key: value for key, value in query.items() if key in mine}
+    others = {key: value for key, value in query.items() if key not in mine}
+    return {**others, "routes": [{"name": None, "origin": None, **own}]}
+
+
+def _once(sources: Iterable[Source]) -> tuple[Source, ...]:
+    """Each of them once; by comparison, as those with offsets cannot be hashed."""
+    found: list[Source] = []
+    for source in sources:
+        if source not in found:
+            found.append(source)
+    return tuple(found)

@@ -1,0 +1,57 @@
+"""Spark settings that the core depends on, whoever started the session."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from ..record.errors import StartError
+from .settings import JobSettings
+
+_RULE = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
+
+RUNTIME = {
+    "spark.sql.session.timeZone": "UTC",
+    # With the default (EXCEPTION) one malformed timestamp in a record fails the job.
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    # A wrong value must not hide the right ones when a dead letter's reason is found.
+    "spark.sql.json.enablePartialResults": "true",
+    # Overflow and wrong types in from_json are our dead letters, not errors of the job.
+    "spark.sql.ansi.enabled": "false",
+    # Where this rule empties a plan, the observed figures of the batch never come.
+    "spark.sql.adaptive.optimizer.excludedRules": _RULE,
+    # With the default (EXCEPTION) a day before 1582, or a time before 1900, fails a write of Parquet files. Spark 4 has
+    # this one: such days are written as they are, and not as another calendar's.
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    # Rates, latency, watermark and state of each query in Spark's own metrics system.
+    "spark.sql.streaming.metricsEnabled": "true",
+}
+"""Set on the session before the first query; each query works on a copy of them."""
+
+
+def prepare(spark: SparkSession, job: JobSettings) -> None:
+    """Set what the core depends on, and refuse a session that cannot run the job.
+
+    Parameters
+    ----------
+    spark
+        The job's session, before its catalog is first used.
+    job
+        Its settings.
+
+    Raises
+    ------
+    StartError
+        The catalog is not configured, or speculation is on with a source whose batches do not
+        replay: of two attempts at a task each would read other records.
+    """
+    if spark.conf.get(f"spark.sql.catalog.{job.catalog}", None) is None:
+        raise StartError(f"Spark setting spark.sql.catalog.{job.catalog} is missing: where are the tables?")
+    once = {q.name: s.kind.title() for q in job.queries for s in q.sources if not s.REPLAYS}
+    if once and (spark.conf.get("spark.speculation", "false") or "").lower() == "true":
+        read = ", ".join(dict.fromkeys(once.values()))
+        raise StartError(f"spark.speculation must be off to read {read}: query {', '.join(once)}")
+    for key, value in RUNTIME.items():
+        spark.conf.set(key, value)
+    # Each query has a session of its own; a cached table would hide another one's commits.
+    spark.conf.set(f"spark.sql.catalog.{job.catalog}.cache-enabled", "false")

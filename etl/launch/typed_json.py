@@ -1,0 +1,104 @@
+"""Frozen dataclasses out of decoded JSON: every key there, none unknown, every value of its type."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import sys
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal
+
+
+class SettingsError(ValueError):
+    """A launch document that this version of the core does not understand."""
+
+
+def read(kind: Any, value: Any, path: str) -> Any:
+    """Read a value of a type.
+
+    Parameters
+    ----------
+    kind
+        A frozen dataclass, a union of those that ``kind`` tells apart, a class whose ``KINDS`` names one for each kind as
+        ``module:Name``, a literal, a tuple, a mapping, or a plain type.
+    value
+        Decoded from JSON.
+    path
+        Where it stands, for messages.
+
+    Raises
+    ------
+    SettingsError
+        An unknown or missing key or a value of the wrong type, with its path.
+    """
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    registry = vars(kind).get("KINDS") if isinstance(kind, type) else None
+    if registry is not None:
+        value = {"kind": value} if isinstance(value, str) else value  # a name alone is an object of that kind
+        return read(named(_of_kind(registry, value, path)), value, path)
+    if dataclasses.is_dataclass(kind):
+        return _read_dataclass(kind, value, path)
+    if origin is Literal:
+        if value not in arguments or isinstance(value, bool):
+            raise SettingsError(f"{path}: {value!r} is not one of {', '.join(map(repr, arguments))}")
+        return value
+    if origin in (typing.Union, types.UnionType):
+        return _read_union(arguments, value, path)
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise SettingsError(f"{path}: expected a list, found {type(value).__name__}")
+        return tuple(read(arguments[0], item, f"{path}[{i}]") for i, item in enumerate(value))
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(value, dict):
+            raise SettingsError(f"{path}: expected an object, found {type(value).__name__}")
+        return types.MappingProxyType({k: read(arguments[1], v, f"{path}.{k}") for k, v in value.items()})
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        # JSON has no infinity; Python reads one out of 1e400, and has whole numbers that are none of its floats.
+        if abs(value) <= sys.float_info.max:
+            return float(value)
+        raise SettingsError(f"{path}: expected float, found {value!r}")
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise SettingsError(f"{path}: expected {kind.__name__}, found {value!r}")
+    return value
+
+
+def _read_union(arguments: tuple[Any, ...], value: Any, path: str) -> Any:
+    if value is None and type(None) in arguments:
+        return None
+    candidates = [a for a in arguments if a is not type(None)]
+    if len(candidates) == 1:
+        return read(candidates[0], value, path)
+    names = [a for a in candidates if typing.get_origin(a) is Literal]
+    if names and isinstance(value, str):
+        return read(names[0], value, path)
+    candidates = [a for a in candidates if a not in names]
+    kinds = {k: c for c in candidates for k in typing.get_args(typing.get_type_hints(c)["kind"])}
+    return read(_of_kind(kinds, value, path), value, path)
+
+
+def _of_kind(kinds: Mapping[str, Any], value: Any, path: str) -> Any:
+    """What stands for the ``kind`` of an object."""
+    found: Any = value.get("kind") if isinstance(value, dict) else None
+    if not isinstance(found, str) or found not in kinds:
+        raise SettingsError(f"{path}.kind: {found!r} is not one of {', '.join(map(repr, kinds))}")
+    return kinds[found]
+
+
+def named(loader: str) -> Any:
+    """Import what ``module:Name`` names."""
+    module, _, name = loader.partition(":")
+    return getattr(importlib.import_module(module, (__package__ or "").rpartition(".")[0]), name)
+
+
+def _read_dataclass(kind: Any, value: Any, path: str) -> Any:
+    if not isinstance(value, dict):
+        raise SettingsError(f"{path}: expected an object, found {type(value).__name__}")
+    hints = typing.get_type_hints(kind)
+    unknown, missing = sorted(value.keys() - hints.keys()), sorted(hints.keys() - value.keys())
+    if unknown or missing:
+        parts = [f"unknown keys {', '.join(unknown)}"] * bool(unknown)
+        parts += [f"missing keys {', '.join(missing)}"] * bool(missing)
+        raise SettingsError(f"{path}: {'; '.join(parts)}")
+    return kind(**{name: read(hint, value[name], f"{path}.{name}") for name, hint in hints.items()})

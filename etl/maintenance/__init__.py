@@ -1,0 +1,1 @@
+"""What keeps tables quick and small over months: compaction, expiry, retention."""

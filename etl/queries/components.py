@@ -1,0 +1,210 @@
+"""Builds what queries and repairs have in common: landing table, enrichment with transform, sink, state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from ..formats.decoding.routes import along
+from ..launch.settings import DeriveSettings, DirectRouteSettings, DirectSettings, JobSettings
+from ..launch.sink_kinds import JobContext, SinkSettings
+from ..metrics import ages
+from ..record import accounts, envelope
+from ..record.accounts import Reporter
+from ..record.errors import StartError
+from ..record.tables import Table
+from ..sinks.base import Sink
+from . import derive
+from .derive import Composition
+from .direct import Lane
+from .enrich import ReferenceTable
+from .stateful import Stateful
+
+
+def source_table(spark: SparkSession, job: JobSettings, query: str, name: str) -> Table:
+    """Find a landing table that a query derives from.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    job
+        Its settings.
+    query
+        Name of the query, for messages.
+    name
+        ``database.table``.
+
+    Raises
+    ------
+    StartError
+        It is not there, or is no landing table.
+    """
+    landing = Table.of(job.catalog, name)
+    if not landing.exists(spark):
+        raise StartError(f"query {query}: there is no table {landing}; start the job that lands it first")
+    lacking = [c for c in envelope.CARRIED + derive.DEAD_LETTER if c not in spark.table(str(landing)).columns]
+    if lacking:
+        raise StartError(f"query {query}: {landing} is no landing table: it lacks {', '.join(lacking)}")
+    return landing
+
+
+def composition(
+    spark: SparkSession,
+    job: JobSettings,
+    name: str,
+    written: DeriveSettings | DirectRouteSettings,
+    report: Reporter,
+) -> Composition:
+    """Make what takes good records to rows of a sink.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    job
+        Its settings.
+    name
+        Of the query.
+    written
+        The query, or one of the routes of a direct one.
+    report
+        Where is told what is ambiguous in a reference table.
+
+    Raises
+    ------
+    StartError
+        A reference table or a transform that is not there.
+    """
+
+    def ambiguous(table: Table, keys: int) -> None:
+        report.emit("ambiguous", query=name, table=str(table), keys=keys, at=accounts.text(accounts.now()))
+
+    references = tuple(ReferenceTable(e, Table.of(job.catalog, e.table), ambiguous) for e in written.enrich)
+    for reference in references:
+        reference.check(spark)
+    latest_by = written.latest_by if isinstance(written, DeriveSettings) else ()
+    transform = derive.load_transform(written.transform)
+    return Composition(references, transform, written.transform or "(none)", latest_by=latest_by)
+
+
+def prepared(
+    spark: SparkSession,
+    job: JobSettings,
+    settings: SinkSettings,
+    schema: StructType,
+    binds: Mapping[str, str],
+    report: Reporter,
+    key: tuple[str, ...] = (),
+) -> Sink:
+    """Make a sink, and what it writes to, for rows of a schema; ``key`` as of :class:`etl.launch.sink_kinds.JobContext`.
+
+    Raises
+    ------
+    StartError
+        As of :meth:`etl.launch.sink_kinds.SinkSettings.open` and :meth:`etl.sinks.base.Sink.prepare`.
+    """
+    sink = settings.open(JobContext(job.connections, binds, job.catalog, key, report))
+    sink.prepare(spark, schema)
+    return sink
+
+
+def lanes(
+    spark: SparkSession,
+    job: JobSettings,
+    query: DirectSettings,
+    letters: Table,
+    binds: Mapping[str, str],
+    report: Reporter,
+) -> tuple[Lane, ...]:
+    """Make the lanes of a direct query; ``letters`` is its table of dead letters, which exists.
+
+    Raises
+    ------
+    StartError
+        As of :func:`composition` and :func:`prepared`.
+    """
+    made = []
+    for route in query.routes:
+        compose = composition(spark, job, query.name, route, report)
+        schema = compose.schema(spark, letters, route.name)
+        sink = prepared(spark, job, route.sink, schema, binds, report)
+        made.append(Lane(route.name, route.source.name, compose, sink))
+    return tuple(made)
+
+
+def derived(
+    spark: SparkSession,
+    job: JobSettings,
+    query: DeriveSettings,
+    compose: Composition,
+    landing: Table,
+    most: int | None,
+) -> DataFrame:
+    """Open a derive query's stream, with what keeps state: that stands before the batch, enrichment in it.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    job
+        Its settings.
+    query
+        The query's.
+    compose
+        Of :func:`composition`.
+    landing
+        The table that it derives from.
+    most
+        Rows in a batch, by whole files; None for all that there are.
+
+    Raises
+    ------
+    StartError
+        A table that is not there, or a transform that does not fit.
+    """
+    deletes = bool(query.latest_by)
+    rows = along(derive.read(spark, landing, most, deletes=deletes), query.route, str(landing))
+    if query.state is None:
+        return rows
+    join, joined = query.state.join, None
+    if join is not None:
+        other = source_table(spark, job, query.name, join.source_table)
+        joined = along(derive.read(spark, other, most), join.route, str(other))
+    if query.state.key:
+        # Results have no time of arrival: the ages are those of the records that came in.
+        rows = ages.observed(rows)
+    build = Stateful(query.state, compose.transform, compose.name)
+    return build(rows, joined)
+
+
+def written(
+    spark: SparkSession, query: DeriveSettings, compose: Composition, rows: DataFrame, landing: Table
+) -> tuple[Composition, StructType]:
+    """What is done with a derive query's batches, and the columns that its sink then gets.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    query
+        The query's.
+    compose
+        Of :func:`composition`: what keeps state has the transform before the batch, and only enrichment in it.
+    rows
+        Of :func:`derived`.
+    landing
+        The table that it derives from.
+
+    Raises
+    ------
+    StartError
+        A transform that loses what every row must carry.
+    """
+    if query.state is None:
+        return compose, compose.schema(spark, landing, query.route)
+    carries = ("_id",) if query.state.key else envelope.CARRIED
+    after = Composition(compose.references, lambda out: out, compose.name, carries)
+    return after, after(spark.createDataFrame([], rows.schema)).schema

@@ -1,0 +1,285 @@
+"""Derive: the good records of a landing table through enrichment and transform into a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ..checkpoints.checkpoint import Checkpoint
+from ..formats.decoding.routes import along
+from ..formats.decoding.tombstones import STAGE as DELETE
+from ..launch import typed_json
+from ..launch.settings import DeriveSettings
+from ..record import accounts
+from ..record.accounts import Accounts, Reporter, count
+from ..record.commits import History, Others
+from ..record.envelope import CARRIED, moment
+from ..record.errors import StartError
+from ..record.lookup_bounds import EVERYTHING, Bound, Look
+from ..record.tables import Table
+from ..sinks.base import DELETED, Sink, place_of, refuses_none
+from ..sinks.dead_letters import Letters
+from ..sinks.delivery.python_tasks import Counted
+from ..sinks.delivery.result_keys import ORDER, newest
+from .enrich import ReferenceTable
+
+Transform = Callable[[DataFrame], DataFrame]
+
+ROWS_PER_BATCH = 1_000_000
+"""Most rows that a batch takes from the landing table, by whole files: bounds the first batch after a pause."""
+
+SLACKS = (timedelta(seconds=1), timedelta(hours=1))
+"""What is taken off a bound: first nothing to speak of, then enough for two drivers' clocks or two land queries."""
+
+DEAD_LETTER = ("_bytes", "_stage", "_error")
+
+
+def load_transform(name: str | None) -> Transform:
+    """Find a transform by name.
+
+    Parameters
+    ----------
+    name
+        ``package.module:function``; None for none.
+
+    Raises
+    ------
+    StartError
+        It cannot be imported or is not a function.
+    """
+    if name is None:
+        return lambda rows: rows
+    try:
+        found = typed_json.named(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise StartError(f"transform {name}: {error}") from error
+    if not callable(found):
+        raise StartError(f"transform {name}: not a function")
+    transform: Transform = found
+    return transform
+
+
+def good_records(landing: DataFrame, *, deletes: bool = False) -> DataFrame:
+    """Rows of a landing table without the dead letters and their columns.
+
+    Parameters
+    ----------
+    landing
+        The table.
+    deletes
+        Whether records that delete are among them, told by :data:`~etl.sinks.base.DELETED`; else they are left out.
+    """
+    if not deletes:
+        return landing.where("_error IS NULL AND _stage IS NULL").drop(*DEAD_LETTER)
+    good = landing.where("_error IS NULL").withColumn(DELETED, F.col("_stage").eqNullSafe(DELETE))
+    return good.drop(*DEAD_LETTER)
+
+
+def read(
+    spark: SparkSession, table: Table, most: int | None = ROWS_PER_BATCH, *, deletes: bool = False
+) -> DataFrame:
+    """Open a landing table as a stream of its good records.
+
+    A batch is a fixed range of the table's snapshots: a replay holds the same
+    records. Compaction and deletes (upkeep, redaction) make no records.
+
+    Parameters
+    ----------
+    spark
+        With the table's catalog.
+    table
+        Its name.
+    most
+        Rows in a batch, by whole files; None for all that there are.
+    deletes
+        As of :func:`good_records`.
+    """
+    reader = (
+        spark.readStream.format("iceberg")
+        .option("streaming-skip-overwrite-snapshots", "true")
+        .option("streaming-skip-delete-snapshots", "true")
+    )
+    if most is not None:
+        reader = reader.option("streaming-max-rows-per-micro-batch", str(most))
+    return good_records(reader.table(str(table)), deletes=deletes)
+
+
+@dataclass(frozen=True)
+class Composition:
+    """Enrichment and transform as one function from good records to rows of the sink.
+
+    It takes a static or a streaming DataFrame, so that what keeps state can be
+    built before ``foreachBatch``.
+
+    Attributes
+    ----------
+    carries
+        Columns of ours that the transform hands on.
+    latest_by
+        Columns that identify a row, of which the last record is kept; none where each record is a row.
+    """
+
+    references: tuple[ReferenceTable, ...]
+    transform: Transform
+    name: str
+    carries: tuple[str, ...] = CARRIED
+    latest_by: tuple[str, ...] = ()
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        """Enrich, transform, stamp.
+
+        Raises
+        ------
+        StartError
+            The transform loses a column that identity or latency rest on, or takes one of ours.
+        """
+        for reference in self.references:
+            rows = reference.join(rows, reference.rows(rows))
+        out = self.transform(rows)
+        if not isinstance(out, DataFrame):
+            raise StartError(f"transform {self.name}: returned {type(out).__name__}, not a DataFrame")
+        carries = (*ORDER, DELETED) if self.latest_by else self.carries
+        lost = [c for c in carries if c not in out.columns]
+        if lost:
+            whole = ", ".join(carries) if self.latest_by else "etl.record.envelope.CARRIED"
+            raise StartError(f"transform {self.name}: loses {', '.join(lost)}; keep {whole} in its select")
+        if "_written_at" in out.columns:
+            raise StartError(f"transform {self.name}: _written_at is a column of the sink's own")
+        if self.latest_by:
+            out = newest(out, self.latest_by, self.name)
+        # Of a stream Spark fixes the time for each batch; a moment of ours would be that of its start.
+        written = F.current_timestamp() if out.isStreaming else moment(accounts.now(), "_id = ''")
+        return out.withColumn("_written_at", written)
+
+    def schema(self, spark: SparkSession, landing: Table, route: str | None = None) -> StructType:
+        """Columns of the sink; finds mistakes in the transform before the stream starts."""
+        rows = good_records(spark.table(str(landing)).limit(0), deletes=bool(self.latest_by))
+        return self(along(rows, route, str(landing))).schema
+
+
+def snapshot_bound(landing: Any, start: Any) -> datetime | None:
+    """A moment that no record of a batch was landed before.
+
+    Records of a snapshot were landed after the append before it was committed,
+    as one query lands them, a batch at a time.
+
+    Parameters
+    ----------
+    landing
+        The landing table, as Iceberg's Java object.
+    start
+        Iceberg's streaming offset at which the batch begins.
+
+    Returns
+    -------
+    datetime or None
+        None where the table no longer knows, or the batch begins with its first append, or reads all files of a
+        state (:mod:`etl.checkpoints.initial_snapshot`).
+    """
+    snapshot = landing.snapshot(int(start["snapshot_id"])) if start and not start["scan_all_files"] else None
+    if snapshot is None:
+        return None
+    finished = start["position"] >= int(snapshot.summary().getOrDefault("added-data-files", "0"))
+    while not (finished and snapshot.operation() == "append"):
+        parent = snapshot.parentId()
+        snapshot = landing.snapshot(parent) if parent is not None else None
+        if snapshot is None:
+            return None
+        finished = True
+    return datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=UTC)
+
+
+@dataclass
+class Deriver:
+    """Writes each batch of a derive query; called by ``foreachBatch``.
+
+    A batch is a fixed range of the landing table's snapshots. What a table of the lake can hold of it besides what its own
+    run has written, another checkpoint or a backfill wrote out of records that had landed by then: a batch of later ones
+    needs no look-up.
+
+    Parameters
+    ----------
+    settings
+        The query's.
+    landing
+        What it reads.
+    compose
+        Enrichment and transform.
+    sink
+        Where rows go.
+    letters
+        Keep what the sink refuses; None where it takes every row.
+    checkpoint
+        The query's.
+    report
+        Where batches are reported.
+    """
+
+    settings: DeriveSettings
+    landing: Table
+    compose: Composition
+    sink: Sink
+    letters: Letters | None
+    checkpoint: Checkpoint
+    report: Reporter
+    _others: Others = field(default_factory=Others, init=False, repr=False)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write a batch and report its accounts.
+
+        Parameters
+        ----------
+        batch
+            Good records of the landing table, or rows of what keeps state.
+        batch_id
+            Spark's.
+        """
+        begun = accounts.now()
+        read = Counted(self.sink, count("read"))
+        looks = partial(self._looks, batch_id)
+        place = place_of(batch.sparkSession, self.checkpoint, batch_id, lookup=looks)
+
+        def offered() -> DataFrame:
+            return self.compose(read.on(batch))
+
+        refuse = refuses_none if self.letters is None else self.letters.of(place)
+        done = self.sink.write(offered(), place, refuse, offered)
+        balance = Accounts(read.values(done).get("read"), done.offered, done.written, refused=done.refused)
+        self.report.emit(
+            "batch",
+            query=self.settings.name,
+            batch=batch_id,
+            **balance.fields(),
+            **accounts.times(begun, accounts.now()),
+        )
+
+    def _looks(
+        self,
+        batch_id: int,
+        spark: SparkSession,
+        table: Table,
+        history: History,
+    ) -> Iterator[Look]:
+        others = self._others.until(history)
+        if others is None:
+            yield Look(None, alone=True)
+            return
+        since = snapshot_bound(self.landing.metadata(spark), self.checkpoint.start_of(spark, batch_id))
+        state = self.settings.state
+        joined = state is not None and state.join is not None
+        # Of a join the second stream has a position of its own.
+        if since is not None and not joined and since - SLACKS[-1] > others:
+            # Nothing is looked up; a record that landed before fails the write.
+            yield Look(Bound(F.lit(False), "_landed_at", others), alone=True)
+        if since is not None:
+            # A joined row was landed when its first record was, which may have waited in the state for the second.
+            for slack in SLACKS[1:] if joined else SLACKS:
+                yield Look(Bound.since("_landed_at", since - slack), alone=False)
+        yield Look(EVERYTHING, alone=False)

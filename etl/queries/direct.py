@@ -1,0 +1,325 @@
+"""Direct: topics through decoding and transform into sinks, without a landing table between.
+
+A second of latency and one write less, for what keeps no state. What makes it exact is that a batch of its sources is a
+fixed range: a replay holds the same records. So each commit to a table names its batch, and what the table may hold
+besides is known by its offsets (:mod:`etl.queries.offset_overlap`); other sinks know what they hold. The dead letters of all routes go to
+a table of their own, and only a batch that has some pays for them.
+
+A batch of one route is read once, and its records are counted on their way. With several routes it is decoded once and held,
+as it has several readers: one that counts, then a sink for each route that has records, then the dead letters. Should
+one sink fail, the batch comes again as a whole, and those that had written their part find it there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ..checkpoints.checkpoint import Checkpoint
+from ..formats.base import Decoder, decode_observed
+from ..formats.decoding import redact
+from ..formats.decoding.routes import COLUMN, along
+from ..record import accounts, envelope
+from ..record.accounts import Accounts, Reporter, count
+from ..record.envelope import stamped
+from ..record.errors import AccountsError
+from ..sinks.base import STAGE, Again, Place, Sink, Written, place_of, refuses_none
+from ..sinks.delivery.python_tasks import Counted
+from ..sources.base import ReplayedLeg
+from ..sources.batch_offsets import OffsetRange
+from ..sources.union import offsets_of
+from . import offset_overlap
+from .derive import DEAD_LETTER, Composition
+from .offset_overlap import Overlap
+
+QUERY, RANGE = "millrace.query", "millrace.offsets"
+"""Properties of a commit: who wrote it, and which offsets it holds; the audit reads them."""
+
+_PARTS = 3
+"""Of a Kafka record's identity: topic (which holds no ``/``), partition, offset."""
+
+
+def commit_properties(query: str, offsets: OffsetRange | None) -> Mapping[str, str]:
+    """What the audit looks for in a commit.
+
+    Parameters
+    ----------
+    query
+        Its name, or those of the query and its route.
+    offsets
+        Of the batch; None where unknown.
+    """
+    text = None if offsets is None else offsets.text()
+    return {QUERY: query} | ({} if text is None else {RANGE: text})
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A route with what its records go through and where they end.
+
+    Parameters
+    ----------
+    name
+        Of the route; None for the only one of a query without routes.
+    source
+        The logical name of its stream.
+    compose
+        Enrichment and transform.
+    sink
+        Where its rows go.
+    """
+
+    name: str | None
+    source: str
+    compose: Composition
+    sink: Sink
+    _overlap: Overlap = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_overlap", offset_overlap.of_derived(self.source))
+
+    def rows(self, good: DataFrame) -> DataFrame:
+        """The lane's rows of the sink, out of good records of all routes."""
+        return self.compose(along(good, self.name, "of the batch").drop(*DEAD_LETTER))
+
+    def place(self, query: str, whole: Place, offsets: OffsetRange | None) -> Place:
+        """Which batch it is for the lane's sink.
+
+        Parameters
+        ----------
+        query
+            Its name.
+        whole
+            The query's batch.
+        offsets
+            Of all that the query reads; None where the checkpoint does not know them.
+        """
+        own = f"{self.source}/"
+        lookup = self._overlap.over(None if offsets is None else offsets.of(own))
+        if self.name is None:
+            plain = None if offsets is None else offsets.without(own)
+            return replace(whole, properties=commit_properties(query, plain), lookup=lookup)
+        assert offsets is not None, "Spark writes the end of a batch before it begins"
+        route = f"{query}/{self.name}"
+        # Of the whole batch: a table's history then tells of batches without a record of the route, too.
+        start, end = (json.dumps(each, sort_keys=True) for each in (offsets.start, offsets.end))
+        notes = f"{whole.notes}/routes/{self.name}"
+        properties = commit_properties(route, offsets)
+        return replace(
+            whole, start=start, end=end, notes=notes, route=route, properties=properties, lookup=lookup
+        )
+
+
+@dataclass
+class Director:
+    """Writes each batch of a direct query; called by ``foreachBatch``.
+
+    Parameters
+    ----------
+    query
+        Its name.
+    decoder
+        Of all its routes.
+    lanes
+        One for each route.
+    letters
+        Where dead letters go: a table in the shape of a landing table with these routes.
+    replayed
+        What it reads: legs that tell the offsets of a batch.
+    checkpoint
+        The query's.
+    report
+        Where batches are reported.
+    """
+
+    query: str
+    decoder: Decoder
+    lanes: tuple[Lane, ...]
+    letters: Sink
+    replayed: tuple[ReplayedLeg, ...]
+    checkpoint: Checkpoint
+    report: Reporter
+    _kept: Overlap = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._kept = offset_overlap.of_landed(
+            {s: name for leg in self.replayed for s, name in leg.names().items()}
+        )
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write a batch and report its accounts.
+
+        Parameters
+        ----------
+        batch
+            In the envelope's shape: fixed ranges of offsets.
+        batch_id
+            Spark's; only the offsets that its checkpoint has for it count.
+        """
+        begun = accounts.now()
+        spark = batch.sparkSession
+        offsets = offsets_of(spark, self.replayed, batch_id)
+        place = place_of(spark, self.checkpoint, batch_id)
+        letters = _Letters(batch, self.decoder, self.letters, replace(place, lookup=self._kept.over(offsets)))
+        places = [lane.place(self.query, place, offsets) for lane in self.lanes]
+        figures, done = self._passed(places[0], letters) if len(places) == 1 else self._held(places, letters)
+        balance = Accounts(figures["read"], done.offered, done.written, figures["bad"], done.refused)
+        times = accounts.times(begun, accounts.now(), figures["oldest"])
+        self.report.emit("batch", query=self.query, batch=batch_id, **balance.fields(), **times)
+
+    def _passed(self, place: Place, letters: _Letters) -> tuple[Mapping[str, int], Written]:
+        """Write a batch of one route, read once; one with dead letters is read once more for them."""
+        [lane] = self.lanes
+        read = Counted(lane.sink, count("read"), F.expr("min(unix_micros(_arrived_at)) AS oldest"))
+
+        def offered() -> DataFrame:
+            decoded = decode_observed(
+                self.decoder,
+                stamped(letters.batch),
+                lambda rows, error: read.on(rows, F.expr(f"count({error}) AS bad")),
+            )
+            return lane.rows(decoded.where("_error IS NULL"))
+
+        done = lane.sink.write(offered(), place, letters.refuse, offered)
+        figures = read.values(done)
+        if figures["bad"]:
+            decoded = self.decoder.decode
+            letters.append(lambda: decoded(stamped(letters.batch)).where("_error IS NOT NULL"))
+        return figures, done if lane.name is None else _together([done])
+
+    def _held(self, places: Sequence[Place], letters: _Letters) -> tuple[Mapping[str, int], Written]:
+        """Write a batch of several routes, decoded once and held for its readers."""
+        held = self.decoder.decode(stamped(letters.batch)).persist()
+        try:
+            figures, there = _counted(held)
+            good = held.where("_error IS NULL")
+            done = []
+            for lane, place in zip(self.lanes, places, strict=True):
+                if lane.name in there:
+                    rows = lane.rows(good)
+                    done.append(lane.sink.write(rows, place, letters.refuse, lambda rows=rows: rows))  # type: ignore[misc]  # of this turn
+            if figures["bad"]:
+                letters.append(lambda: held.where("_error IS NOT NULL"))
+        finally:
+            held.unpersist()
+        return figures, _together(done)
+
+
+@dataclass(frozen=True)
+class _Letters:
+    """Takes dead letters of one batch."""
+
+    batch: DataFrame
+    decoder: Decoder
+    sink: Sink
+    place: Place
+
+    def append(self, letters: Again) -> None:
+        self.sink.write(letters(), self.place, refuses_none, letters)
+
+    def refuse(self, letters: DataFrame) -> None:
+        self.append(lambda: as_landed(self.batch, letters, self.decoder))
+
+
+def _counted(held: DataFrame) -> tuple[Mapping[str, int], set[str]]:
+    """What a batch holds, and the routes with good records; the action that counts it is the one that reads it."""
+    bad = F.col("_error").isNotNull()
+    aggregates = (F.count(F.lit(1)).alias("n"), F.expr("min(unix_micros(_arrived_at))").alias("oldest"))
+    found = held.groupBy(F.col(COLUMN).alias("route"), bad.alias("bad")).agg(*aggregates).collect()
+    figures = {
+        "read": sum(row["n"] for row in found),
+        "bad": sum(row["n"] for row in found if row["bad"]),
+        "oldest": min((row["oldest"] for row in found if row["oldest"] is not None), default=None),
+    }
+    return figures, {row["route"] for row in found if not row["bad"]}
+
+
+def _together(done: Sequence[Written]) -> Written:
+    offered, refused = (sum(getattr(each, name) or 0 for each in done) for name in ("offered", "refused"))
+    return Written(offered, sum(each.written for each in done), refused)
+
+
+def as_landed(batch: DataFrame, letters: DataFrame, decoder: Decoder) -> DataFrame:
+    """Refused rows in the shape of a landing table, with the bytes of the record that they came of.
+
+    What the decoder redacts is taken out of the bytes, as it is where it cannot decode them. A transform that makes
+    several rows of a record adds to its identity (``_id`` and what follows a ``/``): such rows are one dead letter,
+    which a replay takes through the transform again.
+
+    Parameters
+    ----------
+    batch
+        In the envelope's shape: of Kafka.
+    letters
+        In the shape of :data:`etl.sinks.base.LETTER`.
+    decoder
+        Of the query, which makes the columns of the table of dead letters.
+
+    Raises
+    ------
+    AccountsError
+        A refused row has an identity of the transform's own: nobody knows what it came of.
+    """
+    # By equality, not by what an identity begins with: that would compare each record with each letter.
+    record = F.substring_index("_id", "/", _PARTS).alias("_id")
+    told = letters.select("_source", record, F.col("_error").alias("_why")).dropDuplicates(
+        [*envelope.IDENTITY]
+    )
+    stray = told.join(batch, [*envelope.IDENTITY], "left_anti").first()
+    if stray is not None:
+        raise AccountsError(
+            f"the sink refuses {stray['_id']} ({stray['_why']}), which is no record of the batch: keep _id in the "
+            "transform, and write / and a number after it where it makes several rows of a record"
+        )
+    chosen = stamped(batch).join(told, [*envelope.IDENTITY])
+    bare = redact.bare(decoder, F.col("payload"))
+    have = {*envelope.COLUMNS, "_hash", "_landed_at"}
+    last = {
+        "_bytes": bare,
+        "_stage": F.lit(STAGE),
+        "_error": redact.said(F.col("_why"), F.col("payload"), bare),
+    }
+    shape = decoder.decode(stamped(batch.limit(0))).schema
+    return chosen.select(
+        *(
+            F.col(f.name) if f.name in have else last.get(f.name, F.lit(None).cast(f.dataType)).alias(f.name)
+            for f in shape.fields
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Onward:
+    """Takes replayed dead letters that became good to the sinks of a direct query.
+
+    Parameters
+    ----------
+    lanes
+        The query's.
+    """
+
+    lanes: tuple[Lane, ...]
+
+    def __call__(self, good: DataFrame) -> None:
+        """Write rows of a landing table's shape; a sink that knows them by identity writes each once.
+
+        Raises
+        ------
+        AccountsError
+            A sink refuses some again: they stay dead letters.
+        """
+        routed = self.lanes[0].name is not None
+        there = {row[COLUMN] for row in good.select(COLUMN).distinct().collect()} if routed else {None}
+        for lane in self.lanes:
+            if lane.name in there:
+                lane.sink.write(lane.rows(good), None, _still_refused)
+
+
+def _still_refused(letters: DataFrame) -> None:
+    first = letters.first()
+    assert first is not None
+    raise AccountsError(f"the sink refuses {letters.count()} of them, {first['_id']}: {first['_error']}")

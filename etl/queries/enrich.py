@@ -1,0 +1,171 @@
+"""Enrichment: broadcast joins against reference tables that are read again on their own interval."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructField, StructType
+
+from ..launch.settings import EnrichmentSettings
+from ..record.errors import StartError
+from ..record.tables import Table
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A reference table as it was read: join keys, new columns, one row per key.
+
+    Attributes
+    ----------
+    rows
+        Cached.
+    ambiguous
+        Keys that the table holds more than once.
+    ours
+        Types of the stream's join columns.
+    """
+
+    rows: DataFrame
+    ambiguous: int
+    read_at: float
+    ours: tuple[DataType | None, ...]
+
+
+@dataclass
+class ReferenceTable:
+    """A reference table, held in memory and read again when it is older than its interval.
+
+    Parameters
+    ----------
+    settings
+        Which table, on what, for which columns.
+    table
+        Its full name.
+    on_ambiguous
+        Told the number of keys with several rows, each time the table is read.
+    clock
+        Seconds, monotonic.
+    """
+
+    settings: EnrichmentSettings
+    table: Table
+    on_ambiguous: Callable[[Table, int], None]
+    clock: Callable[[], float] = time.monotonic
+    _held: Reference | None = field(default=None, repr=False)
+
+    def check(self, spark: SparkSession) -> None:
+        """Refuse a table or column that is not there.
+
+        Raises
+        ------
+        StartError
+            With all that is missing.
+        """
+        if not self.table.exists(spark):
+            raise StartError(f"enrichment: there is no table {self.table}")
+        there = spark.table(str(self.table)).columns
+        ours = sorted(c for c in self.settings.columns if c.startswith("_"))
+        if ours:
+            raise StartError(f"enrichment: names that begin with _ are taken: {', '.join(ours)}")
+        missing = sorted({*self.settings.on.values(), *self.settings.columns.values()} - set(there))
+        if missing:
+            raise StartError(f"enrichment: table {self.table} has no column {', '.join(missing)}")
+
+    def rows(self, stream: DataFrame) -> DataFrame:
+        """The table's rows, read again if the interval has passed.
+
+        Columns are the stream's join columns and the new ones.
+
+        Raises
+        ------
+        StartError
+            A join column that cannot be compared with the stream's.
+        """
+        kinds = {field.name: field.dataType for field in stream.schema.fields}
+        ours = tuple(kinds.get(column) for column in self.settings.on)
+        held = self._held
+        fits = held is not None and held.ours == ours
+        if held is None or not fits or self.clock() - held.read_at >= self.settings.refresh_seconds:
+            fresh = self._read(stream.sparkSession, ours)
+            if self._held is not None:
+                self._held.rows.unpersist()
+            self._held = fresh
+            if fresh.ambiguous:
+                self.on_ambiguous(self.table, fresh.ambiguous)
+            return fresh.rows
+        return held.rows
+
+    def _compared(self, table: DataFrame, ours: Sequence[DataType | None]) -> Iterator[Column]:
+        """The table's join columns as Spark compares them: keys that differ in its own type may be one there.
+
+        An INT of the stream is compared with a text as INT: to it ``7`` and ``007`` are one key.
+        """
+        kinds = {field.name: field.dataType for field in table.schema.fields}
+        for (here, there), our in zip(self.settings.on.items(), ours, strict=True):
+            column, kind = F.col(there), kinds[there]
+            # A column that the stream lacks is told by ``join``.
+            if our is not None and our != kind:
+                both = StructType([StructField("ours", our), StructField("theirs", kind)])
+                pairs = table.sparkSession.createDataFrame([], both)
+                try:
+                    same: Any = pairs.where(F.col("ours") == F.col("theirs"))
+                except CapturedException as error:
+                    raise StartError(
+                        f"enrichment with {self.table}: {here} is {our.simpleString()}, which cannot be compared with "
+                        f"{there}, {kind.simpleString()}"
+                    ) from error
+                column = column.cast(
+                    same._jdf.queryExecution().analyzed().condition().right().dataType().sql()
+                )
+            yield column
+
+    def _read(self, spark: SparkSession, ours: tuple[DataType | None, ...]) -> Reference:
+        """Of several rows with one key the smallest is taken, so that records never double and runs agree."""
+        table, values = self._pinned(spark), self.settings.columns
+        keys = [column.alias(f"_key_{i}") for i, column in enumerate(self._compared(table, ours))]
+        names = [f"_key_{i}" for i in range(len(keys))]
+        value = F.struct(*(F.col(c).alias(new) for new, c in values.items())).alias("_value")
+        grouped = (
+            table.select(*keys, value)
+            .dropna(subset=names)
+            .groupBy(*names)
+            .agg(F.min("_value").alias("value"), F.count(F.lit(1)).alias("_rows"))
+        )
+        held = grouped.select(
+            *names, *(F.col("value").getField(new).alias(new) for new in values), "_rows"
+        ).cache()
+        ambiguous = held.where(F.col("_rows") > 1).count()
+        return Reference(held.drop("_rows"), ambiguous, self.clock(), ours)
+
+    def _pinned(self, spark: SparkSession) -> DataFrame:
+        """The table as it is now: Spark reads a cached table again whenever the same application writes it."""
+        snapshot = self.table.metadata(spark).currentSnapshot()
+        if snapshot is None:
+            return spark.table(str(self.table))
+        # By its name, which every Spark reads: of the options that name a snapshot each takes another one, and what SQL
+        # calls VERSION AS OF is to Spark's cache the table itself.
+        return spark.table(f"{self.table}.snapshot_id_{snapshot.snapshotId()}")
+
+    def join(self, stream: DataFrame, rows: DataFrame) -> DataFrame:
+        """Add the new columns; null where the table has no row for a record.
+
+        Raises
+        ------
+        StartError
+            A join column that the stream lacks, or a new column that it has already.
+        """
+        missing = sorted(set(self.settings.on) - set(stream.columns))
+        taken = sorted(set(self.settings.columns) & set(stream.columns))
+        if missing or taken:
+            parts = [f"the stream has no column {', '.join(missing)}"] * bool(missing)
+            parts += [f"the stream already has {', '.join(taken)}"] * bool(taken)
+            raise StartError(f"enrichment with {self.table}: {'; '.join(parts)}")
+        keys = [f"_key_{i}" for i in range(len(self.settings.on))]
+        matches = [stream[column] == rows[key] for column, key in zip(self.settings.on, keys, strict=True)]
+        return stream.join(F.broadcast(rows), matches, "left").drop(*keys)

@@ -1,0 +1,263 @@
+"""Land: every record of a source, good or bad, into one append-only table, in one action per batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BinaryType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ..checkpoints.checkpoint import Checkpoint
+from ..formats.base import Decoder, decode_observed
+from ..formats.schemas import nullable
+from ..launch.settings import LandSettings
+from ..record import accounts, envelope
+from ..record.accounts import Accounts, Observed, Reporter, count
+from ..record.commits import Added, Commits, Fence, History
+from ..record.errors import LossError
+from ..record.lookup_bounds import Bound, Look, with_first_that_holds
+from ..record.projection import Projection
+from ..sinks.iceberg import Appended, IcebergSink
+from ..sources.base import Guard
+from ..sources.union import offsets_of
+from .offset_overlap import Overlap, of_landed
+
+MOST_READS = 3
+"""How often a batch that does not replay is read in a row, when each time a part of it had to be read again."""
+
+_CONTENT = "_content"
+"""The payload beside what was decoded of it, until its record has an identity of its own."""
+
+_ENVELOPE = StructType(
+    [
+        StructField("_id", StringType()),
+        StructField("_source", StringType()),
+        StructField("_shard", StringType()),
+        StructField("_position", StringType()),
+        StructField("_key", BinaryType()),
+    ]
+)
+
+
+def table_schema(headers: StructField, schema: StructType) -> StructType:
+    """Columns of a landing table.
+
+    Parameters
+    ----------
+    headers
+        The envelope's ``_headers`` column.
+    schema
+        Of the payload.
+    """
+    return StructType(
+        [
+            *_ENVELOPE.fields,
+            StructField("_headers", headers.dataType),
+            StructField("_arrived_at", TimestampType()),
+            StructField("_hash", LongType()),
+            StructField("_landed_at", TimestampType()),
+            *nullable(schema).fields,
+            StructField("_bytes", BinaryType()),
+            StructField("_stage", StringType()),
+            StructField("_error", StringType()),
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Landing:
+    """What one action of a batch came to.
+
+    Attributes
+    ----------
+    whole
+        Whether what was written is what was read: no part of the batch was read twice.
+    """
+
+    figures: Mapping[str, Any]
+    balance: Accounts
+    held: int | None
+    whole: bool
+
+
+@dataclass
+class Lander:
+    """Writes each batch of a land query; called by ``foreachBatch``.
+
+    Attributes
+    ----------
+    guard
+        Of its legs; of a single one that does not replay, its own.
+    """
+
+    settings: LandSettings
+    decoder: Decoder
+    sink: IcebergSink
+    checkpoint: Checkpoint
+    report: Reporter
+    guard: Guard
+    _blind: bool = False
+    _commits: Commits = field(init=False, repr=False)
+    _overlap: Overlap = field(init=False, repr=False)
+    _identified: Projection | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self._commits = Commits(self.sink.table)
+        self._overlap = of_landed({s: name for leg in self.guard.replayed for s, name in leg.names().items()})
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Land a batch and report its accounts.
+
+        Parameters
+        ----------
+        batch
+            In the envelope's shape.
+        batch_id
+            Spark's; it proves what the batch holds of legs that replay only.
+
+        Raises
+        ------
+        LossError
+            Records are gone unread, or may be.
+        """
+        positions = self.guard.before(batch.sparkSession, batch_id)
+        if self.guard.blind and not self._blind:
+            self._blind = True
+            self.report.emit("unguarded", query=self.settings.name, batch=batch_id)
+        for stream in self.guard.streams:
+            for rows in stream.passed_over(batch.sparkSession):
+                self._land(rows, batch_id, {})
+        self._land(batch, batch_id, positions)
+
+    def _land(self, batch: DataFrame, batch_id: int, positions: Mapping[str, str]) -> None:
+        spark = batch.sparkSession
+        which = self.checkpoint.batch(spark, batch_id)
+        # An identity that the table holds more than once looks like a second read, unless it is counted once.
+        for distinct in (False, *[True] * (MOST_READS - 1)):
+            begun = accounts.now()
+
+            def attempt(history: History, begun: datetime = begun, distinct: bool = distinct) -> Landing:
+                held = self._held(spark, history, batch_id)
+                fence = self._commits.fence(history, which, alone=held.alone)
+
+                def write(bound: Bound | None) -> Landing:
+                    return self._write(batch, bound, positions, history.again, fence, distinct)
+
+                return with_first_that_holds(self._bounds(held.bound, begun), write)
+
+            done = self._commits.write(spark, which, attempt)
+            self._report(done, batch_id, begun)
+            self.guard.after(positions, done.held)
+            if done.whole:
+                return
+            # What was read first and what was read again end at different records; the connector goes on after
+            # the later one. Everything is read once more, and what is landed already is not landed again.
+            self.report.emit("read_twice", query=self.settings.name, batch=batch_id)
+        raise LossError(
+            f"query {self.settings.name}, batch {batch_id}: executors were lost in each of {MOST_READS} reads of "
+            "the batch; it is not committed, and read again at the next start"
+        )
+
+    def _report(self, done: Landing, batch_id: int, begun: datetime) -> None:
+        oldest = done.figures["oldest"]
+        fields = {**done.balance.landed(), **accounts.times(begun, accounts.now(), oldest)}
+        self.guard.landed(done.figures)
+        self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
+
+    def _held(self, spark: SparkSession, history: History, batch_id: int) -> Look:
+        """What of the legs that replay the table may hold; of others nobody knows before they are read."""
+        if not self.guard.replayed:
+            return Look(None, alone=False)
+        offsets = offsets_of(spark, self.guard.replayed, batch_id)
+        return self._overlap.of(spark, self.sink.table, history, offsets)
+
+    def _bounds(self, replayed: Bound | None, begun: datetime) -> Iterator[Bound | None]:
+        if not self.guard.streams:
+            yield replayed
+            return
+        yield from self.guard.bounds(begun, None if replayed is None else replayed.rows)
+
+    def _write(
+        self,
+        batch: DataFrame,
+        bound: Bound | None,
+        positions: Mapping[str, str],
+        again: Sequence[Added],
+        fence: Fence,
+        distinct: bool,
+    ) -> Landing:
+        # What replays is the same when it is read twice.
+        read = Observed(count("read")) if self.guard.streams else None
+        rows = self._apart(batch, read) if read else self.decoder.decode(envelope.stamped(batch))
+        appended: Appended = self.sink.append(
+            rows,
+            bound,
+            F.expr("count(_error) AS bad"),
+            F.expr("min(unix_micros(_arrived_at)) AS oldest"),
+            of_offered=self.guard.figures(),
+            held=self.guard.held(positions),
+            beside=[read] if read else (),
+            added=again,
+            fence=fence,
+            distinct=distinct,
+            tasks=self.settings.repartition,
+        )
+        whole = read is None or appended.figures["read"] == appended.offered
+        balance = Accounts.of_landing(appended.offered, appended.written, appended.figures["bad"])
+        return Landing(appended.figures, balance, appended.held, whole)
+
+    def _apart(self, batch: DataFrame, read: Observed) -> DataFrame:
+        """Read and decode a batch that does not replay, each record with an identity of its own.
+
+        They are decoded where they are read, as a shard takes longer to hand its records over than they take
+        to be decoded. The shuffle by identity then spreads the writing of few shards. It also parts what reads
+        from what writes: when an executor is lost in between, its shards are read again and to another end,
+        while some of the writing is done already. So records are counted on both sides; as many are offered
+        to the table as were read exactly if no shard that held some was read twice.
+        """
+        kept = envelope.stamped(batch).withColumn(_CONTENT, F.col("payload"))
+        decoded = decode_observed(self.decoder, kept, lambda rows, _: read.on(rows))
+        # The session's number of parts is not ours: 200 by default, and each would be a file.
+        tasks = self.settings.repartition or batch.sparkSession.sparkContext.defaultParallelism
+        spread = decoded.repartition(tasks, "_id")
+        if self._identified is None:
+            others = [F.col(f"`{name}`") for name in decoded.columns if name not in ("_id", _CONTENT)]
+            refused = self.guard.alike_refused
+            self._identified = Projection(
+                lambda: [(_numbered() if refused is None else _unlike(refused)).alias("_id"), *others]
+            )
+        return self._identified.of(spread)
+
+
+def _alike() -> WindowSpec:
+    # The hash comes first for the sort: texts that begin alike are compared to their ends.
+    return Window.partitionBy(F.xxhash64("_id"), "_id").orderBy("_key", _CONTENT)
+
+
+def _numbered() -> Column:
+    # Such as the records of an aggregate, which come with its sequence number, and in one batch all of them. Numbered by what is in them, each has the same identity in every replay.
+    place = F.row_number().over(_alike())
+    return F.when((place == 1) & _alone(), F.col("_id")).otherwise(F.concat_ws("/", "_id", place))
+
+
+def _unlike(refused: str) -> Column:
+    which = F.concat(
+        F.lit(refused), "_id", F.date_format("_arrived_at", "', arrived 'yyyy-MM-dd'T'HH:mm:ss'Z'")
+    )
+    failing = F.raise_error(which).cast("string")
+    return F.when(_alone(), F.col("_id")).otherwise(failing)
+
+
+def _alone() -> Column:
+    return F.lead("_source").over(_alike()).isNull()

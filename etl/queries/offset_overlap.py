@@ -1,0 +1,217 @@
+"""Which offsets of a batch a table may hold already.
+
+Mostly none: a batch is a fixed range of offsets, the run's last commit says that it holds an earlier one
+(:mod:`etl.record.commits`), and nobody else has landed any. What else a table can hold at or after a batch's offsets was written
+by another checkpoint, one that was reset among them, or by a backfill. How far that reaches is found out by reading
+positions, once, and later of what others have added meanwhile. A batch behind it needs no look-up, and neither do
+those after it, in this process and the next: the commit says so (``millrace.alone``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ..record.commits import History
+from ..record.lookup_bounds import Bound, Look, LookUp
+from ..record.tables import Table
+from ..sinks.iceberg import may_hold
+from ..sources.batch_offsets import MOST_PARTITIONS, OffsetRange
+from ..sources.offset_bounds import Range, any_of, offset_bound
+
+Ends = Mapping[str, int]
+"""By partition, as a batch's offsets name it: the offset from which on a table holds nothing."""
+
+EndsOf = Callable[[DataFrame, Collection[str]], Ends | None]
+"""Reads those of some partitions off rows of a table, and maybe of more; None where nobody can tell."""
+
+
+@dataclass
+class Overlap:
+    """Knows how far one table reaches into a query's topics.
+
+    Parameters
+    ----------
+    ends_of
+        Reads the ends of the query's partitions off its rows.
+    bound_of
+        Where in it records of some ranges can be.
+    """
+
+    ends_of: EndsOf
+    bound_of: Callable[[Mapping[str, Range] | None], Bound]
+    _ends: Ends = field(default_factory=dict, init=False, repr=False)
+    _covered: set[str] = field(default_factory=set, init=False, repr=False)
+    """Partitions of which the ends are known; one without an end holds nothing that a batch can hold."""
+    _untold: bool = field(default=False, init=False, repr=False)
+
+    def over(self, offsets: OffsetRange | None) -> LookUp:
+        """How a batch is looked up.
+
+        Parameters
+        ----------
+        offsets
+            Of the batch; None where the checkpoint does not know them.
+        """
+        return lambda spark, table, history: [self.of(spark, table, history, offsets)]
+
+    def of(self, spark: SparkSession, table: Table, history: History, offsets: OffsetRange | None) -> Look:
+        """Where in a table records of a batch can be.
+
+        Parameters
+        ----------
+        spark
+            With the table's catalog.
+        table
+            Always the same one.
+        history
+            Of the table.
+        offsets
+            As of :meth:`over`.
+        """
+        if offsets is None or self._untold:
+            return Look(self.bound_of(None), alone=False)
+        if not self._learn(spark, table, history, offsets):
+            self._untold = True
+            return Look(self.bound_of(None), alone=False)
+        ends, first = self._ends, offsets.start
+        ranges = {
+            partition: (first.get(partition, 0), min(end, ends[partition]))
+            for partition, end in offsets.end.items()
+            if ends.get(partition, 0) > first.get(partition, 0)
+        }
+        alone = all(ends.get(partition, 0) <= end for partition, end in offsets.end.items())
+        return Look(self.bound_of(ranges) if ranges else None, alone)
+
+    def _learn(self, spark: SparkSession, table: Table, history: History, offsets: OffsetRange) -> bool:
+        """Read what is not known yet; False where nobody can tell."""
+        partitions = offsets.end.keys()
+        if history.empty:
+            self._ends, self._covered = {}, set(partitions)
+        elif history.lost:
+            self._covered = set()
+        elif not self._covered and history.alone:
+            # Of partitions that the checkpoint has not read before, no commit of its own tells.
+            self._covered = set(offsets.start)
+        if not partitions <= self._covered or not all(added.whole for added in history.others):
+            rows = spark.table(str(table))
+            self._covered |= partitions
+        elif history.others:
+            rows = reduce(DataFrame.unionByName, (a.rows(spark, table) for a in history.others))
+        else:
+            return True
+        found = self.ends_of(rows, partitions)
+        if found is None:
+            return False
+        self._ends = {p: max(self._ends.get(p, 0), found.get(p, 0)) for p in {**self._ends, **found}}
+        return True
+
+
+def of_landed(names: Mapping[str, str]) -> Overlap:
+    """Of a table in the shape of a landing table, which has positions.
+
+    Parameters
+    ----------
+    names
+        Logical name of each stream, to what its partitions' names begin with in a batch's offsets.
+    """
+    return Overlap(landed_ends(names), landed_bound(names))
+
+
+def of_derived(source: str) -> Overlap:
+    """Of a table that has the identities of one stream's records, and no positions.
+
+    Parameters
+    ----------
+    source
+        Logical name of the stream.
+    """
+    return Overlap(derived_ends(source, f"{source}/"), lambda _: Bound(F.col("_source") == source))
+
+
+def landed_ends(names: Mapping[str, str]) -> EndsOf:
+    """Ends of partitions in a landing table.
+
+    Parameters
+    ----------
+    names
+        Logical name of each stream, to what its partitions' names begin with in a batch's offsets.
+    """
+
+    def ends_of(rows: DataFrame, partitions: Collection[str]) -> Ends:
+        mine = rows.where(F.col("_source").isin(sorted(names)) & F.col("_shard").isNotNull())
+        if len(partitions) <= MOST_PARTITIONS:
+            # Files of one partition, as landing writes them, tell by their metadata whose they are.
+            shards = {
+                p.removeprefix(prefix)
+                for p in partitions
+                for prefix in names.values()
+                if p.startswith(prefix)
+            }
+            mine = mine.where(F.col("_shard").isin(sorted(shards)))
+        mine = mine.select("_source", "_shard", "_position")
+        if not may_hold(mine):
+            return {}
+        last = F.max(F.col("_position").cast("long")).alias("last")
+        found = mine.groupBy("_source", "_shard").agg(last).collect()
+        return {f"{names[row['_source']]}{row['_shard']}": row["last"] + 1 for row in found}
+
+    return ends_of
+
+
+_ID = r"^([^/]+)/(\d+)/(\d+)(\D.*)?$"
+"""A record's identity: topic, partition, offset. A transform that makes several rows of it adds to it, and a replay."""
+
+
+def derived_ends(source: str, prefix: str) -> EndsOf:
+    """Ends of partitions in a table that has identities and no positions.
+
+    Parameters
+    ----------
+    source
+        Logical name of the stream.
+    prefix
+        What the names of its partitions begin with in a batch's offsets.
+    """
+
+    def ends_of(rows: DataFrame, partitions: Collection[str]) -> Ends | None:  # noqa: ARG001 - no column tells
+        mine = rows.where(F.col("_source") == source).select("_id")
+        if not may_hold(mine):
+            return {}
+        topic, partition, offset = (F.regexp_extract("_id", _ID, number) for number in (1, 2, 3))
+        last = F.max(offset.cast("long")).alias("last")
+        ends: dict[str, int] = {}
+        for row in mine.groupBy(topic.alias("topic"), partition.alias("partition")).agg(last).collect():
+            if not row["topic"]:
+                return None
+            # Of a single topic the offsets name the number alone.
+            for name in (row["partition"], f"{row['topic']}/{row['partition']}"):
+                ends[prefix + name] = max(ends.get(prefix + name, 0), row["last"] + 1)
+        return ends
+
+    return ends_of
+
+
+def landed_bound(names: Mapping[str, str]) -> Callable[[Mapping[str, Range] | None], Bound]:
+    """Where in a landing table records of some ranges can be.
+
+    Parameters
+    ----------
+    names
+        As of :func:`landed_ends`.
+    """
+
+    def bound_of(ranges: Mapping[str, Range] | None) -> Bound:
+        if ranges is None:
+            return Bound(F.col("_source").isin(sorted(names)))
+        by_source: dict[str, dict[str, Range]] = {}
+        for partition, range_ in ranges.items():
+            source, prefix = next((s, p) for s, p in names.items() if partition.startswith(p))
+            by_source.setdefault(source, {})[partition.removeprefix(prefix)] = range_
+        return Bound(any_of([offset_bound(source, mine) for source, mine in by_source.items()]))
+
+    return bound_of

@@ -1,0 +1,137 @@
+"""Opens what a query reads, with what guards it, and the landing table that it goes into."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ..checkpoints.checkpoint import Checkpoint
+from ..formats.base import Decoder
+from ..launch.settings import JobSettings
+from ..launch.source_kinds import Source, in_order
+from ..record import tables
+from ..record.accounts import Reporter
+from ..record.tables import Table
+from ..sources.base import Guard, LegGuard, ReplayedLeg, SourceContext
+from ..sources.union import SourceUnion, union
+from . import land
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a query reads: one leg for each line of its offset log, in the log's order.
+
+    Attributes
+    ----------
+    rows
+        Of all legs, in the envelope's shape.
+    checkpoint
+        The query's.
+    replayed
+        Legs whose batches are fixed ranges.
+    guards
+        Of the others.
+    reopen
+        Opens all legs again, with limits, and secrets, of that moment.
+    watch
+        Of a leg that is not read whole; None for any other.
+    """
+
+    rows: DataFrame
+    checkpoint: Checkpoint
+    replayed: tuple[ReplayedLeg, ...]
+    guards: tuple[LegGuard, ...]
+    reopen: Callable[[], DataFrame]
+    watch: Callable[[], None] | None
+
+    @property
+    def guard(self) -> Guard:
+        """Of all legs."""
+        alone = len(self.guards) == 1 and not self.replayed
+        return self.guards[0] if alone else SourceUnion(self.replayed, self.guards)
+
+
+def opened(
+    spark: SparkSession,
+    job: JobSettings,
+    name: str,
+    sources: Sequence[Source],
+    table: Table,
+    binds: Mapping[str, str],
+    partitions: int | None,
+) -> Opened:
+    """Open the sources of a query.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    job
+        Its settings.
+    name
+        Of the query.
+    sources
+        What it reads, each once.
+    table
+        Where streams are landed, which their guards look into.
+    binds
+        Names and values of ``--bind``.
+    partitions
+        Least number of tasks of a batch of a leg that can be split.
+
+    Raises
+    ------
+    StartError
+        As of :meth:`etl.launch.source_kinds.Source.open`.
+    """
+    whole = Checkpoint(f"{job.checkpoints}/{name}")
+    replayed: list[ReplayedLeg] = []
+    guards: list[LegGuard] = []
+    openers: list[Callable[[], DataFrame]] = []
+    watch: Callable[[], None] | None = None
+    for place, sources_of_leg in enumerate(in_order(sources)):
+        # Of one log, and of one memory of it: an entry is read once for all legs.
+        checkpoint = replace(whole, place=place)
+        context = SourceContext(spark, job, name, binds, checkpoint, table, partitions)
+        leg = sources_of_leg[0].open(sources_of_leg, context)
+        if leg.guard is None:
+            replayed.append(ReplayedLeg(sources_of_leg, checkpoint))
+        else:
+            guards.append(leg.guard)
+        watch = watch or leg.watch
+        openers.append(leg.open)
+
+    def reopen() -> DataFrame:
+        return union([opener() for opener in openers])
+
+    return Opened(reopen(), whole, tuple(replayed), tuple(guards), reopen, watch)
+
+
+def landing_table(
+    spark: SparkSession, table: Table, read: Opened, decoder: Decoder, report: Reporter
+) -> Table:
+    """Make the table that takes a query's records or its dead letters, or alter it, or check it.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    table
+        Its name.
+    read
+        What the query reads.
+    decoder
+        Of its payloads.
+    report
+        Where alterations are told.
+
+    Raises
+    ------
+    StartError
+        It has another shape.
+    """
+    shape = land.table_schema(read.rows.schema["_headers"], decoder.schema)
+    tables.ensure(spark, table, shape, report=report)
+    return table

@@ -1,0 +1,122 @@
+"""Derive queries that keep state: windows, aggregates, duplicates by a payload's key, joins of two streams.
+
+Inside ``foreachBatch`` a DataFrame is static, so all that keeps state is built before it, on the streaming
+DataFrame of the landing table. That replays exactly, and so does what comes out. There are two kinds:
+
+rows
+    keep their record's identity (``CARRIED``) and are appended once, as in any derive query: records
+    without their duplicates, joined records. An identity of a joined row is both records'.
+results
+    of a ``key``, such as a window and a carrier: a later one replaces an earlier one. In output mode ``append`` each
+    comes once, when the watermark has passed it; Spark has no other mode for session windows.
+
+Enrichment is read again on its own interval, which a streaming plan cannot do: it comes after the transform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampType
+
+from ..launch.settings import StateSettings, WatermarkSettings
+from ..metrics.progress import EARLY
+from ..record.envelope import CARRIED, COLUMNS
+from ..record.errors import StartError
+from ..sinks.delivery.result_keys import identity
+
+JOINED_ID = "_joined_id"
+"""Identity of the second stream's record, in what a joining transform gets and may hand on."""
+
+_HIDDEN = {*COLUMNS, *CARRIED, "_hash"} - {"_id"}
+"""Columns of ours that the second stream of a join comes without: their names are the first one's."""
+
+
+@dataclass(frozen=True)
+class Stateful:
+    """The part of a query that keeps state, as one function from good records to rows or results.
+
+    Parameters
+    ----------
+    settings
+        What is kept, and how long.
+    transform
+        From good records, or from the good records of two streams, to rows or results.
+    name
+        Of the transform, for messages.
+    """
+
+    settings: StateSettings
+    transform: Callable[..., DataFrame]
+    name: str
+
+    def __call__(self, records: DataFrame, joined: DataFrame | None = None) -> DataFrame:
+        """Build it.
+
+        Parameters
+        ----------
+        records, joined
+            Good records of landing tables, streaming.
+
+        Raises
+        ------
+        StartError
+            A time that is no timestamp, a column that is missing, or a transform that hands
+            on neither identity nor key.
+        """
+        rows = _watermarked(records, self.settings.watermark)
+        if self.settings.distinct:
+            lacking = [c for c in self.settings.distinct if c not in rows.columns]
+            if lacking:
+                raise StartError(f"state.distinct: no such field: {', '.join(lacking)}")
+            rows = rows.dropDuplicatesWithinWatermark(list(self.settings.distinct))
+        if joined is not None and self.settings.join is not None:
+            mark = self.settings.join.watermark
+            others = _watermarked(joined, mark, "joined").withColumnRenamed("_id", JOINED_ID)
+            out = self.transform(rows, others.drop(*(_HIDDEN - {mark.time})))
+        else:
+            out = self.transform(rows)
+        if not isinstance(out, DataFrame):
+            raise StartError(f"transform {self.name}: returned {type(out).__name__}, not a DataFrame")
+        return self._keyed(out) if self.settings.key else self._identified(out)
+
+    def _identified(self, out: DataFrame) -> DataFrame:
+        lost = [c for c in CARRIED if c not in out.columns]
+        if lost:
+            raise StartError(
+                f"transform {self.name}: loses {', '.join(lost)}; keep etl.record.envelope.CARRIED in its select, or "
+                "name the columns that identify a result in state.key"
+            )
+        if JOINED_ID not in out.columns:
+            return out
+        return out.withColumn("_id", F.concat_ws("+", "_id", JOINED_ID)).drop(JOINED_ID)
+
+    def _keyed(self, out: DataFrame) -> DataFrame:
+        lacking = [c for c in self.settings.key if c not in out.columns]
+        if lacking:
+            raise StartError(
+                f"transform {self.name}: its result lacks {', '.join(lacking)}, named in state.key"
+            )
+        ours = sorted(c for c in out.columns if c.startswith("_"))
+        if ours:
+            raise StartError(
+                f"transform {self.name}: names that begin with _ are taken: {', '.join(ours)}; a result of "
+                "many records has an identity of its own"
+            )
+        return out.select(identity(out.schema, self.settings.key).alias("_id"), "*")
+
+
+def _watermarked(rows: DataFrame, mark: WatermarkSettings, which: str = "") -> DataFrame:
+    """Set the watermark, without the rows that would move it to where all that follows is late, for good."""
+    kinds = {field.name: field.dataType for field in rows.schema.fields}
+    if not isinstance(kinds.get(mark.time), TimestampType):
+        found = kinds[mark.time].simpleString() if mark.time in kinds else "no such field"
+        raise StartError(f"state: {mark.time} must be a timestamp of the schema, found {found}")
+    # Of two clocks the earlier one: a producer may choose Kafka's time of a record, up to a day ahead.
+    known = F.least("_arrived_at", "_landed_at") + F.expr(f"INTERVAL '{mark.ahead_seconds:.6f}' SECOND")
+    early = F.coalesce(F.col(f"`{mark.time}`") > known, F.lit(False))
+    observed = rows.observe(EARLY + which, F.count(F.when(early, 1)).alias("rows"))
+    return observed.where(~early).withWatermark(mark.time, f"{round(mark.delay_seconds * 1000)} milliseconds")

@@ -1,0 +1,196 @@
+"""One shape for the records of every source; everything after it is source-blind.
+
+=============  ================================  ==================================================
+column         type                              what it holds
+=============  ================================  ==================================================
+_id            string                            ``topic/partition/offset`` or ``stream/sequenceNumber``
+_source        string                            the stream's logical name
+_shard         string                            Kafka partition, ``topic/partition`` where a stream has
+                                                 several topics; null where a connector gives no shard
+_position      string                            Kafka offset, 20 digits; Kinesis sequence number
+_key           binary                            Kafka key, Kinesis partition key
+_headers       array<struct<key,value>>          Kafka headers
+_arrived_at    timestamp                         the source's own time of the record; of Kafka within bounds,
+                                                 see :func:`bounded`
+payload        binary                            the record's bytes
+=============  ================================  ==================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cache
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from . import accounts
+from .projection import Projection
+
+IDENTITY = ("_source", "_id")
+"""What makes a record one record: a stream's name, and the record's place in it."""
+
+CARRIED = ("_id", "_source", "_arrived_at", "_landed_at")
+"""Columns that a transform hands on: identity, and the times that latency and idempotence rest on."""
+
+COLUMNS = ("_id", "_source", "_shard", "_position", "_key", "_headers", "_arrived_at")
+"""The envelope without its payload, as landing tables keep it."""
+
+POSITION_DIGITS = 20
+"""Digits of the largest offset (2**63 - 1 has 19), so that text sorts as numbers do."""
+
+HEADERS = "array<struct<key:string,value:binary>>"
+
+TIME_HEADER = "millrace-timestamp"
+"""Header that a Kafka record is given where ``_arrived_at`` is not its own time: that, in milliseconds, as text."""
+
+DAYS_KEPT = timedelta(days=31)
+"""Times of so many days before a batch are kept as they are, whatever its topic's retention is."""
+
+
+def from_kafka(records: DataFrame, source: str | Column, *, several: bool = False) -> DataFrame:
+    """Put Kafka records into the envelope.
+
+    Parameters
+    ----------
+    records
+        Columns of Spark's Kafka source, with ``headers`` where it was read with ``includeHeaders``.
+    source
+        The stream's logical name, or what says it of a record's ``topic``.
+    several
+        Whether the stream has several topics, so that a partition's number is not enough.
+    """
+    partition, offset = F.col("partition").cast("string"), F.col("offset").cast("string")
+    headers = F.col("headers") if "headers" in records.columns else F.lit(None)
+    return records.select(
+        F.concat_ws("/", "topic", partition, offset).alias("_id"),
+        (source if isinstance(source, Column) else F.lit(source)).alias("_source"),
+        (F.concat_ws("/", "topic", partition) if several else partition).alias("_shard"),
+        F.lpad(offset, POSITION_DIGITS, "0").alias("_position"),
+        F.col("key").alias("_key"),
+        headers.cast(HEADERS).alias("_headers"),
+        F.col("timestamp").alias("_arrived_at"),
+        F.col("value").alias("payload"),
+    )
+
+
+def from_kinesis(records: DataFrame, source: str) -> DataFrame:
+    """Put Kinesis records into the envelope.
+
+    Parameters
+    ----------
+    records
+        Columns ``data``, ``streamName``, ``partitionKey``, ``sequenceNumber`` and
+        ``approximateArrivalTimestamp``, which the connectors of Glue, EMR Serverless
+        and the sandbox share. None of them names the shard.
+    source
+        The stream's logical name.
+    """
+    return records.select(
+        F.concat_ws("/", "streamName", "sequenceNumber").alias("_id"),
+        F.lit(source).alias("_source"),
+        F.lit(None).cast("string").alias("_shard"),
+        F.col("sequenceNumber").alias("_position"),
+        F.col("partitionKey").cast("binary").alias("_key"),
+        F.lit(None).cast(HEADERS).alias("_headers"),
+        F.col("approximateArrivalTimestamp").alias("_arrived_at"),
+        F.col("data").alias("payload"),
+    )
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def bounded(
+    records: DataFrame, planned: datetime, retention: timedelta, topics: Sequence[str] | None = None
+) -> DataFrame:
+    """Bound the arrival of Kafka records, which their producers choose, so that a task writes into few days.
+
+    ================================================  ==================================================
+    the record's time                                 ``_arrived_at``
+    ================================================  ==================================================
+    from a retention before the batch was planned     the same
+    (31 days at least) to a day after it
+    before that, from 1970 on                         the beginning of its year
+    any other, or none                                when the batch was planned
+    ================================================  ==================================================
+
+    The record's time is then its last header. It is the same in every replay of the batch.
+
+    Parameters
+    ----------
+    records
+        In the envelope's shape.
+    planned
+        When Spark planned the batch.
+    retention
+        Of the topics.
+    topics
+        Logical names of the streams of Kafka; None where all are.
+    """
+    ends = (planned - max(retention, DAYS_KEPT), planned + timedelta(days=1), planned)
+    times = ", ".join(map(_micros, (*ends, planned)))
+    # All that differs from batch to batch, in one call into the JVM.
+    return _within(tuple(topics or ())).of(records.withColumn(_ENDS, F.expr(f"array({times})")))
+
+
+_ENDS = "_ends"
+"""From when, up to when, and otherwise: beside the generated code, as in :func:`moment`."""
+
+
+@cache
+def _within(topics: tuple[str, ...]) -> Projection:
+    # No identity is empty; that none is null, the optimizer knows, and would make literals of the array's elements.
+    low, high, at = (f"{_ENDS}[CASE WHEN _id = '' THEN 3 ELSE {n} END]" for n in range(3))
+    own = f"(unix_micros(_arrived_at) BETWEEN {low} AND {high})"
+    if topics:
+        names = ", ".join(f"'{name}'" for name in topics)
+        own = f"({own} OR _source NOT IN ({names}))"
+    text = "CAST(CAST(unix_millis(_arrived_at) AS STRING) AS BINARY)"
+    header = f"array(named_struct('key', '{TIME_HEADER}', 'value', {text}))"
+    changed = {
+        "_headers": f"CASE WHEN _arrived_at IS NULL OR {own} THEN _headers "
+        f"ELSE CAST(concat(coalesce(_headers, array()), {header}) AS {HEADERS}) END AS _headers",
+        "_arrived_at": f"CASE WHEN {own} THEN _arrived_at "
+        f"WHEN unix_micros(_arrived_at) BETWEEN 0L AND {low} THEN date_trunc('YEAR', _arrived_at) "
+        f"ELSE timestamp_micros({at}) END AS _arrived_at",
+    }
+    return Projection(lambda: [F.expr(changed.get(name, name)) for name in (*COLUMNS, "payload")])
+
+
+def _micros(at: datetime) -> str:
+    return f"{(at.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)}L"
+
+
+_STAMPED = Projection(lambda: (*COLUMNS, F.xxhash64("payload").alias("_hash"), "payload"))
+
+
+def stamped(records: DataFrame) -> DataFrame:
+    """Records as decoders want them: with the hash of the payload, and the time at which they are landed.
+
+    Parameters
+    ----------
+    records
+        In the envelope's shape.
+    """
+    return _STAMPED.of(records).withColumn("_landed_at", moment(accounts.now()))
+
+
+def moment(at: datetime, never: str = "_arrived_at IS NULL") -> Column:
+    """One moment for all rows, in a form that does not become a part of Spark's generated code.
+
+    A literal time does, so that each batch would be code of its own, compiled and warmed up anew. Arrays
+    are handed over beside the code; an index that is only known with the row keeps the optimizer
+    from taking the time out again.
+
+    Parameters
+    ----------
+    at
+        The moment.
+    never
+        What holds for no row, and the optimizer cannot know, as SQL; by default that there is no ``_arrived_at``.
+    """
+    # As text it is one call into the JVM, and twenty by functions.
+    time = f"timestamp_micros({_micros(at)})"
+    return F.expr(f"array({time}, {time})[CASE WHEN {never} THEN 1 ELSE 0 END]")

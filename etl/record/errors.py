@@ -1,0 +1,107 @@
+"""Errors that a person can do something about, and how errors of Spark, Java and Python are told."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+MOST_LINES = 10
+LONGEST_LINE = 1000
+
+_FRAME = re.compile(r"\s+at \S+\(|\s*\.\.\. \d+ more|Driver stacktrace:")
+
+
+class StartError(Exception):
+    """A job that must not start: its configuration, code or tables do not fit. Exit status 2."""
+
+
+class ReopenError(Exception):
+    """A query must be started anew with other limits; nothing has failed."""
+
+
+class LossError(Exception):
+    """Records of a source are gone unread, or may be: names the source and the positions."""
+
+
+class LeaseLostError(Exception):
+    """Another run may write the job's checkpoints now, so this one writes them no more."""
+
+
+class ConflictError(Exception):
+    """Somebody else has added rows to a table since it was looked up; nothing was committed."""
+
+
+class UnansweredError(Exception):
+    """Whoever was asked about a source did not answer."""
+
+
+class AccountsError(Exception):
+    """The accounts of a batch did not arrive or do not balance; its data are committed or not, as a whole."""
+
+
+def java_error(error: BaseException) -> Any:
+    """The JVM's exception behind an error of PySpark; None for one of Python's own."""
+    return error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+
+
+def whole_text(error: BaseException) -> str:
+    """All messages of an error and of its causes in the JVM, uncut: what a task said is somewhere in them."""
+    origin = java_error(error)
+    texts = [str(error)]
+    while origin is not None:
+        texts.append(str(origin.toString()))
+        origin = origin.getCause()
+    return "\n".join(texts)
+
+
+def without_frames(text: str) -> str:
+    """What a text of the JVM says, without the lines of its stacks, which name much that has nothing to do with it."""
+    return "\n".join(line for line in text.splitlines() if not _FRAME.match(line))
+
+
+def is_interruption(error: BaseException | None) -> bool:
+    """Whether a thread was interrupted; Spark knows Java's own exceptions for it, and not those of every client."""
+    return error is not None and any(
+        word in whole_text(error) for word in ("Interrupt", "interrupted", "Aborted")
+    )
+
+
+def describe(error: BaseException) -> str:
+    """Messages of an error and of its causes, a line each or a few, without the JVM's stack.
+
+    Parameters
+    ----------
+    error
+        Of Python or, through PySpark, of the JVM.
+
+    Returns
+    -------
+    str
+        At most ``MOST_LINES`` lines, the outermost error first; where there are more, those in
+        the middle are left out, because the first names the step and the last the reason.
+    """
+    messages: list[str] = []
+    python: BaseException | None = error
+    while python is not None:
+        java = java_error(python)
+        if java is None:
+            messages.append(str(python).strip() or type(python).__name__)
+        while java is not None:
+            name = str(java.getClass().getSimpleName())
+            messages.append(f"{name}: {java.getMessage() or '(no message)'}")
+            java = java.getCause()
+        # Where the JVM has an exception, what Python has beneath is the same one again.
+        python = None if java_error(python) is not None else python.__cause__
+    lines = [line.rstrip() for m in messages for line in m.splitlines() if line.strip()]
+    # Spark repeats a cause's message in that of its wrapper.
+    told = list(dict.fromkeys(line[:LONGEST_LINE] for line in lines if not _FRAME.match(line)))
+    if len(told) > MOST_LINES:
+        first = MOST_LINES // 2
+        told = [*told[:first], "...", *told[first + 1 - MOST_LINES :]]
+    return "\n".join(told)
+
+
+class SinkError(Exception):
+    """A sink's server refuses to work, or did for longer than the core waits; the batch is not committed."""

@@ -1,0 +1,181 @@
+"""Backfill of a derived table: a range of a landing table through a derive query's transform once more, beside the stream.
+
+What a transform should have written, or should have written otherwise, is worked out again from
+the landing table, in steps of an hour of arrival, each a transaction of its own. No checkpoint is
+needed, neither the query's nor another: by identity, or by replacing what the step covers, a
+step that is run again comes to the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ..formats.decoding.routes import along
+from ..launch.document import BackfillRequest
+from ..queries.derive import Composition, good_records
+from ..record import accounts
+from ..record.accounts import Accounts, Observed, Reporter, count
+from ..record.envelope import IDENTITY
+from ..record.lookup_bounds import Bound
+from ..record.tables import Table
+from ..sinks.iceberg import IcebergSink
+
+_VIEW, _GONE = "millrace_backfilled", "_gone"
+"""Name of a view, and what begins the identity of a row in it that leaves the table."""
+
+STEP = timedelta(hours=1)
+"""Of arrival: small beside what a batch takes after a pause, and what is lost when it is killed."""
+
+
+@dataclass(frozen=True)
+class Backfiller:
+    """Derives a range of a landing table again.
+
+    It may run while the stream writes the same sink: without ``replace`` both append, and what the
+    stream appends in the moment of a step's own append would be written twice only if it arrived in the
+    step's hour; so a range ends an hour before now. With ``replace`` such a record makes the step fail, and nothing of
+    it is written.
+
+    Parameters
+    ----------
+    query
+        Name of the derive query.
+    landing
+        What it reads.
+    compose
+        Enrichment and transform, as they are now.
+    sink
+        An Iceberg table that keeps ``_arrived_at``.
+    report
+        Told about each step, and the whole.
+    route
+        The landing table's rows of this route only; None for all.
+    """
+
+    query: str
+    landing: Table
+    compose: Composition
+    sink: IcebergSink
+    report: Reporter
+    route: str | None = None
+
+    def __call__(self, spark: SparkSession, request: BackfillRequest) -> int:
+        """Backfill, report, end.
+
+        Parameters
+        ----------
+        spark
+            The job's session.
+        request
+            The range, and whether rows that are there are replaced.
+
+        Returns
+        -------
+        int
+            Exit status 0.
+        """
+        begun = accounts.now()
+        # What lands meanwhile belongs to the stream.
+        snapshot = self.landing.metadata(spark).currentSnapshot()
+        totals = dict.fromkeys(("read", "duplicates", "filtered", "written", "replaced"), 0)
+        assert request.since is not None, "a landing table is read by time"
+        assert request.until is not None, "a landing table is read by time"
+        if snapshot is not None:
+            landed = spark.sql(f"SELECT * FROM {self.landing} VERSION AS OF {snapshot.snapshotId()}")  # noqa: S608 - a name of ours
+            for since, until in steps(request.since, request.until):
+                for name, count in self._step(landed, since, until, replace=request.replace).items():
+                    totals[name] += count
+        self.report.emit(
+            "backfilled",
+            query=self.query,
+            table=str(self.sink.table),
+            since=accounts.text(request.since),
+            until=accounts.text(request.until),
+            **totals,
+            **accounts.times(begun, accounts.now()),
+        )
+        return 0
+
+    def _step(self, landed: DataFrame, since: datetime, until: datetime, *, replace: bool) -> dict[str, int]:
+        begun = accounts.now()
+        within = _within(since, until)
+        rows = along(good_records(landed.where(within)), self.route, str(self.landing))
+        if rows.isEmpty():
+            # Nothing landed then: what the sink has of that time has another origin.
+            return {}
+        read = Observed(count("read"))
+        out = self.compose(read.on(rows))
+        replaced = 0
+        if replace:
+            offered, replaced = self._replace(out, since, until)
+            written = offered
+        else:
+            appended = self.sink.append(out, Bound(within))
+            offered, written = appended.offered, appended.written
+        found = Accounts(read.values()["read"], offered, written).fields() | {"replaced": replaced}
+        self.report.emit(
+            "step",
+            query=self.query,
+            since=accounts.text(since),
+            until=accounts.text(until),
+            **found,
+            **accounts.times(begun, accounts.now()),
+        )
+        return found
+
+    def _replace(self, rows: DataFrame, since: datetime, until: datetime) -> tuple[int, int]:
+        """Put rows in place of those that the table has of a range, in one transaction.
+
+        Row by row: a file may hold records of other hours, too, and Iceberg overwrites whole files only. So what
+        was there goes by its identity, and what was worked out anew comes without one to match.
+        """
+        spark = rows.sparkSession
+        # A MERGE reads its source twice.
+        new = rows.persist()
+        try:
+            there = spark.table(str(self.sink.table)).where(_within(since, until)).select(*IDENTITY)
+            count, before = new.count(), there.count()
+            gone = there.distinct().select(*(F.col(c).alias(_GONE + c) for c in IDENTITY))
+            gone.unionByName(new, allowMissingColumns=True).createOrReplaceTempView(_VIEW)
+            same = " AND ".join(f"t.{c} = s.{_GONE}{c}" for c in IDENTITY)
+            # The range says nothing new, but without it Iceberg would read the whole table.
+            within = [
+                f"t._arrived_at {how} TIMESTAMP '{m.isoformat()}'" for how, m in ((">=", since), ("<", until))
+            ]
+            columns, values = (", ".join(f"{of}`{c}`" for c in rows.columns) for of in ("", "s."))
+            spark.sql(
+                f"MERGE INTO {self.sink.table} t USING {_VIEW} s "  # noqa: S608 - columns are the sink's own
+                f"ON {same} AND {' AND '.join(within)} "
+                "WHEN MATCHED THEN DELETE "
+                f"WHEN NOT MATCHED AND s.{_GONE}_id IS NULL THEN INSERT ({columns}) VALUES ({values})"
+            )
+            return count, before
+        finally:
+            spark.catalog.dropTempView(_VIEW)
+            new.unpersist()
+
+
+def steps(since: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:
+    """Cut a range at whole hours, UTC.
+
+    Parameters
+    ----------
+    since, until
+        ``until`` is not part of it.
+    """
+    start = since.astimezone(UTC)
+    until = until.astimezone(UTC)
+    while start < until:
+        border = start.replace(minute=0, second=0, microsecond=0) + STEP
+        end = min(border, until)
+        yield start, end
+        start = end
+
+
+def _within(since: datetime, until: datetime) -> Column:
+    return (F.col("_arrived_at") >= F.lit(since)) & (F.col("_arrived_at") < F.lit(until))

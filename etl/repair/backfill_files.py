@@ -1,0 +1,80 @@
+"""Lines of files, as a backfill reads them."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from ..launch.document import BackfillRequest
+from ..record import envelope
+from ..record.errors import StartError, describe
+from ..record.lookup_bounds import Bound
+from ..sources.base import Part, Parts
+
+LARGEST_BYTES = 256 * 1024 * 1024
+"""Of a file, as it is stored: a task holds it as a whole."""
+
+_LINES = "path STRING, line LONG, modified TIMESTAMP, payload BINARY"
+
+
+def of_files(name: str) -> Parts:
+    """Read lines of files, a part for each file; those that end in ``.gz`` are opened.
+
+    Parameters
+    ----------
+    name
+        Of the source, as the table has it.
+    """
+
+    def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[Part]:
+        try:
+            listed = spark.read.format("binaryFile").load(request.origin)
+            found = {row["path"]: row["length"] for row in listed.select("path", "length").collect()}
+        except (CapturedException, Py4JJavaError) as error:
+            raise StartError(f"--from {request.origin}: {describe(error)}") from error
+        large = [path for path, length in found.items() if length > LARGEST_BYTES]
+        if large or not found:
+            raise StartError(
+                f"--from {request.origin}: "
+                + (
+                    f"{large[0]} is above {LARGEST_BYTES >> 20} MiB: cut it"
+                    if large
+                    else "there are no files"
+                )
+            )
+        for path in sorted(found):
+            # A name may hold what Spark takes for a pattern.
+            file = spark.read.format("binaryFile").load(re.sub(r"([\[\]{}*?\\])", r"\\\1", path))
+            lines = spark.createDataFrame(
+                file.select("path", "modificationTime", "content").rdd.flatMap(_lines), _LINES
+            )
+            number = F.col("line").cast("string")
+            records = lines.select(
+                F.concat_ws("/", "path", number).alias("_id"),
+                F.lit(name).alias("_source"),
+                F.col("path").alias("_shard"),
+                F.lpad(number, envelope.POSITION_DIGITS, "0").alias("_position"),
+                F.lit(None).cast("binary").alias("_key"),
+                F.lit(None).cast(envelope.HEADERS).alias("_headers"),
+                F.col("modified").alias("_arrived_at"),
+                "payload",
+            )
+            yield Part(path, records, Bound((F.col("_source") == name) & (F.col("_shard") == path)))
+
+    return parts
+
+
+def _lines(file: Any) -> Iterator[tuple[str, int, datetime, bytearray]]:
+    path, modified, content = file
+    lines = (gzip.decompress(content) if path.endswith(".gz") else bytes(content)).split(b"\n")
+    # The last line ends with the file; an empty one between others is a record, and a bad one.
+    for number, line in enumerate(lines if lines[-1] else lines[:-1]):
+        yield path, number, modified, bytearray(line.removesuffix(b"\r"))

@@ -1,0 +1,179 @@
+"""Backfill of a landing table: records of a range of time out of a stream, or lines of files, into a landing table that lacks them.
+
+For what a connector has lost, for what came before the query, for a table that was deleted in part. Every record
+has the identity that it has for the query itself, so that what is landed stays landed once, and whatever
+derives from the table reads what is new in it. A line of a file is known by the file and its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ..formats.base import Decoder
+from ..formats.decoding import factory as formats
+from ..launch import spark_settings
+from ..launch.document import BackfillRequest
+from ..launch.settings import JobSettings, LandSettings, RouteSettings
+from ..queries import land
+from ..record import accounts, envelope, tables
+from ..record.accounts import Reporter
+from ..record.envelope import stamped
+from ..record.errors import StartError
+from ..record.lookup_bounds import Bound
+from ..record.tables import Table
+from ..sinks.iceberg import Appended, IcebergSink
+from ..sources.base import Part, Parts
+from ..sources.kafka.poison_records import is_overflow
+from ..sources.kafka.record_times import Overflown
+from .backfill_files import of_files
+
+
+@dataclass(frozen=True)
+class Refiller:
+    """Lands what a landing table lacks.
+
+    Parameters
+    ----------
+    query
+        Name of the land query.
+    parts
+        Reads what is asked for.
+    decoder
+        Of the query's payload.
+    sink
+        Its landing table.
+    report
+        Told about each part, and the whole.
+    """
+
+    query: str
+    parts: Parts
+    decoder: Decoder
+    sink: IcebergSink
+    report: Reporter
+
+    def __call__(self, spark: SparkSession, request: BackfillRequest) -> int:
+        """Refill, report, end.
+
+        Parameters
+        ----------
+        spark
+            The job's session.
+        request
+            The range, or the files.
+
+        Returns
+        -------
+        int
+            Exit status 0.
+        """
+        begun = accounts.now()
+        totals = {"read": 0, "written": 0, "bad": 0}
+        for part in self.parts(spark, request):
+            at = accounts.now()
+            appended = self._landed(part)
+            found = {
+                "read": appended.offered,
+                "written": appended.written,
+                "bad": appended.figures["bad"] or 0,
+            }
+            totals = {name: totals[name] + count for name, count in found.items()}
+            self.report.emit(
+                "step", query=self.query, part=part.name, **found, **accounts.times(at, accounts.now())
+            )
+        self.report.emit(
+            "backfilled",
+            query=self.query,
+            table=str(self.sink.table),
+            origin=request.origin,
+            **totals,
+            duplicates=totals["read"] - totals["written"],
+            filtered=0,
+            replaced=0,
+            **accounts.times(begun, accounts.now()),
+        )
+        return 0
+
+    def _landed(self, part: Part) -> Appended:
+        try:
+            return self._append(part.records, self.decoder, part.bound)
+        except Exception as error:
+            if part.around is None or not is_overflow(error):
+                raise
+            for thorough in (False, True):
+                records = part.around(thorough)
+                if records is None:
+                    continue
+                try:
+                    return self._append(records, Overflown(self.decoder), part.bound)
+                except Exception as another:
+                    if thorough or not is_overflow(another):
+                        raise
+            raise
+
+    def _append(self, records: DataFrame, decoder: Decoder, bound: Bound) -> Appended:
+        return self.sink.append(decoder.decode(stamped(records)), bound, F.count("_error").alias("bad"))
+
+
+def of_query(
+    spark: SparkSession,
+    job: JobSettings,
+    request: BackfillRequest,
+    binds: Mapping[str, str],
+    report: Reporter,
+) -> Refiller:
+    """Make what refills a query's landing table; its checkpoint is not touched.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    job
+        Its settings.
+    request
+        With an origin, and the name of a land query.
+    binds
+        Names and values of ``--bind``.
+    report
+        Where the outcome is reported.
+
+    Raises
+    ------
+    StartError
+        No such query, a stream that cannot be read by time, files of a format without lines, or a table that is
+        missing or of another shape.
+    """
+    spark_settings.prepare(spark, job)
+    have = {q.name: q for q in job.queries if isinstance(q, LandSettings) and q.routes[0].name is None}
+    if request.query not in have:
+        raise StartError(
+            f"--backfill {request.query} --from {request.origin}: no land query of this job; it has: "
+            f"{', '.join(have) or 'none'}"
+        )
+    query = have[request.query]
+    [route] = query.routes
+    parts = _parts(job, query.name, route, request, binds)
+    table = Table.of(job.catalog, query.table)
+    if not table.exists(spark):
+        raise StartError(f"--backfill {query.name}: there is no table {table}: start the job, which makes it")
+    decoder = formats.of_query(spark, route)
+    headers = spark.createDataFrame([], f"_headers {envelope.HEADERS}").schema["_headers"]
+    tables.check(spark, table, land.table_schema(headers, decoder.schema))
+    return Refiller(query.name, parts, decoder, IcebergSink(table), report)
+
+
+def _parts(
+    job: JobSettings, query: str, route: RouteSettings, request: BackfillRequest, binds: Mapping[str, str]
+) -> Parts:
+    source = route.source
+    if request.origin != "stream":
+        if not route.format.IN_LINES:
+            raise StartError(
+                f"--from {request.origin}: files are taken line by line, and {route.format.kind} has no lines"
+            )
+        return of_files(source.name)
+    return source.backfill(job, query, binds)

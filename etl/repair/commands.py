@@ -1,0 +1,143 @@
+"""Builds what a command runs once in the place of a job: a replay of dead letters, a backfill of a derived table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from ..formats.decoding import routes
+from ..launch import spark_settings
+from ..launch.settings import DeriveSettings, JobSettings, LandSettings
+from ..queries import land
+from ..queries.components import composition, derived, lanes, prepared, source_table, written
+from ..queries.direct import Onward
+from ..record import envelope, tables
+from ..record.accounts import Reporter
+from ..record.errors import StartError
+from ..record.tables import Table
+from ..sinks.base import LETTER
+from ..sinks.iceberg import IcebergSink
+from .backfill_derived import Backfiller
+from .replay_dead_letters import Replayer
+from .replay_refused_rows import RefusedReplayer
+
+
+def replayer(
+    spark: SparkSession,
+    job: JobSettings,
+    name: str,
+    report: Reporter,
+    binds: Mapping[str, str] | None = None,
+) -> Replayer | RefusedReplayer:
+    """What replays the dead letters of a query; neither source nor checkpoint is touched.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    job
+        Its settings.
+    name
+        Of the query.
+    report
+        Where the outcome is reported.
+    binds
+        Names and values of ``--bind``, for a query whose sink is beside the lake.
+
+    Raises
+    ------
+    StartError
+        No such query, or a table of dead letters that is missing or of another shape.
+    """
+    spark_settings.prepare(spark, job)
+    have = {q.name: q for q in job.queries if not isinstance(q, DeriveSettings) or q.dead_letters is not None}
+    if name not in have:
+        raise StartError(
+            f"--replay {name}: no query of this job with dead letters; it has: {', '.join(have) or 'none'}"
+        )
+    query = have[name]
+    if isinstance(query, DeriveSettings):
+        return _refused(spark, job, query, binds or {}, report)
+    decoder = routes.decoder(spark, query.routes)
+    kept = query.table if isinstance(query, LandSettings) else query.dead_letters
+    table = Table.of(job.catalog, kept)
+    if not table.exists(spark):
+        raise StartError(f"--replay {name}: there is no table {table}: nothing was landed")
+    headers = spark.createDataFrame([], f"_headers {envelope.HEADERS}").schema["_headers"]
+    tables.check(spark, table, land.table_schema(headers, decoder.schema))
+    onward = None
+    if not isinstance(query, LandSettings):
+        onward = Onward(lanes(spark, job, query, table, binds or {}, report))
+    return Replayer(name, tuple(s.name for s in query.sources), table, decoder, report, onward)
+
+
+def backfiller(spark: SparkSession, job: JobSettings, name: str, report: Reporter) -> Backfiller:
+    """What derives a range of a landing table again; neither source nor checkpoint is touched.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    job
+        Its settings.
+    name
+        Of a derive query without state, into an Iceberg table.
+    report
+        Where the outcome is reported.
+
+    Raises
+    ------
+    StartError
+        No such query, one that cannot be taken apart by time, or a sink of another shape.
+    """
+    spark_settings.prepare(spark, job)
+    have = {q.name: q for q in job.queries if isinstance(q, DeriveSettings)}
+    if name not in have:
+        raise StartError(
+            f"--backfill {name}: no derive query of this job; it has: {', '.join(have) or 'none'}"
+        )
+    query = have[name]
+    if query.state is not None:
+        raise StartError(
+            f"--backfill {name}: it keeps state, so that a result rests on records outside of any range: give the "
+            "query another name and another table, and it begins with all that landed"
+        )
+    if query.latest_by:
+        raise StartError(
+            f"--backfill {name}: of each key it keeps the last record, which a range of time does not tell: give the "
+            "query another name and another table, and it begins with all that landed"
+        )
+    if query.sink.lake_table is None:
+        raise StartError(
+            f"--backfill {name}: its sink is {query.sink.kind}; an iceberg table can be backfilled"
+        )
+    landing = source_table(spark, job, name, query.source_table)
+    compose = composition(spark, job, name, query, report)
+    table = Table.of(job.catalog, query.sink.lake_table)
+    tables.ensure(spark, table, compose.schema(spark, landing, query.route), report=report)
+    return Backfiller(name, landing, compose, IcebergSink(table), report, query.route)
+
+
+def _refused(
+    spark: SparkSession, job: JobSettings, query: DeriveSettings, binds: Mapping[str, str], report: Reporter
+) -> RefusedReplayer:
+    """What offers the rows that a derive query's sink refused to it again."""
+    assert query.dead_letters is not None, f"{query.name}: no table of dead letters"
+    if query.key:
+        raise StartError(
+            f"--replay {query.name}: its rows are results of many records, and a later one replaces an earlier one, so "
+            "that an old one may not come after it: mend the transform or the sink, and give the query a new "
+            "checkpoint, which computes all of them again"
+        )
+    letters = Table.of(job.catalog, query.dead_letters)
+    if not letters.exists(spark):
+        raise StartError(f"--replay {query.name}: there is no table {letters}: nothing was refused")
+    tables.check(spark, letters, LETTER)
+    landing = source_table(spark, job, query.name, query.source_table)
+    compose = composition(spark, job, query.name, query, report)
+    rows = derived(spark, job, query, compose, landing, None)
+    compose, schema = written(spark, query, compose, rows, landing)
+    sink = prepared(spark, job, query.sink, schema, binds, report)
+    again = landing if query.state is None else None
+    return RefusedReplayer(query.name, letters, again, compose, query.route, schema, sink, report)

@@ -1,0 +1,361 @@
+"""Replay: dead letters of a landing table go through decoding again, without going through the source."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ..formats.base import Decoder
+from ..launch.document import ReplayRequest
+from ..record import accounts, envelope, hadoop
+from ..record.accounts import ReplayAccounts, Reporter
+from ..record.errors import AccountsError, StartError
+from ..record.lookup_bounds import Bound
+from ..record.tables import Table
+from ..sinks.iceberg import IcebergSink
+
+MARK = "#replay"
+"""Between a record's identity and the number of its replay; no source writes it, so identities never meet."""
+
+FAMILY = ("_source", "_root")
+"""What a record has in common with its replays, and with no other: two clusters may have topics of one name."""
+
+_NUMBERED = r"(\d*)$"
+
+
+def read_corrected(spark: SparkSession, url: str, mark: str = MARK) -> Mapping[str, bytes]:
+    """Read corrected payloads: JSON lines with ``id`` and one of ``payload`` and ``payload_base64``.
+
+    Parameters
+    ----------
+    spark
+        Whose file systems are used.
+    url
+        Of a file that the driver can hold.
+    mark
+        Between a record's identity and the number of its replay.
+
+    Returns
+    -------
+    Mapping
+        Identity, as it was written, to payload.
+
+    Raises
+    ------
+    StartError
+        With the line, for the first that is anything else or names a record again.
+    """
+    try:
+        text = hadoop.read_text(spark, url)
+    except OSError as error:
+        raise StartError(f"--corrected: {error}") from error
+    payloads: dict[str, bytes] = {}
+    roots: set[str] = set()
+    # Not splitlines(), which also breaks at characters that JSON allows inside a text.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            identity, payload = _corrected(json.loads(line))
+        except ValueError as error:
+            raise StartError(f"--corrected {url}: line {number}: {error}") from error
+        if root_of(identity, mark) in roots:
+            raise StartError(f"--corrected {url}: line {number}: {identity} is there twice")
+        roots.add(root_of(identity, mark))
+        payloads[identity] = payload
+    if not payloads:
+        raise StartError(f"--corrected {url}: no line in it")
+    return payloads
+
+
+def _corrected(line: Any) -> tuple[str, bytes]:
+    allowed = "write id and one of payload, payload_base64, each a text"
+    if not isinstance(line, dict) or not all(isinstance(v, str) for v in line.values()):
+        raise ValueError(allowed)
+    if set(line) == {"id", "payload"}:
+        try:
+            return line["id"], line["payload"].encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"payload is not UTF-8 (half a surrogate pair): {error.reason}") from error
+    if set(line) == {"id", "payload_base64"}:
+        try:
+            return line["id"], base64.b64decode(line["payload_base64"], validate=True)
+        except binascii.Error as error:
+            raise ValueError(f"payload_base64: {error}") from error
+    raise ValueError(f"keys {', '.join(sorted(line))}: {allowed}")
+
+
+def root_of(identity: str, mark: str = MARK) -> str:
+    """The identity that the source gave, of a record or of any of its replays."""
+    return re.sub(mark + _NUMBERED, "", identity)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which letters were asked for.
+
+    Attributes
+    ----------
+    payloads
+        Identity that the source gave, to the payload in place of the letter's own or None.
+    written
+        The same identities, to what was written for them.
+    unknown
+        Written, but not in the file of corrected payloads.
+    """
+
+    payloads: Mapping[str, bytes | None]
+    written: Mapping[str, Sequence[str]]
+    unknown: tuple[str, ...]
+
+    @classmethod
+    def of(cls, ids: Sequence[str], corrected: Mapping[str, bytes] | None, mark: str = MARK) -> Selection:
+        """From what was written; with both, the lines of the file that are named."""
+        lines = None if corrected is None else {root_of(i, mark): p for i, p in corrected.items()}
+        written: dict[str, list[str]] = {}
+        for identity in ids or corrected or ():
+            written.setdefault(root_of(identity, mark), []).append(identity)
+        lacking = set() if lines is None else written.keys() - lines.keys()
+        unknown = tuple(i for root in lacking for i in written.pop(root))
+        return cls({root: (lines or {}).get(root) for root in written}, written, unknown)
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """``_root`` and ``_corrected``."""
+        rows = [(root, None if p is None else bytearray(p)) for root, p in self.payloads.items()]
+        return spark.createDataFrame(rows, "_root STRING, _corrected BINARY")
+
+
+def conclude(
+    report: Reporter,
+    query: str,
+    table: Table,
+    balance: ReplayAccounts,
+    selection: Selection | None,
+    missing: Sequence[str],
+    begun: datetime,
+) -> int:
+    """Report what a replay came to.
+
+    Parameters
+    ----------
+    report
+        Where.
+    query, table
+        Whose letters, and where they are.
+    balance
+        Accounts.
+    selection, missing
+        What was asked for, and those of it that no letter has, as the source named them.
+    begun
+        The replay's start.
+
+    Returns
+    -------
+    int
+        Exit status: 1 where something that was asked for is not there.
+    """
+    unknown: list[str] = []
+    if selection is not None:
+        unknown = [*selection.unknown, *(i for root in missing for i in selection.written[root])]
+    report.emit(
+        "replayed",
+        query=query,
+        table=str(table),
+        **balance.fields(),
+        unknown_ids=sorted(unknown),
+        **accounts.times(begun, accounts.now()),
+    )
+    return int(bool(unknown))
+
+
+@dataclass(frozen=True)
+class Replayer:
+    """Decodes dead letters of one source again and appends what came of it to their own table.
+
+    A record and its replays are a *family*: ``ID``, ``ID#replay``, ``ID#replay2`` and so on. The
+    last of them is tried, as the next of them; a family with a good row is never tried
+    again, and a record that is bad again lands only if its bytes are not those of the last.
+    It may run while the job lands into the table: both append, with identities that never
+    meet, and Iceberg tries a commit again on top of the other's. Two replays of a table at once
+    are not told apart, as two writers are not.
+
+    Parameters
+    ----------
+    query
+        Name of the land query.
+    source
+        The logical name of its stream, or those of all its streams.
+    table
+        Its landing table, which exists.
+    decoder
+        With the present schema.
+    report
+        Where the outcome goes.
+    onward
+        Takes the good rows to a sink before they land: of a direct query, whose table of dead letters
+        nobody derives from. It must not mind a row that it was given before.
+    """
+
+    query: str
+    source: str | tuple[str, ...]
+    table: Table
+    decoder: Decoder
+    report: Reporter
+    onward: Callable[[DataFrame], None] | None = None
+
+    def __call__(self, spark: SparkSession, request: ReplayRequest) -> int:
+        """Replay, report, end.
+
+        Parameters
+        ----------
+        spark
+            The job's session.
+        request
+            Which letters, with which payloads. With both ``ids`` and ``corrected``, those of the file
+            that are named.
+
+        Returns
+        -------
+        int
+            Exit status: 1 where an identity is that of no dead letter (or not in the file).
+
+        Raises
+        ------
+        StartError
+            The corrected payloads cannot be read; nothing was written.
+        """
+        begun = accounts.now()
+        corrected = read_corrected(spark, request.corrected) if request.corrected else None
+        selection = Selection.of(request.ids, corrected) if request.ids or request.corrected else None
+        balance, missing = self._replay(spark, selection)
+        return conclude(self.report, self.query, self.table, balance, selection, missing, begun)
+
+    def _replay(
+        self, spark: SparkSession, selection: Selection | None
+    ) -> tuple[ReplayAccounts, Sequence[str]]:
+        """Accounts, and the identities of the selection that no letter has."""
+        nothing = ReplayAccounts(0, 0, 0, 0, 0)
+        # The stream appends meanwhile: every action here reads the table as it is now.
+        snapshot = self.table.metadata(spark).currentSnapshot()
+        if snapshot is None or (selection is not None and not selection.payloads):
+            return nothing, [*(selection.payloads if selection else ())]
+        held = spark.sql(f"SELECT * FROM {self.table} VERSION AS OF {snapshot.snapshotId()}")  # noqa: S608 - a name of ours
+        held = held.where(self._mine())
+        letters = of_families(held.where(F.col("_error").isNotNull()))
+        asked, missing = None, []
+        if selection is not None:
+            asked = selection.frame(spark)
+            missing = [r["_root"] for r in asked.join(letters, "_root", "left_anti").collect()]
+            letters = letters.join(asked, "_root", "left_semi")
+            told_apart(letters, selection)
+        span = letters.select(
+            F.expr("min(unix_micros(_arrived_at))").alias("first"),
+            F.expr("max(unix_micros(_arrived_at))").alias("last"),
+        ).first()
+        assert span is not None
+        if span["first"] is None:
+            return nothing, missing
+        # A replay arrives when its record did, so a family lies between the letters' first and last.
+        first, last = (F.expr(f"timestamp_micros({span[end]})") for end in ("first", "last"))
+        within = self._mine() & F.col("_arrived_at").between(first, last)
+        return self._land(self._tries(letters, held.where(within), asked), within), missing
+
+    def _mine(self) -> Column:
+        """Rows of the query's streams: other queries may land into the same table."""
+        return F.col("_source").isin([self.source] if isinstance(self.source, str) else [*self.source])
+
+    def _land(self, tries: DataFrame, within: Column) -> ReplayAccounts:
+        """Count tries, and append those that say something new."""
+        done, good = F.col("_done"), F.col("_error").isNull()
+        lands = ~done & (good | ~F.col("_bytes").eqNullSafe(F.col("_last")))
+        counts = {"letters": F.lit(True), "good": ~done & good, "bad": ~done & ~good}
+        counts |= {"already": done, "landed": lands}
+        tries.cache()
+        try:
+            figures = tries.select(*(F.count(F.when(c, 1)).alias(n) for n, c in counts.items())).first()
+            assert figures is not None
+            balance = ReplayAccounts(**figures.asDict())
+            if balance.landed:
+                rows = tries.where(lands).drop("_done", "_last")
+                if self.onward is not None:
+                    self.onward(rows.where(good))
+                written = IcebergSink(self.table).append(rows, Bound(within)).written
+                if written != balance.landed:
+                    raise AccountsError(f"{balance}, but {written} rows were new to {self.table}")
+            return balance
+        finally:
+            tries.unpersist()
+
+    def _tries(self, letters: DataFrame, held: DataFrame, asked: DataFrame | None) -> DataFrame:
+        """The next row of each family, decoded; with ``_done`` (it has a good one) and ``_last`` (bytes)."""
+        replays = of_families(held.where(F.col("_id").contains(MARK) & F.col("_error").isNull()))
+        done = replays.select(*FAMILY, F.lit(True).alias("_done")).dropDuplicates([*FAMILY])
+        row = F.struct("_attempt", *envelope.COLUMNS, "_bytes")
+        last = letters.groupBy(*FAMILY).agg(F.max_by(row, "_attempt").alias("last")).select("_root", "last.*")
+        families = last.join(done, [*FAMILY], "left")
+        payload = F.col("_bytes")
+        if asked is not None:
+            families = families.join(asked, "_root")
+            payload = F.coalesce("_corrected", "_bytes")
+        return self.decoder.decode(
+            families.select(
+                next_of(F.col("_root"), F.col("_attempt")).alias("_id"),
+                *envelope.COLUMNS[1:],
+                F.xxhash64(payload).alias("_hash"),
+                F.current_timestamp().alias("_landed_at"),
+                F.coalesce("_done", F.lit(False)).alias("_done"),
+                F.col("_bytes").alias("_last"),
+                payload.alias("payload"),
+            )
+        )
+
+
+def told_apart(letters: DataFrame, selection: Selection) -> None:
+    """Refuse a corrected payload whose identity is that of letters of several streams.
+
+    Parameters
+    ----------
+    letters
+        That were asked for, of :func:`of_families`.
+    selection
+        What was asked for.
+
+    Raises
+    ------
+    StartError
+        With the first of them.
+    """
+    roots = [root for root, payload in selection.payloads.items() if payload is not None]
+    if not roots:
+        return
+    sources = F.sort_array(F.collect_set("_source")).alias("sources")
+    found = letters.groupBy("_root").agg(sources).where(F.size("sources") > 1)
+    for row in sorted(found.collect()):
+        if row["_root"] in roots:
+            raise StartError(
+                f"--corrected: {row['_root']} is a dead letter of several streams ({', '.join(row['sources'])}), and a "
+                "corrected payload is that of one; replay it without --corrected, which replays each as it is"
+            )
+
+
+def of_families(rows: DataFrame, mark: str = MARK) -> DataFrame:
+    """Add ``_root``, the identity that the source gave, and ``_attempt``, 0 for the source's own row."""
+    suffix = mark + _NUMBERED
+    number = F.regexp_extract("_id", suffix, 1)
+    attempt = F.when(~F.col("_id").rlike(suffix), 0).when(number == "", 1).otherwise(number.cast("int"))
+    return rows.withColumns({"_root": F.regexp_replace("_id", suffix, ""), "_attempt": attempt})
+
+
+def next_of(root: Column, attempt: Column, mark: str = MARK) -> Column:
+    """The identity of a family's next row."""
+    number = F.when(attempt == 0, "").otherwise((attempt + 1).cast("string"))
+    return F.concat(root, F.lit(mark), number)

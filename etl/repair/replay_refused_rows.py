@@ -1,0 +1,206 @@
+"""Replay of what the sink of a derive query refused.
+
+A letter of stage ``sink`` holds a row as the sink was offered it, and the identity of the record that it came of.
+So there are two ways to make it good: the record goes through the query again, whose transform was mended
+meanwhile (or whose sink was); or a corrected row takes the refused one's place. Only rows whose letters are open are
+written: what was good is not offered again, whatever the sink makes of identities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from ..formats.decoding.routes import along
+from ..launch.document import ReplayRequest
+from ..queries.derive import Composition, good_records
+from ..record import accounts
+from ..record.accounts import ReplayAccounts, Reporter
+from ..record.envelope import CARRIED
+from ..record.lookup_bounds import EVERYTHING
+from ..record.tables import Table
+from ..sinks.base import JSON_OPTIONS, LETTER, STAGE, Sink
+from ..sinks.iceberg import IcebergSink
+from .replay_dead_letters import FAMILY, Selection, conclude, next_of, of_families, read_corrected, told_apart
+
+MARK = "#sent"
+"""Between a letter's identity and the number of its replay; another than that of landing tables (0203), whose replays
+are records that a sink may refuse in turn."""
+
+_CORRUPT = "_corrupt"
+_ERROR = "_why"
+
+
+@dataclass(frozen=True)
+class RefusedReplayer:
+    """Offers refused rows to their sink again; one replay of a query at a time.
+
+    Parameters
+    ----------
+    query
+        Name of the derive query.
+    letters
+        Its table of dead letters, which exists.
+    landing
+        The table that it derives from; None where it keeps state, so that a row cannot be made of one record again and
+        is taken from its letter as it was.
+    compose
+        Enrichment and transform.
+    route
+        Of the landing table.
+    schema
+        Of the sink's rows.
+    sink
+        After ``prepare``.
+    report
+        Where the outcome goes.
+    """
+
+    query: str
+    letters: Table
+    landing: Table | None
+    compose: Composition
+    route: str | None
+    schema: StructType
+    sink: Sink
+    report: Reporter
+
+    def __call__(self, spark: SparkSession, request: ReplayRequest) -> int:
+        """Replay, report, end; parameters, result and errors as of :class:`etl.repair.replay_dead_letters.Replayer`.
+
+        A corrected payload is a row as the letter has it: JSON with the sink's columns; identity and times are the
+        letter's, whatever it says.
+        """
+        begun = accounts.now()
+        corrected = read_corrected(spark, request.corrected, MARK) if request.corrected else None
+        asked = request.ids or request.corrected
+        selection = Selection.of(request.ids, corrected, MARK) if asked else None
+        balance, missing = self._replay(spark, selection)
+        return conclude(self.report, self.query, self.letters, balance, selection, missing, begun)
+
+    def _replay(self, spark: SparkSession, selection: Selection | None) -> tuple[ReplayAccounts, list[str]]:
+        snapshot = self.letters.metadata(spark).currentSnapshot()
+        if snapshot is None or (selection is not None and not selection.payloads):
+            return ReplayAccounts(0, 0, 0, 0, 0, 0), [*(selection.payloads if selection else ())]
+        # The query refuses on meanwhile: every action here reads the table as it is now.
+        held = spark.sql(f"SELECT * FROM {self.letters} VERSION AS OF {snapshot.snapshotId()}")  # noqa: S608 - a name of ours
+        # Results of many records have no source, and what is null is equal to nothing.
+        held = held.fillna("", ["_source"])
+        letters = of_families(held.where(F.col("_error").isNotNull()), MARK)
+        settled = of_families(held.where(F.col("_error").isNull()), MARK).select(*FAMILY).distinct()
+        row = F.struct("_attempt", *LETTER.fieldNames())
+        last = letters.groupBy(*FAMILY).agg(F.max_by(row, "_attempt").alias("last")).select("_root", "last.*")
+        missing: list[str] = []
+        if selection is not None:
+            named = selection.frame(spark)
+            missing = [r["_root"] for r in named.join(last, "_root", "left_anti").collect()]
+            last = last.join(named, "_root")
+            told_apart(last, selection)
+        else:
+            last = last.withColumn("_corrected", F.lit(None).cast("binary"))
+        still = last.join(settled, [*FAMILY], "left_anti").persist()
+        try:
+            count, open_ = last.count(), still.count()
+            figures = self._send(still) if open_ else {"good": 0, "filtered": 0, "bad": 0, "landed": 0}
+            return ReplayAccounts(count, already=count - open_, **figures), missing
+        finally:
+            still.unpersist()
+
+    def _send(self, still: DataFrame) -> Mapping[str, int]:
+        spark = still.sparkSession
+        as_it_was = self.landing is None or still.where("_corrected IS NOT NULL").limit(1).count() > 0
+        rows, failed = self._from_text(still) if as_it_was else self._derived(still)
+        rows = rows.persist()
+        try:
+            refused: list[tuple[str, str, str]] = []
+
+            def refuse(letters: DataFrame) -> None:
+                told = letters.select("_source", "_id", "_error").collect()
+                refused.extend((r["_source"] or "", r["_id"], r["_error"]) for r in told)
+
+            offered = rows.count()
+            if offered:
+                self.sink.write(rows, None, refuse)
+            shape = f"_source STRING, _root STRING, {_ERROR} STRING"
+            told = spark.createDataFrame(refused, shape).dropDuplicates([*FAMILY])
+            bad = told.unionByName(failed).persist()
+            count, again = still.count(), bad.count()
+            self._settle(still, bad)
+            figures = {"good": offered - told.count(), "bad": again, "filtered": count - again}
+            changed = still.join(bad, [*FAMILY], "left_semi").where(_changed()).count()
+            figures["filtered"] -= figures["good"]
+            return figures | {"landed": count - again + changed}
+        finally:
+            rows.unpersist()
+
+    def _settle(self, still: DataFrame, bad: DataFrame) -> None:
+        """Add a row for each letter that is settled, and for each corrected one that is refused in turn."""
+        found = still.join(bad, [*FAMILY], "left").where(F.col(_ERROR).isNull() | _changed())
+        again = F.col(_ERROR).isNotNull()
+        known = {
+            "_id": next_of(F.col("_root"), F.col("_attempt"), MARK),
+            "_source": F.when(F.col("_source") != "", F.col("_source")),
+            "_landed_at": F.current_timestamp(),
+            "_bytes": F.when(again, F.col("_corrected")),
+            "_stage": F.when(again, F.lit(STAGE)),
+            "_error": F.col(_ERROR),
+        }
+        rows = found.select(*(known.get(name, F.col(name)).alias(name) for name in LETTER.fieldNames()))
+        IcebergSink(self.letters).append(rows, EVERYTHING)
+
+    def _from_text(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
+        """Rows out of their letters, or out of what was corrected; and those that are none."""
+        shape = StructType([*self.schema.fields, StructField(_CORRUPT, StringType())])
+        options = {**JSON_OPTIONS, "columnNameOfCorruptRecord": _CORRUPT}
+        text = F.coalesce("_corrected", "_bytes").cast("string")
+        read = still.withColumn("_row", F.from_json(text, _nullable(shape), options))
+        broken = F.col("_row").isNull() | F.col(f"_row.{_CORRUPT}").isNotNull()
+        own: dict[str, Column] = {"_id": F.col("_root"), "_written_at": F.current_timestamp()}
+        own |= {name: F.col(name) for name in CARRIED[1:]}
+        fields = [
+            own.get(f.name, F.col("_row").getField(f.name)).cast(f.dataType).alias(f.name)
+            for f in self.schema.fields
+        ]
+        why = F.lit("millrace: no row of this sink's columns, in JSON").alias(_ERROR)
+        return read.where(~broken).select(*fields), read.where(broken).select(*FAMILY, why)
+
+    def _derived(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
+        """Rows out of their records, as the transform makes them now; and letters without a record."""
+        assert self.landing is not None, f"{self.query}: keeps state"
+        spark = still.sparkSession
+        # In numbers: Spark's times go further than Python's.
+        ends = (F.expr(f"{end}(unix_micros(_arrived_at))") for end in ("min", "max"))
+        span = still.agg(*ends).first()
+        assert span is not None
+        first, last = (F.expr(f"timestamp_micros({micros}L)") for micros in span)
+        records = good_records(spark.table(str(self.landing))).where(
+            F.col("_arrived_at").between(first, last)
+        )
+        # A row's identity is its record's, or that with an ordinal after a slash for each explode.
+        parts = F.split("_root", "/")
+        begins = F.transform(
+            F.sequence(F.lit(1), F.size(parts)), lambda n: F.array_join(F.slice(parts, F.lit(1), n), "/")
+        )
+        wanted = still.select("_root", "_source", F.explode(begins).alias("_id"))
+        there = wanted.join(records.select("_id", "_source"), ["_id", "_source"], "left_semi")
+        taken = records.join(there.select("_id", "_source").distinct(), ["_id", "_source"], "left_semi")
+        rows = self.compose(along(taken, self.route, str(self.landing)))
+        rows = rows.join(
+            still.select("_source", F.col("_root").alias("_id")), ["_source", "_id"], "left_semi"
+        )
+        lost = still.join(there.select(*FAMILY).distinct(), [*FAMILY], "left_anti")
+        why = F.lit(f"millrace: its record is not in {self.landing}").alias(_ERROR)
+        return rows.select(*self.schema.fieldNames()), lost.select(*FAMILY, why)
+
+
+def _changed() -> Column:
+    """Whether a letter was corrected, and not to what it was."""
+    return F.col("_corrected").isNotNull() & ~F.col("_corrected").eqNullSafe(F.col("_bytes"))
+
+
+def _nullable(schema: StructType) -> StructType:
+    return StructType([StructField(f.name, f.dataType, True) for f in schema.fields])

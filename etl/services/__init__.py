@@ -1,0 +1,1 @@
+"""AWS and other servers beside Spark: clients, waits, secrets, questions at a start."""

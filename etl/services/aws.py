@@ -1,0 +1,170 @@
+"""Clients of AWS services inside tasks: boto3's, whose errors are told apart here.
+
+``etl`` uses the standard library and PySpark only; boto3 is the exception where a service has no connector on
+both engines. It is imported where it is used, so that a job without such a sink runs without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..record.errors import SinkError, StartError
+from . import bundled
+from .backoff import START_SECONDS, Backoff
+
+BUSY = frozenset(
+    {
+        "InternalFailure",
+        "InternalServerError",
+        "KMSThrottlingException",
+        "LimitExceededException",
+        "ProvisionedThroughputExceededException",
+        "ReplicatedWriteConflictException",
+        "RequestLimitExceeded",
+        "ServiceUnavailable",
+        "ServiceUnavailableException",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequestsException",
+        "TransactionConflictException",
+    }
+)
+"""Error codes after which the same request may succeed (error pages of DynamoDB's and Kinesis' API references)."""
+
+Answer = TypeVar("Answer")
+
+
+def client(
+    service: str, region: str | None, endpoint: str | None, timeouts: tuple[float, float] = (10, 30)
+) -> Any:
+    """Make a client that tries once: waiting is ours, with limits of ours.
+
+    Parameters
+    ----------
+    service
+        Such as ``dynamodb``.
+    region, endpoint
+        Where it is; None for the region's own endpoint.
+    timeouts
+        To connect and to read, in seconds.
+
+    Raises
+    ------
+    StartError
+        There is no boto3.
+    """
+    boto3 = bundled.boto3(f"to reach {service}")
+    from botocore.config import Config
+
+    # A client of its own session: boto3's default one is not safe where several tasks make theirs at once.
+    session: Any = boto3.session.Session(region_name=region)
+    return session.client(
+        service,
+        endpoint_url=endpoint,
+        config=Config(
+            retries={"total_max_attempts": 1}, connect_timeout=timeouts[0], read_timeout=timeouts[1]
+        ),
+    )
+
+
+def code_of(error: Any) -> str:
+    """The error code of a botocore ``ClientError``."""
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+class UnsureError(Exception):
+    """A request may have been carried out or not: its answer did not come, or was that the service failed."""
+
+
+def at_start() -> Backoff:
+    """Waits of a job's start, which nothing was written before."""
+    return Backoff("at the start", patience=START_SECONDS)
+
+
+class BusyError(Exception):
+    """A request that may succeed if it comes again: the service is busy or away."""
+
+
+def tried(call: Callable[[], Answer], *, once: bool = False) -> Answer:
+    """Call a service, and tell apart what may succeed later.
+
+    Parameters
+    ----------
+    call
+        One request.
+    once
+        Whether the request must not be carried out twice.
+
+    Raises
+    ------
+    BusyError
+        It may succeed later; with ``once``, it surely was not carried out.
+    UnsureError
+        With ``once``: nobody knows whether it was carried out.
+    botocore.exceptions.ClientError
+        It refuses the request itself.
+    """
+    from botocore.exceptions import ClientError, HTTPClientError
+    from botocore.exceptions import ConnectionError as Unreachable
+
+    try:
+        return call()
+    except ClientError as error:
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if code_of(error) not in BUSY and status < 500:
+            raise
+        raise (UnsureError if once and status >= 500 else BusyError)(str(error)) from error
+    except Unreachable as error:
+        # Not even connected.
+        raise BusyError(str(error)) from error
+    except HTTPClientError as error:
+        raise (UnsureError if once else BusyError)(str(error)) from error
+
+
+def patiently(call: Callable[[], Answer], backoff: Backoff, *, once: bool = False) -> Answer:
+    """Call a service until it answers, within the limits of a back-off.
+
+    Parameters
+    ----------
+    call, once
+        As for :func:`tried`.
+    backoff
+        What waits.
+
+    Raises
+    ------
+    SinkError
+        It stays busy, or away, for longer than the patience.
+    UnsureError, botocore.exceptions.ClientError
+        As :func:`tried`.
+    """
+    while True:
+        try:
+            return tried(call, once=once)
+        except BusyError as error:
+            backoff.wait(str(error))
+
+
+def asked_at_start(what: str, client: Any, ask: Callable[[Any], Answer]) -> Answer:
+    """Ask a service whether what is written to is there, then close the client.
+
+    Raises
+    ------
+    StartError
+        It is not, or cannot be asked.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        return patiently(lambda: ask(client), at_start())
+    except (BotoCoreError, ClientError, SinkError) as error:
+        raise StartError(f"{what}: {error}") from error
+    finally:
+        client.close()
+
+
+def refuses(what: str, error: Exception) -> SinkError:
+    """The error of a service that will not work, whatever the rows: no such table, or no permission."""
+    return SinkError(f"{what}: {error}")

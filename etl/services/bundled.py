@@ -1,0 +1,68 @@
+"""boto3 out of the job's archive, where the engine's Python has none.
+
+Glue ships boto3 with its Python ("Python modules already provided in AWS Glue" of its developer guide). Of EMR Serverless'
+Python 3.11 no document says so; its archive carries boto3 with what it needs, below ``carried/``. botocore reads its descriptions of
+services as files, which cannot lie inside an archive: they are unpacked once on each machine.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tempfile
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+from ..record.errors import StartError
+
+FOLDER = "carried"
+"""Of the archive: what is unpacked from it."""
+
+
+def boto3(what: str) -> Any:
+    """The module boto3: the engine's own, or the one that the archive carries.
+
+    Parameters
+    ----------
+    what
+        It is needed for, for the message.
+
+    Raises
+    ------
+    StartError
+        There is neither.
+    """
+    try:
+        return importlib.import_module("boto3")
+    except ImportError as error:
+        archive = next((place for place in Path(__file__).parents if zipfile.is_zipfile(place)), None)
+        if archive is None:
+            raise StartError(f"boto3 is needed {what}, and this Python has none: {sys.executable}") from error
+    sys.path.append(str(_unpacked(archive)))
+    importlib.invalidate_caches()
+    return importlib.import_module("boto3")
+
+
+def _unpacked(archive: Path) -> Path:
+    with zipfile.ZipFile(archive) as source:
+        members = [each for each in source.infolist() if each.filename.startswith(f"{FOLDER}/")]
+        digest = zlib.crc32(repr([(each.filename, each.CRC) for each in members]).encode())
+        # By user: nobody else's folder is trusted.
+        home = Path(tempfile.gettempdir()) / f"millrace-{os.getuid()}"
+        home.mkdir(mode=0o700, exist_ok=True)
+        if home.stat().st_uid != os.getuid():
+            raise StartError(f"{home} belongs to somebody else")
+        whole = home / f"{digest:08x}"
+        if not whole.exists():
+            part = Path(tempfile.mkdtemp(dir=home))
+            source.extractall(part, members)
+            try:
+                part.rename(whole)
+            except OSError:
+                # Another process was first.
+                if not whole.exists():
+                    raise
+    return whole / FOLDER

@@ -1,0 +1,67 @@
+"""Secrets of AWS Secrets Manager, read where they are used: they stand in no argument, document or template."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from ..record.errors import SinkError
+from . import aws
+
+_DENIED = ("AccessDeniedException", "AccessDenied", "DecryptionFailure")
+
+
+def read(arn: str, endpoint: str | None, needed: Sequence[str]) -> Mapping[str, str]:
+    """Texts of a secret that is a JSON object.
+
+    A service that is busy or away is asked again within limits.
+
+    Parameters
+    ----------
+    arn
+        Names its region, too.
+    endpoint
+        Of a local server; None for the region's own.
+    needed
+        Keys that must be there, with a text that is not empty.
+
+    Raises
+    ------
+    SinkError
+        It is not there, may not be read, or holds something else; of what it holds the message says nothing.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    region = arn.split(":")[3]
+    try:
+        client = aws.client("secretsmanager", region, endpoint)
+        answer = aws.patiently(lambda: client.get_secret_value(SecretId=arn), aws.at_start())
+        found = json.loads(answer["SecretString"])
+        held = {str(key): value for key, value in found.items() if isinstance(value, str) and value}
+    except (BotoCoreError, ClientError) as error:
+        raise SinkError(f"secret {arn}: {_reason(error, region)}") from error
+    except (ValueError, KeyError, AttributeError):
+        # Without its cause, whose text might hold what the secret holds.
+        raise SinkError(f"secret {arn}: not a JSON object with {_all(needed)}") from None
+    missing = [key for key in needed if key not in held]
+    if missing:
+        raise SinkError(f"secret {arn}: lacks {_all(missing)}; it is a JSON object with {_all(needed)}")
+    return held
+
+
+def _all(keys: Sequence[str]) -> str:
+    return " and ".join(keys)
+
+
+def _reason(error: Exception, region: str) -> str:
+    code = aws.code_of(error) if hasattr(error, "response") else ""
+    if code == "ResourceNotFoundException":
+        return (
+            f"there is none in {region}, or it has no value yet: `aws secretsmanager create-secret` makes it"
+        )
+    if code in _DENIED:
+        return (
+            f"the role may not read it ({error}): it needs secretsmanager:GetSecretValue, and for a secret with a "
+            "customer key kms:Decrypt, which `secret_key` beside it in the environment file grants"
+        )
+    return str(error)

@@ -1,0 +1,83 @@
+"""Where refused rows are kept: an Iceberg table of dead letters, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ..record.commits import History, Others
+from ..record.envelope import moment
+from ..record.lookup_bounds import EVERYTHING, Bound, Look
+from ..record.tables import Table
+from .base import LETTER, Place, Refuse, refuses_none
+from .iceberg import IcebergSink
+
+
+@dataclass
+class Letters:
+    """Rows that a derive query's sink refused.
+
+    Parameters
+    ----------
+    table
+        In the shape of :data:`etl.sinks.base.LETTER`.
+    query
+        Its name, which stands for the source of a result of many records.
+    """
+
+    table: Table
+    query: str
+    _sink: IcebergSink = field(init=False, repr=False)
+    _others: Others = field(default_factory=Others, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._sink = IcebergSink(self.table)
+
+    def prepare(self, spark: SparkSession) -> None:
+        """Make the table, or check the one that is there.
+
+        Raises
+        ------
+        StartError
+            It has another shape.
+        """
+        self._sink.prepare(spark, LETTER)
+
+    def of(self, place: Place) -> Refuse:
+        """What keeps the refused rows of a batch, each once however often the batch comes again.
+
+        A result of many records may be refused again with other values: each of them is kept.
+
+        Parameters
+        ----------
+        place
+            Which one it is.
+        """
+        return partial(self._keep, replace(place, lookup=self._looks))
+
+    def _keep(self, place: Place, letters: DataFrame) -> None:
+        result = F.col("_source").isNull()
+        identity = F.when(result, F.concat_ws("#", "_id", F.xxhash64("_bytes").cast("string")))
+        kept = letters.withColumns(
+            {
+                "_id": identity.otherwise(F.col("_id")),
+                "_source": F.coalesce(F.col("_source"), F.lit(self.query)),
+                "_arrived_at": F.coalesce(F.col("_arrived_at"), F.current_timestamp()),
+            }
+        )
+        self._sink.write(kept, place, refuses_none)
+
+    def _looks(self, spark: SparkSession, table: Table, history: History) -> Iterator[Look]:
+        until = self._others.until(history)
+        if until is None:
+            yield Look(None, alone=True)
+            return
+        # What landed after others have written last is not among theirs; of results nobody knows when they landed.
+        landed = F.col("_landed_at")
+        outside = landed.isNull() | (landed < moment(until))
+        yield Look(Bound(F.lit(False), "_landed_at", outside=outside), alone=True)
+        yield Look(EVERYTHING, alone=False)

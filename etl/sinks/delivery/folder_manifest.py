@@ -1,0 +1,222 @@
+"""What has been committed to a folder of files: one small file for each batch, beside the data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import Column, Row, SparkSession
+from pyspark.sql import functions as F
+
+from ...record import hadoop
+from ...record.errors import SinkError
+from ..base import Place
+
+FOLDER = "_manifests"
+"""Below the data; readers of Parquet leave out what begins with an underscore."""
+
+SCHEMA = (
+    "run STRING, batch LONG, start STRING, end STRING, rows LONG, folder STRING, files ARRAY<STRING>, "
+    "first LONG, last LONG"
+)
+"""Of a manifest as Spark reads many of them at once."""
+
+_CORRUPT = "_corrupt"
+_WHOLE = (
+    f"{_CORRUPT} IS NULL AND run IS NOT NULL AND batch IS NOT NULL AND folder IS NOT NULL AND files IS NOT NULL "
+    "AND (rows = 0 OR (rows > 0 AND first IS NOT NULL AND last IS NOT NULL))"
+)
+"""Of what Spark has read of a manifest: a part of one it reads as nulls."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One committed batch.
+
+    Attributes
+    ----------
+    run, batch, start, end
+        Its :class:`etl.sinks.base.Place`.
+    rows
+        That were written.
+    folder, files
+        Where, below the sink's path; nothing where there were no rows.
+    first, last
+        Arrival of the oldest and the youngest row, in microseconds since 1970.
+    """
+
+    run: str
+    batch: int
+    start: str
+    end: str
+    rows: int
+    folder: str
+    files: tuple[str, ...]
+    first: int | None
+    last: int | None
+
+    def of(self, place: Place) -> bool:
+        """Whether it is that of a batch, and not of another one with its number."""
+        return (self.run, self.batch, self.start, self.end) == (
+            place.run,
+            place.batch,
+            place.start,
+            place.end,
+        )
+
+
+def name_of(run: str, batch: int) -> str:
+    """Name of a batch's folder, and of its manifest without its ending."""
+    return f"{run}-{batch:012d}"
+
+
+@dataclass(frozen=True)
+class Manifests:
+    """The manifests of one sink.
+
+    Parameters
+    ----------
+    path
+        Of the sink.
+    """
+
+    path: str
+
+    @property
+    def location(self) -> str:
+        """The folder of manifests."""
+        return f"{self.path}/{FOLDER}"
+
+    def of(self, spark: SparkSession, place: Place) -> Manifest | None:
+        """The manifest of a batch; None where it was not committed.
+
+        Raises
+        ------
+        SinkError
+            One with its number, and other offsets, was: somebody changed the checkpoint. Or it is damaged.
+        OSError
+            It could not be read.
+        """
+        url = f"{self.location}/{name_of(place.run, place.batch)}.json"
+        try:
+            found = json.loads(hadoop.read_text(spark, url))
+            manifest = Manifest(**{**found, "files": tuple(found["files"])})
+        except FileNotFoundError:
+            return None
+        except (KeyError, OSError, TypeError, ValueError) as error:
+            if isinstance(error, OSError) and not hadoop.spoiled(error):
+                raise
+            raise SinkError(
+                f"{url} says what batch {place.batch} has written, and cannot be read: {error}. Put it back, or delete "
+                "it: the batch is then written anew in the place of what it had written"
+            ) from error
+        if not manifest.of(place):
+            raise SinkError(
+                f"{self.path}: batch {place.batch} of checkpoint {place.run} was committed with offsets "
+                f"{manifest.start} to {manifest.end}, and comes again with {place.start} to {place.end}"
+            )
+        return manifest
+
+    def others(self, spark: SparkSession, run: str) -> list[str]:
+        """URLs of the manifests that another checkpoint, or a replay, wrote."""
+        return [
+            f"{self.location}/{name}"
+            for name in hadoop.names(spark, self.location)
+            if name.endswith(".json") and not name.startswith(f"{run}-")
+        ]
+
+    def figures(self, spark: SparkSession, urls: Sequence[str], *wanted: Column) -> Row:
+        """Aggregates over manifests, in one action that also sees whether each of them is whole.
+
+        Parameters
+        ----------
+        spark
+            The session.
+        urls
+            Of the manifests, at least one.
+        wanted
+            Aggregates over the columns of :data:`SCHEMA`, each with a name.
+
+        Raises
+        ------
+        SinkError
+            One is damaged: what its batch has written is not known, and would be written twice or not be read.
+        """
+        read = spark.read.schema(f"{SCHEMA}, {_CORRUPT} STRING").option("columnNameOfCorruptRecord", _CORRUPT)
+        rows = read.json([*urls]).withColumn("_url", F.input_file_name())
+        broken = F.when(~F.coalesce(F.expr(_WHOLE), F.lit(False)), F.col("_url"))
+        found = rows.agg(
+            F.count(F.lit(1)).alias("_count"), F.collect_set(broken).alias("_broken"), *wanted
+        ).first()
+        assert found is not None, "an aggregate without groups has a row"
+        damaged = {_file(url) for url in found["_broken"]}
+        if not damaged and found["_count"] != len(urls):
+            # A file without a line gives no row, and one that was joined together gives several.
+            each = rows.groupBy("_url").count().collect()
+            single = {_file(row["_url"]) for row in each if row["count"] == 1}
+            damaged = {_file(url) for url in urls} - single
+        if damaged:
+            raise SinkError(
+                f"{self.location}: {', '.join(sorted(damaged))}: each says what a batch of another checkpoint or a "
+                "replay has written, and is not whole. Put it back; without it, readers of the manifests miss the files "
+                "in the folder batch=NAME, and records of them that come again are written again"
+            )
+        return found
+
+    def commit(self, spark: SparkSession, manifest: Manifest) -> None:
+        """Write a manifest: whole, or not at all."""
+        name = name_of(manifest.run, manifest.batch)
+        write_whole(spark, self.location, f"{name}.json", json.dumps(asdict(manifest)))
+
+
+def _file(url: str) -> str:
+    return url.rpartition("/")[2]
+
+
+def write_whole(spark: SparkSession, folder: str, name: str, text: str) -> None:
+    """Write a small file under another name and rename it, so that nobody sees a part of it.
+
+    Raises
+    ------
+    SinkError
+        It could not be written or renamed.
+    """
+    jvm: Any = spark._jvm
+    target = jvm.org.apache.hadoop.fs.Path(f"{folder}/{name}")
+    draft = jvm.org.apache.hadoop.fs.Path(f"{folder}/_{name}.draft")
+    try:
+        files = target.getFileSystem(spark._jsc.hadoopConfiguration())
+        stream = files.create(draft, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        renamed = bool(files.rename(draft, target))
+    except Py4JJavaError as error:
+        raise SinkError(f"{folder}/{name}: {error.java_exception.toString()}") from error
+    if not renamed:
+        raise SinkError(f"{folder}/{name} is there already, or could not be renamed")
+
+
+def files_in(spark: SparkSession, folder: str) -> Sequence[str]:
+    """Data files of a batch's folder, by name."""
+    return [name for name in hadoop.names(spark, folder) if not name.startswith(("_", "."))]
+
+
+def remove(spark: SparkSession, folder: str) -> None:
+    """Delete a folder with all that is in it, if it is there.
+
+    Raises
+    ------
+    SinkError
+        It could not be deleted.
+    """
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(folder)
+    try:
+        path.getFileSystem(spark._jsc.hadoopConfiguration()).delete(path, True)
+    except Py4JJavaError as error:
+        raise SinkError(f"{folder}: {error.java_exception.toString()}") from error

@@ -1,0 +1,127 @@
+"""Connections to PostgreSQL from the driver, over the JVM's JDBC: transactions, TLS, SQLSTATEs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from ...formats.schemas import read_file
+from ...record import driver_files
+from ...record.errors import java_error
+
+
+@dataclass
+class Session:
+    """A connection in one transaction: committed at the end of a ``with``, rolled back after an error."""
+
+    connection: Any
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self.connection.commit()
+            elif not self.connection.isClosed():
+                self.connection.rollback()
+        except Py4JJavaError:
+            # A connection that broke has rolled back by itself; what broke it is told by the error at hand.
+            if kind is None:
+                raise
+        finally:
+            self.connection.close()
+
+    def run(self, sql: str) -> int:
+        """Run a statement; how many rows it changed."""
+        statement = self.connection.createStatement()
+        try:
+            return int(statement.executeUpdate(sql))
+        finally:
+            statement.close()
+
+    def ask(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
+        """Rows of a query, each value as text, a boolean or None."""
+        statement = self.connection.prepareStatement(sql)
+        try:
+            for position, value in enumerate(values, start=1):
+                statement.setString(position, value)
+            result = statement.executeQuery()
+            count = result.getMetaData().getColumnCount()
+            rows = []
+            while result.next():
+                rows.append(tuple(result.getObject(i) for i in range(1, count + 1)))
+            return rows
+        finally:
+            statement.close()
+
+
+def tls(spark: SparkSession, kind: str, authorities: str | None) -> dict[str, str]:
+    """Return the driver's properties for TLS; without any, it would connect in the clear where the server has no TLS.
+
+    The driver reads certificates from files only, in the JVM of the Spark driver and of each executor.
+
+    Parameters
+    ----------
+    spark
+        Whose executors connect, too.
+    kind, authorities
+        As of :class:`etl.sinks.jdbc.JdbcSinkSettings`.
+
+    Raises
+    ------
+    StartError
+        The file of the authorities did not travel with the job.
+    """
+    if kind == "off":
+        return {"sslmode": "disable"}
+    if authorities is None:
+        return {"sslmode": "verify-full", "sslfactory": "org.postgresql.ssl.DefaultJavaSSLFactory"}
+    file = driver_files.ship(spark.sparkContext, "authorities", read_file(spark, authorities))
+    return {"sslmode": "verify-full", "sslrootcert": file}
+
+
+def connect(
+    spark: SparkSession, url: str, user: str, password: str, socket_seconds: int, secured: Mapping[str, str]
+) -> Session:
+    """Open a connection through the driver that Spark knows.
+
+    Parameters
+    ----------
+    spark
+        In whose JVM.
+    url, user, password
+        Of the database.
+    socket_seconds
+        Longest silence of a statement.
+    secured
+        From :func:`tls`.
+    """
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.execution.datasources.jdbc.DriverRegistry.register("org.postgresql.Driver")
+    properties = jvm.java.util.Properties()
+    told = {"user": user, "password": password, "ApplicationName": "millrace", "tcpKeepAlive": "true"}
+    told |= {"connectTimeout": "10", "socketTimeout": str(socket_seconds), **secured}
+    for name, value in told.items():
+        properties.setProperty(name, value)
+    connection = jvm.java.sql.DriverManager.getConnection(url, properties)
+    connection.setAutoCommit(False)
+    return Session(connection)
+
+
+def sql_state(error: BaseException) -> str | None:
+    """SQLSTATE of the first database error behind an error of PySpark; None where there is none."""
+    origin = java_error(error)
+    while origin is not None:
+        if hasattr(origin, "getSQLState") and "SQLException" in str(origin.getClass().getName()):
+            state = origin.getSQLState()
+            return None if state is None else str(state)
+        origin = origin.getCause()
+    return None

@@ -1,0 +1,348 @@
+"""Tables of PostgreSQL: their types, and the merge of staged rows, in SQL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from ...record.errors import SinkError, StartError
+from ..base import DELETED, JSON_OPTIONS
+from .postgres_session import Session, sql_state
+
+_TYPES: dict[type[DataType], str] = {
+    BooleanType: "boolean",
+    ByteType: "smallint",
+    ShortType: "smallint",
+    IntegerType: "integer",
+    LongType: "bigint",
+    FloatType: "real",
+    DoubleType: "double precision",
+    StringType: "text",
+    BinaryType: "bytea",
+    DateType: "date",
+    TimestampType: "timestamp with time zone",
+}
+"""PostgreSQL's type for Spark's; decimals keep digits and scale, what is nested becomes ``jsonb``."""
+
+_NESTED = (ArrayType, MapType, StructType)
+LONGEST_NAME = 63
+"""Bytes of an identifier; PostgreSQL cuts longer ones off in silence."""
+
+_DATA = ("22", "23", "54")
+"""Classes of SQLSTATE that speak of a row: a value out of its type's range, a constraint, a limit of the server's own
+(a text that is too long for an index)."""
+
+ATTEMPT = "_attempt"
+"""Column of the staging table: whose rows they are. Should a second run empty the table and fill it with its own, the
+first one finds too few of its own."""
+
+
+def type_of(kind: DataType) -> str:
+    """PostgreSQL's type for one of Spark's.
+
+    Raises
+    ------
+    StartError
+        There is none.
+    """
+    if isinstance(kind, DecimalType):
+        return f"numeric({kind.precision},{kind.scale})"
+    if isinstance(kind, _NESTED):
+        return "jsonb"
+    if type(kind) not in _TYPES:
+        raise StartError(f"PostgreSQL has no column for {kind.simpleString()}: cast it in the transform")
+    return _TYPES[type(kind)]
+
+
+def quoted(name: str) -> str:
+    """An identifier, quoted."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A table and the rows that it takes.
+
+    Attributes
+    ----------
+    schema, table
+        Their names in the database.
+    columns
+        Column to PostgreSQL's type, as rows have them.
+    identity
+        The table's key: ``_source`` and ``_id`` of a record, ``_id`` of a result.
+    deletes
+        Whether rows say that they delete; the table has no column for that.
+    """
+
+    schema: str
+    table: str
+    columns: dict[str, str]
+    identity: tuple[str, ...]
+    deletes: bool = False
+
+    @classmethod
+    def of(cls, name: str, rows: StructType) -> Shape:
+        """From ``schema.table`` and the columns of the rows.
+
+        Raises
+        ------
+        StartError
+            A column that PostgreSQL has no type or name for.
+        """
+        schema, table = name.split(".")
+        columns = {field.name: type_of(field.dataType) for field in rows.fields if field.name != DELETED}
+        long = [c for c in columns if len(c.encode()) > LONGEST_NAME or "$" in c]
+        if long:
+            raise StartError(
+                f"PostgreSQL table {name}: a column's name is too long or holds $: {', '.join(long)}"
+            )
+        identity = ("_source", "_id") if "_source" in columns else ("_id",)
+        return cls(schema, table, columns, identity, DELETED in rows.fieldNames())
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a later row takes the place of an earlier one."""
+        return self.identity == ("_id",)
+
+    def _name(self, suffix: str = "") -> str:
+        return f"{quoted(self.schema)}.{quoted(self.table + suffix)}"
+
+    @property
+    def staging(self) -> str:
+        """The table in which rows of a batch are gathered; emptied before each."""
+        return self._name("_millrace")
+
+    @property
+    def refused(self) -> str:
+        """The table in which the identities of refused rows of the last batch stand."""
+        return self._name("_refused")
+
+    @property
+    def merged(self) -> str:
+        """The table with one row, of results only: the version of the latest batch that was merged."""
+        return self._name("_merged")
+
+    def staged(self, rows: DataFrame, attempt: str) -> list[Column]:
+        """Columns as the staging table has them: what is nested as JSON text, bytes of a number as a short."""
+        found = []
+        for field in rows.schema.fields:
+            column = F.col(f"`{field.name}`")
+            if isinstance(field.dataType, _NESTED):
+                column = F.to_json(column, dict(JSON_OPTIONS))
+            elif isinstance(field.dataType, ByteType):
+                column = column.cast("short")
+            found.append(column.alias(field.name))
+        return [*found, F.lit(attempt).alias(ATTEMPT)]
+
+    def ensure(self, session: Session) -> None:
+        """Make table and staging; check a table that is there.
+
+        Raises
+        ------
+        StartError
+            It lacks a column or a unique key on the identity, has one that nothing fills, or of a type that
+            ours cannot become.
+        """
+        if not session.ask("SELECT 1 FROM pg_namespace WHERE nspname = ?", self.schema):
+            session.run(f"CREATE SCHEMA {quoted(self.schema)}")
+        types = self._types(session)
+        if not types:
+            columns = [
+                f"{quoted(name)} {kind}{' NOT NULL' if name in self.identity else ''}"
+                for name, kind in self.columns.items()
+            ]
+            key = ", ".join(map(quoted, self.identity))
+            session.run(f"CREATE TABLE {self._name()} ({', '.join(columns)}, PRIMARY KEY ({key}))")
+        else:
+            self._check(session, types)
+        staged = [f"{quoted(n)} {'text' if k == 'jsonb' else k}" for n, k in self.columns.items()]
+        staged += [f"{DELETED} boolean"] if self.deletes else []
+        staged.append(f"{quoted(ATTEMPT)} text")
+        if self.replaces:
+            session.run(
+                f"CREATE TABLE IF NOT EXISTS {self.merged} (one boolean PRIMARY KEY, version bigint NOT NULL)"
+            )
+        told = [f"{quoted(n)} text" for n in self.identity]
+        for name, columns in ((self.staging, staged), (self.refused, [*told, '"_refused" text'])):
+            session.run(f"DROP TABLE IF EXISTS {name}")
+            # Not in the server's log of changes: half the writing. A server that crashes empties it, which
+            # the merge sees.
+            session.run(f"CREATE UNLOGGED TABLE {name} ({', '.join(columns)})")
+
+    def _types(self, session: Session) -> dict[str, tuple[str, bool]]:
+        """Columns that the table has: type, and whether a row must give a value; none where there is no table.
+
+        The type is without its length: a cast to ``varchar(4)`` would cut a text off in silence, where the
+        insert refuses it.
+        """
+        rows = session.ask(
+            "SELECT a.attname, quote_ident(tn.nspname) || '.' || quote_ident(t.typname), "
+            "a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' "
+            "FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "JOIN pg_type t ON t.oid = a.atttypid JOIN pg_namespace tn ON tn.oid = t.typnamespace "
+            "WHERE n.nspname = ? AND c.relname = ? AND a.attnum > 0 AND NOT a.attisdropped",
+            self.schema,
+            self.table,
+        )
+        return {str(name): (str(kind), bool(needed)) for name, kind, needed in rows}
+
+    def _check(self, session: Session, types: dict[str, tuple[str, bool]]) -> None:
+        problems = [f"lacks {name} {kind}" for name, kind in self.columns.items() if name not in types]
+        problems += [
+            f"has {name} NOT NULL, which nothing fills"
+            for name, (_, needed) in types.items()
+            if needed and name not in self.columns
+        ]
+        unique = session.ask(
+            "SELECT string_agg(a.attname, ',' ORDER BY a.attname) FROM pg_index i "
+            "JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
+            "JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey) "
+            "WHERE n.nspname = ? AND c.relname = ? AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL "
+            "GROUP BY i.indexrelid",
+            self.schema,
+            self.table,
+        )
+        if (",".join(sorted(self.identity)),) not in unique:
+            problems.append(f"has no unique key of {', '.join(self.identity)}")
+        for name, kind in self.columns.items():
+            if name in types and not self._becomes(session, kind, types[name][0]):
+                problems.append(f"has {name} as {types[name][0]}, which no {kind} becomes")
+        if problems:
+            raise StartError(f"PostgreSQL table {self.schema}.{self.table}: {'; '.join(problems)}")
+
+    @staticmethod
+    def _becomes(session: Session, kind: str, target: str) -> bool:
+        before = session.connection.setSavepoint()
+        try:
+            session.ask(f"SELECT CAST(CAST(NULL AS {kind}) AS {target})")
+        except Py4JJavaError:
+            session.connection.rollback(before)
+            return False
+        return True
+
+    def merge(
+        self, session: Session, attempt: str, *, least: int, version: int | None = None
+    ) -> tuple[int, int]:
+        """Bring staged rows into the table, in the session's transaction.
+
+        Parameters
+        ----------
+        session
+            Of one transaction.
+        attempt
+            Whose rows are merged; hexadecimal digits.
+        least
+            Rows that must be staged.
+        version
+            Of a batch of results. Where a later batch was merged, all of this one was before, and is left out.
+
+        Returns
+        -------
+        tuple
+            Rows that were inserted or replaced, and rows that the table refused, which then stand in
+            :attr:`refused`.
+
+        Raises
+        ------
+        SinkError
+            Staged rows are gone: the server crashed in between, or another run of the query emptied the table.
+        """
+        ((staged,),) = session.ask(f"SELECT count(*) FROM {self._mine(attempt)}")  # noqa: S608 - quoted
+        if int(staged) < least:
+            raise SinkError(f"PostgreSQL table {self.table}: {least} rows were staged, {staged} are there")
+        # The row stays locked until the transaction ends: two runs merge one after the other.
+        if version is not None and not session.run(
+            f"INSERT INTO {self.merged} AS m VALUES (true, {version}) ON CONFLICT (one) "  # noqa: S608 - quoted
+            "DO UPDATE SET version = EXCLUDED.version WHERE m.version <= EXCLUDED.version"
+        ):
+            session.run(f"TRUNCATE {self.staging}")
+            return 0, 0
+        before = session.connection.setSavepoint()
+        try:
+            deleted = session.run(self._delete_all(attempt)) if self.deletes else 0
+            written, spoilt = deleted + session.run(self._merge_all(session, attempt)), 0
+        except Py4JJavaError as error:
+            if not (sql_state(error) or "").startswith(_DATA):
+                raise
+            session.connection.rollback(before)
+            written, spoilt = self._merge_each(session, attempt)
+        session.run(f"TRUNCATE {self.staging}")
+        return written, spoilt
+
+    def _casts(self, session: Session, row: str) -> str:
+        types = self._types(session)
+        return ", ".join(f"CAST({row}.{quoted(c)} AS {types[c][0]})" for c in self.columns)
+
+    @property
+    def _into(self) -> str:
+        return f"INSERT INTO {self._name()} ({', '.join(map(quoted, self.columns))})"
+
+    @property
+    def _conflict(self) -> str:
+        key = ", ".join(map(quoted, self.identity))
+        if not self.replaces:
+            return f"ON CONFLICT ({key}) DO NOTHING"
+        values = ", ".join(
+            f"{quoted(c)} = EXCLUDED.{quoted(c)}" for c in self.columns if c not in self.identity
+        )
+        return f"ON CONFLICT ({key}) DO UPDATE SET {values}"
+
+    def _mine(self, attempt: str) -> str:
+        return f"{self.staging} s WHERE s.{quoted(ATTEMPT)} = '{attempt}'"
+
+    def _delete_all(self, attempt: str) -> str:
+        same = " AND ".join(f"t.{quoted(c)} = s.{quoted(c)}" for c in self.identity)
+        return f"DELETE FROM {self._name()} t USING {self._mine(attempt)} AND s.{DELETED} AND {same}"  # noqa: S608 - quoted
+
+    def _merge_all(self, session: Session, attempt: str) -> str:
+        # A task that came again has staged its rows twice; replacing a row twice in one statement is an error.
+        key = ", ".join(f"s.{quoted(c)}" for c in self.identity)
+        once = f"DISTINCT ON ({key}) " if self.replaces else ""
+        kept = f" AND NOT s.{DELETED}" if self.deletes else ""
+        return (
+            f"{self._into} SELECT {once}{self._casts(session, 's')} FROM {self._mine(attempt)}{kept} "  # noqa: S608 - quoted
+            f"{self._conflict}"
+        )
+
+    def _merge_each(self, session: Session, attempt: str) -> tuple[int, int]:
+        """Row by row, each in a subtransaction: slower, and only for a batch in which the table refused one."""
+        session.run(f"TRUNCATE {self.refused}")
+        names = ", ".join(map(quoted, self.identity))
+        values = ", ".join(f"r.{quoted(c)}" for c in self.identity)
+        put = f"{self._into} VALUES ({self._casts(session, 'r')}) {self._conflict};"
+        if self.deletes:
+            same = " AND ".join(f"t.{quoted(c)} = r.{quoted(c)}" for c in self.identity)
+            put = f"IF r.{DELETED} THEN DELETE FROM {self._name()} t WHERE {same}; ELSE {put} END IF;"  # noqa: S608 - quoted
+        session.run(
+            "DO $millrace$ DECLARE r record; one bigint; written bigint := 0; "  # noqa: S608 - quoted
+            f"BEGIN FOR r IN SELECT DISTINCT s.* FROM {self._mine(attempt)} LOOP BEGIN "
+            f"{put} GET DIAGNOSTICS one = ROW_COUNT; written := written + one; "
+            "EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN "
+            f"INSERT INTO {self.refused} ({names}, \"_refused\") VALUES ({values}, SQLSTATE || ': ' || SQLERRM); "
+            "END; END LOOP; PERFORM set_config('millrace.written', written::text, true); END $millrace$"
+        )
+        ((written,),) = session.ask("SELECT current_setting('millrace.written')")
+        ((spoilt,),) = session.ask(f"SELECT count(*) FROM {self.refused}")  # noqa: S608 - quoted
+        return int(written), int(spoilt)

@@ -1,0 +1,101 @@
+"""Rows that are known by a key, of which a later one replaces an earlier one."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, StructType, TimestampType
+
+from ...record.errors import StartError
+from ..base import DELETED, JSON_OPTIONS
+
+ORDER = ("_landed_at", "_position")
+"""By what the last record of a key is found: when its batch landed, and in it its place in the partition."""
+
+
+def newest(rows: DataFrame, key: tuple[str, ...], name: str) -> DataFrame:
+    """Of each key the record that landed last.
+
+    A batch of a derive query holds all batches of the landing table up to one of them, so that its last record of a
+    key is the last one of the table.
+
+    Parameters
+    ----------
+    rows
+        Of a transform: columns of the user's own, :data:`ORDER` and :data:`~etl.sinks.base.DELETED`.
+    key
+        Names of columns.
+    name
+        Of the transform, for messages.
+
+    Returns
+    -------
+    DataFrame
+        ``_id`` (the key as JSON), the user's columns, and :data:`~etl.sinks.base.DELETED`: whether the record
+        deletes.
+
+    Raises
+    ------
+    StartError
+        A column of the key is missing.
+    """
+    lacking = [c for c in key if c not in rows.columns]
+    if lacking:
+        raise StartError(f"transform {name}: its result lacks {', '.join(lacking)}, named in latest_by")
+    theirs = [c for c in rows.columns if not c.startswith("_")]
+    held = F.struct(*(F.col(f"`{c}`") for c in theirs), F.coalesce(DELETED, F.lit(False)).alias(DELETED))
+    known = rows.select(
+        identity(rows.schema, key).alias("_id"), F.struct(*ORDER).alias("_order"), held.alias("_row")
+    )
+    return known.groupBy("_id").agg(F.max_by("_row", "_order").alias("_row")).select("_id", "_row.*")
+
+
+def identity(schema: StructType, key: tuple[str, ...]) -> Column:
+    """The ``_id`` of a result: its key as JSON.
+
+    Times have milliseconds, as windows begin and end on them; and microseconds in a key in which one is not a whole
+    millisecond, as two such would otherwise be one.
+
+    Parameters
+    ----------
+    schema
+        Of the results.
+    key
+        Names of columns.
+    """
+    kinds = {field.name: field.dataType for field in schema.fields}
+    whole = F.struct(*key)
+    timed = [_finer(F.col(c), kinds[c]) for c in key if _holds_time(kinds[c])]
+    if not timed:
+        return F.to_json(whole)
+    return F.when(reduce(or_, timed), F.to_json(whole, dict(JSON_OPTIONS))).otherwise(F.to_json(whole))
+
+
+def _holds_time(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _holds_time(kind.elementType)
+    if isinstance(kind, StructType):
+        return any(_holds_time(field.dataType) for field in kind.fields)
+    return isinstance(kind, TimestampType)
+
+
+def _finer(value: Column, kind: DataType) -> Column:
+    """Whether a value of a type that holds times holds one that is no whole millisecond; true or false, never null."""
+    if isinstance(kind, ArrayType):
+        element = kind.elementType
+        found = F.exists(value, lambda each: _finer(each, element))
+    elif isinstance(kind, StructType):
+        inner = [f for f in kind.fields if _holds_time(f.dataType)]
+        found = reduce(or_, (_finer(value.getField(f.name), f.dataType) for f in inner))
+    else:
+        found = F.date_format(value, "SSSSSS").substr(4, 3) != "000"
+    return F.coalesce(found, F.lit(False))
+
+
+def time_of(schema: StructType, key: tuple[str, ...]) -> str | None:
+    """The first timestamp of a key: by its day a table of results is divided, by its range looked up."""
+    kinds = {field.name: field.dataType for field in schema.fields}
+    return next((c for c in key if isinstance(kinds[c], TimestampType)), None)

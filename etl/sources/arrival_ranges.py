@@ -1,0 +1,86 @@
+"""When the next batch of a stream can have arrived, by what the last one held: not more than each shard's own time.
+
+Rows have no shard, but each has one time of arrival, and a shard moves forward. So the next batch lies a little ahead of
+minutes that the last one held, or is new. A shard that lags by hours adds its own minutes to that, and nothing between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from functools import reduce
+from itertools import pairwise
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from ..record.envelope import moment
+
+MOST_RANGES = 8
+"""Ranges of a bound: each is a comparison for each row, and another number of them other generated code."""
+
+Steps = tuple[int, int | None]
+"""Steps since 1970: from the first up to, not including, the second; None for no end."""
+
+Range = tuple[datetime, datetime | None]
+"""From a moment up to, not including, another; None for no end."""
+
+
+def ahead(steps: Collection[int], further: int, recent: int) -> tuple[Steps, ...]:
+    """Where records can be that follow some others.
+
+    Parameters
+    ----------
+    steps
+        That hold a record of the last batch.
+    further
+        So many steps a shard may go on beyond the one of its last record.
+    recent
+        Shards that had nothing unread then go on after this step's beginning.
+
+    Returns
+    -------
+    tuple of Steps
+        Apart from each other, at most ``MOST_RANGES``; the last has no end.
+
+    Examples
+    --------
+    >>> ahead([3, 4, 40], 5, 41)
+    ((3, 10), (40, None))
+    """
+    found: list[tuple[int, int]] = []
+    for step in sorted(steps):
+        end = step + 1 + further
+        if found and step <= found[-1][1]:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((step, end))
+    first = recent
+    while found and found[-1][1] >= first:
+        first = min(first, found.pop()[0])
+    while len(found) > MOST_RANGES - 1:
+        gap = min(range(1, len(found)), key=lambda n: found[n][0] - found[n - 1][1])
+        found[gap - 1 : gap + 1] = [(found[gap - 1][0], found[gap][1])]
+    return (*found, (first, None))
+
+
+def within(ranges: Sequence[Range]) -> Column:
+    """Rows of a table that arrived in one of some ranges, as conditions that Iceberg answers from a file's metadata."""
+    arrived = F.col("_arrived_at")
+
+    def one(begin: datetime, end: datetime | None) -> Column:
+        since = arrived >= F.lit(begin)
+        return since if end is None else since & (arrived < F.lit(end))
+
+    return reduce(lambda a, b: a | b, (one(*each) for each in ranges))
+
+
+def beyond(ranges: Sequence[Range]) -> Column:
+    """Records of a batch that arrived in none of some ranges, which are in order; beside the generated code."""
+    arrived = F.col("_arrived_at")
+    found = arrived < moment(ranges[0][0])
+    for (_, end), (begin, _) in pairwise(ranges):
+        assert end is not None, "only the last range has no end"
+        found |= (arrived >= moment(end)) & (arrived < moment(begin))
+    last = ranges[-1][1]
+    return found if last is None else found | (arrived >= moment(last))

@@ -1,0 +1,266 @@
+"""What a source opens into: legs, guards of those whose batches do not replay, identities, ranges of time."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from ..checkpoints.checkpoint import Checkpoint
+from ..launch.document import BackfillRequest
+from ..launch.settings import JobSettings
+from ..launch.source_kinds import Source
+from ..metrics.pipe import Pipe
+from ..record.lookup_bounds import Bound
+from ..record.tables import Table
+from .arrival_ranges import Range
+from .identity_check import Identity as Identity
+
+Follower = Pipe[Mapping[str, Any]]
+"""Takes the progress of each batch of a query."""
+
+STEP = timedelta(hours=6)
+"""Of arrival: what a backfill lands in one transaction."""
+
+
+@dataclass(frozen=True)
+class SourceContext:
+    """Of the query that opens a leg.
+
+    Attributes
+    ----------
+    query
+        Its name.
+    binds
+        Names and values of ``--bind``.
+    checkpoint
+        The leg's place in the query's.
+    table
+        Where its records, or its dead letters, are landed.
+    partitions
+        Least number of tasks of a batch; None leaves it to the source.
+    """
+
+    spark: SparkSession
+    job: JobSettings
+    query: str
+    binds: Mapping[str, str]
+    checkpoint: Checkpoint
+    table: Table
+    partitions: int | None
+
+
+@dataclass(frozen=True)
+class Leg:
+    """An opened leg: a line of the query's offset log.
+
+    Attributes
+    ----------
+    open
+        Gives the rows, in the envelope's shape; again after a :class:`etl.record.errors.ReopenError`, with limits and
+        secrets of that moment.
+    guard
+        Of a leg whose batches do not replay; None where they are fixed ranges.
+    watch
+        Looks now and then whether all of it is read; see :class:`etl.record.query.Query`.
+    """
+
+    open: Callable[[], DataFrame]
+    guard: LegGuard | None = None
+    watch: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True)
+class ReplayedLeg:
+    """A leg whose batches are fixed ranges of what Spark's log has.
+
+    Parameters
+    ----------
+    sources
+        As :func:`etl.launch.source_kinds.in_order` has them.
+    checkpoint
+        The leg's place in the query's.
+    """
+
+    sources: tuple[Source, ...]
+    checkpoint: Checkpoint
+
+    def offsets(self, spark: SparkSession, batch_id: int) -> tuple[Any, Any]:
+        """Where a batch begins and ends, as Spark's log has it; None where unknown."""
+        return self.checkpoint.start_of(spark, batch_id), self.checkpoint.end_of(spark, batch_id)
+
+    def names(self) -> dict[str, str]:
+        """Logical name of each stream, to what :func:`etl.sources.union.offsets_of` begins the names of its partitions with."""
+        return {source.name: f"{source.name}/" for source in self.sources}
+
+
+class Guard(ABC):
+    """Looks before and after each batch of a query, of which a part or all does not replay."""
+
+    @property
+    def replayed(self) -> tuple[ReplayedLeg, ...]:
+        """Legs that need no guard."""
+        return ()
+
+    @property
+    @abstractmethod
+    def streams(self) -> tuple[LegGuard, ...]:
+        """The guards of single legs."""
+
+    @property
+    def alike_refused(self) -> str | None:
+        """Why records with one identity must not be numbered, as the error says; None numbers them by what is in them."""
+        return None
+
+    @property
+    @abstractmethod
+    def blind(self) -> bool:
+        """Whether a connector writes positions that cannot be read, after :meth:`before`."""
+
+    @abstractmethod
+    def before(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
+        """Check that nothing lies between what was landed and where the batch begins.
+
+        Parameters
+        ----------
+        spark
+            The batch's session.
+        batch_id
+            Spark's.
+
+        Returns
+        -------
+        Mapping
+            Shards and the positions that the look-up of this batch must find in the table.
+
+        Raises
+        ------
+        LossError
+            Records are gone unread, or the batch begins after a record that is not in the table.
+        ReopenError
+            The legs were opened with limits that no longer fit.
+        UnansweredError
+            Nobody can tell now.
+        """
+
+    @abstractmethod
+    def bounds(self, begun: datetime, beside: Column | None = None) -> Iterator[Bound]:
+        """Where in the table a record of the batch can be, from the tightest bound to one without times.
+
+        Parameters
+        ----------
+        begun
+            When the batch began.
+        beside
+            Rows that can hold a record of the replayed legs; None for none.
+        """
+
+    @abstractmethod
+    def held(self, positions: Mapping[str, str]) -> Column | None:
+        """Count, over the rows that the look-up reads, how many of these positions are there."""
+
+    @abstractmethod
+    def after(self, positions: Mapping[str, str], held: int | None) -> None:
+        """Compare what the look-up found with what :meth:`before` asked for.
+
+        Raises
+        ------
+        LossError
+            The batch began after a record that is not in the table.
+        """
+
+    @abstractmethod
+    def figures(self) -> tuple[Column, ...]:
+        """When all that a batch holds has arrived, what is landed already with it."""
+
+    @abstractmethod
+    def landed(self, figures: Mapping[str, Any]) -> None:
+        """Hear what a batch came to; the figures are those of :meth:`figures`."""
+
+
+class LegGuard(Guard):
+    """The guard of one leg.
+
+    Attributes
+    ----------
+    source
+        What the leg reads.
+    table
+        Where it lands.
+    """
+
+    source: Source
+    table: Table
+
+    @property
+    def streams(self) -> tuple[LegGuard, ...]:
+        """Itself."""
+        return (self,)
+
+    def passed_over(self, spark: SparkSession) -> Iterator[DataFrame]:
+        """Records that the connector will not hand over, in the envelope's shape, after :meth:`before`."""
+        yield from ()
+
+    @abstractmethod
+    def levels(self, begun: datetime) -> Iterator[tuple[Range, ...]]:
+        """When records of the batch can have arrived, from the likeliest ranges to those of all that the source keeps.
+
+        Who asks for the second one has found the first one wrong.
+        """
+
+    @abstractmethod
+    def figures_named(self, suffix: str, where: str = "true") -> tuple[Column, ...]:
+        """The oldest arrival, in microseconds since 1970, and the steps, of the records that a condition is true of.
+
+        Parameters
+        ----------
+        suffix
+            Of the figures' names, ``oldest`` and ``steps``.
+        where
+            SQL.
+        """
+
+    @abstractmethod
+    def held_records(self, oldest: int | None, steps: str) -> None:
+        """Hear when the records of a batch have arrived: the oldest, and in which steps; None where it had none."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Records that go into the table in one transaction.
+
+    Attributes
+    ----------
+    name
+        For reports: a time, or a file.
+    records
+        In the envelope's shape.
+    bound
+        Where in the table they can be.
+    around
+        Gives those records once more where Spark cannot read one for its time; looks at each where it is told to be
+        thorough, and gives None where it finds none of that kind.
+    """
+
+    name: str
+    records: DataFrame
+    bound: Bound
+    around: Callable[[bool], DataFrame | None] | None = None
+
+
+Parts = Callable[[SparkSession, BackfillRequest], Iterator[Part]]
+
+
+def steps(request: BackfillRequest) -> Iterator[tuple[datetime, datetime]]:
+    """The parts of a backfill's range of time: from each moment up to, not including, the other."""
+    assert request.since is not None, "a stream is read by time"
+    assert request.until is not None, "a stream is read by time"
+    start, end = request.since.astimezone(UTC), request.until.astimezone(UTC)
+    while start < end:
+        border = min(start + STEP, end)
+        yield start, border
+        start = border

@@ -1,0 +1,1 @@
+"""Kafka topics: their settings, signing in, reading, shared topics, odd records, offsets of consumer groups."""

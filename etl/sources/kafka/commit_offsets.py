@@ -1,0 +1,155 @@
+"""How far a query has read a topic, where ordinary tools look for it: as the offsets of a consumer group.
+
+Spark keeps its offsets in the checkpoint and commits none, so that to Kafka's own tools nobody reads. After a batch
+that was committed its end is written to a group; nothing is ever read from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.sql import SparkSession
+
+from ...launch.connections import Connection
+from ...metrics.pipe import Pipe
+from ...record.accounts import Reporter
+from ...record.errors import StartError, describe
+from . import connection
+
+if TYPE_CHECKING:
+    from .source import KafkaSource
+
+GATHER_SECONDS = 5.0
+"""Between two writes at least: the newest offsets of the batches meanwhile."""
+
+PATIENCE_SECONDS = 20
+"""How long the brokers may take."""
+
+Progress = Mapping[str, Any]
+"""What Spark tells of one trigger (``StreamingQueryProgress`` as JSON)."""
+
+
+class Group:
+    """Writes offsets of one query to a consumer group.
+
+    Parameters
+    ----------
+    spark
+        Whose class path has Kafka's client.
+    name
+        Of the group.
+    source
+        The topic, or the topics of its pattern.
+    entry
+        To the brokers.
+    failed
+        Told of an error once, until a write succeeds again.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str,
+        source: KafkaSource,
+        entry: connection.Entry,
+        failed: Callable[[str], None],
+    ) -> None:
+        self._spark = spark
+        self._name = name
+        self._source = source
+        self._entry = entry
+        self._failed = failed
+        self._admin: Any = None
+        self._told = False
+
+    def write(self, ended: Sequence[Progress]) -> None:
+        """Write where the last of some batches ended.
+
+        Raises
+        ------
+        OSError
+            The brokers do not answer, or do not allow it: the next batch says more than this one did.
+        """
+        offsets = ends(self._source, ended[-1])
+        if not offsets:
+            return
+        try:
+            self._alter(offsets)
+        except StartError as error:
+            raise OSError(f"consumer group {self._name}: {error}") from error
+        except Py4JError as error:
+            self._entry.forget()
+            if not isinstance(error, Py4JNetworkError):  # with that the JVM itself has gone
+                self._close()
+                if not self._told:
+                    self._told = True
+                    self._failed(describe(error))
+            raise OSError(f"consumer group {self._name}: not written") from error
+        self._told = False
+
+    def _alter(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        jvm: Any = self._spark._jvm
+        if self._admin is None:
+            self._admin = connection.admin(self._spark, self._entry.options(), PATIENCE_SECONDS)
+        places = jvm.java.util.HashMap()
+        for (topic, partition), offset in offsets.items():
+            place = jvm.org.apache.kafka.common.TopicPartition(topic, partition)
+            places.put(place, jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata(offset))
+        seconds = jvm.java.util.concurrent.TimeUnit.SECONDS
+        self._admin.alterConsumerGroupOffsets(self._name, places).all().get(PATIENCE_SECONDS, seconds)
+
+    def _close(self) -> None:
+        if self._admin is not None:
+            jvm: Any = self._spark._jvm
+            self._admin.close(jvm.java.time.Duration.ZERO)
+            self._admin = None
+
+
+def ends(source: KafkaSource, progress: Progress) -> dict[tuple[str, int], int]:
+    """Return where a batch ended in a query's only topic, or the topics of its pattern, by topic and partition."""
+    found: dict[tuple[str, int], int] = {}
+    for each in progress.get("sources", ()):
+        end = each.get("endOffset")
+        if not isinstance(end, dict):
+            continue  # nothing was read yet
+        for topic, partitions in end.items():
+            if source.is_pattern or topic == source.topic:
+                found |= {(topic, int(partition)): int(offset) for partition, offset in partitions.items()}
+    return found
+
+
+def group(
+    spark: SparkSession, query: str, source: KafkaSource, to: Connection, report: Reporter
+) -> Pipe[Progress]:
+    """Open what follows a query whose topic asks for it.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    query
+        Its name.
+    source
+        The topic, with a ``lag_group``.
+    to
+        Its connection, after :func:`etl.sources.kafka.connection.bind`.
+    report
+        Told ``lag_unwritten`` where the brokers refuse.
+
+    Raises
+    ------
+    StartError
+        No such cluster (:func:`etl.sources.kafka.connection.bootstrap_servers`).
+    """
+    assert source.reading is not None, f"{source.name}: no group"
+    name = source.reading.lag_group or ""
+
+    def failed(error: str) -> None:
+        report.emit("lag_unwritten", query=query, group=name, error=error)
+
+    entry = connection.Entry(to)
+    entry.options()
+    group = Group(spark, name, source, entry, failed)
+    return Pipe(f"lag-{query}", group.write, gather_seconds=GATHER_SECONDS)

@@ -1,0 +1,192 @@
+"""How Kafka's clients sign in to a cluster, as options of Spark's Kafka source and sink.
+
+What a secret holds never is an option: Spark writes those of its Kafka sink into plans, event logs and pages as they
+are. The options name a file on the driver and each executor (``docs/adr/0294-kafka-credentials.md``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pyspark import SparkContext
+
+from ...launch.connections import Connection, SecretLogin
+from ...record import driver_files
+from ...record.errors import SinkError, StartError, java_error
+from ...services import secret
+
+WITHOUT: Mapping[str, Mapping[str, str]] = {
+    "none": {},
+    "tls": {"kafka.security.protocol": "SSL"},
+    "iam": {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "AWS_MSK_IAM",
+        "kafka.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+        "kafka.sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+    },
+}
+"""Options of what needs no secret."""
+
+NEEDED = {
+    "scram-sha-512": ("username", "password"),
+    "plain": ("username", "password"),
+    "mutual-tls": ("certificate", "privateKey"),
+    "tls": ("certificateAuthority",),
+}
+"""Keys of a secret. Those of a certificate are named as AWS Lambda's event sources for Kafka name them (Lambda developer
+guide, "Configuring cluster authentication and network access", ``CLIENT_CERTIFICATE_TLS_AUTH``)."""
+
+
+def options(connection: Connection, endpoint: str | None = None) -> dict[str, str]:
+    """Options of Spark's Kafka source and sink by which they sign in; a secret is read anew at each call.
+
+    Parameters
+    ----------
+    connection
+        Of the cluster.
+    endpoint
+        Of a local Secrets Manager; None for the region's own.
+
+    Raises
+    ------
+    StartError
+        The secret cannot be read, or does not hold what the kind needs.
+    """
+    login = connection.authentication
+    if not isinstance(login, SecretLogin):
+        return dict(WITHOUT[login])
+    try:
+        held = dict(secret.read(login.secret, endpoint, NEEDED[login.kind]))
+    except SinkError as error:
+        raise StartError(str(error)) from error
+    if login.kind == "mutual-tls" and "-----BEGIN PRIVATE KEY-----" not in held["privateKey"]:
+        # One with a password of its own needs an algorithm that not every Java has by the name that Kafka asks for.
+        raise StartError(
+            f"secret {login.secret}: privateKey is no plain key of PKCS #8 in PEM (-----BEGIN PRIVATE KEY-----); "
+            "`openssl pkcs8 -topk8 -nocrypt` writes one, and the secret encrypts it"
+        )
+    chosen = spelled_out(login.kind, held)
+    private = {name: value for name, value in chosen.items() if name in _PRIVATE}
+    return chosen | _referred(private)
+
+
+_PRIVATE = frozenset(
+    {
+        "kafka.sasl.jaas.config",
+        "kafka.ssl.keystore.certificate.chain",
+        "kafka.ssl.keystore.key",
+        "kafka.ssl.truststore.certificates",
+    }
+)
+"""Options that hold what the secret holds."""
+
+
+def spelled_out(kind: str, held: dict[str, str]) -> dict[str, str]:
+    """Options of Spark's Kafka source with what a secret holds in them; a notebook has this function's text.
+
+    Parameters
+    ----------
+    kind
+        Of authentication.
+    held
+        By the secret.
+    """
+
+    def quoted(text: str) -> str:
+        # As Java's StreamTokenizer reads it back.
+        for one, written in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
+            text = text.replace(one, written)
+        return f'"{text}"'
+
+    found = {"kafka.security.protocol": "SSL"}
+    if kind in ("scram-sha-512", "plain"):
+        module = "scram.Scram" if kind == "scram-sha-512" else "plain.Plain"
+        user, password = quoted(held["username"]), quoted(held["password"])
+        found = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": kind.upper()}
+        found["kafka.sasl.jaas.config"] = (
+            f"org.apache.kafka.common.security.{module}LoginModule required username={user} password={password};"
+        )
+    if kind == "mutual-tls":
+        found["kafka.ssl.keystore.type"] = "PEM"
+        found["kafka.ssl.keystore.certificate.chain"] = held["certificate"]
+        found["kafka.ssl.keystore.key"] = held["privateKey"]
+    if "certificateAuthority" in held:
+        found["kafka.ssl.truststore.type"] = "PEM"
+        found["kafka.ssl.truststore.certificates"] = held["certificateAuthority"]
+    return found
+
+
+def _referred(private: Mapping[str, str]) -> dict[str, str]:
+    """Options that name a file in which their values stand, which Kafka's own client reads wherever it runs."""
+    lines = (f"{name}={_escaped(value)}\n" for name, value in private.items())
+    file = driver_files.ship(SparkContext.getOrCreate(), "kafka", "".join(lines).encode())
+    return {
+        "kafka.config.providers": "file",
+        "kafka.config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+        **{name: f"${{file:{file}:{name}}}" for name in private},
+    }
+
+
+def _escaped(value: str) -> str:
+    r"""A value as a properties file has it (``java.util.Properties.load``).
+
+    Examples
+    --------
+    >>> print(_escaped("two\nlines"))
+    two\nlines
+    """
+    text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\f", "\\f")
+    return re.sub(r"^[ \t]", r"\\\g<0>", text)
+
+
+def refusal(error: BaseException, connection: Connection) -> str | None:
+    """What to do about brokers that refuse, or that the client does not know.
+
+    Parameters
+    ----------
+    error
+        Of Kafka's client.
+    connection
+        Of the cluster.
+
+    Returns
+    -------
+    str or None
+        None where it is something else, such as brokers that do not answer.
+    """
+    found: dict[str, str] = {}
+    origin, last = java_error(error), ""
+    while origin is not None:
+        # What lies behind what Kafka says of a key is the JVM's, which may show a part of it.
+        last = str(origin.getMessage())
+        found[str(origin.getClass().getSimpleName())] = last
+        origin = origin.getCause()
+    login = connection.authentication
+    named, kind = ("", login) if isinstance(login, str) else (f" of secret {login.secret}", login.kind)
+    if "SaslAuthenticationException" in found:
+        return (
+            f"the brokers refuse the user or the password{named} ({found['SaslAuthenticationException']}): write those "
+            "into it that the cluster has, and start the job again"
+        )
+    if "UnsupportedSaslMechanismException" in found:
+        return (
+            f"{found['UnsupportedSaslMechanismException']}: the cluster's `authentication` in the environment file "
+            "names one of those"
+        )
+    if "SslAuthenticationException" in found and "fatal alert" in last:
+        if kind != "mutual-tls":
+            return f"the brokers ask for a certificate ({last}): `authentication: {{kind: mutual-tls, secret: ARN}}` shows one"
+        return (
+            f"the brokers refuse the certificate{named} ({last}): it is out of date, of an authority that they do not "
+            "know, or privateKey is another's. Write one into the secret that they take, and start the job again"
+        )
+    if "SslAuthenticationException" in found:
+        what = "certificateAuthority of the secret" if named else "a secret's certificateAuthority"
+        return (
+            f"the brokers' certificate is not trusted here ({last}): it is out of date, for another name than that of "
+            f"bootstrap_servers, or of an authority that Java does not know and that {what} does not name"
+        )
+    if "InvalidConfigurationException" in found:
+        return f"what Kafka's client reads{named} is no certificate or key in PEM ({found['InvalidConfigurationException']})"
+    return None

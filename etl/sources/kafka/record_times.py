@@ -1,0 +1,303 @@
+"""Hands Kafka batches on with times that a table can hold, whatever their producers wrote (``docs/adr/0267-times-of-kafka-records.md``)."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ...checkpoints.checkpoint import Checkpoint
+from ...formats.base import Decoder
+from ...formats.decoding import redact
+from ...formats.decoding.routes import COLUMN
+from ...launch.settings import DeriveSettings, JobSettings, QuerySettings
+from ...launch.source_kinds import in_order
+from ...record import accounts, envelope, hadoop
+from ...record.accounts import Reporter
+from ...record.query import Query
+from ..offset_ranges import Ranges
+from ..union import union
+from . import connection
+from .poison_records import LATEST, Reader, is_overflow
+from .topic_limits import unlimited
+from .topics import enveloped
+
+if TYPE_CHECKING:
+    from .source import KafkaSource
+
+STAGE = "timestamp"
+"""Stage of dead letters whose time overflows."""
+
+MOST_TOLD = 20
+"""Records that a line names; all of them are in the table."""
+
+_RAW = "_with_payload"
+
+_KAFKA = "org.apache.spark.sql.kafka010."
+"""Package of Spark's Kafka source."""
+
+
+@dataclass(frozen=True)
+class Leg:
+    """Topics of one connection, as a batch of them can be read again."""
+
+    sources: tuple[KafkaSource, ...]
+    checkpoint: Checkpoint
+    connecting: Callable[[], Mapping[str, str]]
+    partitions: int | None
+
+    def reader(self, spark: SparkSession) -> Reader:
+        """What reads its topics as a batch."""
+        reading = self.sources[0].reading
+        options = {} if self.partitions is None else {"minPartitions": str(self.partitions)}
+        if reading is not None and reading.group_id_prefix is not None:
+            options["groupIdPrefix"] = reading.group_id_prefix
+        return Reader(spark, self.connecting(), options, reading is None or reading.headers)
+
+    def ranges(self, spark: SparkSession, batch_id: int) -> Ranges:
+        """The offsets of a batch."""
+        end = self.checkpoint.end_of(spark, batch_id) or {}
+        start = self.checkpoint.start_of(spark, batch_id)
+        if start is None:
+            start = self._first(spark)
+        begun = {(t, int(p)): int(at) for t, found in start.items() for p, at in found.items()}
+        ends = {(t, int(p)): int(at) for t, found in end.items() for p, at in found.items()}
+        # A partition that only the end names is new, and read from its beginning.
+        return {p: (begun.get(p, 0), at) for p, at in ends.items() if begun.get(p, 0) < at}
+
+    def _first(self, spark: SparkSession) -> Any:
+        """Where a checkpoint's first batch begins, as Spark's Kafka source keeps it."""
+        text = hadoop.read_text(spark, f"{self.checkpoint.location}/sources/{self.checkpoint.place}/0")
+        return json.loads(text[text.index("{") :])
+
+
+@dataclass
+class Timed:
+    """Writes batches by another handler, with times within bounds, and around records whose times overflow.
+
+    Parameters
+    ----------
+    handle
+        Writes a batch of the envelope's shape, idempotently: a dataclass with a ``decoder`` and a ``checkpoint``.
+    legs
+        Of Kafka.
+    mixed
+        Whether other streams are read too, whose part of a batch is read by the tasks that Spark planned for it.
+    name
+        Of the query.
+    report
+        Where is told which batches were read around some records.
+    """
+
+    handle: Any
+    legs: tuple[Leg, ...]
+    mixed: bool
+    name: str
+    report: Reporter
+    _asked: bool = field(default=False, init=False, repr=False)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write a batch; before a run's first one, say which topics take records of any time."""
+        if not self._asked:
+            self._asked = True
+            self._tell_unlimited(batch.sparkSession, batch_id)
+        try:
+            self.handle(self._bounded(batch, batch_id), batch_id)
+        except Exception as error:
+            if not is_overflow(error) or not self._repaired(batch, batch_id):
+                raise
+
+    def _tell_unlimited(self, spark: SparkSession, batch_id: int) -> None:
+        for leg in self.legs:
+            topics = sorted(leg.checkpoint.end_of(spark, batch_id) or {})
+            for topic, missing in unlimited(spark, topics, leg.connecting()).items():
+                self.report.emit("takes_any_time", query=self.name, topic=topic, missing=missing)
+
+    def _repaired(self, batch: DataFrame, batch_id: int) -> bool:
+        """Write a batch that Spark cannot read as it is; False where no record of it says why."""
+        for thorough in (False, True):
+            try:
+                again = self._again(batch, batch_id, thorough=thorough)
+                if again is None:
+                    continue
+                # Not made anew: what the handler knows of the table's commits is of this process, too.
+                handle = copy.copy(self.handle)
+                handle.decoder = Overflown(handle.decoder)
+                handle(self._bounded(again, batch_id), batch_id)
+            except Exception as error:
+                if thorough or not is_overflow(error):
+                    raise
+            else:
+                return True
+        return False
+
+    def _again(self, batch: DataFrame, batch_id: int, *, thorough: bool) -> DataFrame | None:
+        """The batch, read around the records whose times overflow; None where there are none."""
+        spark, found = batch.sparkSession, []
+        for leg in self.legs:
+            if ranges := leg.ranges(spark, batch_id):
+                reader = leg.reader(spark)
+                found.append((leg, reader, ranges, reader.overflowing(ranges, thorough=thorough)))
+        records = sum(len(offsets) for *_, odd in found for offsets in odd.values())
+        streams = streams_of(batch, len(found)) if self.mixed else []
+        if not records or streams is None:
+            return None
+        passed = [f"{t}/{p}/{at}" for *_, odd in found for (t, p), offsets in odd.items() for at in offsets]
+        # Where good records and dead letters part, the table of these.
+        kept = getattr(self.handle, "letters", None) or self.handle.sink
+        self.report.emit(
+            "read_around",
+            query=self.name,
+            batch=batch_id,
+            records=records,
+            first=passed[:MOST_TOLD],
+            table=str(kept.table),
+            stage=STAGE,
+        )
+        parts = [enveloped(reader.around(ranges, odd), leg.sources) for leg, reader, ranges, odd in found]
+        return union([*parts, *streams])
+
+    def _bounded(self, batch: DataFrame, batch_id: int) -> DataFrame:
+        checkpoint: Checkpoint = self.handle.checkpoint
+        planned = checkpoint.planned_at(batch.sparkSession, batch_id) or accounts.now()
+        sources = [source for leg in self.legs for source in leg.sources]
+        retention = timedelta(seconds=max(source.retention_seconds for source in sources))
+        names = [source.name for source in sources] if self.mixed else None
+        return envelope.bounded(batch, planned, retention, names)
+
+
+@dataclass(frozen=True)
+class Overflown:
+    """A decoder to which records whose times overflow are dead letters, whatever their payloads.
+
+    Parameters
+    ----------
+    decoder
+        Of the query.
+    """
+
+    decoder: Decoder
+
+    @property
+    def schema(self) -> StructType:
+        """Of the decoder."""
+        return self.decoder.schema
+
+    def decode(self, rows: DataFrame) -> DataFrame:
+        """See :meth:`etl.formats.base.Decoder.decode`; the stage of these dead letters is ``timestamp``."""
+        last = "element_at(_headers, -1)"
+        time = F.expr(f"IF({last}.key = '{envelope.TIME_HEADER}', CAST({last}.value AS STRING), NULL)")
+        odd = F.coalesce(F.abs(time.cast("decimal(20, 0)")) > F.lit(LATEST), F.lit(False))
+        decoded = self.decoder.decode(rows.withColumn(_RAW, F.col("payload")))
+        raw = F.col(_RAW)
+        bare = redact.bare(self.decoder, raw)
+        error = F.concat(F.lit("the record's time overflows: "), time, F.lit(" ms since 1970"))
+        letter = {"_bytes": bare, "_stage": F.lit(STAGE), "_error": redact.said(error, raw, bare)}
+        # A route is of the topic, and a replay takes it.
+        none = {name: F.lit(None) for name in self.schema.fieldNames() if name != COLUMN}
+        changed = {**none, **letter}
+        return decoded.select(
+            *(
+                F.when(odd, changed[name]).otherwise(F.col(f"`{name}`")).alias(name)
+                if name in changed
+                else F.col(f"`{name}`")
+                for name in decoded.columns
+                if name != _RAW
+            )
+        )
+
+    def bare(self, payload: Column) -> Column:
+        """See :func:`etl.formats.decoding.redact.bare`."""
+        return redact.bare(self.decoder, payload)
+
+
+def timed(
+    kind: type[KafkaSource],
+    query: Query,
+    job: JobSettings,
+    settings: QuerySettings,
+    binds: Mapping[str, str],
+    report: Reporter,
+) -> Query:
+    """Let a query on Kafka write its batches with times within bounds.
+
+    Parameters
+    ----------
+    kind
+        Class of its topics.
+    query
+        As it was built.
+    job, settings
+        The job's settings, and the query's.
+    binds
+        Names and values of ``--bind``.
+    report
+        Where is told which batches were read around some records.
+    """
+    assert not isinstance(settings, DeriveSettings), f"{query.name} reads a table"
+    legs, mixed = [], False
+    for place, leg in enumerate(in_order(settings.sources)):
+        topics = tuple(each for each in leg if isinstance(each, kind))
+        if not topics:
+            mixed = True
+            continue
+        asked = partial(connection.connecting, topics[0].bound(job, query.name, binds))
+        legs.append(Leg(topics, Checkpoint(query.checkpoint, place), asked, settings.repartition))
+    return replace(query, handle=Timed(query.handle, tuple(legs), mixed, query.name, report))
+
+
+def streams_of(batch: DataFrame, topics: int) -> list[DataFrame] | None:
+    """What a batch of topics and streams holds of the streams: the tasks that Spark planned for it, without those of topics.
+
+    A connector's part of a batch can be read by its own tasks only; Spark's Kafka source tells its tasks by their class.
+
+    Parameters
+    ----------
+    batch
+        A union of what the sources gave, as Spark hands it to ``foreachBatch``.
+    topics
+        Sources of Kafka that have records in it.
+
+    Returns
+    -------
+    list or None
+        A frame for each stream that has records in it; None where so many parts of Kafka are not found: what is taken for a
+        stream's might be a topic's.
+    """
+    frame: Any = batch  # what PySpark keeps of the JVM is not in its types
+    session: Any = batch.sparkSession
+    made = session._jsparkSession.internalCreateDataFrame
+    parts = [(part, _of_kafka(leaf)) for part, leaf in _parts(frame._jdf.queryExecution().toRdd())]
+    if sum(of_kafka for _, of_kafka in parts) != topics:
+        return None
+    return [
+        DataFrame(made(part, frame._jdf.schema(), False), batch.sparkSession)
+        for part, of_kafka in parts
+        if not of_kafka
+    ]
+
+
+def _parts(rdd: Any) -> Iterator[tuple[Any, Any]]:
+    """The parts of a union, each with what its tasks begin with; of anything else the whole."""
+    below = rdd
+    while (parents := below.dependencies()).size() == 1:
+        below = parents.apply(0).rdd()
+    if not parents.size():
+        yield rdd, below
+    for n in range(parents.size()):
+        yield from _parts(parents.apply(n).rdd())
+
+
+def _of_kafka(leaf: Any) -> bool:
+    first = leaf.partitions()[0] if leaf.getNumPartitions() else None
+    if first is None or leaf.getClass().getSimpleName() != "DataSourceRDD":
+        return False
+    return str(first.inputPartitions().head().getClass().getName()).startswith(_KAFKA)

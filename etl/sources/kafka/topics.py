@@ -1,0 +1,122 @@
+"""Kafka topics as streaming DataFrames in the envelope's shape."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ...launch.connections import Connection
+from ...launch.start_position import milliseconds, moment_of
+from ...record import envelope
+from .connection import connecting
+
+if TYPE_CHECKING:
+    from .source import KafkaReading, KafkaSource
+
+
+def read(
+    spark: SparkSession, sources: Sequence[KafkaSource], connection: Connection, *, partitions: int | None
+) -> DataFrame:
+    """Open the topics of a leg as one streaming DataFrame in the envelope's shape.
+
+    A batch is a fixed range of offsets of each partition: a replay holds the same records.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    sources
+        Of one connection, and alike but for topic, name and limit; the limits are added up.
+    connection
+        After :func:`etl.sources.kafka.connection.bind`.
+    partitions
+        Least number of tasks of a batch.
+    """
+    together = dataclasses.replace(
+        sources[0],
+        topic=",".join(s.topic for s in sources),
+        records_per_batch=sum(s.records_per_batch for s in sources),
+    )
+    chosen = options(together, connection, partitions=partitions)
+    return enveloped(spark.readStream.format("kafka").options(**chosen).load(), sources)
+
+
+def enveloped(records: DataFrame, sources: Sequence[KafkaSource]) -> DataFrame:
+    """Put records of a leg into the envelope.
+
+    Parameters
+    ----------
+    records
+        Columns of Spark's Kafka source.
+    sources
+        Of the leg.
+    """
+    first, *others = sources
+    if not others:
+        return envelope.from_kafka(records, first.name, several=first.is_pattern)
+    names = F.create_map(*(F.lit(text) for s in sources for text in (s.topic, s.name)))
+    return envelope.from_kafka(records, F.coalesce(names[F.col("topic")], F.col("topic")))
+
+
+def options(source: KafkaSource, connection: Connection, *, partitions: int | None) -> dict[str, str]:
+    """Options of Spark's Kafka source.
+
+    Parameters
+    ----------
+    source
+        What to read, and how much of it in a batch.
+    connection
+        With its bootstrap servers.
+    partitions
+        Least number of tasks of a batch: large offset ranges are split, without a shuffle.
+    """
+    reading = source.read_as
+    chosen = {
+        **connecting(connection),
+        **_topics(source.topic, reading),
+        **_start(source, reading),
+        "maxOffsetsPerTrigger": str(source.records_per_batch),
+        **_waiting(reading),
+        # There is no setting of ours for it: loss is never silent.
+        "failOnDataLoss": "true",
+        "includeHeaders": "true" if reading.headers else "false",
+        # Records of aborted transactions were never published.
+        "kafka.isolation.level": "read_committed",
+    }
+    if partitions:
+        chosen["minPartitions"] = str(partitions)
+    if reading.group_id_prefix is not None:
+        chosen["groupIdPrefix"] = reading.group_id_prefix
+    return chosen
+
+
+def _topics(topic: str, reading: KafkaReading) -> dict[str, str]:
+    if reading.pattern:
+        return {"subscribePattern": topic}
+    if reading.partitions is not None:
+        return {"assign": json.dumps({topic: list(reading.partitions)})}
+    return {"subscribe": topic}
+
+
+def _waiting(reading: KafkaReading) -> dict[str, str]:
+    if reading.min_records_per_batch is None:
+        return {}
+    chosen = {"minOffsetsPerTrigger": str(reading.min_records_per_batch)}
+    if reading.max_delay_seconds is not None:
+        chosen["maxTriggerDelay"] = f"{round(reading.max_delay_seconds * 1000)}ms"
+    return chosen
+
+
+def _start(source: KafkaSource, reading: KafkaReading) -> dict[str, str]:
+    if reading.start_offsets is not None:
+        return {"startingOffsets": json.dumps({source.topic: dict(reading.start_offsets)})}
+    moment = moment_of(source.start)
+    if moment is None:
+        return {"startingOffsets": source.start}
+    # A partition without a record since then begins at its end.
+    return {"startingTimestamp": milliseconds(moment), "startingOffsetsByTimestampStrategy": "latest"}

@@ -1,0 +1,218 @@
+"""Records of closed shards that a connector passes over, read by the Kinesis API.
+
+The connector of EMR Serverless takes a shard that it finds closed for a shard that was read to its end
+(``docs/kinesis.md``). What it had not read by then, and all of a shard that opened and
+closed between two looks, would be lost. A closed shard takes no more records, so that what is left of it
+can be read by anyone at any time, and again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ...formats import protobuf_wire
+from ...record import envelope
+from ...record.errors import LossError
+from .positions import Positions
+
+if TYPE_CHECKING:
+    from .source import KinesisSource
+
+PAGE = 10_000
+"""Most records of one GetRecords call (Kinesis service limit); it ends at 10 MiB too."""
+
+AGGREGATE = bytes.fromhex("f3899ac2")
+"""How an aggregate of Kinesis' producer library begins; the API hands it over as it is."""
+
+_DIGEST_BYTES = 16
+_KEYS, _RECORDS, _KEY_INDEX, _DATA = 1, 3, 1, 3
+"""Fields of the messages AggregatedRecord and Record (awslabs' amazon-kinesis-producer, aggregation-format.md)."""
+
+SPLIT_AGGREGATE = (
+    "millrace: an aggregate of the Kinesis producer library: this engine's connector may end a batch inside one "
+    "and does not number its records, so that they cannot be told apart; switch aggregation off in the producer, "
+    "or read the stream on Glue (docs/kinesis.md, Past an aggregate): "
+)
+
+COLUMNS = (
+    "data BINARY, streamName STRING, partitionKey STRING, sequenceNumber STRING, "
+    "approximateArrivalTimestamp TIMESTAMP"
+)
+"""Of the connectors."""
+
+Records = Sequence[Mapping[str, Any]]
+"""Records as boto3 gives them: ``Data``, ``PartitionKey``, ``SequenceNumber``, ``ApproximateArrivalTimestamp``."""
+
+Packed = list[tuple[str, bytes]]
+"""Partition key and data of each record in an aggregate."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A shard as ``ListShards`` tells."""
+
+    id: str
+    parents: tuple[str, ...]
+    closed: bool
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The rest of a closed shard, after a record or (None) from its beginning."""
+
+    shard: str
+    after: str | None
+
+
+def unread_tails(shards: Iterable[Shard], before: Positions, here: Positions) -> list[Tail]:
+    """Find closed shards that the connector no longer reads, and of which a part may be unread.
+
+    Parameters
+    ----------
+    shards
+        All of the stream, open and closed.
+    before, here
+        Where the batch before and the batch at hand begin. A shard that is in neither was read to its end
+        long ago, unless it descends from one of the batch before, or there was none.
+
+    Returns
+    -------
+    list of Tail
+        Parents first. What the batch before did read of them is in them too.
+    """
+    by_id = {s.id: s for s in shards}
+
+    def recent(shard: str) -> bool:
+        if not before.shards or shard in before.shards:
+            return True
+        return any(recent(p) for p in by_id[shard].parents if p in by_id)
+
+    return [
+        Tail(s.id, before.read.get(s.id))
+        for s in sorted(by_id.values(), key=lambda s: s.id)
+        if s.closed and s.id not in here.reading and s.id not in before.ended and recent(s.id)
+    ]
+
+
+def unpack(data: bytes) -> Packed | None:
+    """Take an aggregate apart; None where it is none, as the connectors have it too.
+
+    Anybody can write the bytes that an aggregate begins with. What is one ends with the MD5 of the message between.
+
+    Parameters
+    ----------
+    data
+        Of a record, as the API hands it over.
+    """
+    body, digest = data[len(AGGREGATE) : -_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if not (data.startswith(AGGREGATE) and body):
+        return None
+    if hashlib.md5(body, usedforsecurity=False).digest() != digest:
+        return None
+    try:
+        parts = protobuf_wire.members(body)
+        keys = [str(key, "utf-8") for key in cast(list[bytes], parts.get(_KEYS, []))]
+        return [_record(each, keys) for each in parts.get(_RECORDS, [])]
+    except (protobuf_wire.WireError, UnicodeDecodeError, LookupError, TypeError):
+        return None
+
+
+def _record(message: Any, keys: Sequence[str]) -> tuple[str, bytes]:
+    parts = protobuf_wire.members(message)
+    index, data = parts[_KEY_INDEX][-1], parts[_DATA][-1]
+    if isinstance(index, bytes) or isinstance(data, int):
+        raise protobuf_wire.WireError("a record of other fields")
+    return keys[index], data
+
+
+def list_shards(client: Any, stream: str) -> list[Shard]:
+    """List a stream's shards.
+
+    Parameters
+    ----------
+    client
+        A boto3 ``kinesis`` client.
+    stream
+        Its own name.
+    """
+    found = []
+    for page in client.get_paginator("list_shards").paginate(StreamName=stream):
+        for shard in page["Shards"]:
+            parents = (shard.get("ParentShardId"), shard.get("AdjacentParentShardId"))
+            closed = "EndingSequenceNumber" in shard["SequenceNumberRange"]
+            found.append(Shard(shard["ShardId"], tuple(filter(None, parents)), closed))
+    return found
+
+
+def pages(client: Any, stream: str, tail: Tail, since: datetime | None = None) -> Iterator[Sequence[Any]]:
+    """Read a tail, a call at a time.
+
+    Parameters
+    ----------
+    client, stream
+        As for :func:`list_shards`.
+    tail
+        Of a closed shard: it has an end.
+    since
+        Where a tail from the beginning of its shard begins instead.
+
+    Yields
+    ------
+    sequence
+        Records of boto3, never none.
+    """
+    kind, place = "TRIM_HORIZON", dict[str, Any]()
+    if tail.after is not None:
+        kind, place = "AFTER_SEQUENCE_NUMBER", {"StartingSequenceNumber": tail.after}
+    elif since is not None:
+        kind, place = "AT_TIMESTAMP", {"Timestamp": since}
+    iterator = client.get_shard_iterator(
+        StreamName=stream, ShardId=tail.shard, ShardIteratorType=kind, **place
+    )["ShardIterator"]
+    while iterator:
+        answer = client.get_records(ShardIterator=iterator, Limit=PAGE)
+        if answer["Records"]:
+            yield answer["Records"]
+        elif not answer["MillisBehindLatest"]:
+            return
+        iterator = answer.get("NextShardIterator")
+
+
+def enveloped(spark: SparkSession, source: KinesisSource, records: Records) -> DataFrame:
+    """Put records of the API into the envelope.
+
+    Parameters
+    ----------
+    spark
+        The batch's session.
+    source
+        The stream.
+    records
+        Each alone, or alone in its aggregate.
+
+    Raises
+    ------
+    LossError
+        An aggregate of several.
+    """
+    rows = [_alone_in_its_record(record, source.stream) for record in records]
+    return envelope.from_kinesis(spark.createDataFrame(rows, COLUMNS), source.name)
+
+
+def _alone_in_its_record(record: Mapping[str, Any], stream: str) -> tuple[bytearray, str, str, str, datetime]:
+    """A record of the Kinesis API as a connector hands it over."""
+    number, arrived = record["SequenceNumber"], record["ApproximateArrivalTimestamp"]
+    packed = unpack(record["Data"])
+    # What is no aggregate, or one of nothing, is a record like others; one of one record has its number.
+    if not packed:
+        return bytearray(record["Data"]), stream, record["PartitionKey"], number, arrived
+    if len(packed) > 1:
+        raise LossError(f"{SPLIT_AGGREGATE}{stream}/{number}, arrived {arrived:%Y-%m-%dT%H:%M:%SZ}")
+    [(key, data)] = packed
+    return bytearray(data), stream, key, number, arrived

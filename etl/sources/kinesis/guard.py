@@ -1,0 +1,370 @@
+"""Keeps a Kinesis query from going on where its connector may have left records behind.
+
+The connectors keep in a file per shard how far a batch read, written by the task that read, and begin
+the next batch there without asking whether that batch landed as much. ``docs/kinesis.md``
+tells where this and other habits of theirs can lose records, and what is done about each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ...checkpoints.checkpoint import Checkpoint
+from ...record import accounts
+from ...record.errors import LossError, ReopenError, StartError, UnansweredError
+from ...record.lookup_bounds import EVERYTHING, Bound
+from ...record.tables import Table
+from .. import arrival_ranges
+from ..arrival_ranges import Range
+from ..base import LegGuard
+from .closed_shards import SPLIT_AGGREGATE, Records, enveloped
+from .positions import Positions
+
+if TYPE_CHECKING:
+    from .source import KinesisSource
+
+SLACK = timedelta(seconds=10)
+"""How much older than the last batch's oldest record one may be before the wider look-up is needed."""
+
+STEP_SECONDS = 60.0
+"""A literal in a filter is a part of Spark's generated code, which is compiled anew for each other one."""
+
+TRIM_MARGIN = timedelta(minutes=10)
+"""Records are taken for trimmed this much before their time: a check takes a while, and clocks differ."""
+
+CLOCKS = timedelta(minutes=10)
+"""Most that the clocks of a driver and of the checkpoint's file system are taken to differ."""
+
+FURTHER = 5
+"""Steps that a shard is first taken to go on in a batch; twice as many after each record that went further."""
+
+RIGHT = 10
+"""After so many batches within their bound, shards are taken to go on half as far again."""
+
+CALLS = 10
+"""Shards that are asked at once; a shard takes five calls a second (Kinesis service limits)."""
+
+FEWEST_IN_SET = 11
+"""From so many values on Spark looks into a set, by code that is the same for each (``spark.sql.optimizer.inSetConversionThreshold``)."""
+
+Horizon = Callable[[str], str | None]
+"""Shard id to the sequence number of the oldest record that the shard still has; None for no record."""
+
+_NOWHERE = Positions.of(None)
+
+
+@dataclass
+class KinesisGuard(LegGuard):
+    """Looks before and after each batch of one query.
+
+    Parameters
+    ----------
+    source
+        What the query reads.
+    checkpoint
+        The query's.
+    table
+        Where it lands.
+    horizon
+        Asks the stream; None where it cannot be asked.
+    tails
+        Reads what the connector passes over between two entries of the offset log; None where it does
+        not pass over anything.
+    step_seconds
+        Bounds are rounded down to whole steps.
+    shards
+        Open shards for which the query's limits were worked out.
+    count_shards
+        Counts them again; None where the limits stay as they are.
+    oldest
+        Arrival of the oldest record of the last batch of this run.
+    steps
+        Those in which its records arrived, less :data:`SLACK`.
+    further
+        Steps that a shard is taken to go on in a batch.
+    splits_aggregates
+        Whether the connector may end a batch inside an aggregate of Kinesis' producer library.
+    """
+
+    source: KinesisSource
+    checkpoint: Checkpoint
+    table: Table
+    horizon: Horizon | None = None
+    tails: Callable[[Positions, Positions], Iterator[Records]] | None = None
+    step_seconds: float = STEP_SECONDS
+    shards: int | None = None
+    count_shards: Callable[[], int] | None = None
+    oldest: datetime | None = field(default=None)
+    steps: Collection[int] = ()
+    further: int = FURTHER
+    splits_aggregates: bool = False
+    _right: int = field(default=0)
+    _begun: datetime | None = field(default=None)
+    """When the batch at hand began."""
+    _read_since: datetime | None = field(default=None)
+    """What is new to a shard that had nothing unread in the last batch has arrived since."""
+    _not_before: dict[str, datetime] = field(default_factory=dict)
+    """By shard, a moment before which the record at its position did not arrive; it moves forward, and so does the record."""
+    _batch: int | None = field(default=None)
+    _entries: tuple[Positions, Positions] = field(default=(_NOWHERE, _NOWHERE))
+
+    def bounds(self, begun: datetime, beside: Column | None = None) -> Iterator[Bound]:
+        """Where in the table a record of the batch can be, from the tightest bound to none.
+
+        A shard moves forward, so a batch is seldom older than the one before, or elsewhere than a little ahead of what that
+        one held. The write itself checks it: a second look at a Kinesis batch would see other records.
+        """
+        for ranges in self.levels(begun):
+            if len(ranges) == 1:
+                yield Bound.since("_arrived_at", ranges[0][0])
+            else:
+                outside = arrival_ranges.beyond(ranges)
+                yield Bound(arrival_ranges.within(ranges), "_arrived_at", outside=outside)
+        yield EVERYTHING
+
+    def levels(self, begun: datetime) -> Iterator[tuple[Range, ...]]:
+        """When records of the batch can have arrived, from the likeliest ranges to those of all that the stream keeps.
+
+        Who asks for the second one has found the first one wrong.
+        """
+        self._begun = begun
+        if self.oldest is not None:
+            recent = ((self.step_before(self.oldest), None),)
+            likely = self._likely()
+            if likely not in (None, recent):
+                assert likely is not None
+                yield likely
+                self.further, self._right = 2 * self.further, 0
+            yield recent
+        yield ((self.step_before(begun - timedelta(seconds=self.source.retention_seconds)), None),)
+
+    def _likely(self) -> tuple[Range, ...] | None:
+        if not self.steps or self._read_since is None:
+            return None
+        found = arrival_ranges.ahead(self.steps, self.further, self._step(self._read_since - SLACK))
+        return tuple((self._at(begin), None if end is None else self._at(end)) for begin, end in found)
+
+    def _step(self, moment: datetime) -> int:
+        return int(moment.timestamp() // self.step_seconds)
+
+    def _at(self, step: int) -> datetime:
+        return datetime.fromtimestamp(step * self.step_seconds, tz=UTC)
+
+    def step_before(self, moment: datetime) -> datetime:
+        """The full step before a moment: batches with the same bound share Spark's generated code."""
+        since = (moment - SLACK).timestamp()
+        return datetime.fromtimestamp(since - since % self.step_seconds, tz=UTC)
+
+    @property
+    def alike_refused(self) -> str | None:
+        """Records of an aggregate have its number, and each read may end at another of them."""
+        return SPLIT_AGGREGATE if self.splits_aggregates else None
+
+    def figures(self) -> tuple[Column, ...]:
+        """When all that a batch holds has arrived, what is landed already with it.
+
+        The next batch goes on behind the last record of each shard, which may be one of those.
+        """
+        return self.figures_named("_read")
+
+    def figures_named(self, suffix: str, where: str = "true") -> tuple[Column, ...]:
+        """See :meth:`etl.sources.base.LegGuard.figures_named`."""
+        micros = f"CASE WHEN {where} THEN unix_micros(_arrived_at) END"
+        slack, step = (round(seconds * 1e6) for seconds in (SLACK.total_seconds(), self.step_seconds))
+        step_of = f"CAST(floor(({micros} - {slack}) / {step}) AS BIGINT)"
+        return (
+            F.expr(f"min({micros}) AS oldest{suffix}"),
+            # At most as many as the batch has records; mostly a handful. As text, which an observed figure can be.
+            F.expr(f"concat_ws(' ', collect_set(CAST({step_of} AS STRING))) AS steps{suffix}"),
+        )
+
+    def landed(self, figures: Mapping[str, Any]) -> None:
+        """Hear what a batch came to; the figures are those of :meth:`figures`."""
+        self.held_records(figures["oldest_read"], figures["steps_read"])
+
+    def held_records(self, oldest: int | None, steps: str) -> None:
+        """Hear when the records of a batch have arrived: the oldest, and in which steps; None where it had none."""
+        if oldest is None:
+            return
+        self.oldest = datetime.fromtimestamp(oldest / 1e6, tz=UTC)
+        self.steps, self._read_since = {int(step) for step in steps.split()}, self._begun
+        self._right += 1
+        if self._right == RIGHT:
+            self.further, self._right = max(FURTHER, self.further // 2), 0
+
+    def before(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
+        """See :meth:`etl.sources.base.Guard.before`; a stream with another number of shards than the limits are for is opened again."""
+        here = self._entry(spark, batch_id)
+        follows = self._batch is not None and self._batch == batch_id - 1
+        earlier = self._entries[1] if follows else self._entry(spark, batch_id - 1)
+        moved = here.moved_since(earlier)
+        self._entries = (earlier, here)
+        self._check_limits()
+        first_of_run = self._batch is None
+        self._batch = batch_id
+        kept = timedelta(seconds=self.source.retention_seconds) - TRIM_MARGIN
+        if first_of_run:
+            committed = self.checkpoint.committed_at(spark, batch_id - 1) if batch_id else None
+            recent = committed is not None and accounts.now() - committed < kept
+            # A shard at whose end the last batch stood has lost nothing, if that is not too long ago.
+            self._check_horizon(moved if recent else here.read)
+            self._check_landed(spark, batch_id, moved)
+            return {}
+        if self.oldest is not None:
+            # They stand at records of the last batch.
+            before = self._not_before
+            self._not_before = before | {s: max(self.oldest, before.get(s, self.oldest)) for s in moved}
+        if self.oldest is not None and accounts.now() - self.oldest > kept:
+            self._check_horizon(self._near_the_end(spark, here.read, accounts.now() - kept))
+        return moved
+
+    def passed_over(self, spark: SparkSession) -> Iterator[DataFrame]:
+        """Records of closed shards."""
+        if self.tails is not None and self._entries[0].reading != self._entries[1].reading:
+            for page in self.tails(*self._entries):
+                yield enveloped(spark, self.source, page)
+
+    @property
+    def blind(self) -> bool:
+        """Whether the connector writes positions that cannot be read, after :meth:`before`."""
+        return not all(entry.known for entry in self._entries)
+
+    def _entry(self, spark: SparkSession, batch: int) -> Positions:
+        try:
+            return Positions.of(self.checkpoint.end_of(spark, batch) if batch >= 0 else None)
+        except ValueError:
+            return Positions(frozenset(), {}, frozenset(), known=False)
+
+    def _check_limits(self) -> None:
+        """Of a reshard the offset log tells: only then is the stream asked."""
+        before, here = self._entries
+        if self.count_shards is None or not before.shards or before.reading == here.reading:
+            return
+        try:
+            count = self.count_shards()
+        except StartError as error:
+            # An error of the start only where it is at the start: this query runs, and may ask again.
+            raise UnansweredError(str(error)) from error
+        if count != self.shards:
+            raise ReopenError(f"stream {self.source.stream} has {count} shards now, and had {self.shards}")
+
+    def held(self, positions: Mapping[str, str]) -> Column | None:
+        """Count, over the rows that the look-up reads, how many of these positions are there."""
+        if not positions:
+            return None
+        # A set is handed over beside Spark's generated code, which therefore is the same for every batch; and as text it
+        # is one call into the JVM. Names of streams and numbers have no quotes.
+        wanted = [i for p in sorted(positions.values()) for i in self._identities(p)]
+        wanted += [str(n) for n in range(FEWEST_IN_SET - len(wanted))]
+        # As a set: where executors are lost, rows of the look-up pass here more than once.
+        found = f"CASE WHEN _id IN ({', '.join(map(_quoted, wanted))}) THEN substring_index(_id, '/', 2) END"
+        return F.expr(f"size(collect_set({found}))")
+
+    def after(self, positions: Mapping[str, str], held: int | None) -> None:
+        """Compare what the look-up found with what :meth:`before` asked for.
+
+        Raises
+        ------
+        LossError
+            The batch began after a record that is not in the table.
+        """
+        if positions and (held or 0) < len(positions):
+            raise self._not_landed(positions)
+
+    def _identities(self, position: str) -> tuple[str, str]:
+        """A record's identity, and that of the first one in it if it was an aggregate."""
+        record = f"{self.source.stream}/{position}"
+        return record, f"{record}/1"
+
+    def _check_landed(self, spark: SparkSession, batch_id: int, positions: Mapping[str, str]) -> None:
+        """At the start of a run: what the last batch read last must be there; its arrival bounds the look-up."""
+        if not positions:
+            return
+        rows = spark.table(str(self.table)).where(F.col("_source") == self.source.name)
+        found = rows.where(F.col("_position").isin(sorted(positions.values())))
+        # Rows of the last batch were landed after the batch before was committed, and files know when theirs
+        # were. Only what another checkpoint landed long ago is looked for in the whole table.
+        earlier = self.checkpoint.committed_at(spark, batch_id - 2) if batch_id > 1 else None
+        recent = [] if earlier is None else [found.where(F.col("_landed_at") >= F.lit(earlier - CLOCKS))]
+        missing = dict(positions)
+        for looked_up in (*recent, found):
+            landed = (
+                looked_up.groupBy("_position").agg(F.expr("min(unix_micros(_arrived_at)) AS at")).collect()
+            )
+            held = {row["_position"]: row["at"] for row in landed}
+            missing = {k: v for k, v in positions.items() if v not in held}
+            if not missing:
+                arrived = {k: datetime.fromtimestamp(held[p] / 1e6, tz=UTC) for k, p in positions.items()}
+                self._not_before |= arrived
+                self.oldest = min(arrived.values())
+                self.steps = {self._step(at - SLACK) for at in arrived.values()}
+                self._read_since = None if earlier is None else earlier - CLOCKS
+                return
+        raise self._not_landed(missing)
+
+    def _not_landed(self, positions: Mapping[str, str]) -> LossError:
+        listed = ", ".join(f"{shard} after {position}" for shard, position in sorted(positions.items()))
+        return LossError(
+            f"stream {self.source.stream}: this batch goes on at {listed}, but of these positions some are not in "
+            f"{self.table}: what the connector read last was not landed. A new checkpoint reads the stream "
+            "again, and lands what is missing once"
+        )
+
+    def _near_the_end(
+        self, spark: SparkSession, positions: Mapping[str, str], threshold: datetime
+    ) -> Mapping[str, str]:
+        """Shards whose last record arrived before a moment, by the table; the others need not be asked for what they keep.
+
+        What is found young is not looked for again until it can be old.
+        """
+        unsure = {s: p for s, p in positions.items() if self._not_before.get(s, threshold) <= threshold}
+        if self.horizon is None or not unsure:
+            return {}
+        young = threshold + TRIM_MARGIN
+        rows = spark.table(str(self.table)).where(F.col("_source") == self.source.name)
+        found = _arrivals(rows.where(F.col("_arrived_at") < F.lit(young)), unsure.values())
+        # Shards that did not move in this run: nobody knows of them yet, and their records may be deleted dead letters.
+        strange = {s: p for s, p in unsure.items() if p not in found and s not in self._not_before}
+        anywhere = _arrivals(rows, strange.values()) if strange else {}
+        missing = {s: p for s, p in strange.items() if p not in anywhere}
+        found |= anywhere
+        self._not_before |= {s: found.get(p, young) for s, p in unsure.items() if s not in missing}
+        return {s: p for s, p in unsure.items() if s in missing or self._not_before[s] <= threshold}
+
+    def _check_horizon(self, positions: Mapping[str, str]) -> None:
+        if self.horizon is None or not positions:
+            return
+        with ThreadPoolExecutor(min(CALLS, len(positions)), "horizon") as pool:
+            oldest = dict(zip(positions, pool.map(self.horizon, positions), strict=True))
+        trimmed = {s: o for s, o in oldest.items() if o is None or int(o) > int(positions[s])}
+        if trimmed:
+            listed = ", ".join(
+                f"{shard} goes on after {positions[shard]}, its oldest record is {first or 'none'}"
+                for shard, first in sorted(trimmed.items())
+            )
+            raise LossError(
+                f"stream {self.source.stream}: records were trimmed, after {self.source.retention_seconds} s, and may "
+                f"not have been read: {listed}. A new checkpoint reads what the stream still has, and "
+                "lands nothing twice"
+            )
+
+
+def _arrivals(rows: DataFrame, positions: Collection[str]) -> dict[str, datetime]:
+    """When the records at some positions have arrived, of those that are there."""
+    wanted = ", ".join(_quoted(position) for position in sorted(positions))
+    arrived = F.expr("min(unix_micros(_arrived_at)) AS at")
+    found = rows.where(F.expr(f"_position IN ({wanted})")).groupBy("_position").agg(arrived).collect()
+    return {row["_position"]: datetime.fromtimestamp(row["at"] / 1e6, tz=UTC) for row in found}
+
+
+def _quoted(text: str) -> str:
+    """A text in SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,123 @@
+"""A Kinesis stream as a query reads it, and what reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ...launch.engine import Engine
+from ...launch.settings import JobSettings, QuerySettings
+from ...launch.source_kinds import Source
+from ...record.errors import StartError
+from ..base import Leg, Parts, SourceContext
+from ..identity_check import Identity
+from . import identifiers, stream
+from .backfill import of_stream
+from .guard import KinesisGuard
+
+ENDPOINT = "kinesis.endpoint"
+"""Bind that names another endpoint than the region's own."""
+
+
+@dataclass(frozen=True)
+class KinesisSource(Source):
+    """A Kinesis stream as a query reads it.
+
+    Attributes
+    ----------
+    stream
+        The stream's own name.
+    start
+        Where a query without a checkpoint begins: ``earliest``, ``latest`` or a moment in ISO 8601, UTC.
+    records_per_shard
+        Limit for one shard and batch, with as many shards as the plan has.
+    fetch_seconds
+        Longest time one batch reads from one shard.
+    retention_seconds
+        How long the stream keeps a record; no older one can come again.
+    consumer
+        Name of the query's own fan-out consumer; ``None`` shares what a shard gives all readers.
+    role
+        ARN of the role that is taken to read a stream of another account.
+    records_per_batch
+        Limit for a batch, shared out among the shards that the stream has when the job runs; ``None``
+        leaves ``records_per_shard`` as it is.
+    """
+
+    kind: Literal["kinesis"]
+    name: str
+    stream: str
+    region: str
+    start: str
+    records_per_shard: int
+    fetch_seconds: float
+    retention_seconds: int
+    consumer: str | None = None
+    role: str | None = None
+    records_per_batch: int | None = None
+
+    REPLAYS = False
+
+    @property
+    def own_name(self) -> str:
+        """The stream."""
+        return self.stream
+
+    @property
+    def partition_limit(self) -> int:
+        """Of a shard."""
+        return self.records_per_shard
+
+    def place(self, job: JobSettings) -> str:
+        """Region and stream."""
+        return f"{self.region}/{self.stream}"
+
+    def connector(self, engine: Engine) -> str:
+        """Of the engine: each keeps positions in its own way."""
+        return engine.KINESIS_FORMAT
+
+    def open(self, leg: Sequence[KinesisSource], context: SourceContext) -> Leg:
+        """Make its guard, and what opens it with limits for the shards that it has at that moment."""
+        engine, endpoint = context.job.engine, context.binds.get(ENDPOINT)
+        tails = stream.tails(self, endpoint) if engine.PASSES_OVER_CLOSED_SHARDS else None
+        horizon = stream.horizon(self, endpoint)
+        guard = KinesisGuard(self, context.checkpoint, context.table, horizon, tails)
+        guard.splits_aggregates = engine.SPLITS_AGGREGATES
+
+        def count_shards() -> int:
+            return stream.open_shards(self, endpoint)
+
+        def opened() -> DataFrame:
+            read = self
+            if self.records_per_batch is not None:
+                guard.count_shards, guard.shards = count_shards, count_shards()
+                read = stream.shared_out(self, guard.shards)
+            begun = context.checkpoint.begun(context.spark)
+            return stream.read(context.spark, read, engine=engine, endpoint=endpoint, begun=begun)
+
+        return Leg(opened, guard)
+
+    def identity(
+        self,
+        leg: Sequence[KinesisSource],
+        spark: SparkSession,
+        job: JobSettings,
+        query: QuerySettings,
+        binds: Mapping[str, str],
+    ) -> Identity:
+        """When it was made."""
+        endpoint = binds.get(ENDPOINT)
+        # While it runs its connector notices: it asks for records after a number that another stream does not have.
+        return Identity(self.region, lambda: identifiers.of_stream(self, endpoint), while_running=False)
+
+    def backfill(self, job: JobSettings, query: str, binds: Mapping[str, str]) -> Parts:
+        """By its API."""
+        if self.role is not None:
+            raise StartError(
+                f"--backfill {query} --from stream: its stream is another account's, and is read by the engine's "
+                "connector only: use a land query of another name with its start in time"
+            )
+        return of_stream(self, binds.get(ENDPOINT))

@@ -1,0 +1,232 @@
+"""Kinesis streams: their shards and limits, and how they are read into the envelope by an engine's connector."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ...launch.engine import Engine
+from ...launch.start_position import moment_of
+from ...record import envelope
+from ...record.errors import StartError
+from ...services import bundled
+from ...services.lookups import as_start_error, sts_endpoint
+from . import closed_shards
+from .closed_shards import Records, Shard
+from .guard import Horizon
+from .positions import Positions
+
+if TYPE_CHECKING:
+    from .source import KinesisSource
+
+KEYS_SECONDS = 1800.0
+"""So long a client with the keys of a role is used; they hold for an hour (``DurationSeconds`` of AssumeRole, left out)."""
+
+
+def read(
+    spark: SparkSession,
+    source: KinesisSource,
+    *,
+    engine: Engine,
+    endpoint: str | None,
+    begun: bool,
+) -> DataFrame:
+    """Open a stream as a streaming DataFrame in the envelope's shape.
+
+    A batch of it is **not** a fixed range: its end is found while it is read, so
+    that two actions, or a replay, see different records.
+
+    Parameters
+    ----------
+    spark
+        The job's session.
+    source
+        What to read.
+    engine
+        Whose connector.
+    endpoint
+        Another endpoint than the region's own.
+    begun
+        Whether the query's checkpoint has begun. The connectors then use the start for shards
+        that are new to them, and would take "latest" for the moment of this start: what arrived on
+        the children of a split while the job was stopped would be skipped.
+    """
+    if begun:
+        source = dataclasses.replace(source, start="earliest")
+    if engine.BY_CONSUMER_ARN and source.consumer is not None:
+        source = with_consumer_arn(source)
+    shards: list[str] = []
+    if moment_of(source.start) is not None:
+        shards = [shard.id for shard in _listed(source, endpoint, None)]
+    options = engine.kinesis_options(source, endpoint, shards) | engine.credentials(os.environ)
+    records = spark.readStream.format(engine.KINESIS_FORMAT).options(**options).load()
+    return envelope.from_kinesis(records, source.name)
+
+
+def open_shards(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> int:
+    """Count the shards that take records now.
+
+    Parameters
+    ----------
+    source, endpoint, client
+        As for :func:`horizon`.
+
+    Raises
+    ------
+    StartError
+        The stream cannot be asked: there is none, or the role may not.
+    """
+    return sum(not shard.closed for shard in _listed(source, endpoint, client))
+
+
+def _listed(source: KinesisSource, endpoint: str | None, client: Any) -> list[Shard]:
+    with as_start_error(f"stream {source.stream}"):
+        return closed_shards.list_shards(client or api_client(source, endpoint), source.stream)
+
+
+def shared_out(source: KinesisSource, shards: int) -> KinesisSource:
+    """Give each shard its part of a batch, rounded up; all as it was where no limit of a batch is given.
+
+    Parameters
+    ----------
+    source
+        What to read.
+    shards
+        That are open.
+    """
+    if source.records_per_batch is None:
+        return source
+    return dataclasses.replace(source, records_per_shard=math.ceil(source.records_per_batch / max(1, shards)))
+
+
+def horizon(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> Horizon:
+    """Ask a stream for the oldest record of a shard, by the Kinesis API.
+
+    Parameters
+    ----------
+    source
+        The stream, and the role by which it is read.
+    endpoint
+        Another endpoint than the region's own.
+    client
+        A boto3 ``kinesis`` client; left out, one is made at the first question, and for a role again before its
+        keys expire.
+
+    Returns
+    -------
+    Horizon
+        A function of the shard's id.
+    """
+    made: Any = client
+    made_at = time.monotonic()
+    making = Lock()  # shards are asked side by side
+
+    def asked() -> Any:
+        nonlocal made, made_at
+        expires = client is None and source.role is not None
+        with making:
+            if made is None or (expires and time.monotonic() - made_at > KEYS_SECONDS):
+                made, made_at = api_client(source, endpoint), time.monotonic()
+            return made
+
+    def oldest(shard: str) -> str | None:
+        kinesis = asked()
+        try:
+            answer = kinesis.get_shard_iterator(
+                StreamName=source.stream, ShardId=shard, ShardIteratorType="TRIM_HORIZON"
+            )
+        except kinesis.exceptions.ResourceNotFoundException:
+            return None  # a closed shard whose records are all gone
+        iterator = answer["ShardIterator"]
+        while iterator:
+            page = kinesis.get_records(ShardIterator=iterator, Limit=1)
+            if page["Records"]:
+                return str(page["Records"][0]["SequenceNumber"])
+            # An empty answer is no end: Kinesis looks through a shard piece by piece.
+            iterator = page.get("NextShardIterator") if page["MillisBehindLatest"] else None
+        return None
+
+    return oldest
+
+
+def tails(
+    source: KinesisSource, endpoint: str | None, *, client: Any = None
+) -> Callable[[Positions, Positions], Iterator[Records]]:
+    """Read closed shards that a connector passes over, by the Kinesis API.
+
+    Parameters
+    ----------
+    source, endpoint, client
+        As for :func:`horizon`.
+
+    Returns
+    -------
+    callable
+        Of the positions at which the batch before and the batch at hand begin; gives pages of records.
+    """
+
+    def read_on(before: Positions, here: Positions) -> Iterator[Records]:
+        since = moment_of(source.start)
+        if not before.shards and source.start == "latest":
+            return
+        kinesis = client or api_client(source, endpoint)
+        shards = closed_shards.list_shards(kinesis, source.stream)
+        for tail in closed_shards.unread_tails(shards, before, here):
+            yield from closed_shards.pages(kinesis, source.stream, tail, None if before.shards else since)
+
+    return read_on
+
+
+def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSource:
+    """Replace the name of a fan-out consumer by its ARN, which Glue's connector wants.
+
+    An ARN ends with the second at which the consumer was registered: only AWS knows it.
+
+    Parameters
+    ----------
+    source
+        With the consumer's name.
+    client
+        A boto3 ``kinesis`` client; left out, one with the job's own role.
+
+    Raises
+    ------
+    StartError
+        The stream has no such consumer or cannot be asked, or boto3 is not there.
+    """
+    assert source.consumer is not None, f"{source.name}: no consumer"
+    with as_start_error(f"stream {source.stream}"):
+        kinesis = client or api_client(source)
+        summary = kinesis.describe_stream_summary(StreamName=source.stream)["StreamDescriptionSummary"]
+        try:
+            found = kinesis.describe_stream_consumer(
+                StreamARN=summary["StreamARN"], ConsumerName=source.consumer
+            )
+        except kinesis.exceptions.ResourceNotFoundException as error:
+            raise StartError(
+                f"stream {source.stream} has no fan-out consumer {source.consumer}: deploy its stack first"
+            ) from error
+    return dataclasses.replace(source, consumer=found["ConsumerDescription"]["ConsumerARN"])
+
+
+def api_client(source: KinesisSource, endpoint: str | None = None) -> Any:
+    """Make a boto3 ``kinesis`` client, with the keys of the source's role where it has one."""
+    boto3 = bundled.boto3(f"to ask stream {source.stream} for its consumers and shards")
+    keys: dict[str, str] = {}
+    if source.role is not None and endpoint is None:
+        sts = boto3.client("sts", region_name=source.region, endpoint_url=sts_endpoint(source.region))
+        session = sts.assume_role(RoleArn=source.role, RoleSessionName=source.name)["Credentials"]
+        keys = {
+            "aws_access_key_id": session["AccessKeyId"],
+            "aws_secret_access_key": session["SecretAccessKey"],
+            "aws_session_token": session["SessionToken"],
+        }
+    make: Any = boto3.client  # its many overloads take no keys by name
+    return make("kinesis", region_name=source.region, endpoint_url=endpoint, **keys)

@@ -1,0 +1,191 @@
+"""The end of a stream: when it is, by its own clock, and which identities stand there already."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
+
+from ...services import aws
+from ...services.backoff import Backoff
+
+SLACK = timedelta(seconds=5)
+"""Taken off a moment: the answer's clock tells whole seconds, and a stream's servers have clocks of their own."""
+
+QUIET_SECONDS = 2.0
+"""After which a request whose answer was lost has been carried out, or never will be."""
+
+PAUSE_SECONDS = 0.2
+"""Between two reads of a shard, which takes five a second (Kinesis API reference, GetRecords)."""
+
+MOST_RECORDS = 10_000
+"""Of one GetRecords."""
+
+Identity = tuple[str, str]
+"""``_source`` and ``_id`` of a record."""
+
+_KNOWN = StructType([StructField("_source", StringType()), StructField("_id", StringType())])
+
+
+@dataclass(frozen=True)
+class Tail:
+    """A stream, from a moment on.
+
+    Parameters
+    ----------
+    stream, region, endpoint
+        Where it is; the region's own endpoint where there is none.
+    """
+
+    stream: str
+    region: str
+    endpoint: str | None
+
+    def client(self) -> Any:
+        """Make a client."""
+        return aws.client("kinesis", self.region, self.endpoint)
+
+    def now(self, client: Any) -> datetime:
+        """The time, by the clock of the service.
+
+        Raises
+        ------
+        SinkError
+            It does not answer.
+        """
+        answer = aws.patiently(
+            lambda: client.list_shards(StreamName=self.stream, MaxResults=1), Backoff(self._what)
+        )
+        return _date(answer)
+
+    def shards(self, client: Any) -> list[str]:
+        """Ids of all shards, closed ones too: what was written before a split or merge stands in them."""
+        found: list[str] = []
+        asked: dict[str, Any] = {"StreamName": self.stream}
+        while True:
+            answer = aws.patiently(partial(client.list_shards, **asked), Backoff(self._what))
+            found += [shard["ShardId"] for shard in answer["Shards"]]
+            if not answer.get("NextToken"):
+                return found
+            asked = {"NextToken": answer["NextToken"]}
+
+    def held(self, spark: SparkSession, since: str) -> DataFrame | None:
+        """Identities of the records that the stream holds from a moment on; persisted, for the caller to give back.
+
+        Parameters
+        ----------
+        spark
+            The job's session; each shard is a task.
+        since
+            In ISO 8601, as :meth:`now` told it before any of them was written.
+
+        Returns
+        -------
+        DataFrame or None
+            ``_source`` and ``_id``; None where it holds none.
+        """
+        client = self.client()
+        time.sleep(QUIET_SECONDS)
+        until, shards = self.now(client), self.shards(client)
+        client.close()
+        read = partial(_of_shards, self, datetime.fromisoformat(since), until)
+        rows = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(read)
+        found = spark.createDataFrame(rows, _KNOWN).persist()
+        if found.isEmpty():
+            found.unpersist()
+            return None
+        return found
+
+    def identities(self, client: Any, shard: str, since: datetime, until: datetime) -> Iterator[Identity]:
+        """Of the records of one shard that :meth:`records` gives; others than ours have none."""
+        for record in self.records(client, shard, since, until):
+            identity = identity_of(record["Data"])
+            if identity is not None:
+                yield identity
+
+    def records(self, client: Any, shard: str, since: datetime, until: datetime) -> Iterator[dict[str, Any]]:
+        """Records of one shard that arrived between two moments, give or take :data:`SLACK`.
+
+        Parameters
+        ----------
+        client
+            Of :meth:`client`.
+        shard
+            Its id.
+        since, until
+            By the stream's clock.
+
+        Returns
+        -------
+        Iterator
+            As ``GetRecords`` has them.
+        """
+        backoff = Backoff(self._what)
+
+        def patiently(call: Any, **asked: Any) -> Any:
+            answer = aws.patiently(partial(call, **asked), backoff)
+            backoff.progress()
+            return answer
+
+        iterator = patiently(
+            client.get_shard_iterator,
+            StreamName=self.stream,
+            ShardId=shard,
+            ShardIteratorType="AT_TIMESTAMP",
+            Timestamp=since - SLACK,
+        )["ShardIterator"]
+        while iterator is not None:
+            answer = patiently(client.get_records, ShardIterator=iterator, Limit=MOST_RECORDS)
+            records = answer["Records"]
+            yield from records
+            if records and records[-1]["ApproximateArrivalTimestamp"] > until + SLACK:
+                return
+            if not records and not answer.get("MillisBehindLatest"):
+                return
+            iterator = answer.get("NextShardIterator")
+            time.sleep(PAUSE_SECONDS)
+
+    @property
+    def _what(self) -> str:
+        return f"Kinesis stream {self.stream}, its end"
+
+
+def _of_shards(tail: Tail, since: datetime, until: datetime, shards: Iterable[str]) -> Iterator[Identity]:
+    client = tail.client()
+    try:
+        for shard in shards:
+            yield from tail.identities(client, shard, since, until)
+    finally:
+        client.close()
+
+
+def _date(answer: dict[str, Any]) -> datetime:
+    """When an answer was given: its header ``Date`` (RFC 9110, section 6.6.1)."""
+    told = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+    return datetime.now(UTC) if told is None else parsedate_to_datetime(told).astimezone(UTC)
+
+
+def identity_of(data: bytes) -> Identity | None:
+    """``_source`` and ``_id`` in a record; None where it is none of ours.
+
+    Examples
+    --------
+    >>> identity_of(b'{"_source":"flights","_id":"t/0/1","n":1}')
+    ('flights', 't/0/1')
+    >>> identity_of(b"[]") is None
+    True
+    """
+    try:
+        found = json.loads(data)
+        source, identity = found["_source"], found["_id"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return (source, identity) if isinstance(source, str) and isinstance(identity, str) else None

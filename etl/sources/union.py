@@ -1,0 +1,174 @@
+"""Several sources in one query: each a leg with its own line in Spark's offset log.
+
+Sources of a kind that are read together are one leg, so that one can be added to a query that runs: for Spark it is a
+new partition of the same source. A leg whose batches do not replay has a guard of its own. A query whose legs are others
+than its checkpoint's is refused by Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from itertools import zip_longest
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ..record.errors import LossError
+from ..record.lookup_bounds import Bound
+from . import arrival_ranges
+from .arrival_ranges import Range
+from .base import Guard, LegGuard, ReplayedLeg
+from .batch_offsets import OffsetRange
+from .offset_bounds import any_of
+
+
+def offsets_of(spark: SparkSession, replayed: Sequence[ReplayedLeg], batch_id: int) -> OffsetRange | None:
+    """The offsets of a batch over all legs that replay, by stream and partition.
+
+    Parameters
+    ----------
+    spark
+        Whose file systems are used.
+    replayed
+        The legs.
+    batch_id
+        Spark's.
+
+    Returns
+    -------
+    OffsetRange or None
+        With partitions as ``stream/partition``; None where the checkpoint knows no end, or positions are no numbers.
+    """
+    legs = [(leg, *leg.offsets(spark, batch_id)) for leg in replayed]
+    if all(end is None for _, _, end in legs):
+        return None
+    found: tuple[dict[str, int], dict[str, int]] = {}, {}
+    for leg, *ends in legs:
+        for source in leg.sources:
+            for into, offset in zip(found, ends, strict=True):
+                positions = {} if offset is None else source.by_shard(offset)
+                if positions is None:
+                    return None
+                into |= {f"{source.name}/{p}": at for p, at in positions.items()}
+    return OffsetRange(*found)
+
+
+@dataclass
+class SourceUnion(Guard):
+    """Looks before and after each batch of a query on several sources; in the place of a single guard.
+
+    Parameters
+    ----------
+    legs
+        That need no guard.
+    guards
+        Of the others.
+    """
+
+    legs: tuple[ReplayedLeg, ...]
+    guards: tuple[LegGuard, ...]
+
+    @property
+    def replayed(self) -> tuple[ReplayedLeg, ...]:
+        """Legs that need no guard."""
+        return self.legs
+
+    @property
+    def streams(self) -> tuple[LegGuard, ...]:
+        """The guards of the others."""
+        return self.guards
+
+    @property
+    def alike_refused(self) -> str | None:
+        """Of the first stream that refuses them."""
+        return next((guard.alike_refused for guard in self.streams if guard.alike_refused), None)
+
+    def before(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
+        """Check every stream, as :meth:`etl.sources.base.Guard.before` does.
+
+        Returns
+        -------
+        Mapping
+            ``stream/shard`` to the position that the look-up of this batch must find.
+        """
+        return {
+            f"{guard.source.name}/{shard}": position
+            for guard in self.streams
+            for shard, position in guard.before(spark, batch_id).items()
+        }
+
+    @property
+    def blind(self) -> bool:
+        """Whether one of the connectors writes positions that cannot be read."""
+        return any(guard.blind for guard in self.streams)
+
+    def bounds(self, begun: datetime, beside: Column | None = None) -> Iterator[Bound]:
+        """Where in the table a record of the batch can be, from the tightest bound to one without times.
+
+        Times count for rows of guarded streams only, and a record that is older than its stream's bound fails the write.
+        """
+        ranges: list[tuple[Range, ...]] = [()] * len(self.streams)
+        for level in zip_longest(*(guard.levels(begun) for guard in self.streams)):
+            # A stream with fewer levels stays at its last.
+            ranges = [now or before for now, before in zip(level, ranges, strict=True)]
+            yield self._within(ranges, beside)
+        yield Bound(_or([F.col("_source") == guard.source.name for guard in self.streams], beside))
+
+    def _within(self, ranges: Sequence[tuple[Range, ...]], beside: Column | None) -> Bound:
+        mine = [F.col("_source") == guard.source.name for guard in self.streams]
+        inside = [m & arrival_ranges.within(each) for m, each in zip(mine, ranges, strict=True)]
+        outside = [m & arrival_ranges.beyond(each) for m, each in zip(mine, ranges, strict=True)]
+        return Bound(_or(inside, beside), "_arrived_at", outside=any_of(outside))
+
+    def held(self, positions: Mapping[str, str]) -> Column | None:
+        """Count, over the rows that the look-up reads, how many of these positions are there."""
+        counts = [count for guard in self.streams if (count := guard.held(_of(guard, positions))) is not None]
+        return reduce(lambda a, b: a + b, (F.coalesce(c, F.lit(0)) for c in counts)) if counts else None
+
+    def after(self, positions: Mapping[str, str], held: int | None) -> None:
+        """Compare what the look-up found with what :meth:`before` asked for.
+
+        Raises
+        ------
+        LossError
+            The batch began after a record that is not in the table.
+        """
+        if positions and (held or 0) < len(positions):
+            listed = ", ".join(f"{shard} after {position}" for shard, position in sorted(positions.items()))
+            tables = ", ".join(dict.fromkeys(str(guard.table) for guard in self.streams))
+            raise LossError(
+                f"this batch goes on at {listed}, but of these positions some are not in {tables}: what a connector "
+                "read last was not landed. A new checkpoint reads the streams again, and lands what is missing once"
+            )
+
+    def figures(self) -> tuple[Column, ...]:
+        """When the records of each stream have arrived, over all that a batch holds; see :meth:`etl.sources.base.Guard.figures`."""
+        return tuple(
+            figure
+            for place, guard in enumerate(self.streams)
+            for figure in guard.figures_named(f"_{place}", f"_source = '{guard.source.name}'")
+        )
+
+    def landed(self, figures: Mapping[str, Any]) -> None:
+        """Hear what a batch came to."""
+        for place, guard in enumerate(self.streams):
+            guard.held_records(figures[f"oldest_{place}"], figures[f"steps_{place}"])
+
+
+def _or(conditions: Sequence[Column], beside: Column | None) -> Column:
+    return any_of([*conditions, *([] if beside is None else [beside])])
+
+
+def _of(guard: LegGuard, positions: Mapping[str, str]) -> dict[str, str]:
+    """Those of one stream; a name has no slash."""
+    mine = f"{guard.source.name}/"
+    return {shard.removeprefix(mine): p for shard, p in positions.items() if shard.startswith(mine)}
+
+
+def union(frames: Sequence[DataFrame]) -> DataFrame:
+    """Rows of all legs; Spark numbers its sources in this order."""
+    return reduce(lambda a, b: a.unionByName(b), frames)

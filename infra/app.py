@@ -1,0 +1,88 @@
+"""The CDK app of a project: load the environment, plan it, build its stacks, check and synthesise them.
+
+A project's ``app.py`` calls :func:`main`; ``cdk`` runs it and passes ``-c env=NAME``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from aws_cdk import App, Validations
+from cdk_nag import AwsSolutionsChecks
+
+from millrace.config import ConfigurationError, Environment, Names, environments, find_root, load
+from millrace.sizing import plan
+from millrace.sizing.network import needs_private_image
+
+from .deployment import build
+from .errors import InfrastructureError
+
+
+def main() -> None:
+    """Synthesise the environment that ``cdk`` asks for, and exit with a status."""
+    # CDK's own look at the templates only warns, and takes longer than all the rest; cfn-lint, which knows
+    # more, reads every environment's in `make check` (docs/adr/0400-policy-rules.md).
+    sys.exit(synthesise(App(builtin_cloud_formation_validation=False)))
+
+
+def synthesise(app: App) -> int:
+    """Synthesise the environment that the app's context names; return the exit status.
+
+    The project is the nearest folder upwards that holds ``environments/``, as for every verb.
+    """
+    root = find_root()
+    try:
+        environment = load(requested(app), root=root)
+        names, numbers = Names(environment, account(environment)), plan(environment)
+        build(app, names=names, plan=numbers, root=root)
+        if needs_private_image(environment, numbers.network):
+            print(  # noqa: T201 - said before CloudFormation waits for tasks without an image
+                f"history server: its image must be in this account before {names.stack('history')} is first deployed; "
+                f"no way leads from its network to the public gallery. Once: millrace history-image --env {environment.name}",
+                file=sys.stderr,
+            )
+    except (ConfigurationError, InfrastructureError) as error:
+        print(error, file=sys.stderr)  # noqa: T201 - the message is all that a user is to see
+        return 2
+    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    try:
+        app.synth()
+    except RuntimeError as error:
+        if not str(error).startswith("ValidationFailed"):
+            raise
+        print(error, file=sys.stderr)  # noqa: T201 - CDK has printed the findings themselves
+        return 1
+    return 0
+
+
+def requested(app: App) -> str:
+    """Return the environment that was asked for.
+
+    Raises
+    ------
+    InfrastructureError
+        None was; the message lists those there are.
+    """
+    name = app.node.try_get_context("env")
+    if not name:
+        known = ", ".join(environments())
+        raise InfrastructureError(f"which environment? Add -c env=NAME; there are {known}")
+    return str(name)
+
+
+def account(environment: Environment) -> str:
+    """Return the account of an environment: its own, else that of the caller's credentials.
+
+    Raises
+    ------
+    InfrastructureError
+        Neither is known.
+    """
+    found = environment.account or os.environ.get("CDK_DEFAULT_ACCOUNT")
+    if not found:
+        raise InfrastructureError(
+            f"environment {environment.name} names no account, and there are no AWS credentials to take it "
+            f"from: write `account:` into environments/{environment.name}.yaml, or sign in"
+        )
+    return found

@@ -1,0 +1,134 @@
+"""EMR Serverless as it is deployed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from millrace.config.engines import Job
+from millrace.config.engines.base import GIB
+from millrace.config.engines.emr import EmrJob
+from millrace.config.grants import TAGGED, Grant, allow
+from millrace.sizing.model import JobPlan
+
+from .base import Engine
+
+if TYPE_CHECKING:
+    from ..command_scope import Scope
+
+_MIB = 1024 * 1024
+_RUNS = "The id of a run is known when it has begun"
+_ROLE = "CloudFormation makes up the end of a role's name, and shortens its stack's"
+
+_EMR_ICEBERG_JAR = "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"
+"""A jar that a release ships without putting it on the class path (EMR Serverless user guide)."""
+
+_OVERHEAD_SHARE = 0.10
+_OVERHEAD_LEAST_MIB = 384
+"""Memory that Spark asks for beside the heap: 10 %, at least 384 MiB, out of the worker's memory."""
+
+
+class Emr(Engine):
+    """An application of EMR Serverless."""
+
+    stack = "millrace.infra.stacks.emr_job:EmrJobStack"
+
+    def spark(self, job: Job, plan: JobPlan, *, jars: tuple[str, ...]) -> dict[str, str]:
+        """Python, jars, sizes, and how executors come and go."""
+        assert isinstance(job, EmrJob), plan.name
+        # EMR Serverless rolls event logs by itself, and Spark's own settings for it break the upload
+        # on emr-7 releases: none of spark.eventLog.* is set here.
+        heap = f"{heap_mib(plan.memory_gib * 1024**3)}m"
+        disk = f"{plan.disk_gib}g"
+        scaling = plan.scaling
+        assert scaling.allocation_ratio is not None, f"{plan.name}: no dynamic allocation in the plan"
+        assert scaling.idle_timeout_seconds is not None, plan.name
+        assert scaling.shuffle_timeout_seconds is not None, plan.name
+        return {
+            # The images of emr-7 have Python 3.9, too, and documents disagree on which one Spark takes. The names are those
+            # of "Using custom images" and "Using Python libraries" of the EMR Serverless user guide.
+            "spark.pyspark.python": job.python,
+            "spark.pyspark.driver.python": job.python,
+            "spark.emr-serverless.driverEnv.PYSPARK_PYTHON": job.python,
+            "spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON": job.python,
+            "spark.executorEnv.PYSPARK_PYTHON": job.python,
+            "spark.jars": ",".join((_EMR_ICEBERG_JAR, *jars)),
+            "spark.driver.cores": str(plan.vcpu),
+            "spark.driver.memory": heap,
+            "spark.emr-serverless.driver.disk": disk,
+            "spark.executor.cores": str(plan.vcpu),
+            "spark.executor.memory": heap,
+            "spark.emr-serverless.executor.disk": disk,
+            "spark.dynamicAllocation.enabled": "true",
+            "spark.dynamicAllocation.minExecutors": str(scaling.min_executors.value),
+            # A start finds the backlog of its stop: begin with all executors, and give back what idles.
+            "spark.dynamicAllocation.initialExecutors": str(scaling.initial_executors.value),
+            "spark.dynamicAllocation.maxExecutors": str(plan.executors.value),
+            "spark.dynamicAllocation.executorAllocationRatio": f"{scaling.allocation_ratio.value:g}",
+            "spark.dynamicAllocation.executorIdleTimeout": f"{scaling.idle_timeout_seconds.value}s",
+            "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+            "spark.dynamicAllocation.shuffleTracking.timeout": f"{scaling.shuffle_timeout_seconds.value}s",
+        }
+
+    def workers(self, plan: JobPlan) -> dict[str, Any]:
+        """Their size."""
+        return {
+            "vcpu": plan.vcpu,
+            "memory": gigabytes(plan.memory_gib * GIB),
+            "disk": gigabytes(plan.disk_gib * GIB),
+        }
+
+    def launch(self, job: Job) -> dict[str, Any]:
+        """How often a run is tried."""
+        assert isinstance(job, EmrJob), "a job of this engine"
+        return {"retries_per_hour": job.retries_per_hour}
+
+    def changes(self, scope: Scope) -> list[Grant]:
+        """Stop an application, which takes changes only then."""
+        return [
+            allow(
+                "StopApplications",
+                ["emr-serverless:GetApplication", "emr-serverless:StopApplication"],
+                [scope.arn("emr-serverless", "/applications/*")],
+                scope.ours(),
+                why=TAGGED,
+            )
+        ]
+
+    def runs(self, scope: Scope, jobs: Sequence[str]) -> list[Grant]:
+        """Start runs and look at them, with the jobs' roles."""
+        application = scope.arn("emr-serverless", "/applications/*")
+        return [
+            allow("StartEmrRuns", ["emr-serverless:StartJobRun"], [application], scope.ours(), why=TAGGED),
+            allow("WatchEmrRuns", ["emr-serverless:GetJobRun"], [f"{application}/jobruns/*"], why=_RUNS),
+            allow(
+                "PassJobRoles",
+                ["iam:PassRole"],
+                list(dict.fromkeys(scope.role(job) for job in jobs)),
+                {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
+                why=_ROLE,
+            ),
+        ]
+
+
+def gigabytes(size: int) -> str:
+    """Write a size the way EMR Serverless wants it: ``16 GB`` (of 1,024³ bytes)."""
+    return f"{size / GIB:g} GB"
+
+
+def heap_mib(memory_bytes: int) -> int:
+    """Return the heap that fits in a worker beside its overhead, in MiB.
+
+    Parameters
+    ----------
+    memory_bytes
+        Memory of the worker.
+
+    Returns
+    -------
+    int
+        The largest heap ``h`` with ``h + max(384, 0.1·h)`` within the worker.
+    """
+    total = memory_bytes // _MIB
+    heap = int(total / (1 + _OVERHEAD_SHARE))
+    return min(heap, total - _OVERHEAD_LEAST_MIB)

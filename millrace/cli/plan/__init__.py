@@ -1,0 +1,1 @@
+"""Commands that decide: what an environment takes and costs, before anything is deployed."""

@@ -1,0 +1,279 @@
+"""``millrace bench``: how fast a job's queries are, measured from the job's own settings."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from millrace.cli.plan.bench import sandbox as bench_sandbox
+from millrace.cli.plan.bench.report import page, summary
+from millrace.cli.shared.console import show
+from millrace.cli.shared.failures import confirm
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, check_job
+from millrace.cli.shared.pages import write_page
+
+if TYPE_CHECKING:
+    from millrace.benchmark.measurements import Measurements
+    from millrace.benchmark.result import Outcome
+    from millrace.benchmark.schedule import Planned
+    from millrace.config import Environment
+
+On = Literal["sandbox", "glue", "emr"]
+
+
+def bench(
+    env: EnvironmentName,
+    job: JobName,
+    query: Annotated[
+        str | None, typer.Option(help="The query that reads the topic; needed where the job has several.")
+    ] = None,
+    smallest: Annotated[int, typer.Option(min=1, help="Smallest limit: records in a batch.")] = 1_000,
+    largest: Annotated[int, typer.Option(min=2, help="Largest limit: records in a batch.")] = 32_000,
+    levels: Annotated[
+        int,
+        typer.Option(
+            min=3,
+            max=12,
+            help="Number of limits from the smallest to the largest, evenly spaced on a log scale.",
+        ),
+    ] = 5,
+    partitions: Annotated[
+        str,
+        typer.Option(
+            metavar="N,N", help="Numbers of partitions to read; one partition is measured at all limits."
+        ),
+    ] = "1,2",
+    cores: Annotated[
+        str,
+        typer.Option(
+            metavar="N,N", help="Sandbox only: numbers of tasks that run at once; each is measured."
+        ),
+    ] = "1,2",
+    repetitions: Annotated[int, typer.Option(min=2, max=20, help="Runs of each limit.")] = 3,
+    batches: Annotated[
+        int, typer.Option(min=12, max=200, help="Batches of each run, warm-up included.")
+    ] = 16,
+    sample: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="File of example records (JSON lines or CSV) to draw from."
+        ),
+    ] = None,
+    reference: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TABLE=FILE", help="A table that a query joins, as a CSV or Parquet file."),
+    ] = None,
+    on: Annotated[
+        On, typer.Option(help="Where to measure: the sandbox, or the engine of the deployed job.")
+    ] = "sandbox",
+    out: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Result file. Default: benchmarks/JOB.json.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", dir_okay=False, help="Write an HTML page with charts.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the order of runs, the records and the resampling.")] = 0,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="With --on glue or emr: do not ask for confirmation.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the speed of a job's queries and write the result file for `rate: {result: FILE}`.
+
+    A topic of a real broker is filled with records of the job's own shape. The job's queries read it at rising
+    limits, in random order, from a fresh checkpoint each time, as fast as they can. Out come the fixed
+    cost of a batch (a), of a wave of tasks (κ) and of a record (b), each with its interval; what the smaller
+    limits foretell is compared with the largest. In the sandbox, settings whose repetitions disagree are measured once
+    more, if they are few; what still disagrees is refused.
+
+    With --on glue or --on emr the deployed job is stopped, reads its own topic from the beginning into tables
+    that are dropped again, and is started once more.
+
+    [bold]Examples[/bold]
+
+      millrace bench flights --env local
+
+      millrace bench flights --env local --largest 64000 --levels 6 --html bench.html
+    """
+    from millrace.benchmark.result import outcome
+    from millrace.benchmark.schedule import limits, schedule
+    from millrace.config import load
+
+    counts, levels_of_cores = _counts("--partitions", partitions), _counts("--cores", cores)
+    if largest <= smallest:
+        raise typer.BadParameter(f"--largest {largest}: must be more than --smallest {smallest}")
+    environment = load(env)
+    check_job(environment, job)
+    reading = _reading(environment, job, query)
+    runs = schedule(
+        limits(smallest, largest, levels), counts, repetitions=repetitions, batches=batches, seed=seed
+    )
+    if on == "sandbox":
+        subject, payloads = bench_sandbox.subject_of(environment, job, reading, sample, reference or [], seed)
+        measured = bench_sandbox.measure(subject, payloads, runs, levels_of_cores)
+        queries, size = subject.queries, sum(map(len, payloads)) / len(payloads)
+    else:
+        if sample or reference:
+            raise typer.BadParameter(
+                "--sample and --reference work with --on sandbox only: a deployed job reads its own records and tables"
+            )
+        queries, size = (reading,), float(_record_size(environment, job, reading))
+        measured = [_on_engine(environment, job, reading, runs, on, yes=yes)]
+    worker, architecture = _worker(environment, job, on)
+    found = outcome(
+        measured,
+        queries,
+        record_bytes=size,
+        where=on,
+        worker=worker,
+        architecture=architecture,
+        seed=seed,
+    )
+    _finish(environment, job, found, out, html, as_json=as_json)
+
+
+def _counts(option: str, text: str) -> tuple[int, ...]:
+    try:
+        found = tuple(sorted({int(each) for each in text.split(",")}))
+    except ValueError:
+        found = ()
+    if not found or found[0] < 1:
+        raise typer.BadParameter(
+            f"{option} {text}: must be whole numbers of at least 1, separated by commas, such as 1,2,4"
+        )
+    return found
+
+
+def _reading(environment: Environment, job: str, wanted: str | None) -> str:
+    """The query that reads a stream and can be measured."""
+    from millrace.config import Finding
+    from millrace.config.queries import StreamQuery
+
+    names = [n for n, q in environment.jobs[job].queries.items() if isinstance(q, StreamQuery)]
+    if wanted is None and len(names) == 1:
+        return names[0]
+    if wanted is not None and wanted in names:
+        return wanted
+    allowed = f"one of {', '.join(names)}, by --query" if names else "a job with a land or direct query"
+    raise environment.places.error([Finding(("jobs", job, "queries"), wanted or "(none)", allowed)])
+
+
+def _record_size(environment: Environment, job: str, reading: str) -> int:
+    from millrace.config.queries import StreamQuery
+
+    query = environment.jobs[job].queries[reading]
+    assert isinstance(query, StreamQuery)
+    return environment.streams[query.source].traffic.record_size
+
+
+def _worker(environment: Environment, job: str, on: On) -> tuple[str, Literal["x86_64", "arm64"]]:
+    from millrace.sizing import plan
+
+    if on == "sandbox":
+        arm = platform.machine() in ("arm64", "aarch64")
+        return "a core of this machine", "arm64" if arm else "x86_64"
+    settings = environment.jobs[job]
+    architecture = settings.processors
+    return plan(environment).jobs[job].worker, architecture
+
+
+def _on_engine(
+    environment: Environment, job: str, reading: str, runs: Sequence[Planned], on: On, *, yes: bool
+) -> Measurements:
+    """Run the deployed job once with the schedule, and fetch what it measured."""
+    from millrace.benchmark.measurements import Measurements
+    from millrace.benchmark.schedule import document
+    from millrace.config import Finding
+    from millrace.config.model import KafkaTopic
+    from millrace.config.names import Names
+    from millrace.config.queries import StreamQuery
+    from millrace.lifecycle.checkpoints import FOLDER
+    from millrace.lifecycle.deployed import split_url
+    from millrace.lifecycle.once import run_once
+    from millrace.lifecycle.problems import AwsError, told
+    from millrace.lifecycle.verbs import connect
+    from millrace.sizing import plan
+
+    settings = environment.jobs[job]
+    if settings.engine != on:
+        raise environment.places.error(
+            [Finding(("jobs", job, "engine"), settings.engine, f"{on}, because of --on {on}")]
+        )
+    query = settings.queries[reading]
+    assert isinstance(query, StreamQuery)
+    if not isinstance(environment.streams[query.source], KafkaTopic):
+        raise environment.places.error(
+            [
+                Finding(
+                    (*("jobs", job, "queries", reading), "source"),
+                    query.source,
+                    "a Kafka topic: the benchmark on an engine reads no Kinesis stream",
+                )
+            ]
+        )
+    has = plan(environment).streams[query.source].expected_partitions.value
+    asked = max(run.partitions for run in runs)
+    if asked > has:
+        raise typer.BadParameter(f"--partitions {asked}: topic {query.source} has only {has} partitions")
+    aws = connect(Names(environment, environment.account or ""))
+    names = aws.names  # whose account AWS has told, where the file does not
+    base = f"{names.checkpoints(job)}/{FOLDER}/benchmarks/{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    confirm(f"Stop {job}, measure {len(runs)} runs on {on} (billed by AWS), and start it again?", yes=yes)
+    bucket, prefix = split_url(base)
+    store = aws.client("s3")
+    with told(f"writing the schedule to {base}"):
+        store.put_object(
+            Bucket=bucket,
+            Key=f"{prefix}/schedule.json",
+            Body=json.dumps(document(runs, [reading], has, f"{base}/measured.json")).encode(),
+        )
+    ended = run_once(
+        aws,
+        job,
+        [("--benchmark", f"{base}/schedule.json")],
+        progress=lambda line: typer.echo(line, err=True),
+    )
+    if not ended.well:
+        raise AwsError(f"run {ended.run} ended as {ended.state}: {ended.detail or 'see its log'}")
+    with told(f"reading {base}/measured.json"):
+        body = store.get_object(Bucket=bucket, Key=f"{prefix}/measured.json")["Body"].read()
+    return Measurements.model_validate_json(body)
+
+
+def _finish(
+    environment: Environment, job: str, found: Outcome, out: Path | None, html: Path | None, *, as_json: bool
+) -> None:
+    """Print and write; what was disturbed is told, kept for evidence, and refused."""
+    if html is not None:
+        write_page(html, page(environment, job, found))
+    if found.disturbed:
+        for each in found.disturbed:
+            typer.echo(f"disturbed: {each}", err=True)
+        typer.echo(
+            "millrace bench: other work on the machine disturbed the measurement; no result was written",
+            err=True,
+        )
+        raise typer.Exit(1)
+    target = out or environment.places.root / "benchmarks" / f"{job}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    text = found.result.model_dump_json(indent=1)
+    target.write_text(text + "\n", encoding="utf-8")
+    if as_json:
+        typer.echo(text)
+        return
+    show(*summary(found))
+    typer.echo(
+        f"{target} written; to size the job by it, set `rate: {{result: {_shown(target, environment)}}}`"
+    )
+
+
+def _shown(target: Path, environment: Environment) -> str:
+    root = environment.places.root.resolve()
+    path = target.resolve()
+    return str(path.relative_to(root) if path.is_relative_to(root) else path)

@@ -1,0 +1,122 @@
+"""A benchmark told: tables for a terminal, a page with charts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from millrace.cli.shared.pages import Page
+
+if TYPE_CHECKING:
+    from millrace.benchmark.fit import Estimate, Fit
+    from millrace.benchmark.result import Outcome
+    from millrace.config import Environment
+
+_HEAD = ("query", "a, s", "κ, s", "b, µs a record", "records/s a core", "missed", "batches")
+
+
+def summary(found: Outcome) -> Iterator[RenderableType]:
+    """Yield what ``millrace bench`` prints."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    for name in _HEAD:
+        table.add_column(name, justify="left" if name == "query" else "right", no_wrap=True)
+    for query, fit in found.fits.items():
+        table.add_row(*_row(query, fit))
+    yield table
+    yield (
+        "[] 95 % interval; missed: median error when the smaller limits predict the largest; the plan uses "
+        "the pessimistic ends"
+    )
+    scaling = found.result.scaling
+    if scaling is not None:
+        levels = ", ".join(map(str, scaling.cores))
+        yield (
+            f"cores {levels}: each of {max(scaling.cores)} gives {1 / _slowdown(found, max(scaling.cores)):.0%} of one "
+            f"alone (contention {scaling.contention.value:.2f} [{scaling.contention.low:.2f}, {scaling.contention.high:.2f}])"
+        )
+    if len(found.fits) > 1:
+        yield f"the file has the figures of {found.costliest}, the query with the highest cost per record"
+
+
+def _slowdown(found: Outcome, cores: int) -> float:
+    scaling = found.result.scaling
+    assert scaling is not None
+    alpha, beta = scaling.contention.value, scaling.coherence.value
+    return 1 + alpha * (cores - 1) + beta * cores * (cores - 1)
+
+
+def _row(query: str, fit: Fit) -> tuple[str, ...]:
+    per_record = fit.per_record
+    rate = f"{1 / per_record.high:,.0f} to {1 / per_record.low:,.0f}" if per_record.low else "-"
+    missed = "-" if fit.held_out is None else f"{fit.held_out.median:.1%}"
+    wave = "in a" if fit.wave is None else _between(fit.wave, 1, 3)
+    return (
+        query,
+        _between(fit.overhead, 1, 3),
+        wave,
+        _between(per_record, 1e6, 1),
+        rate,
+        missed,
+        f"{fit.batches} and {fit.warm_up} of warm-up{_left_out(fit)}",
+    )
+
+
+def _left_out(fit: Fit) -> str:
+    runs = "run" if fit.left_out == 1 else "runs"
+    return f"; {fit.left_out} {runs} of too few left out" if fit.left_out else ""
+
+
+def _between(estimate: Estimate, factor: float, digits: int) -> str:
+    value, low, high = (f"{x * factor:.{digits}f}" for x in (estimate.value, estimate.low, estimate.high))
+    return f"{value} [{low}, {high}]"
+
+
+def page(environment: Environment, job: str, found: Outcome) -> Page:
+    """Return the page of a benchmark: each batch's duration against its records, and the fit through them."""
+    made = Page(f"{environment.project}-{environment.name}: benchmark of {job}")
+    result = found.result
+    made.text(
+        f"{result.measured_at:%Y-%m-%d %H:%M} UTC on {result.where}, {result.worker}, Spark "
+        f"{result.versions.get('spark', '?')}; records of {result.record_bytes:,.0f} bytes."
+    )
+    made.table(_HEAD, [_row(query, fit) for query, fit in found.fits.items()], f"Cost of each query of {job}")
+    for each in found.disturbed:
+        made.text(f"Disturbed: {each}")
+    made.heading(f"Batches of {found.costliest}")
+    made.chart(_chart(found), f"{found.costliest}: duration of a batch by its records, and the fit")
+    return made
+
+
+def _chart(found: Outcome) -> Any:
+    import altair as alt
+
+    fit = found.fits[found.costliest]
+    kept = [each for each in found.result.batches if not each.warm_up]
+    rows = [
+        {
+            "records": each.records,
+            "seconds": each.seconds,
+            "of": f"{each.partitions} partitions on {each.cores} cores",
+        }
+        for each in kept
+    ]
+    cells = sorted({(each.partitions, each.cores) for each in kept})
+    most = max(each.records for each in kept)
+    lines = [
+        {
+            "records": records,
+            "seconds": fit.duration(records, partitions, cores),
+            "of": f"{partitions} partitions on {cores} cores",
+        }
+        for partitions, cores in cells
+        for records in (most * step / 40 for step in range(41))
+    ]
+    x = alt.X("records:Q", title="records in a batch")
+    y = alt.Y("seconds:Q", title="duration of the batch, s")
+    color = alt.Color("of:N", title=None)
+    marks = alt.Chart({"values": rows}).mark_circle(opacity=0.5).encode(x=x, y=y, color=color)
+    curves = alt.Chart({"values": lines}).mark_line().encode(x=x, y=y, color=color)
+    return (marks + curves).properties(height=360)

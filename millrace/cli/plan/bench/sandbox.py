@@ -1,0 +1,159 @@
+"""``millrace bench`` in the sandbox: what is measured there, and the runs with their progress."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from millrace.cli.shared.console import is_terminal
+
+if TYPE_CHECKING:
+    from millrace.benchmark.measurements import Measurements
+    from millrace.benchmark.schedule import Planned
+    from millrace.config import Environment
+    from millrace.sandbox.benchmark import Subject
+
+_PAYLOADS = 20_000
+"""Different records; the topic holds them again and again."""
+
+
+def subject_of(
+    environment: Environment,
+    job: str,
+    reading: str,
+    sample: Path | None,
+    reference: Sequence[str],
+    seed: int,
+) -> tuple[Subject, list[bytes]]:
+    """What is measured in the sandbox, and the records that it reads."""
+    from millrace.config.queries import StreamQuery
+    from millrace.config.sinks import KINDS
+    from millrace.sandbox import payloads as making
+    from millrace.sandbox.benchmark import Subject
+    from millrace.sandbox.deployment import document_in, synthesise
+    from millrace.sandbox.process import RUN
+    from millrace.sandbox.traffic import Feed, Shape
+    from millrace.sandbox.traffic_values import Generator, Sample, from_file
+
+    settings = environment.jobs[job].queries[reading]
+    assert isinstance(settings, StreamQuery)
+    choose = random.Random(seed)
+    payloads = making.of_query(settings, environment.places.root)
+    values = (
+        Generator(payloads.schema, choose)
+        if sample is None
+        else Sample(from_file(sample, payloads.schema), payloads.schema, choose)
+    )
+    feed = Feed(values, payloads, Shape(per_second=1), choose)
+    made = [event.payload for event in feed.events(most=_PAYLOADS)]
+    assembly = RUN / "benchmark-cdk.out"
+    synthesise(environment.name, assembly)
+    document = document_in(assembly, job)
+    given = _references(reference)
+    queries: list[str] = [reading]
+    tables: dict[str, Any] = {}
+    landed = next(q.get("table") for q in document["settings"]["queries"] if q["name"] == reading)
+    for each in document["settings"]["queries"]:
+        if each["kind"] != "derive" or each["source_table"] != landed:
+            continue
+        needed = [item["table"] for item in each["enrich"]]
+        missing = [table for table in needed if _rows_of(table, given) is None]
+        if missing:
+            short = ", ".join(table.rpartition(".")[2] for table in missing)
+            typer.echo(
+                f"{each['name']} is not measured: it joins {short}; give --reference TABLE=FILE",
+                err=True,
+            )
+            continue
+        if each["state"] is not None or not KINDS[each["sink"]["kind"]].in_catalog:
+            why = "it keeps state" if each["state"] is not None else f"its sink is {each['sink']['kind']}"
+            typer.echo(f"{each['name']} is not measured: {why}", err=True)
+            continue
+        queries.append(each["name"])
+        tables |= {table: _rows_of(table, given) for table in needed}
+    return Subject(document, tuple(queries), tables), made
+
+
+def _references(given: Sequence[str]) -> dict[str, Path]:
+    found = {}
+    for each in given:
+        name, separator, path = each.partition("=")
+        if not separator or not Path(path).is_file():
+            raise typer.BadParameter(
+                f"--reference {each}: must be TABLE=FILE, with an existing CSV or Parquet file"
+            )
+        found[name] = Path(path)
+    return found
+
+
+def _rows_of(table: str, given: Mapping[str, Path]) -> Any:
+    """A reference table's rows: of a file, or those that come with the example; None where there are none."""
+    from pyarrow import csv, parquet
+
+    from millrace.sandbox import flights
+
+    name = table.rpartition(".")[2]
+    if name in given:
+        path = given[name]
+        return parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
+    return flights.reference(name) if name in flights.REFERENCE_TABLES else None
+
+
+def measure(
+    subject: Subject, payloads: Sequence[bytes], runs: Sequence[Planned], cores: Sequence[int]
+) -> list[Measurements]:
+    """Run the schedule on each core level; the few settings that disagree on the fewest cores are measured once more."""
+    from millrace.benchmark.again import disturbed, replaced, schedule_again
+    from millrace.sandbox import benchmark, kafka
+    from millrace.sandbox.process import only_one
+
+    with only_one(), kafka.running() as broker:
+        held = benchmark.per_partition(runs)
+        broker.create_topic(benchmark.TOPIC, len(held))
+        with _progress(len(runs) * len(cores)) as moved:
+            benchmark.fill(broker.bootstrap, payloads, held)
+            measured = [
+                benchmark.measure(subject, runs, broker.bootstrap, cores=level, done=lambda _n, _of: moved())
+                for level in cores
+            ]
+        # The costs are those of the fewest cores: only there does a disturbance refuse them.
+        found = disturbed(measured[0], subject.queries)
+        if anew := schedule_again(runs, found):
+            for each in found:
+                typer.echo(f"measured again: {each}", err=True)
+            with _progress(len(anew)) as moved:
+                again = benchmark.measure(
+                    subject, anew, broker.bootstrap, cores=cores[0], done=lambda _n, _of: moved()
+                )
+            measured[0] = replaced(measured[0], again, found)
+        return measured
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[], None]]:
+    """A bar with the remaining time for people, a line for each run in a pipe; both on standard error."""
+    if not is_terminal(sys.stderr):
+        done, started = 0, time.monotonic()
+
+        def line() -> None:
+            nonlocal done
+            done += 1
+            left = (time.monotonic() - started) / done * (total - done)
+            typer.echo(f"run {done} of {total}, about {left:.0f} s left", err=True)
+
+        yield line
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda: bar.advance(task)

@@ -1,0 +1,90 @@
+"""``millrace init``: a project of one's own, with Millrace as a dependency."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from string import Template
+from typing import Annotated
+
+import typer
+
+from millrace.cli.shared.options import wrong_option
+from millrace.cli.shared.output_files import writing
+from millrace.config.base import SLUG, SLUG_SAID
+
+_SUFFIX = ".template"
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the project: new or empty.")],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the project; every AWS name begins with it. Default: the folder's name.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Create a project: an environment file, a transform with its test, the CDK app, a pull-request workflow.
+
+    [bold]Examples[/bold]
+
+      millrace init my-streams
+    """
+    project = folder.resolve().name if name is None else name
+    if not re.fullmatch(SLUG, project):
+        raise wrong_option(
+            "FOLDER" if name is None else "--name", project, f"{SLUG_SAID}; set another name with --name"
+        )
+    made = files(project)
+    with writing("FOLDER", folder):
+        if folder.exists() and not folder.is_dir():
+            raise wrong_option("FOLDER", str(folder), "a new folder or an empty one")
+        if folder.is_dir() and any(folder.iterdir()):
+            raise wrong_option("FOLDER", str(folder), "a new folder or an empty one; no file is overwritten")
+        for file, text in made.items():
+            target = folder / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+            typer.echo(f"wrote {target}")
+    typer.echo(f"next: cd {folder} && millrace plan --env dev")
+
+
+def files(project: str) -> dict[str, str]:
+    """Make the files of a project.
+
+    Parameters
+    ----------
+    project
+        Its name.
+
+    Returns
+    -------
+    dict
+        Text by path below the project's folder.
+    """
+    from importlib.metadata import version
+
+    from millrace.config.schema import SCHEMA_FILE, schema_text
+
+    values = {"project": project, "version": version("millrace")}
+    found = {SCHEMA_FILE: schema_text()}
+    for path, template in _templates(resources.files("millrace.cli.plan") / "new_project", ""):
+        text = template.read_text(encoding="utf-8")
+        # CDK's feature flags are taken as they are.
+        found[path] = text if path == "cdk.json" else Template(text).substitute(values)
+    return dict(sorted(found.items()))
+
+
+def _templates(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
+    """Walk the templates: a name that begins with one underscore is that of a hidden file."""
+    for each in folder.iterdir():
+        name = re.sub(r"^_(?!_)", ".", each.name)
+        if each.is_dir():
+            yield from _templates(each, f"{path}{name}/")
+        elif name.endswith(_SUFFIX):
+            yield f"{path}{name.removesuffix(_SUFFIX)}", each

@@ -1,0 +1,201 @@
+"""The verbs that decide and change nothing: ``plan``, ``validate``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from millrace.cli.plan import plan_diff
+from millrace.cli.plan.plan_page import plan_page
+from millrace.cli.plan.plan_tables import render
+from millrace.cli.shared.console import hint, show, width
+from millrace.cli.shared.options import EnvironmentName
+from millrace.cli.shared.pages import write_page
+from millrace.config import ConfigurationError, load
+from millrace.config.problems import Problem
+
+if TYPE_CHECKING:
+    from millrace.config import Environment
+    from millrace.sizing import Plan
+
+
+def plan_command(
+    env: EnvironmentName,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print one JSON object with every figure, its reason and its origin."),
+    ] = False,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--explain",
+            metavar="KEY",
+            help="Explain one number, such as jobs.flights.max_workers: formula, inputs and the origin of each input.",
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write an HTML page with charts; it needs no network."),
+    ] = None,
+    diff: Annotated[
+        str | None,
+        typer.Option(
+            "--diff",
+            metavar="REF|FILE",
+            help="Show only what differs from another plan: of a commit, branch or tag, or of a file that --json wrote.",
+        ),
+    ] = None,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="With --diff: print a Markdown table for a pull request.")
+    ] = False,
+) -> None:
+    """Size an environment: shards, partitions, workers, limits and monthly cost, each with its reason.
+
+    Needs no AWS account, no Java and no network, and changes nothing.
+
+    [bold]Examples[/bold]
+
+      millrace plan --env prod
+
+      millrace plan --env environments/minimal.yaml
+
+      millrace plan --env prod --json | jq '.jobs.flights.max_workers.value'
+
+      millrace plan --env prod --explain jobs.flights.max_workers
+
+      millrace plan --env prod --diff main --markdown
+    """
+    from millrace.sizing import plan
+
+    if as_markdown and diff is None:
+        raise ConfigurationError(
+            [Problem("command line", 0, "--markdown", "(no --diff)", "only with --diff")]
+        )
+    environment = load(env)
+    sized = plan(environment)
+    if html is not None or (diff is None and key is None):
+        sized = _doubted(environment, sized)
+    if html is not None:
+        write_page(html, plan_page(environment, sized))
+    if diff is not None:
+        _differs(environment, sized, diff, env, as_json=as_json, as_markdown=as_markdown)
+        return
+    if key is not None:
+        _explain(environment, sized, key, as_json=as_json)
+        return
+    if as_json:
+        from millrace.sizing.export import to_json
+
+        typer.echo(json.dumps(to_json(sized), indent=2, ensure_ascii=False))
+        return
+
+    show(*render(environment, sized, width=width(sys.stdout)))
+    hint(f"run it on this machine: millrace sandbox run --env {env}; on AWS: millrace deploy --env {env}")
+
+
+def _doubted(environment: Environment, sized: Plan) -> Plan:
+    """A plan with what its own simulator and the age of its prices say against it."""
+    from millrace.sizing.simulation.expected import with_expected
+    from millrace.sizing.simulation.self_check import contradictions
+
+    sized = with_expected(environment, sized)
+    more = [*contradictions(environment, sized)]
+    if (note := old_prices(environment)) is not None:
+        more.append(note)
+    return replace(sized, warnings=(*sized.warnings, *more))
+
+
+def old_prices(environment: Environment, today: date | None = None) -> str | None:
+    """Say in one line that an environment's prices are old; a plan alone, which is the same on every day, does not.
+
+    Parameters
+    ----------
+    environment
+        Its region's table is looked at.
+    today
+        Left out, the day in UTC.
+    """
+    from millrace.sizing.tables import prices
+
+    table = prices(environment.region, environment.places.root)
+    return table.old(datetime.now(UTC).date() if today is None else today)
+
+
+def _explain(environment: Environment, sized: Plan, key: str, *, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from rich.tree import Tree
+
+    from millrace.sizing.derivation import Node, explain
+
+    found = explain(environment, sized, key)
+    if as_json:
+        typer.echo(json.dumps(asdict(found), indent=2, ensure_ascii=False))
+        return
+
+    def line(node: Node) -> str:
+        parts = [f"{escape(node.name)} = [bold]{escape(node.value)}[/bold]"]
+        parts += [escape(each) for each in (node.how, f"from {node.origin}" if node.origin else "") if each]
+        return "  ".join(parts)
+
+    def grow(tree: Tree, node: Node) -> Tree:
+        for each in node.inputs:
+            grow(tree.add(line(each)), each)
+        return tree
+
+    show(grow(Tree(line(found)), found))
+
+
+def _differs(
+    environment: Environment, sized: Plan, reference: str, env: str, *, as_json: bool, as_markdown: bool
+) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from millrace.config.load import find_root
+    from millrace.sizing.difference import differences
+    from millrace.sizing.export import to_json
+
+    root = environment.places.root or find_root()
+    before = plan_diff.earlier(reference, env, root)
+    found = differences(before, json.loads(json.dumps(to_json(sized))))
+    if as_json:
+        typer.echo(json.dumps(plan_diff.as_json(found), indent=2, ensure_ascii=False))
+    elif as_markdown:
+        typer.echo(plan_diff.markdown(found, reference), nl=False)
+    elif not found:
+        typer.echo(f"no difference from the plan of {reference}")
+    else:
+        table = Table(box=None, pad_edge=False, padding=(0, 2))
+        table.add_column("", no_wrap=True)
+        for column in ("before", "after", "more"):
+            table.add_column(column, justify="right", no_wrap=True)
+        for each in found:
+            table.add_row(*map(Text, plan_diff.cells(each)))
+        show(table)
+
+
+def validate_command(env: EnvironmentName) -> None:
+    """Check an environment file and list all its mistakes at once.
+
+    Also sizes the environment, because a pinned number may break a limit. Exit status 2 if there is a mistake.
+
+    [bold]Examples[/bold]
+
+      millrace validate --env prod
+    """
+    from millrace.sizing import plan
+
+    environment = load(env)
+    plan(environment)
+    streams, jobs = len(environment.streams), len(environment.jobs)
+    typer.echo(
+        f"{environment.name} is valid: {streams} stream{'s' * (streams != 1)}, {jobs} job{'s' * (jobs != 1)}"
+    )

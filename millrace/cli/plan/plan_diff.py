@@ -1,0 +1,130 @@
+"""``millrace plan --diff``: what another version of the project would size otherwise, and what that costs."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millrace.config import ConfigurationError
+from millrace.config.problems import Problem
+
+if TYPE_CHECKING:
+    from millrace.sizing.difference import Difference
+
+_ALLOWED = "a commit, branch or tag of the project's repository, or a file that `millrace plan --json` wrote"
+
+
+def earlier(reference: str, env: str, root: Path) -> Mapping[str, Any]:
+    """Return the plan to compare with, as ``millrace plan --json`` prints it.
+
+    Parameters
+    ----------
+    reference
+        A file, or what git calls a commit.
+    env
+        As given to the command.
+    root
+        The project.
+
+    Raises
+    ------
+    ConfigurationError
+        Neither such a file nor a commit; an environment that was not there, or not valid.
+    """
+    if Path(reference).is_file():
+        return _of_file(Path(reference))
+    from millrace.config import load
+    from millrace.sizing import plan
+    from millrace.sizing.export import to_json
+
+    with tempfile.TemporaryDirectory() as folder:
+        _unpack(reference, root, Path(folder))
+        given = Path(env)
+        name = Path(folder) / given.resolve().relative_to(root) if given.suffix in (".yaml", ".yml") else env
+        try:
+            found: Mapping[str, Any] = json.loads(json.dumps(to_json(plan(load(name, root=Path(folder))))))
+        except ConfigurationError as error:
+            raise _wrong(reference, f"{_ALLOWED}; there {env} has no plan: {error}") from error
+    return found
+
+
+def _of_file(file: Path) -> Mapping[str, Any]:
+    from millrace.sizing.export import VERSION
+
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise _wrong(str(file), f"{_ALLOWED}: {error}") from error
+    if not isinstance(document, dict) or document.get("version") != VERSION or "jobs" not in document:
+        raise _wrong(str(file), f"{_ALLOWED}, of version {VERSION}")
+    return document
+
+
+def _unpack(reference: str, root: Path, folder: Path) -> None:
+    """Put a commit's files of the project into a folder."""
+    # A leading dash would be an option to git.
+    asked = ["git", "-C", str(root), "archive", "--format=tar", "--end-of-options", reference, "."]
+    try:
+        done = subprocess.run(asked, capture_output=True, check=False)
+    except FileNotFoundError as error:
+        raise _wrong(reference, f"{_ALLOWED}: there is no git here") from error
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise _wrong(reference, f"{_ALLOWED}: {said[0] if said else 'git failed'}")
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as packed:
+        packed.extractall(folder, filter="data")
+
+
+def as_json(found: Sequence[Difference]) -> dict[str, Any]:
+    """Return ``version`` (1) and ``differences``: objects of ``key``, ``unit``, ``before``, ``after`` and ``more``."""
+    rows = [
+        {"key": each.key, "unit": each.unit, "before": each.before, "after": each.after, "more": each.more}
+        for each in found
+    ]
+    return {"version": 1, "differences": rows}
+
+
+def cells(each: Difference) -> tuple[str, str, str, str]:
+    """Key, before, after and what comes on top, as a person reads them."""
+    from millrace.sizing.difference import MONEY
+
+    money = each.unit == MONEY
+
+    def shown(value: float | str | None, *, sign: bool = False) -> str:
+        if value is None:
+            return "-"
+        if isinstance(value, str):
+            return value
+        plus = "+" if sign and value > 0 else "-" if value < 0 else ""
+        if money:
+            return f"{plus}${abs(value):,.2f}"
+        number = f"{abs(value):,}" if isinstance(value, int) else f"{abs(value):,.6g}"
+        return f"{plus}{number}" if sign else f"{plus}{number} {each.unit}".rstrip()
+
+    more = each.more
+    whole = isinstance(each.before, int) and isinstance(each.after, int)
+    return (
+        each.key,
+        shown(each.before),
+        shown(each.after),
+        "" if more is None else shown(int(more) if whole else more, sign=True),
+    )
+
+
+def markdown(found: Sequence[Difference], reference: str) -> str:
+    """Return a table for a pull request."""
+    if not found:
+        return f"No difference from the plan of `{reference}`.\n"
+    rows = ["| | before | after | |", "|---|---|---|---|"]
+    rows += [f"| `{key}` | {before} | {after} | {more} |" for key, before, after, more in map(cells, found)]
+    return "\n".join(rows) + "\n"
+
+
+def _wrong(value: str, allowed: str) -> ConfigurationError:
+    return ConfigurationError([Problem("command line", 0, "--diff", value, allowed)])

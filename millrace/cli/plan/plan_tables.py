@@ -1,0 +1,280 @@
+"""A plan as tables that a person likes to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.padding import Padding
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from millrace.config.engines import KINDS
+from millrace.config.model import Environment
+from millrace.config.units import format_duration
+from millrace.sizing.model import ClusterPlan, CostItem, Figure, JobPlan, Plan, QueryPlan, StreamPlan
+from millrace.sizing.planning import total
+from millrace.sizing.words import count
+
+_WIDE = 110
+"""From so many columns on, reasons stand beside their numbers."""
+
+_LEGEND = "~ rests on a rate that nobody measured     = pinned in the file"
+_WORKERS = "Workers are counted as if all ran all month."
+
+
+def render(environment: Environment, plan: Plan, *, width: int | None) -> Iterator[RenderableType]:
+    """Yield what ``millrace plan`` prints, top to bottom.
+
+    Parameters
+    ----------
+    environment
+        For what the plan does not repeat: the SLA of each job, the account.
+    plan
+        Its plan.
+    width
+        Columns of the terminal; ``None`` for a pipe, which gets plain lines of any length.
+    """
+    terminal = width is not None
+    inline = width is None or width >= _WIDE
+    sum_ = total(plan)
+    head = Text()
+    head.append(f"{environment.project}-{plan.environment}", "bold")
+    head.append(f"  {plan.region}" + (f"  account {environment.account}" if environment.account else ""))
+    head.append(f"  {_dollars(sum_.value, assumed=sum_.assumed)} a month", "bold green")
+    yield head
+    yield Text(_LEGEND, "dim")
+    yield from _section("Streams", _streams(plan.streams.values(), terminal, inline), terminal)
+    if plan.clusters:
+        yield from _section("Kafka clusters", _clusters(plan.clusters.values(), terminal, inline), terminal)
+    yield from _section("Jobs", _jobs(environment, plan.jobs.values(), terminal), terminal)
+    yield from _section("Dollars a month", cost_table(plan, terminal=terminal), terminal)
+    yield Text(f"Prices of {plan.prices.isoformat()}, {plan.prices_of}. {not_in_it(plan)}. {_WORKERS}", "dim")
+    for line in plan.advice:
+        yield Text(f"Advice: {line}")
+    for warning in plan.warnings:
+        yield Text(f"Note: {warning}", "yellow")
+
+
+def not_in_it(plan: Plan) -> str:
+    """Return in one sentence what the bill leaves out."""
+    return f"Not in it: {'; '.join(plan.left_out)}"
+
+
+def _section(title: str, body: RenderableType, terminal: bool) -> Iterator[RenderableType]:
+    yield Text("")
+    yield Text(title, "bold cyan" if terminal else "")
+    yield body
+
+
+class _Plain:
+    """A table, or a line, for a pipe: nothing is wrapped or coloured, which Rich takes its time for."""
+
+    def __init__(self, *columns: tuple[str, str], indent: int = 2) -> None:
+        self._numbers = [kind == "number" for _, kind in columns]
+        self._rows = [[name for name, _ in columns]]
+        self._indent = " " * indent
+
+    def add_row(self, *cells: str | Text) -> None:
+        self._rows.append([each.plain if isinstance(each, Text) else each for each in cells])
+
+    def add_section(self) -> None:
+        """Nothing: a pipe has no rules."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        widths = [max(map(len, column)) for column in zip(*self._rows, strict=True)]
+        for row in self._rows:
+            cells = [
+                cell.rjust(width) if number else cell.ljust(width)
+                for cell, width, number in zip(row, widths, self._numbers, strict=True)
+            ]
+            yield Segment(f"{self._indent}{'    '.join(cells)}".rstrip())
+            yield Segment.line()
+
+
+def _table(terminal: bool, *columns: tuple[str, str], indent: int = 2) -> Table | _Plain:
+    """Make a table; ``columns`` are names with ``text``, ``number`` or ``why``."""
+    if not terminal:
+        return _Plain(*columns, indent=indent)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+    for name, kind in columns:
+        if kind == "why":
+            table.add_column(name, style="dim", overflow="fold", ratio=1)
+        else:
+            table.add_column(name, justify="right" if kind == "number" else "left", no_wrap=True)
+    return table
+
+
+class _Listing:
+    """A table whose reasons stand in a column where there is room, else below it."""
+
+    def __init__(self, terminal: bool, inline: bool, *columns: tuple[str, str]) -> None:
+        self._terminal, self._inline = terminal, inline
+        self._table = _table(terminal, *columns, *[("why", "why")] * inline)
+        self._reasons: list[RenderableType] = []
+
+    def add(self, cells: list[str], why: str) -> None:
+        self._table.add_row(*cells, *[why] * self._inline)
+        if not self._inline:
+            self._reasons.append(_reason(f"{cells[0]}: {why}", self._terminal))
+
+    def done(self) -> Group:
+        return Group(self._table, *self._reasons)
+
+
+def _streams(streams: Iterable[StreamPlan], terminal: bool, inline: bool) -> Group:
+    listing = _Listing(
+        terminal,
+        inline,
+        ("stream", "text"),
+        ("kind", "text"),
+        ("partitions", "number"),
+        ("$/month", "number"),
+    )
+    for stream in streams:
+        kind = f"{stream.kind} {stream.mode}"
+        figure = stream.expected_partitions
+        listing.add([stream.name, kind, _figure(figure), _sum(stream.cost)], figure.why)
+    return listing.done()
+
+
+def _clusters(clusters: Iterable[ClusterPlan], terminal: bool, inline: bool) -> Group:
+    listing = _Listing(
+        terminal,
+        inline,
+        ("cluster", "text"),
+        ("brokers", "number"),
+        ("type", "text"),
+        ("GiB each", "number"),
+        ("$/month", "number"),
+    )
+    for cluster in clusters:
+        cells = [
+            cluster.name,
+            _figure(cluster.brokers),
+            _figure(cluster.broker_type) if cluster.broker_type else cluster.tier,
+            _figure(cluster.storage_gib_per_broker),
+            _sum(cluster.cost),
+        ]
+        listing.add(cells, cluster.brokers.why if cluster.brokers else "AWS sizes a serverless cluster")
+    return listing.done()
+
+
+def _jobs(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> Group:
+    parts: list[RenderableType] = []
+    for job in jobs:
+        engine = KINDS[job.engine].title
+        head = Text()
+        head.append(job.name, "bold")
+        head.append(f"  {engine} {job.version}, {_counted(job.max_workers, 'worker')} of {job.worker}")
+        head.append(f", SLA {format_duration(environment.jobs[job.name].latency)}")
+        head.append(f", {_sum(job.cost)} a month")
+        parts += [
+            head,
+            _reason(f"{_counted(job.cores, 'core')}: {job.cores.why}", terminal),
+            _reason(f"{_counted(job.max_workers, 'worker')}: {job.max_workers.why}", terminal),
+            _reason(_range(job), terminal),
+            Padding(_queries(job, terminal), (0, 0, 0, 2)) if terminal else _queries(job, terminal),
+        ]
+        parts += [
+            _reason(f"{query.name}, {reason}", terminal)
+            for query in job.queries.values()
+            for reason in _query_reasons(query)
+        ]
+        parts += [_reason(f"advice: {line}", terminal) for line in job.advice]
+        parts.append(Text(""))
+    return Group(*parts[:-1])
+
+
+def _range(job: JobPlan) -> str:
+    """Executors between which the job moves, and what each holds."""
+    least, most = job.scaling.min_executors, job.executors
+    return f"{_figure(least)} to {_figure(most)} executors; {_figure(job.memory)} of {job.memory_gib} GiB: {job.memory.why}"
+
+
+def _reason(text: str, terminal: bool) -> Padding | _Plain:
+    return Padding(Text(text, "dim"), (0, 0, 0, 2)) if terminal else _Plain((text, "text"))
+
+
+def _queries(job: JobPlan, terminal: bool) -> Table | _Plain:
+    spread = any(query.repartition for query in job.queries.values())
+    columns = [("query", "text"), ("trigger", "number"), ("records a batch", "number"), ("a shard", "number")]
+    if spread:
+        columns.append(("repartition", "number"))
+    table = _table(terminal, *columns, indent=4)
+    for query in job.queries.values():
+        trigger = query.trigger_seconds
+        row = [
+            query.name,
+            f"{_mark(trigger)}{trigger.value:g} s",
+            _figure(query.records_per_batch),
+            _figure(query.records_per_partition),
+        ]
+        if spread:
+            row.append(_figure(query.repartition))
+        table.add_row(*row)
+    return table
+
+
+def _query_reasons(query: QueryPlan) -> Iterator[str]:
+    figures: dict[str, Figure[Any] | None] = {
+        "trigger": query.trigger_seconds,
+        "limit": query.records_per_batch,
+        "repartition": query.repartition,
+    }
+    again = query.catch_up_seconds
+    for name, figure in figures.items():
+        if figure is not None:
+            yield f"{name} {figure.why}" if figure.why.startswith("pinned") else f"{name}: {figure.why}"
+    if again is not None:
+        yield f"caught up in {again.value:,.0f} s {again.why}"
+
+
+def cost_table(plan: Plan, *, terminal: bool) -> Table | _Plain:
+    """Return every line of a month's bill with its reason."""
+    table = _table(terminal, ("for", "text"), ("item", "text"), ("$/month", "number"), ("why", "why"))
+    groups: list[tuple[str, tuple[CostItem, ...]]] = [
+        *((f"stream {each.name}", each.cost) for each in plan.streams.values()),
+        *((f"cluster {each.name}", each.cost) for each in plan.clusters.values()),
+        *((f"job {each.name}", each.cost) for each in plan.jobs.values()),
+        ("shared", plan.shared),
+    ]
+    for name, items in groups:
+        for position, line in enumerate(items):
+            shown = _dollars(line.usd, assumed=line.assumed)
+            table.add_row(name if position == 0 else "", line.name, shown, line.why)
+    sum_ = total(plan)
+    everything = count(sum(len(items) for _, items in groups), "item")
+    table.add_section()
+    table.add_row(
+        Text("total", "bold"), "", Text(_dollars(sum_.value, assumed=sum_.assumed), "bold"), everything
+    )
+    return table
+
+
+def _mark(figure: Figure[Any]) -> str:
+    return "=" if figure.origin == "pinned" else "~" if figure.assumed else ""
+
+
+def _figure(figure: Figure[Any] | None) -> str:
+    if figure is None:
+        return "-"
+    value = f"{figure.value:,}" if isinstance(figure.value, int) else str(figure.value)
+    return _mark(figure) + value
+
+
+def _counted(figure: Figure[int], noun: str) -> str:
+    return _mark(figure) + count(figure.value, noun)
+
+
+def _sum(items: tuple[CostItem, ...]) -> str:
+    if not items:
+        return "-"
+    return _dollars(sum(line.usd for line in items), assumed=any(line.assumed for line in items))
+
+
+def _dollars(usd: float, *, assumed: bool) -> str:
+    return f"{'~' if assumed else ''}${usd:,.2f}"

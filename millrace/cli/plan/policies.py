@@ -1,0 +1,101 @@
+"""``millrace policies``: IAM policies for those who deploy an environment and those who operate it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.shared.options import EnvironmentName
+from millrace.cli.shared.output_files import writing
+
+if TYPE_CHECKING:
+    from millrace.config import Environment
+
+
+def policies(
+    env: EnvironmentName,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            file_okay=False,
+            help="Write the policies to files in this folder. Default: print them.",
+        ),
+    ] = None,
+) -> None:
+    """Write minimal IAM policies for the people who deploy an environment and for those who operate it.
+
+    deployer.json allows deploy, upgrade, rollback, start and status: it acts as the roles of CDK's bootstrap and reads what
+    these commands compare. operator.json allows status, start, stop, drain, logs, checkpoint, replay, bench, backfill,
+    audit, split, schema check, history and cost. A policy longer than IAM takes is several files, which are attached
+    together. Needs no AWS account.
+
+    [bold]Examples[/bold]
+
+      millrace policies --env prod
+
+      millrace policies --env prod --out policies
+    """
+    from millrace.config import load
+
+    environment = load(env)
+    found = documents(environment)
+    if out is None:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    with writing("--out", out):
+        out.mkdir(parents=True, exist_ok=True)
+        # A policy that was two files and is one now leaves none behind that somebody attaches.
+        for left in out.iterdir():
+            if re.fullmatch(r"(deployer|operator)(-\d+)?\.json", left.name) and left.name not in found:
+                left.unlink()
+    for name, document in found.items():
+        file = out / name
+        with writing("--out", file):
+            file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        typer.echo(f"wrote {file}")
+
+
+def documents(environment: Environment) -> dict[str, dict[str, Any]]:
+    """Make the policies of an environment.
+
+    Returns
+    -------
+    dict
+        By file name, such as ``deployer.json``, or ``operator-1.json`` of several, the policy document.
+
+    Raises
+    ------
+    ConfigurationError
+        The environment names no account, without which no ARN can be written.
+    """
+    from millrace.config import Finding
+    from millrace.config.names import Names
+    from millrace.infra.command_permissions import ROLES
+    from millrace.infra.command_permissions import policies as of_role
+    from millrace.infra.command_scope import Scope
+    from millrace.infra.settings import job_settings
+    from millrace.lifecycle import catalog
+    from millrace.sizing import plan
+
+    if environment.account is None:
+        allowed = (
+            "twelve digits, because each ARN of the policies has the account; write account: into the environment file "
+            "(`aws sts get-caller-identity --query Account` prints it)"
+        )
+        raise environment.places.error([Finding(("account",), value="(none)", allowed=allowed)])
+    names = Names(environment, environment.account)
+    sized = plan(environment)
+    settings = [job_settings(environment, job, names) for job in sized.jobs.values()]
+    tables = sorted(set[str]().union(*(catalog.named(each) for each in settings)))
+    scope = Scope(names, tables)
+    found: dict[str, dict[str, Any]] = {}
+    for role in ROLES:
+        parts = of_role(scope, role)
+        for number, part in enumerate(parts, start=1):
+            found[f"{role}.json" if len(parts) == 1 else f"{role}-{number}.json"] = part
+    return found

@@ -1,0 +1,116 @@
+"""``millrace prices``: a project's own price tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.shared.options import wrong_option
+from millrace.cli.shared.output_files import writing
+from millrace.config import ConfigurationError, find_root
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millrace.sizing.pricelist import Renewal
+
+STAYED = 3
+"""Exit status: at least one price was asked for in vain and is as it was."""
+
+prices_app = typer.Typer(help="Update the price table of a region.", no_args_is_help=True)
+
+
+@prices_app.callback()
+def _prices() -> None:
+    """Update the price table of a region."""
+
+
+@prices_app.command()
+def update(
+    region: Annotated[
+        str,
+        typer.Option("--region", metavar="REGION", help="A region, such as eu-west-1.", show_default=False),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Write environments/prices/REGION.yaml from the AWS Price List API; plans for the region then use it.
+
+    Needs the permission pricing:GetProducts, and costs nothing. A price without one clear answer stays as it was, with
+    its date, and is told with the reason; so are those of which no product is known. Nobody has compared the products
+    that are asked for with a real answer yet: look at what changed before you commit the file.
+
+    Exit status: 0; 1 if AWS refused or failed; 2 for a mistake of the caller's or without credentials; 3 if a price
+    stayed that was asked for. With 1 and 2, and where no price was answered, no file is written.
+
+    [bold]Examples[/bold]
+
+      millrace prices update --region eu-west-1
+    """
+    from millrace.lifecycle.problems import told
+    from millrace.sizing.pricelist import renew, to_yaml
+    from millrace.sizing.tables import PRICES, known
+
+    if re.fullmatch(r"[a-z]{2,4}(-[a-z]+)+-\d", region) is None:
+        raise _wrong(region, "the code of a region, such as eu-west-1")
+    root = find_root()
+    try:
+        before = known(region, root)
+    except ValueError as error:
+        raise _wrong(region, f"a region whose price table can be read: {error}") from error
+    with told("asking the AWS Price List API"):
+        found = renew(price_list(region), region, before, datetime.now(UTC).date())
+    file = root / PRICES / f"{region}.yaml"
+    if found.renewed:
+        with writing("--region", file):
+            _replace(file, to_yaml(found.table))
+    _tell(found, f"{PRICES}/{region}.yaml" if found.renewed else None, as_json=as_json)
+    if found.stayed:
+        raise typer.Exit(STAYED)
+
+
+def price_list(region: str) -> Any:
+    """Make a boto3 client of the Price List API for a region's prices."""
+    import boto3
+
+    from millrace.sizing.pricelist import endpoint
+
+    return boto3.client("pricing", region_name=endpoint(region))
+
+
+def _replace(file: Path, text: str) -> None:
+    """Write a file whole or not at all: a plan may be reading it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(file)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _wrong(region: str, allowed: str) -> ConfigurationError:
+    return wrong_option("--region", region, allowed)
+
+
+def _tell(found: Renewal, file: str | None, *, as_json: bool) -> None:
+    if as_json:
+        told = {
+            "version": 1,
+            "file": file,
+            "renewed": found.renewed,
+            "stayed": dict(found.stayed),
+            "unknown": list(found.unknown),
+        }
+        typer.echo(json.dumps(told, indent=2))
+        return
+    for name, why in found.stayed.items():
+        typer.echo(f"{name} not updated: {why}")
+    for name in found.unknown:
+        typer.echo(f"{name} not updated: no product of the Price List API is known for it")
+    count = f"{found.renewed} of {len(found.table.prices)} prices"
+    typer.echo(f"{file}: {count} of today" if file else f"no file is written: {count} were answered")

@@ -1,0 +1,82 @@
+"""``millrace schema check``: what the environment's schemas and transforms ask of the tables that are deployed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.shared.failures import REFUSED
+from millrace.cli.shared.options import AsJson, EnvironmentName, check_job
+from millrace.cli.shared.table_changes import altered, refused
+
+if TYPE_CHECKING:
+    from millrace.config import Environment
+    from millrace.sandbox.rehearsal import Rehearsal
+
+
+def check(
+    env: EnvironmentName,
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", help="A job. Default: all jobs.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare schemas and transforms with the deployed tables; change nothing.
+
+    Shows which tables the next start would alter (new fields, wider numbers) and which changes it would refuse, with the
+    remedy. `millrace deploy` does the same check before it drains a job.
+
+    [bold]Examples[/bold]
+
+      millrace schema check --env dev
+
+      millrace schema check --env prod flights --json
+    """
+    from rich.console import Console
+
+    from millrace.config import load
+
+    environment = load(env)
+    if job is not None:
+        check_job(environment, job)
+    with Console(stderr=True).status("comparing"):
+        found = _compared(environment, [job] if job else list(environment.jobs))
+    if as_json:
+        typer.echo(json.dumps(asdict(found), indent=2, ensure_ascii=False))
+    else:
+        typer.echo("\n".join(altered(found)) or "no table changes")
+        for line in refused(found):
+            typer.echo(line, err=True)
+    raise typer.Exit(REFUSED if found.refused else 0)
+
+
+def _compared(environment: Environment, jobs: Sequence[str]) -> Rehearsal:
+    """Compare with what a sandbox that was left running holds, or with what is deployed on AWS."""
+    from millrace.infra.settings import job_settings
+    from millrace.lifecycle import catalog
+    from millrace.lifecycle.verbs import connect
+    from millrace.sandbox import kept, rehearsal
+    from millrace.sizing import plan
+
+    sized = plan(environment)
+    place = kept.place(environment)
+    if place is None:
+        from millrace.config.names import Names
+
+        aws = connect(Names(environment, environment.account or ""))
+        settings = [job_settings(environment, sized.jobs[job], aws.names) for job in jobs]
+        deployed = catalog.columns(aws.client("glue"), _named(settings))
+    else:
+        settings = [job_settings(environment, sized.jobs[job], place.names) for job in jobs]
+        deployed = kept.columns(place.catalog(), _named(settings))
+    return rehearsal.rehearse(settings, deployed)
+
+
+def _named(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    from millrace.lifecycle import catalog
+
+    return sorted(set[str]().union(*(catalog.named(each) for each in settings)))

@@ -1,0 +1,301 @@
+"""``millrace schema``: that of environment files, with ``infer`` that of a stream's records, with ``check`` of tables."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from millrace.cli.plan.schema.check import check
+from millrace.cli.shared.console import is_terminal, show
+from millrace.cli.shared.options import load_with_stream
+from millrace.cli.shared.output_files import writing
+
+if TYPE_CHECKING:
+    from millrace.config.model import Environment
+    from millrace.sandbox.infer import Inferred
+
+schema_app = typer.Typer(invoke_without_command=True)
+
+Format = Literal["json", "csv", "avro"]
+
+
+schema_app.command("check")(check)
+
+
+@schema_app.callback()
+def schema(
+    context: typer.Context,
+    write: Annotated[
+        bool,
+        typer.Option("--write", help="Write the JSON Schema to environments/schema.json. Default: print it."),
+    ] = False,
+) -> None:
+    """Print the JSON Schema of environment files, for editors; infer a schema from records; check tables.
+
+    [bold]Examples[/bold]
+
+      millrace schema --write
+
+      millrace schema infer --file orders.jsonl --out pipelines/shop/schemas/order.ddl
+
+    Then put this first into a file of environments/, for the YAML language server:
+
+      # yaml-language-server: $schema=schema.json
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from millrace.config import find_root
+    from millrace.config.schema import SCHEMA_FILE, schema_text
+
+    if not write:
+        typer.echo(schema_text(), nl=False)
+        return
+    file = find_root() / SCHEMA_FILE
+    if not file.parent.is_dir():
+        # Made here, it would be the project of whatever lies below.
+        raise typer.BadParameter("--write: there is no folder environments/ here or in a folder above")
+    with writing("--write", file):
+        file.write_text(schema_text(), encoding="utf-8")
+    typer.echo(f"wrote {SCHEMA_FILE}")
+
+
+@schema_app.command()
+def infer(
+    stream: Annotated[
+        str | None,
+        typer.Argument(metavar="[STREAM]", help="A stream to sample.", show_default=False),
+    ] = None,
+    env: Annotated[
+        str | None, typer.Option("--env", "-e", metavar="ENV", help="Environment of the stream.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="Sample this file (JSON lines, CSV or Avro) instead of a stream.",
+        ),
+    ] = None,
+    sample: Annotated[int, typer.Option(min=1, help="Most records to sample.")] = 1000,
+    form: Annotated[
+        Format | None,
+        typer.Option(
+            "--format", help="Format of the records. Default: by the file's name; json for a stream."
+        ),
+    ] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Delimiter of CSV. Default: detected.")] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help="Column names of CSV. Default: the first line of the file."),
+    ] = None,
+    null: Annotated[str, typer.Option(help="Text in CSV that means null, beside an empty column.")] = "",
+    required: Annotated[
+        bool, typer.Option(help="Mark fields that every sampled record has as NOT NULL.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Schema file to write: .ddl, or .avsc.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Address of a Kafka broker on this machine. Default: that of the sandbox.",
+        ),
+    ] = None,
+    kinesis: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Address of a Kinesis server on this machine. Default: that of the sandbox."
+        ),
+    ] = None,
+    aws: Annotated[
+        bool,
+        typer.Option("--aws", help="Sample the deployed stream on AWS. Default: the stream of the sandbox."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """Infer a schema from a sample of records, show the evidence for each field, and write the schema file.
+
+    Commits no offset and removes no record from the stream. Decompresses messages. A sample cannot show values that come
+    later: check the table of fields before you use the schema.
+
+    [bold]Examples[/bold]
+
+      millrace schema infer flights --env local --sample 500
+
+      millrace schema infer --file orders.csv --out pipelines/shop/schemas/order.ddl
+    """
+    from millrace.sandbox.infer import text_of
+
+    if (stream is None) == (file is None):
+        raise typer.BadParameter("give either STREAM and --env, or --file")
+    if stream is not None and env is None:
+        raise typer.BadParameter(f"--env is missing: give the environment of {stream}")
+    _check_out(out, force=force)
+    delimiter = _one_character(delimiter)
+    form = form or _format_of(file)
+    if form == "avro":
+        text, found = _avro(file, out)
+    else:
+        payloads, names, delimiter = _sampled(
+            stream, env, file, sample, form, delimiter, columns, kafka=kafka, kinesis=kinesis, aws=aws
+        )
+        found = _inferred(payloads, form, names, delimiter, null, required=required)
+        text = text_of(found)
+    if out is not None:
+        with writing("--out", out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_text(text, encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps({**_as_json(found), "schema": text, "out": None if out is None else str(out)}))
+        return
+    _show(found)
+    typer.echo(f"\n{text}" if out is None else f"\nwrote {out}", nl=out is not None)
+
+
+def _check_out(out: Path | None, *, force: bool) -> None:
+    if out is None:
+        return
+    if out.suffix not in (".ddl", ".avsc"):
+        raise typer.BadParameter(f"--out {out}: the file must end in .ddl, or in .avsc for Avro")
+    if out.exists() and not force:
+        raise typer.BadParameter(f"--out {out} exists; overwrite it with --force")
+    # Before records are read, which may take long.
+    above = next(each for each in out.absolute().parents if each.exists())
+    with writing("--out", out):
+        if not above.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(above))
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(above))
+
+
+def _one_character(delimiter: str | None) -> str | None:
+    """What divides columns; a tab, which shells do not write as such, also as a backslash and a t."""
+    if delimiter == "\\t":
+        return "\t"
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
+        raise typer.BadParameter(
+            f"--delimiter {delimiter!r}: must be one character, such as ';', or \\t for a tab; no quote and no line break"
+        )
+    return delimiter
+
+
+def _format_of(file: Path | None) -> Format:
+    suffixes: dict[str, Format] = {".csv": "csv", ".tsv": "csv", ".avro": "avro"}
+    return "json" if file is None else suffixes.get(file.suffix, "json")
+
+
+def _avro(file: Path | None, out: Path | None) -> tuple[str, Inferred]:
+    from millrace.sandbox.infer import from_avro, text_of
+
+    if file is None:
+        raise typer.BadParameter(
+            "--format avro: an Avro record does not hold its schema; give an Avro file with --file"
+        )
+    text, found = from_avro(file.read_bytes())
+    return (text_of(found) if out is not None and out.suffix == ".ddl" else text), found
+
+
+def _sampled(
+    stream: str | None,
+    env: str | None,
+    file: Path | None,
+    count: int,
+    form: Format,
+    delimiter: str | None,
+    columns: str | None,
+    *,
+    kafka: str | None,
+    kinesis: str | None,
+    aws: bool,
+) -> tuple[list[bytes], list[str] | None, str]:
+    """Payloads, names of the columns and what divides them."""
+    from millrace.sandbox import samples, traffic_targets
+
+    names = columns.split(",") if columns else None
+    if file is None:
+        assert stream is not None, "neither stream nor file"
+        environment = _load(env, stream)
+        payloads = samples.opened(
+            traffic_targets.sampled(environment, stream, count, kafka=kafka, kinesis=kinesis, aws=aws)
+        )
+        return payloads, names, delimiter or samples.delimiter_of(b"\n".join(payloads[:20]))
+    headed = form == "csv" and names is None
+    payloads = samples.of_lines(file, count + headed)
+    delimiter = delimiter or samples.delimiter_of(b"\n".join(payloads[:20]))
+    if headed:
+        return payloads[1:], samples.header(file, delimiter), delimiter
+    return payloads, names, delimiter
+
+
+def _load(env: str | None, stream: str) -> Environment:
+    assert env is not None, "no environment"
+    return load_with_stream(env, stream)
+
+
+def _inferred(
+    payloads: list[bytes], form: Format, names: list[str] | None, delimiter: str, null: str, *, required: bool
+) -> Inferred:
+    from millrace.sandbox.infer import from_csv, from_json
+
+    if form == "csv":
+        return from_csv(payloads, names, delimiter=delimiter, null=null, required=required)
+    return from_json(payloads, required=required)
+
+
+def _as_json(found: Inferred) -> dict[str, Any]:
+    from millrace.sandbox.ddl import kind_text
+
+    return {
+        "records": found.records,
+        "unreadable": found.unreadable,
+        "reason": found.reason,
+        "fields": [
+            {
+                "name": f.name,
+                "type": kind_text(f.kind),
+                "null_share": round(f.absent / found.records, 4) if found.records else None,
+                "examples": f.examples,
+                "conflicts": f.conflicts,
+            }
+            for f in found.fields
+        ],
+    }
+
+
+def _show(found: Inferred) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from millrace.sandbox.ddl import kind_text
+
+    table = Table(box=None if not is_terminal(sys.stdout) else Table().box, pad_edge=False)
+    for name, justify in (
+        ("field", "left"),
+        ("type", "left"),
+        ("null", "right"),
+        ("examples", "left"),
+        ("look at", "left"),
+    ):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]  # of the five words that rich knows
+    for f in found.fields:
+        share = f"{f.absent / found.records:.0%}" if found.records else ""
+        table.add_row(
+            Text(f.name, style="bold"),
+            kind_text(f.kind),
+            share,
+            Text(", ".join(f.examples), style="dim"),
+            Text("; ".join(f.conflicts), style="yellow"),
+        )
+    lines: list[Any] = [table]
+    if found.records:
+        unreadable = f"; {found.unreadable} unreadable: {found.reason}" if found.unreadable else ""
+        lines.append(Text(f"{found.records} records{unreadable}"))
+    show(*lines)

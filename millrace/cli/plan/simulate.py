@@ -1,0 +1,343 @@
+"""``millrace simulate``: a job of a plan under traffic, before anything is deployed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.plan.simulate_page import simulation_page
+from millrace.cli.shared.console import is_terminal, show
+from millrace.cli.shared.options import EnvironmentName, wrong_option
+from millrace.cli.shared.pages import write_page
+from millrace.config import ConfigurationError, load
+from millrace.config.problems import Problem
+from millrace.config.units import parse_duration
+
+if TYPE_CHECKING:
+    from millrace.config import Environment
+    from millrace.sizing import Plan
+    from millrace.sizing.simulation import Arrivals, JobResult
+
+
+def simulate_command(
+    env: EnvironmentName,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace",
+            metavar="FILE",
+            help="File of recorded traffic, CSV or JSON lines (docs/simulation.md).",
+        ),
+    ] = None,
+    spikes: Annotated[
+        str | None,
+        typer.Option(
+            "--spikes",
+            metavar="LOW,HIGH",
+            help="Two rates that alternate, in records per second; instead of --trace.",
+        ),
+    ] = None,
+    every: Annotated[
+        str, typer.Option("--every", metavar="TIME", help="With --spikes: how long each rate lasts.")
+    ] = "30m",
+    duration: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="Length of the simulation without --trace.")
+    ] = "24h",
+    job: Annotated[
+        str | None, typer.Option("--job", help="Simulate this job only. Default: all jobs.")
+    ] = None,
+    outage: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--outage",
+            metavar="AT:TIME",
+            help="The job does not run for TIME from AT on, such as 2h:15m. Repeatable.",
+        ),
+    ] = None,
+    reshard: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reshard",
+            metavar="AT:COUNT",
+            help="At AT the stream has COUNT partitions, such as 6h:32. Repeatable.",
+        ),
+    ] = None,
+    skew: Annotated[
+        float,
+        typer.Option(
+            "--skew", min=1.0, help="Traffic of the largest partition divided by the mean of all partitions."
+        ),
+    ] = 1.0,
+    fixed: Annotated[
+        bool, typer.Option("--fixed", help="Run all executors all the time, without auto scaling.")
+    ] = False,
+    poisson: Annotated[
+        bool, typer.Option("--poisson", help="Draw the arrivals of each second from a Poisson distribution.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random numbers.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, curves included.")] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write an HTML page with charts; it needs no network."),
+    ] = None,
+) -> None:
+    """Simulate the planned jobs under traffic: record age, backlog, workers and cost over time.
+
+    Without --trace and --spikes, every stream has its peak rate all the time. Nothing is started.
+
+    [bold]Examples[/bold]
+
+      millrace simulate --env prod --job departures
+
+      millrace simulate --env prod --job flights --spikes 100,10000 --for 4h --html spikes.html
+
+      millrace simulate --env prod --trace friday.csv --outage 2h:15m --json
+    """
+    from millrace.sizing import plan
+    from millrace.sizing.simulation import Outage, simulate
+    from millrace.sizing.simulation.planned import scenario, streams_of
+
+    environment = load(env)
+    jobs = [_known(job, environment)] if job is not None else list(environment.jobs)
+    away = [Outage(at, _seconds("--outage", rest)) for at, rest in map(_at("--outage"), outage or [])]
+    changes = [(at, _count("--reshard", rest)) for at, rest in map(_at("--reshard"), reshard or [])]
+    traffic = _Traffic(trace, spikes, _seconds("--every", every), _seconds("--for", duration), poisson, seed)
+    sized = plan(environment)
+    found: dict[str, JobResult] = {}
+    for name in jobs:
+        arrivals = traffic.of(environment, streams_of(environment, name))
+        _within("--outage", outage, [each.at for each in away], arrivals)
+        _within("--reshard", reshard, [at for at, _ in changes], arrivals)
+        found[name] = simulate(
+            scenario(
+                environment,
+                sized,
+                name,
+                arrivals,
+                skew=skew,
+                fixed=fixed,
+                outages=away,
+                reshards=changes,
+                seed=seed,
+            )
+        )
+    if html is not None:
+        write_page(html, simulation_page(environment, sized, found))
+    if as_json:
+        document = {name: to_json(sized, name, result) for name, result in found.items()}
+        typer.echo(json.dumps({"version": 1, "environment": environment.name, "jobs": document}, indent=2))
+        return
+    _print(sized, found)
+    if html is not None:
+        typer.echo(f"wrote {html}")
+
+
+@dataclass(frozen=True)
+class _Traffic:
+    """What arrives, as the command line says."""
+
+    trace: Path | None
+    spikes: str | None
+    every: float
+    seconds: float
+    poisson: bool
+    seed: int
+
+    def of(self, environment: Environment, streams: tuple[str, ...]) -> dict[str, Arrivals]:
+        """Return arrivals by stream."""
+        made = self._even(environment, streams)
+        if not self.poisson:
+            return made
+        return {
+            name: each.poisson(self.seed + place) for place, (name, each) in enumerate(sorted(made.items()))
+        }
+
+    def _even(self, environment: Environment, streams: tuple[str, ...]) -> dict[str, Arrivals]:
+        from millrace.sizing.simulation import Arrivals
+        from millrace.sizing.simulation.traces import read_trace
+
+        if self.trace is not None:
+            if self.spikes is not None:
+                raise wrong_option("--spikes", self.spikes, "either --trace or --spikes")
+            recorded = read_trace(self.trace)
+            unknown = sorted(
+                name for name in recorded if name is not None and name not in environment.streams
+            )
+            if unknown:
+                known = ", ".join(environment.streams)
+                raise ConfigurationError(
+                    [Problem(str(self.trace), 0, "stream", unknown[0], f"one of {known}")]
+                )
+            none = Arrivals.constant(0.0, max(each.seconds for each in recorded.values()))
+            return {name: recorded.get(name, recorded.get(None, none)) for name in streams}
+        if self.spikes is not None:
+            low, high = _rates(self.spikes)
+            if self.seconds / self.every > _MOST_SPIKES:
+                least = f"at least {self.seconds / _MOST_SPIKES:g}s, so that the time has no more than {_MOST_SPIKES:,}"
+                raise wrong_option("--every", f"{self.every:g}s", least)
+            return {name: Arrivals.spikes(low, high, self.every, self.seconds) for name in streams}
+        found = {}
+        for name in streams:
+            asked = environment.streams[name].traffic
+            found[name] = Arrivals.constant(asked.records_per_second * asked.peak_factor, self.seconds)
+        return found
+
+
+def _known(job: str, environment: Environment) -> str:
+    if job in environment.jobs:
+        return job
+    from millrace.config.explain import nearest
+
+    names = list(environment.jobs)
+    hint = nearest(job, names)
+    raise ConfigurationError([Problem("command line", 0, "--job", job, f"one of {', '.join(names)}", hint)])
+
+
+def _seconds(option: str, value: str) -> float:
+    try:
+        return timedelta.total_seconds(parse_duration(value))
+    except ValueError as error:
+        raise wrong_option(option, value, str(error)) from error
+
+
+def _at(option: str) -> Any:
+    def split(value: str) -> tuple[float, str]:
+        at, colon, rest = value.partition(":")
+        if not colon:
+            raise wrong_option(option, value, "AT:VALUE, such as 2h:15m or 6h:32")
+        return (0.0 if at == "0" else _seconds(option, at)), rest
+
+    return split
+
+
+def _within(
+    option: str, given: list[str] | None, moments: list[float], arrivals: Mapping[str, Arrivals]
+) -> None:
+    """Refuse what would happen after the end, that is never."""
+    end = max(each.seconds for each in arrivals.values())
+    for value, at in zip(given or [], moments, strict=True):
+        if at >= end:
+            raise wrong_option(option, value, f"a time before the end, {timedelta(seconds=round(end))}")
+
+
+def _count(option: str, value: str) -> int:
+    if not value.isdecimal() or not 1 <= int(value) <= 100_000:
+        raise wrong_option(option, value, "a number of partitions, 1 or more")
+    return int(value)
+
+
+def _rates(value: str) -> tuple[float, float]:
+    try:
+        low, high = (float(each) for each in value.split(","))
+    except ValueError as error:
+        raise wrong_option("--spikes", value, "two rates in records per second, such as 100,10000") from error
+    if not 0 <= low <= high < float("inf"):
+        raise wrong_option("--spikes", value, "two rates, the low one first, such as 100,10000")
+    return low, high
+
+
+_MOST_SPIKES = 100_000
+"""Of a simulation; each takes time and memory."""
+
+PERCENTILES = (50, 95, 99)
+
+
+def to_json(plan: Plan, job: str, result: JobResult) -> dict[str, Any]:
+    """Return a job's simulation as an object that ``json.dumps`` takes.
+
+    Returns
+    -------
+    dict
+        ``seconds``, ``usd``, ``usd_month``, ``worker_seconds``, ``mean_executors``, ``executors`` (``times`` and
+        ``count``), ``queries`` by name: ``arrived``, ``committed``, ``waiting``, ``most_waiting`` records,
+        ``age`` (``p50``, ``p95``, ``p99``, ``max`` in seconds, weighted by records), ``sla``, ``within_sla`` (share
+        of the records), and ``batches`` (``start``, ``end``, ``records``, ``waiting``, ``oldest``, as lists).
+    """
+    queries = {}
+    for name, query in result.queries.items():
+        sla = plan.jobs[job].queries[name].latency_seconds.value
+        some = len(query.ends) > 0
+        age = {f"p{p}": query.ages.percentile(p) for p in PERCENTILES} | {"max": query.ages.most}
+        queries[name] = {
+            "arrived": query.arrived,
+            "committed": query.committed,
+            "waiting": query.waiting,
+            "most_waiting": query.most_waiting,
+            "age": age if some else None,
+            "sla": sla,
+            "within_sla": query.ages.within(sla) if some else None,
+            "batches": {
+                "start": query.starts.tolist(),
+                "end": query.ends.tolist(),
+                "records": query.records.tolist(),
+                "waiting": query.backlog.tolist(),
+                "oldest": query.oldest.tolist(),
+            },
+        }
+    return {
+        "seconds": result.seconds,
+        "usd": result.usd,
+        "usd_month": result.usd / result.seconds * 3600 * 730,
+        "worker_seconds": result.worker_seconds,
+        "mean_executors": result.mean_executors,
+        "executors": {"times": result.times.tolist(), "count": result.executors.tolist()},
+        "queries": queries,
+    }
+
+
+def _print(plan: Plan, found: Mapping[str, JobResult]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    terminal = is_terminal(sys.stdout)
+    for name, result in found.items():
+        head = Text()
+        head.append(name, "bold")
+        head.append(
+            f"  {timedelta(seconds=round(result.seconds))}, {result.mean_executors:.2f} executors on average, "
+            f"{int(result.executors.max())} at most, ${result.usd:,.2f} ({_month(result)} a month)"
+        )
+        table = Table(box=None, pad_edge=False, padding=(0, 2))
+        table.add_column("query", no_wrap=True)
+        for column in (
+            "batches",
+            "p50",
+            "p95",
+            "p99",
+            "max",
+            "SLA",
+            "within",
+            "most waiting",
+            "waiting at the end",
+        ):
+            table.add_column(column, justify="right", no_wrap=True)
+        for each, query in result.queries.items():
+            sla = plan.jobs[name].queries[each].latency_seconds.value
+            most = f"{query.most_waiting:,.0f}"
+            if not len(query.ends):
+                table.add_row(each, "0", *["-"] * 4, f"{sla:g} s", "-", most, f"{query.waiting:,.0f}")
+                continue
+            ages = [query.ages.percentile(p) for p in PERCENTILES] + [query.ages.most]
+            within = query.ages.within(sla)
+            share = Text(f"{within:.2%}", "" if not terminal else "green" if within >= 0.9995 else "red")
+            table.add_row(
+                each,
+                f"{len(query.ends):,}",
+                *(f"{age:,.1f} s" for age in ages),
+                f"{sla:g} s",
+                share,
+                most,
+                f"{query.waiting:,.0f}",
+            )
+        show(head, table)
+
+
+def _month(result: JobResult) -> str:
+    return f"${result.usd / result.seconds * 3600 * 730:,.2f}"

@@ -1,0 +1,156 @@
+"""``millrace split``: one topic over several jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, check_job
+
+if TYPE_CHECKING:
+    from millrace.config import Environment
+    from millrace.lifecycle.kafka_client import Settings
+    from millrace.lifecycle.split import Split
+
+
+def split(
+    env: EnvironmentName,
+    job: JobName,
+    jobs: Annotated[int, typer.Option(min=2, help="Number of jobs.")],
+    query: Annotated[
+        str | None, typer.Option(help="The land query; needed where the job has several that read topics.")
+    ] = None,
+    minutes: Annotated[
+        int, typer.Option(min=1, max=7 * 24 * 60, help="Measure the traffic of the last MINUTES minutes.")
+    ] = 60,
+    as_json: AsJson = False,
+) -> None:
+    """Divide the partitions of a topic among several jobs, balanced by recent traffic.
+
+    Asks the brokers for the topic as it is now, and prints the jobs as the environment file
+    takes them: no partition twice and none missing, which is checked again whenever the file is
+    loaded. Nothing is changed. A partition that is added later stops the jobs, loudly.
+
+    [bold]Examples[/bold]
+
+      millrace split flights --env prod --jobs 3
+
+      millrace split flights --env prod --jobs 2 --minutes 1440 --json
+    """
+    from millrace.config import Finding, load
+    from millrace.config.model import KafkaTopic
+    from millrace.config.names import Names
+    from millrace.lifecycle.audit_kafka import Topic
+    from millrace.lifecycle.split import Split, balance, measure
+
+    environment = load(env)
+    check_job(environment, job)
+    name, stream = _land_query(environment, job, query)
+    settings = environment.streams[stream]
+    assert isinstance(settings, KafkaTopic), f"{stream} was taken for a topic"
+    end = datetime.now(UTC)
+    begin = end - timedelta(minutes=minutes)
+    topic = Names(environment, environment.account or "").stream(stream)
+    records = measure(Topic(topic, _reached(environment, settings.cluster)), begin, end)
+    if jobs > len(records):
+        allowed = f"2 to {len(records)}: topic {topic} has {len(records)} partitions"
+        raise environment.places.error([Finding(("jobs", job), value=f"--jobs {jobs}", allowed=allowed)])
+    found = Split(job, name, stream, topic, begin, end, records, balance(records, jobs))
+    if as_json:
+        document = dataclasses.asdict(found) | {"jobs": dict(zip(found.names, found.lists, strict=True))}
+        typer.echo(json.dumps(document, default=lambda at: at.isoformat().replace("+00:00", "Z")))
+        return
+    sys.stderr.write(_summary(found))
+    _print(environment, found)
+
+
+def _reached(environment: Environment, cluster: str) -> Settings:
+    """How a cluster is reached: in the sandbox that was left running, by its own address, or by AWS."""
+    from millrace.config.kafka_login import secret_of
+    from millrace.config.model import ExternalCluster
+    from millrace.config.names import Names
+    from millrace.lifecycle import kafka_client
+    from millrace.lifecycle.verbs import connect
+    from millrace.sandbox import kept
+
+    place = kept.place(environment)
+    if place is not None:
+        return place.kafka(cluster)
+    names = Names(environment, environment.account or "")
+    kafka = environment.kafka[cluster]
+    login = kafka.authentication
+    if isinstance(kafka, ExternalCluster) and login.kind != "iam" and secret_of(login) is None:
+        return kafka_client.settings(names, cluster, lambda service: service)  # no service of AWS is asked
+    aws = connect(names)
+    return kafka_client.settings(aws.names, cluster, aws.client)
+
+
+def _land_query(environment: Environment, job: str, query: str | None) -> tuple[str, str]:
+    """Name and stream of the query that is meant."""
+    from millrace.config import Finding
+    from millrace.config.model import KafkaTopic
+    from millrace.config.queries import LandQuery
+
+    known = {
+        name: each.source
+        for name, each in environment.jobs[job].queries.items()
+        if isinstance(each, LandQuery)
+        and isinstance(stream := environment.streams[each.source], KafkaTopic)
+        and stream.pattern is None
+    }
+    if query is None and len(known) == 1:
+        return next(iter(known.items()))
+    if query not in known:
+        allowed = f"one of {', '.join(known)}" if known else "a job with a land query on a topic"
+        raise environment.places.error(
+            [Finding(("jobs", job, "queries"), value=query or job, allowed=allowed)]
+        )
+    return query, known[query]
+
+
+def _summary(found: Split) -> str:
+    total = sum(found.records.values())
+    lines = [
+        f"{found.topic}: {len(found.records)} partitions, {total:,} records "
+        f"in the {(found.end - found.begin).total_seconds() / 60:g} minutes before {found.end:%H:%M}Z"
+    ]
+    for name, partitions in zip(found.names, found.lists, strict=True):
+        share = f"{found.load(partitions) / total:.0%}" if total else "of nothing"
+        lines.append(f"  {name}: {found.load(partitions):,} records, {share}, partitions {_text(partitions)}")
+    if not total:
+        lines.append("No records arrived: the lists are balanced by number of partitions.")
+    elif max(found.records.values()) * len(found.lists) > total * 1.1:
+        busiest = max(found.records, key=lambda p: found.records[p])
+        lines.append(
+            f"Partition {busiest} alone has {found.records[busiest] / total:.0%}: its job has that load in any list. "
+            "The plan assumes equal loads; pin the cores of that job."
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _text(partitions: tuple[int, ...]) -> str:
+    return ", ".join(map(str, partitions))
+
+
+def _print(environment: Environment, found: Split) -> None:
+    from ruamel.yaml import YAML
+
+    assert environment.places.tree is not None, "the environment was loaded from a file"
+    raw: dict[str, Any] = environment.places.tree.nearest(("jobs", found.job)).plain()
+    yaml = YAML()
+    yaml.default_flow_style = None
+    yaml.width = 110
+    sys.stdout.write(
+        f"# Replaces jobs.{found.job}; drain that job first (millrace drain). The new jobs start on checkpoints of their own.\n"
+        "# Records that they read again are not landed twice, because they write the same table. To read less again, set start:\n"
+        "# to a time before the drain.\n"
+    )
+    pinned = environment.streams[found.stream].pinned
+    if pinned != len(found.records):
+        yaml.dump({"streams": {found.stream: {"partitions": len(found.records)}}}, sys.stdout)
+    yaml.dump({"jobs": found.entries(raw)}, sys.stdout)

@@ -1,0 +1,1 @@
+"""Commands that find lost records and process records again."""

@@ -1,0 +1,169 @@
+"""``millrace audit``: what a source took in against what landed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, check_job
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from millrace.lifecycle.audit import Audit, Unaudited
+
+Hours = Annotated[int, typer.Option(min=1, max=24 * 365, help="Look back this many hours.")]
+
+
+def audit(
+    env: EnvironmentName,
+    job: JobName,
+    query: Annotated[
+        list[str] | None,
+        typer.Option(help="A query that reads streams. Default: all of the job. Repeatable."),
+    ] = None,
+    hours: Hours = 24,
+    read: Annotated[
+        bool,
+        typer.Option(
+            "--read",
+            help="Kinesis: read the stream again and name each missing record; uses read throughput of the shards.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find lost records: compare, hour by hour, what the source received with what is in the tables.
+
+    For Kafka, looks up every offset that the table lacks in the topic. For Kinesis, compares with the counts of each minute
+    from CloudWatch and names shards that are read late; --read compares record by record. For a direct query, looks at the
+    table of its sink and at its dead letters. Names what cannot be audited. Exit status 1 if a record is missing.
+
+    [bold]Examples[/bold]
+
+      millrace audit flights --env prod
+
+      millrace audit departures --env prod --hours 3 --read
+    """
+    from rich.console import Console
+
+    from millrace.config import Finding, load
+    from millrace.config.names import Names
+    from millrace.config.queries import SourceQuery
+    from millrace.lifecycle.audit_job import audit as compare
+    from millrace.lifecycle.audit_job import on_aws
+    from millrace.lifecycle.verbs import connect
+    from millrace.sandbox import kept
+
+    environment = load(env)
+    check_job(environment, job)
+    known = [n for n, q in environment.jobs[job].queries.items() if isinstance(q, SourceQuery)]
+    wrong = [name for name in query or () if name not in known]
+    if wrong or not known:
+        allowed = f"one of {', '.join(known)}" if known else "a job with a query that reads a stream"
+        raise environment.places.error(
+            [Finding(("jobs", job, "queries"), value=name, allowed=allowed) for name in wrong or [job]]
+        )
+    end = datetime.now(UTC)
+    found: list[Audit | Unaudited] = []
+    place = kept.place(environment) or on_aws(connect(Names(environment, environment.account or "")))
+    with Console(stderr=True).status(f"audit {job}") as spinner:
+        for name in query or known:
+            spinner.update(f"{name}: comparing source and table")
+
+            def progress(records: int, name: str = name) -> None:
+                spinner.update(f"{name}: {records:,} records read")
+
+            found += compare(
+                place, job, name, end - timedelta(hours=hours), end, read=read, progress=progress
+            )
+    if as_json:
+        typer.echo(json.dumps([_json(each) for each in found], indent=2))
+    else:
+        _show(found)
+    raise typer.Exit(1 if any(getattr(each, "missing", 0) for each in found) else 0)
+
+
+def _json(found: Audit | Unaudited) -> dict[str, Any]:
+    from millrace.lifecycle.audit import Unaudited
+
+    document = dataclasses.asdict(found)
+    if isinstance(found, Unaudited):
+        return document
+    document |= {"missing": found.missing, "untold": found.untold}
+    for part in (*document["hours"], *document["holes"], *document["behind"]):
+        for key, value in part.items():
+            if isinstance(value, datetime):
+                part[key] = value.isoformat().replace("+00:00", "Z")
+    return document
+
+
+def _show(audits: list[Audit | Unaudited]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    from millrace.lifecycle.audit import Unaudited
+
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    for found in audits:
+        if isinstance(found, Unaudited):
+            console.print(
+                f"[yellow]{found.query}: {found.stream} cannot be audited[/yellow]: {escape(found.why)}",
+                soft_wrap=True,
+            )
+            continue
+        console.print(_hours(found))
+        for shard in found.behind:
+            console.print(
+                f"  {escape(shard.shard)}: not read since {shard.since:%Y-%m-%d %H:%M:%S} UTC; late, not lost"
+            )
+        for hole in found.holes:
+            when = "" if hole.since is None or hole.until is None else f", {_span(hole.since, hole.until)}"
+            said = {
+                "lost": "[red]lost[/red]",
+                "gone": "[yellow]not in the table, and expired in the source[/yellow]",
+                "nothing": "[dim]no record at these offsets (compaction or a transaction marker)[/dim]",
+            }[hole.verdict]
+            places = hole.first if hole.first == hole.last else f"{hole.first} to {hole.last}"
+            console.print(f"  {escape(f'{hole.shard}: {places}')}: {hole.records:,} records{when}: {said}")
+        console.print(_sentence(found))
+
+
+def _span(since: datetime, until: datetime) -> str:
+    return f"{since:%Y-%m-%d %H:%M:%S} to {until:%H:%M:%S} UTC"
+
+
+def _hours(found: Audit) -> Table:
+    from rich.table import Table
+
+    table = Table(
+        title=f"{found.query}: {found.stream} against {found.table} ({found.method})", title_justify="left"
+    )
+    table.add_column("hour (UTC)")
+    left_out = ("left out",) if any(hour.left_out for hour in found.hours) else ()
+    for name in ("came in", "landed", "missing", "waiting", *left_out):
+        table.add_column(name, justify="right")
+    for hour in found.hours:
+        figures = [hour.came, hour.landed, hour.missing, hour.waiting]
+        if any(figures) or hour.left_out:
+            style = "red" if hour.missing else None
+            figures += [hour.left_out] if left_out else []
+            counts = ["?" if n is None else f"{n:,}" for n in figures]
+            table.add_row(f"{hour.start:%Y-%m-%d %H:%M}", *counts, style=style)
+    return table
+
+
+def _sentence(found: Audit) -> str:
+    came = sum(hour.came or 0 for hour in found.hours)
+    if found.missing:
+        return f"[red]{found.query}: {found.missing:,} of {came:,} records are missing[/red]"
+    waiting = sum(hour.waiting for hour in found.hours)
+    more = f", {waiting:,} wait to be read" if waiting else ""
+    left_out = sum(hour.left_out for hour in found.hours)
+    more += f", {left_out:,} are in no table; the transform may filter them" if left_out else ""
+    untold = f", {found.untold:,} offsets cannot be checked any more" if found.untold else ""
+    return f"[green]{found.query}: none of {came:,} records is missing[/green]{more}{untold}"

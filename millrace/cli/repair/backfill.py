@@ -1,0 +1,301 @@
+"""``millrace backfill``: a range of a landing table through a derive query once more."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.shared.failures import confirm
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, check_job
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millrace.config import Environment
+    from millrace.lifecycle.audit_job import Place
+    from millrace.lifecycle.verbs import Aws
+
+_UNTIL_NOW = timedelta(hours=1)
+"""What arrived within it is still the stream's: both would write it."""
+
+Moment = Annotated[
+    datetime | None,
+    typer.Option(
+        formats=["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%HZ", "%Y-%m-%d"], help="Arrival, UTC: 2026-11-20T08:00:00Z."
+    ),
+]
+
+
+def backfill(
+    env: EnvironmentName,
+    job: JobName,
+    since: Moment = None,
+    until: Moment = None,
+    query: Annotated[
+        str | None, typer.Option(help="The query; needed where the job has several of its kind.")
+    ] = None,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Replace the rows of that time with what the transform returns now. Default: write only the "
+            "missing rows.",
+        ),
+    ] = False,
+    origin: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="stream|URL",
+            help="Land the records that a landing table lacks, from the stream of its land query or from files (one record "
+            "per line; .gz is decompressed). Default: read the landing table and derive again.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Process the records of a time range again, from the landing table, the stream or files.
+
+    Use it after you fixed a transform, or when a sink lost rows: reads the landing table hour by hour and derives again. Use
+    --from when the landing table lacks records: lands each of them once, and the derive queries read them from there. Shows
+    time and cost first and asks for confirmation.
+
+    In the sandbox the backfill runs beside the stream. On AWS the job is stopped, runs once for the backfill, and is started
+    again.
+
+    [bold]Examples[/bold]
+
+      millrace backfill flights --env local --since 2026-11-20T08:00:00Z --until 2026-11-20T20:00:00Z
+
+      millrace backfill departures --env local --since 2026-11-20 --until 2026-11-21 --replace --yes
+
+      millrace backfill flights --env prod --from stream --since 2026-11-20T08Z --until 2026-11-20T10Z
+
+      millrace backfill flights --env prod --from s3://exports/flights/2026-10-*.jsonl.gz
+    """
+    from rich.console import Console
+
+    from millrace.config import load
+
+    environment = load(env)
+    check_job(environment, job)
+    name = _query(environment, job, query, origin)
+    span = _span(environment, since, until, origin, replace=replace)
+    console = Console(stderr=True, highlight=False)
+    place, aws = _where(environment)
+    told = _size(environment, place, job, name, span, origin)
+    console.print(f"{told}; {_IN_THE_SANDBOX if aws is None else _ON_AWS}", markup=False)
+    confirm("Go on?", yes=yes)
+    asked = {"--backfill": name}
+    if span is not None:
+        asked |= {"--since": span[0].isoformat(), "--until": span[1].isoformat()}
+    asked |= {"--replace": ""} if replace else {}
+    asked |= {"--from": origin} if origin is not None else {}
+    with console.status(f"backfill {name}"):
+        outcome = _run(environment, job, aws, asked)
+    typer.echo(json.dumps(outcome) if as_json else _sentence(outcome))
+
+
+Span = tuple[datetime, datetime]
+
+
+def _span(
+    environment: Environment,
+    since: datetime | None,
+    until: datetime | None,
+    origin: str | None,
+    *,
+    replace: bool,
+) -> Span | None:
+    """The range that was asked for; None for files."""
+    from millrace.config.problems import ConfigurationError, Problem
+
+    where = f"environment {environment.name}"
+    if origin is not None and replace:
+        raise ConfigurationError([Problem(where, 0, "--replace", "given", "not together with --from")])
+    if origin not in (None, "stream"):
+        if since or until:
+            wrong = "--since" if since else "--until"
+            raise ConfigurationError(
+                [Problem(where, 0, wrong, "given", "not together with files, which are read completely")]
+            )
+        return None
+    if since is None or until is None:
+        wrong = "--since" if since is None else "--until"
+        raise ConfigurationError([Problem(where, 0, wrong, "(none)", "a time: 2026-11-20T08:00:00Z")])
+    begin, end = since.replace(tzinfo=UTC), until.replace(tzinfo=UTC)
+    _check_range(environment, begin, end)
+    return begin, end
+
+
+def _size(
+    environment: Environment, place: Place, job: str, name: str, span: Span | None, origin: str | None
+) -> str:
+    """How much there is to read, and what it takes."""
+    from millrace.config.queries import LandQuery
+    from millrace.lifecycle.audit_table import Landed
+
+    if span is None:
+        return f"{name}: the lines of {origin}, one transaction per file"
+    begin, end = span
+    when = f"from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
+    if origin is None:
+        table = _landing(environment, job, name)
+        rows = Landed.open(place.catalog(), place.names.table(table), "").rows(begin, end)
+        return f"{name}: {rows:,} records of {table} {when}\n{estimate(environment, job, name, rows, begin, end)}"
+    found = environment.jobs[job].queries[name]
+    assert isinstance(found, LandQuery)
+    traffic = environment.streams[found.source].traffic
+    rows = round(traffic.records_per_second * (end - begin).total_seconds())
+    return (
+        f"{name}: stream {found.source} {when}, about {rows:,} records (from the traffic in the environment file)\n"
+        f"{estimate(environment, job, name, rows, begin, end)}"
+    )
+
+
+_IN_THE_SANDBOX = "it runs in the sandbox and costs nothing"
+_ON_AWS = "the job is stopped meanwhile and started again"
+
+
+def _where(environment: Environment) -> tuple[Place, Aws | None]:
+    """The sandbox that was left running with the environment, or its account on AWS."""
+    from millrace.config.names import Names
+    from millrace.lifecycle.audit_job import on_aws
+    from millrace.lifecycle.verbs import connect
+    from millrace.sandbox import kept
+
+    place = kept.place(environment)
+    if place is not None:
+        return place, None
+    aws = connect(Names(environment, environment.account or ""))
+    return on_aws(aws), aws
+
+
+def _run(environment: Environment, job: str, aws: Aws | None, asked: Mapping[str, str]) -> dict[str, Any]:
+    """Run the job's entry script once, and give back what it said, or how it ended."""
+    from millrace.lifecycle.once import outcome, run_once
+    from millrace.lifecycle.problems import AwsError
+    from millrace.sandbox import kept
+
+    if aws is None:
+        arguments = [part for pair in asked.items() for part in pair if part]
+        spark = kept.kept_spark(environment)
+        return kept.run_once(spark, environment, job, "backfill", arguments, "backfilled")
+    begun = datetime.now(UTC)
+    ended = run_once(aws, job, list(asked.items()), progress=lambda line: typer.echo(line, err=True))
+    if not ended.well:
+        raise AwsError(
+            f"run {ended.run} ended as {ended.state}: {ended.detail or 'see its log'}. Its finished steps "
+            "are kept; run the same command again for the rest"
+        )
+    name = asked["--backfill"]
+    said = outcome(aws, job, begun, "backfilled", name)
+    return {**(said or {"query": name}), "run": ended.run, "state": ended.state}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a backfill takes on the job's engine.
+
+    Attributes
+    ----------
+    seconds
+        By the rate in the environment file, without the minutes that an engine takes to start.
+    dollars
+        Of a run beside the job's own, with the workers of the plan.
+    basis
+        ``measured`` or ``assumed``, as the rate.
+    """
+
+    seconds: float
+    dollars: float
+    basis: str
+
+    def __str__(self) -> str:
+        return (
+            f"takes about {timedelta(seconds=math.ceil(self.seconds))} and ${self.dollars:,.2f} "
+            f"(the rate is {self.basis})"
+        )
+
+
+def estimate(
+    environment: Environment, job: str, query: str, rows: int, begin: datetime, end: datetime
+) -> Estimate:
+    """Work out what a backfill takes: the rate of the sizing model, with its overhead for each hour's step.
+
+    Parameters
+    ----------
+    environment
+        The loaded environment file.
+    job, query
+        One of its jobs, and of that job's queries.
+    rows
+        Records in the range.
+    begin, end
+        The range.
+    """
+    from millrace.sizing import plan
+    from millrace.sizing.measured import speed
+
+    sized = plan(environment).jobs[job]
+    rate = speed(environment, job, query)
+    steps = math.ceil((end - begin) / timedelta(hours=1))
+    seconds = rows * rate.per_record / sized.cores.value
+    seconds += steps * rate.overhead
+    hourly = sized.worker_usd_hour * sized.max_workers.value
+    return Estimate(seconds, hourly * seconds / 3600, rate.basis)
+
+
+def _query(environment: Environment, job: str, query: str | None, origin: str | None) -> str:
+    from millrace.config import Finding
+    from millrace.config.queries import DeriveQuery, LandQuery
+
+    kind: type[DeriveQuery | LandQuery] = DeriveQuery if origin is None else LandQuery
+    names = [n for n, q in environment.jobs[job].queries.items() if type(q) is kind]
+    if query is None and len(names) == 1:
+        return names[0]
+    if query in names:
+        assert query is not None
+        return query
+    wanted = "derive" if origin is None else "land"
+    allowed = f"one of {', '.join(names)}, by --query" if names else f"a job with a {wanted} query"
+    raise environment.places.error(
+        [Finding(("jobs", job, "queries"), value=query or "(none)", allowed=allowed)]
+    )
+
+
+def _landing(environment: Environment, job: str, query: str) -> str:
+    from millrace.config.queries import DeriveQuery
+
+    found = environment.jobs[job].queries[query]
+    assert isinstance(found, DeriveQuery)
+    return found.source
+
+
+def _check_range(environment: Environment, begin: datetime, end: datetime) -> None:
+    from millrace.config.problems import ConfigurationError, Problem
+
+    latest = datetime.now(UTC) - _UNTIL_NOW
+    where = f"environment {environment.name}"
+    if begin >= end:
+        raise ConfigurationError(
+            [Problem(where, 0, "--since", f"{begin:%Y-%m-%dT%H:%M:%SZ}", "a time before --until")]
+        )
+    if end > latest:
+        allowed = f"at most {latest:%Y-%m-%dT%H:%M:%SZ}: the running query still writes the records of the last hour"
+        raise ConfigurationError([Problem(where, 0, "--until", f"{end:%Y-%m-%dT%H:%M:%SZ}", allowed)])
+
+
+def _sentence(outcome: dict[str, Any]) -> str:
+    if "read" not in outcome:
+        return f"{outcome['query']}: run {outcome['run']} ended as {outcome['state']}; see its log for the counts"
+    return (
+        f"{outcome['query']}: {outcome['read']:,} records read, {outcome['written']:,} rows written, "
+        f"{outcome['replaced']:,} replaced, {outcome['duplicates']:,} already present, "
+        f"{outcome['filtered']:,} left out by the transform"
+    )

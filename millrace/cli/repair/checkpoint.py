@@ -1,0 +1,281 @@
+"""``millrace checkpoint``: look at a job's checkpoints, and take them out of an impasse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.shared.failures import RefusedError, confirm
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Yes, check_job
+from millrace.config import Environment, load
+from millrace.config.problems import ConfigurationError, Problem
+from millrace.config.units import parse_duration
+
+if TYPE_CHECKING:
+    from millrace.lifecycle.checkpoints import Checkpoints, Kept
+
+checkpoint_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    help="Show, reset, copy or rename the checkpoints of a job.",
+)
+
+QueryName = Annotated[str, typer.Argument(metavar="QUERY", help="A query of the job.", show_default=False)]
+To = Annotated[
+    str,
+    typer.Argument(
+        metavar="[JOB/]QUERY",
+        help="Target; in the same job unless it names one.",
+        show_default=False,
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and stop.")]
+
+
+@checkpoint_app.command()
+def show(
+    env: EnvironmentName,
+    job: JobName,
+    query: Annotated[
+        str | None,
+        typer.Argument(metavar="[QUERY]", help="A query. Default: all of the job.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show for each query: the committed position, the version that wrote the checkpoint, and the current writer.
+
+    [bold]Examples[/bold]
+
+      millrace checkpoint show flights --env prod
+
+      millrace checkpoint show flights land-flights --env prod --json
+    """
+    from millrace.lifecycle.problems import told
+
+    environment = load(env)
+    check_job(environment, job)
+    names = list(environment.jobs[job].queries)
+    if query is not None:
+        _check_query(environment, job, query)
+        names = [query]
+    with told("reading the checkpoints"):
+        found = _checkpoints(environment, job)
+        kept, holder = [found.kept(name) for name in names], found.holder()
+    if as_json:
+        typer.echo(json.dumps({"held_by": holder, "queries": [_document(each) for each in kept]}, indent=2))
+        return
+    typer.echo(f"{job}: {'no writer now' if holder is None else f'current writer: {holder}'}")
+    for each in kept:
+        typer.echo("\n".join(_lines(each)))
+
+
+@checkpoint_app.command()
+def reset(
+    env: EnvironmentName,
+    job: JobName,
+    query: QueryName,
+    at: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%HZ", "%Y-%m-%d"],
+            help="Start time for its streams and topics, UTC. Default: the start position in its settings.",
+        ),
+    ] = None,
+    overlap: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION", help="Start this much before --at, for records that arrived out of order."
+        ),
+    ] = "10m",
+    duplicates: Annotated[
+        bool, typer.Option("--accept-duplicates", help="Reset even if the sink cannot recognise duplicates.")
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Give a query of a stopped job a new checkpoint that starts at a time; the old one is kept in another folder.
+
+    Records that are read twice are not doubled if the sink knows them by their identity; other sinks are refused. Use this
+    command after a refused restart, and to move a query on Kinesis to another engine: choose a time before the oldest
+    record that was not read yet.
+
+    A topic that was deleted and created again numbers its records from 0. Under the same stream name they look like
+    duplicates of the old ones, so the next start is refused. First give the stream another name in the environment file (the
+    table then keeps the records of both), or give the query another table.
+
+    [bold]Examples[/bold]
+
+      millrace checkpoint reset flights land-flights --env prod --at 2026-11-20T08:00:00Z --dry-run
+    """
+    from millrace.lifecycle.anew import beginning, objection
+    from millrace.lifecycle.problems import told
+
+    environment = load(env)
+    check_job(environment, job)
+    _check_query(environment, job, query)
+    moment = None if at is None else at.replace(tzinfo=UTC)
+    span = _overlap(environment, overlap)
+    now = datetime.now(UTC)
+    if moment is not None and moment > now:
+        raise _problem(environment, "--at", str(at), "a time in the past")
+    reason = objection(environment, job, query, moment)
+    if reason is not None and not duplicates:
+        raise RefusedError(f"{job}/{query} cannot be reset: {reason} (--accept-duplicates resets it anyway)")
+    start = None if moment is None else beginning(moment, span)
+    typer.echo("\n".join(_again(environment, job, query, start, now)), err=True)
+    with told("reading the checkpoints"):
+        found = _checkpoints(environment, job)
+        if not found.begun(query):
+            typer.echo(f"{job}/{query} has no checkpoint yet", err=True)
+        if dry_run:
+            return
+        confirm("Go on?", yes=yes)
+        with found.held("millrace checkpoint reset"):
+            kept = found.put_aside(query, start=start, moment=now)
+    typer.echo(f"{job}/{query} gets a new checkpoint at the next start; the old one is in {kept}")
+
+
+@checkpoint_app.command()
+def fork(env: EnvironmentName, job: JobName, query: QueryName, to: To, dry_run: DryRun = False) -> None:
+    """Copy a checkpoint for a new query with its own sink, which continues from the same position.
+
+    [bold]Examples[/bold]
+
+      millrace checkpoint fork flights land-flights land-flights-v2 --env dev
+    """
+    _carry(env, job, query, to, moves=False, dry_run=dry_run)
+
+
+@checkpoint_app.command()
+def move(env: EnvironmentName, job: JobName, query: QueryName, to: To, dry_run: DryRun = False) -> None:
+    """Move a checkpoint after a query was renamed or moved to another job; the old one is kept in another folder.
+
+    [bold]Examples[/bold]
+
+      millrace checkpoint move flights land-flights departures/land-flights --env prod
+    """
+    _carry(env, job, query, to, moves=True, dry_run=dry_run)
+
+
+def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: bool) -> None:
+    from millrace.lifecycle.checkpoints import CheckpointError
+    from millrace.lifecycle.problems import told
+
+    environment = load(env)
+    check_job(environment, job)
+    other, _, name = to.rpartition("/")
+    other = other or job
+    check_job(environment, other)
+    # Its old name may be gone from the file, and its new one need not be there yet.
+    for part in (query, name):
+        if not part or part.startswith("_") or part in (".", ".."):
+            raise _problem(environment, "QUERY", part, "the name of a query")
+    verb = "move" if moves else "fork"
+    with told("reading the checkpoints"):
+        source = _checkpoints(environment, job)
+        target = source if other == job else _checkpoints(environment, other)
+        if not source.begun(query):
+            raise CheckpointError(f"{job}/{query} has no checkpoint")
+        typer.echo(f"{verb}: {job}/{query} → {other}/{name}", err=True)
+        if dry_run:
+            return
+        with source.held(f"millrace checkpoint {verb}"):
+            if target is source:
+                source.copy(query, source, name, same_sink=moves)
+            else:
+                with target.held(f"millrace checkpoint {verb}"):
+                    source.copy(query, target, name, same_sink=moves)
+            if moves:
+                kept = source.put_aside(query, start=None, moment=datetime.now(UTC))
+                typer.echo(f"the old checkpoint of {job}/{query} is kept in {kept}", err=True)
+    typer.echo(f"{other}/{name} continues from the position of {job}/{query}")
+
+
+def _checkpoints(environment: Environment, job: str) -> Checkpoints:
+    from millrace.config.names import Names
+    from millrace.lifecycle.checkpoints import Checkpoints
+    from millrace.lifecycle.verbs import connect
+    from millrace.sandbox.kept import place
+
+    sandbox = place(environment)
+    if sandbox is not None:
+        return Checkpoints(sandbox.client("s3"), sandbox.names, job)
+    aws = connect(Names(environment, environment.account or ""))
+    return Checkpoints(aws.client("s3"), aws.names, job)
+
+
+def _check_query(environment: Environment, job: str, query: str) -> None:
+    queries = environment.jobs[job].queries
+    if query not in queries:
+        raise _problem(environment, "QUERY", query, f"one of {', '.join(queries)}")
+
+
+def _overlap(environment: Environment, text: str) -> timedelta:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise _problem(environment, "--overlap", text, str(error)) from None
+
+
+def _problem(environment: Environment, key: str, value: str, allowed: str) -> ConfigurationError:
+    return ConfigurationError([Problem(f"environment {environment.name}", 0, key, value, allowed)])
+
+
+def _again(environment: Environment, job: str, query: str, start: str | None, now: datetime) -> Iterator[str]:
+    """What a query reads again, for people."""
+    from millrace.lifecycle.anew import read_again
+
+    if start is None:
+        yield f"{job}/{query} starts where its settings say; a derive query starts with all landed records"
+        return
+    yield f"{job}/{query} starts with the records that arrived at {start}"
+    for source in read_again(environment, job, query, datetime.fromisoformat(start), now):
+        size = source.bytes / 1024**3
+        yield (
+            f"  {source.source}: about {source.records:,} records ({size:,.2f} GiB) are read again (from the traffic in the "
+            f"environment file){'' if source.kept else '; RECORDS OLDER THAN ITS RETENTION ARE LOST'}"
+        )
+
+
+def _document(kept: Kept) -> dict[str, Any]:
+    at = None if kept.committed_at is None else kept.committed_at.isoformat()
+    return {
+        "query": kept.query,
+        "planned": kept.planned,
+        "committed": kept.committed,
+        "committed_at": at,
+        "positions": list(kept.positions),
+        "manifest": kept.manifest,
+        "begins_at": kept.start,
+        "damaged": list(kept.damaged),
+    }
+
+
+def _lines(kept: Kept) -> Iterator[str]:
+    yield from _where(kept)
+    for file in kept.damaged:
+        yield f"  DAMAGED: {file}"
+
+
+def _where(kept: Kept) -> Iterator[str]:
+    if kept.planned is None:
+        where = "" if kept.start is None else f", will start at {kept.start}"
+        yield f"{kept.query}: not started{where}"
+        return
+    done = "none" if kept.committed is None else f"{kept.committed} at {kept.committed_at:%Y-%m-%d %H:%M:%SZ}"
+    yield f"{kept.query}: last batch committed {done}, planned {kept.planned}"
+    if kept.manifest is not None:
+        by = kept.manifest
+        yield f"  written by {by['engine']}, Spark {by['spark']}, core {by['core']}: a {by['kind']} query"
+        for number, leg in enumerate(by["legs"]):
+            position = json.dumps(kept.positions[number]) if number < len(kept.positions) else "not known"
+            topics = f" ({', '.join(leg['topics'])})" if leg["topics"] else ""
+            yield f"  {leg['connector']} {leg['of']}{topics}: {position}"
+        for operator in by.get("operators") or ():
+            yield f"  keeps state: {operator}"
+    elif not kept.damaged:
+        yield "  no manifest: written by an older release"

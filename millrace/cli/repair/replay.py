@@ -1,0 +1,170 @@
+"""``millrace replay``: dead letters go through decoding again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.shared.failures import confirm
+from millrace.cli.shared.options import EnvironmentName, check_job
+
+if TYPE_CHECKING:
+    from millrace.config import Environment
+    from millrace.lifecycle.verbs import Aws
+
+
+def replay(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job of the environment.")],
+    env: EnvironmentName,
+    identity: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--id", metavar="IDENTITY", help="Replay only this dead letter (its column _id). Repeatable."
+        ),
+    ] = None,
+    corrected: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help='File of JSON lines {"id": …, "payload": …}: decode these payloads instead of the received ones.',
+        ),
+    ] = None,
+    query: Annotated[
+        str | None, typer.Option(help="Query of the dead letters. Default: the one that reads a source.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="On AWS: do not ask for confirmation.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """Decode dead letters again, with corrected payloads or after a schema was fixed; no good record is doubled.
+
+    Without --id, tries all dead letters of the query, for example after its schema was fixed. Records that are good now go
+    to the derive queries, or to the sink of a direct query. If --query names a derive query, replays the rows that its sink
+    refused: through the transform again, or corrected.
+
+    In the sandbox the replay runs beside the stream. On AWS the job is stopped, runs once for the replay, and is started
+    again.
+
+    [bold]Examples[/bold]
+
+      millrace replay flights --env local --id flights/3/6673
+
+      millrace replay flights --env prod --corrected corrected.jsonl
+    """
+    from millrace.config import load
+    from millrace.sandbox import kept
+
+    environment = load(env)
+    check_job(environment, job)
+    name = _query(environment, job, query)
+    if kept.place(environment) is None:
+        outcome = _on_aws(environment, job, name, identity or (), corrected, yes=yes)
+    else:
+        arguments = [part for each in identity or () for part in ("--id", each)]
+        if corrected is not None:
+            arguments += ["--corrected", corrected.resolve().as_uri()]
+        outcome = kept.replay(kept.kept_spark(environment), environment, job, name, arguments)
+    typer.echo(json.dumps(outcome) if as_json else _sentence(outcome))
+    raise typer.Exit(1 if outcome.get("unknown_ids") else 0)
+
+
+def _on_aws(
+    environment: Environment,
+    job: str,
+    query: str,
+    identities: Sequence[str],
+    corrected: Path | None,
+    *,
+    yes: bool,
+) -> dict[str, Any]:
+    """Run the deployed job once with the replay's arguments; what it said, or how it ended."""
+    from millrace.config.names import Names
+    from millrace.lifecycle.once import outcome, run_once
+    from millrace.lifecycle.problems import AwsError
+    from millrace.lifecycle.verbs import connect
+
+    aws = connect(Names(environment, environment.account or ""))
+    confirm(f"Stop {job}, replay dead letters of {query} in a separate run, and start it again?", yes=yes)
+    begun = datetime.now(UTC)
+    asked = [("--replay", query)]
+    # Glue takes each name once.
+    asked += [("--id", ",".join(identities))] if identities else []
+    with ExitStack() as held:
+        if corrected is not None:
+            url = held.enter_context(_uploaded(aws, job, corrected, begun))
+            asked.append(("--corrected", url))
+        ended = run_once(aws, job, asked, progress=lambda line: typer.echo(line, err=True))
+    said = outcome(aws, job, begun, "replayed", query)
+    # With an identity that is no dead letter's the run ends as failed, and the others are replayed.
+    if not ended.well and not (said or {}).get("unknown_ids"):
+        raise AwsError(
+            f"run {ended.run} ended as {ended.state}: {ended.detail or f'`millrace logs {job} --errors` shows the reason'}. "
+            "The records replayed so far are kept; run the same command again for the rest"
+        )
+    return {**(said or {"query": query}), "run": ended.run, "state": ended.state}
+
+
+@contextmanager
+def _uploaded(aws: Aws, job: str, corrected: Path, begun: datetime) -> Iterator[str]:
+    """Hold corrected payloads where a run can read them, as long as it may: they are people's data."""
+    from millrace.lifecycle.checkpoints import FOLDER
+    from millrace.lifecycle.deployed import split_url
+    from millrace.lifecycle.problems import AwsError, told
+
+    url = f"{aws.names.checkpoints(job)}/{FOLDER}/replays/{begun:%Y%m%dT%H%M%S%fZ}/corrected.jsonl"
+    bucket, key = split_url(url)
+    s3 = aws.client("s3")
+    with told(f"writing the corrected payloads to {url}"):
+        written = s3.put_object(Bucket=bucket, Key=key, Body=corrected.read_bytes())
+    # In a bucket that keeps versions, which one that exists already may, a deletion without it hides the object only.
+    version = {"VersionId": written["VersionId"]} if "VersionId" in written else {}
+    try:
+        yield url
+    finally:
+        try:
+            with told(f"deleting {url}"):
+                s3.delete_object(Bucket=bucket, Key=key, **version)
+        except AwsError as error:
+            typer.echo(f"millrace replay: {error}; the corrected payloads were not deleted", err=True)
+
+
+def _query(environment: Environment, job: str, query: str | None) -> str:
+    """Name the query whose dead letters are meant; left out, the only one that reads a source."""
+    from millrace.config import Finding
+    from millrace.config.queries import DeriveQuery, SourceQuery
+
+    queries = environment.jobs[job].queries
+    reading = [name for name, q in queries.items() if isinstance(q, SourceQuery)]
+    refusing = [
+        name for name, q in queries.items() if isinstance(q, DeriveQuery) and q.dead_letters is not None
+    ]
+    if query is None and len(reading) == 1:
+        return reading[0]
+    if query in (*reading, *refusing):
+        assert query is not None
+        return query
+    known = ", ".join([*reading, *refusing])
+    allowed = f"one with dead letters, by --query: {known}" if known else "a job with dead letters"
+    raise environment.places.error(
+        [Finding(("jobs", job, "queries"), value=query or "(none)", allowed=allowed)]
+    )
+
+
+def _sentence(outcome: dict[str, Any]) -> str:
+    if "letters" not in outcome:
+        return f"{outcome['query']}: run {outcome['run']} ended as {outcome['state']}; see its log for the counts"
+    left_out = (
+        f"{filtered} are filtered by the transform now, " if (filtered := outcome.get("filtered")) else ""
+    )
+    text = (
+        f"{outcome['letters']} dead letters of {outcome['query']} replayed: {outcome['good']} are good now, {left_out}"
+        f"{outcome['bad']} are still bad, {outcome['already']} were replayed before"
+    )
+    unknown = outcome["unknown_ids"]
+    return text + (f"; no dead letter has the identity {', '.join(unknown)}" if unknown else "")

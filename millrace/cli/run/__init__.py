@@ -1,0 +1,1 @@
+"""Commands that deploy, start and stop: on AWS and on this machine."""

@@ -1,0 +1,77 @@
+"""Changes of a deployment, as lines for people and as a document for scripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millrace.lifecycle.deploy import Changes
+    from millrace.lifecycle.verbs import Aws
+    from millrace.sandbox.rehearsal import Rehearsal
+
+_SHOWN_LINES = 30
+
+
+def tables_of(aws: Aws, assembly: Path, found: Changes) -> Rehearsal:
+    """What the starts of jobs that were deployed before will do to their tables."""
+    from millrace.lifecycle import catalog
+    from millrace.lifecycle.deploy import settings_of
+    from millrace.sandbox.rehearsal import Rehearsal, rehearse
+
+    jobs = [change.job for change in found.jobs if change.after == "restart"]
+    if not jobs:
+        return Rehearsal({}, ())
+    settings = [settings_of(aws.names, assembly, job) for job in jobs]
+    named = sorted(set[str]().union(*(catalog.named(each) for each in settings)))
+    return rehearse(settings, catalog.columns(aws.client("glue"), named))
+
+
+def describe(found: Changes) -> list[str]:
+    """Write what a deployment would change, a line for each thing."""
+    if not found:
+        return ["nothing changes"]
+    lines = []
+    for stack in found.stacks:
+        if not stack:
+            continue
+        lines.append(f"stack {stack.stack}{' (new)' if stack.new else ''}")
+        lines += _cut([f"  {line}" for line in stack.resources])
+        if stack.permissions:
+            lines.append("  permissions")
+            lines += [f"    {line}" for line in stack.permissions]
+    for job in found.jobs:
+        if found.numbers.get(job.job):
+            lines.append(f"numbers of job {job.job}")
+            lines += _cut([f"  {line}" for line in found.numbers[job.job]])
+    for job in found.jobs:
+        steps = [step for step in (job.before, "deploy", job.after) if step != "leave"]
+        if len(steps) > 1:
+            lines.append(f"job {job.job}: {', '.join(steps)}: {'; '.join(job.why)}")
+    if found.order.first:
+        first = " ".join(found.order.first)
+        lines += [
+            "two steps, because CloudFormation keeps what a deployed stack imports:",
+            f"  1. {first}, which no longer import it (by hand: `npx cdk deploy {first} --exclusively`)",
+            "  2. all others",
+        ]
+    return lines
+
+
+def as_document(found: Changes) -> dict[str, Any]:
+    """Write the same for scripts, uncut."""
+    return {
+        "stacks": {
+            stack.stack: {"new": stack.new, "resources": stack.resources, "permissions": stack.permissions}
+            for stack in found.stacks
+            if stack
+        },
+        "numbers": dict(found.numbers),
+        "first": found.order.first,
+        "jobs": {job.job: {"before": job.before, "after": job.after, "why": job.why} for job in found.jobs},
+    }
+
+
+def _cut(lines: list[str]) -> list[str]:
+    more = len(lines) - _SHOWN_LINES
+    return lines if more <= 1 else [*lines[:_SHOWN_LINES], f"  … and {more} more (--json shows all)"]

@@ -1,0 +1,97 @@
+"""Checkpoints that a new version of a job cannot continue from, asked before anything is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millrace.lifecycle.verbs import Aws
+
+
+class AnotherReleaseError(ValueError):
+    """A launch document of another release of the core; says what this one does not read in it."""
+
+
+def refusals(aws: Aws, assembly: Path, jobs: list[str]) -> list[str]:
+    """Say which checkpoints the versions of an assembly cannot go on from, a line each.
+
+    Parameters
+    ----------
+    assembly
+        The folder that ``cdk synth`` wrote.
+    jobs
+        Those that would be started again.
+    """
+    from millrace.lifecycle.deploy import document_of
+
+    return [
+        line for job in jobs for line in checkpoint_refusals(aws, job, document_of(aws.names, assembly, job))
+    ]
+
+
+def checkpoint_refusals(aws: Aws, job: str, document: Mapping[str, Any]) -> list[str]:
+    """Say which of a job's checkpoints a launch document cannot go on from, by the core's own rules.
+
+    Parameters
+    ----------
+    document
+        That would start the job. What a transform groups by shows only when it is planned, at the start.
+
+    Raises
+    ------
+    AnotherReleaseError
+        It is of a release whose settings this one does not read.
+    AwsError
+        AWS refused a call.
+    """
+    import dataclasses
+
+    from millrace.config import find_root
+    from millrace.config.engines import SPARK
+    from millrace.etl.checkpoints import manifest
+    from millrace.etl.launch import engine_kinds, settings
+    from millrace.etl.launch.typed_json import SettingsError
+    from millrace.lifecycle.checkpoints import Checkpoints
+    from millrace.lifecycle.problems import told
+
+    def schema_text(path: str) -> bytes | None:
+        file = find_root() / path
+        return file.read_bytes() if file.is_file() else None
+
+    found: list[str] = []
+    try:
+        parsed = settings.parse(document["settings"])
+        conf: Callable[[str], str | None] = document["spark"].get
+        planned = SPARK[document["engine_version"]]
+    except (KeyError, SettingsError) as error:
+        raise AnotherReleaseError(f"its launch document is of another release ({error})") from error
+    kept = Checkpoints(aws.client("s3"), aws.names, job)
+    for query in parsed.queries:
+        with told(f"reading the checkpoint of {job}/{query.name}"):
+            text = kept.manifest(query.name)
+        if text is None:
+            continue
+        where = f"{aws.names.checkpoints(job)}/{query.name}"
+        try:
+            old = manifest.read(text)
+        except manifest.ManifestError as error:
+            found.append(f"job {job}, query {query.name}: the manifest of the checkpoint {where}: {error}")
+            continue
+        # A sandbox in the place of an engine has written what its own connector reads.
+        here = (
+            dataclasses.replace(parsed, engine=engine_kinds.of("sandbox"))
+            if old.engine == "sandbox"
+            else parsed
+        )
+        spark = old.spark if old.engine == "sandbox" else planned
+        new = manifest.of(here, query, spark=spark, conf=conf, schema_text=schema_text)
+        wrong = manifest.refused(manifest.changes(old, new))
+        if wrong:
+            out = manifest.way_out(aws.names.environment.name, job, query.name, wrong)
+            found.append(
+                f"job {job}, query {query.name}: it cannot go on from the checkpoint {where}: "
+                f"{'; '.join(map(str, wrong))}; {out}"
+            )
+    return found

@@ -1,0 +1,76 @@
+"""``millrace deploy``: an environment around its running jobs."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from millrace.cli.run.assembly import assembled, cdk_deploy_all
+from millrace.cli.run.changes import as_document, describe, tables_of
+from millrace.cli.run.checkpoint_compatibility import refusals
+from millrace.cli.shared.failures import REFUSED, confirm
+from millrace.cli.shared.options import AsJson, EnvironmentName
+from millrace.cli.shared.table_changes import altered, refused
+from millrace.config import load
+
+
+def deploy(
+    env: EnvironmentName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    as_json: AsJson = False,
+    only_show: Annotated[bool, typer.Option("--diff", help="Show the changes and stop.")] = False,
+    stopped: Annotated[
+        bool, typer.Option("--stopped", help="Do not start new jobs; start them later with `millrace start`.")
+    ] = False,
+) -> None:
+    """Deploy an environment: show the changes, drain affected jobs, deploy, start them, wait until healthy.
+
+    Shows which numbers of the plan, resources, permissions and tables change, and asks for confirmation. Refuses a schema
+    that a deployed table cannot take, before any job is stopped. Drains the jobs whose application or stream is replaced.
+    After the deployment, restarts jobs with new code or settings on their checkpoints. A job that was stopped by hand
+    stays stopped.
+
+    [bold]Examples[/bold]
+
+      millrace deploy --env dev --diff
+
+      millrace deploy --env prod
+
+      millrace deploy --env orders --stopped
+    """
+    from millrace.lifecycle.deploy import apply, changes, unstarted
+    from millrace.lifecycle.upgrade import keep
+
+    environment = load(env)
+    aws, assembly, found = assembled(environment, env)
+    if stopped:
+        found = unstarted(found)
+    if not as_json:
+        typer.echo("\n".join(describe(found)))
+    tables = tables_of(aws, assembly, found)
+    if as_json:
+        document = as_document(found) | {"tables": dict(tables.altered)}
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    else:
+        typer.echo("\n".join(altered(tables)), nl=bool(tables.altered))
+    begun = [change.job for change in found.jobs if change.after == "restart"]
+    wrong = [*found.order.refused, *refused(tables), *refusals(aws, assembly, begun)]
+    if wrong:
+        typer.echo("millrace deploy: nothing was drained or deployed", err=True)
+        typer.echo("\n".join(wrong), err=True)
+        raise typer.Exit(REFUSED)
+    if only_show or not found:
+        return
+    confirm("Deploy this?", yes=yes)
+    for job in begun:
+        keep(aws, job)
+    started = apply(
+        aws,
+        found,
+        cdk_deploy=lambda: cdk_deploy_all(assembly, found.order.first),
+        progress=lambda line: typer.echo(line, err=True),
+        look_again=lambda: changes(aws, assembly),
+    )
+    typer.echo(f"deployed {environment.name}; started: {', '.join(started) or 'nothing'}", err=as_json)

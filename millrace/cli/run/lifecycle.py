@@ -1,0 +1,101 @@
+"""The verbs that run deployed jobs: ``start``, ``stop``, ``drain``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, check_job
+from millrace.config import load
+
+if TYPE_CHECKING:
+    from millrace.lifecycle.verbs import Verb
+
+Grace = Annotated[
+    int | None,
+    typer.Option(
+        "--grace",
+        metavar="SECONDS",
+        min=15,
+        max=1800,
+        help="EMR Serverless: how long the current batch may still take. Default: 1.5 times the slowest batch of the "
+        "last six hours, and at least a batch of the plan.",
+    ),
+]
+
+
+def start(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:
+    """Start a deployed job and wait until it runs; do nothing if it runs already.
+
+    From then on the job is restarted after every unexpected end, and its no-data alarms are on.
+
+    [bold]Examples[/bold]
+
+      millrace start --env dev departures
+    """
+    run_verb(env, job, "start", as_json=as_json)
+
+
+def stop(env: EnvironmentName, job: JobName, grace: Grace = None, as_json: AsJson = False) -> None:
+    """Stop a deployed job and wait until it has ended; it stays stopped until you start it.
+
+    The current batch gets a grace period from the duration of recent batches. A longer batch is cut off and runs again at
+    the next start; no record is lost or written twice. The no-data alarms of the job are off until the start.
+
+    [bold]Examples[/bold]
+
+      millrace stop --env dev flights --grace 300
+    """
+    run_verb(env, job, "stop", grace=grace, as_json=as_json)
+
+
+def drain(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:
+    """Stop a deployed job after its current batch has ended.
+
+    EMR Serverless waits up to 30 minutes for the batch; if recent batches took longer, the job is not stopped and the exit
+    status is 1. Glue does not wait: it cuts the batch off, and the next start runs it again. On both engines the tables
+    hold whole batches only.
+
+    [bold]Examples[/bold]
+
+      millrace drain --env prod bookings
+    """
+    run_verb(env, job, "drain", as_json=as_json)
+
+
+def run_verb(env: str, job: str, verb: Verb, *, as_json: bool, grace: int | None = None) -> None:
+    """Run a verb of a job's state machine to its end, and print what came of it; exit status 1 where it failed.
+
+    Parameters
+    ----------
+    env, job, as_json
+        As the command line gives them.
+    grace
+        Seconds for ``stop``; left out, the machine measures it.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+
+    from millrace.config.names import Names
+    from millrace.lifecycle.verbs import connect, execute
+
+    environment = load(env)
+    check_job(environment, job)
+    aws = connect(Names(environment, environment.account or ""))
+    with Console(stderr=True).status(f"{verb} {job}") as spinner:
+
+        def progress(phrase: str) -> None:
+            spinner.update(escape(f"{job}: {phrase}"))
+            if not sys.stderr.isatty() and not as_json:
+                typer.echo(f"{job}: {phrase}", err=True)
+
+        done = execute(aws, job, verb, progress=progress, grace_seconds=grace)
+    if as_json:
+        typer.echo(json.dumps(done.answer, indent=2))
+    else:
+        typer.echo(f"{job}: {done.outcome}: {done.message}", err=not done.ok)
+    if not done.ok:
+        raise typer.Exit(1)

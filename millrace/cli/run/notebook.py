@@ -1,0 +1,317 @@
+"""``millrace notebook``: a notebook to try a job's source with, in Glue Studio or Jupyter."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import pprint
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from millrace.cli.shared.options import EnvironmentName, JobName, check_job
+from millrace.cli.shared.output_files import writing
+from millrace.config import Environment, find_root, load
+from millrace.config.model import GlueJob
+from millrace.config.names import Names
+from millrace.config.problems import ConfigurationError, Problem
+
+_GLUE_VERSION, _WORKER = "5.1", "G.1X"
+"""Of a session for a job that runs on EMR Serverless: notebooks run on Glue."""
+
+_IDLE_MINUTES = 30
+_UNKNOWN_ACCOUNT = "000000000000"
+
+_MSK_LOOKUP = '''
+import boto3
+
+def brokers(cluster, key):
+    """Addresses of an MSK cluster, as the session's own role may ask for them."""
+    kafka = boto3.client("kafka", region_name={region!r})
+    found = kafka.list_clusters_v2(ClusterNameFilter=cluster)["ClusterInfoList"]
+    (arn,) = [one["ClusterArn"] for one in found if one["ClusterName"] == cluster]
+    return kafka.get_bootstrap_brokers(ClusterArn=arn)[key]
+'''
+
+_SIGN_IN = """
+import json
+
+import boto3
+
+{function}
+# Read where the notebook runs: no cell holds it.
+SECRET = {secret!r}
+held = boto3.client("secretsmanager", region_name=SECRET.split(":")[3]).get_secret_value(SecretId=SECRET)
+OPTIONS.update(spelled_out({kind!r}, json.loads(held["SecretString"])))
+"""
+
+
+def notebook(
+    env: EnvironmentName,
+    job: JobName,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to write. Default: JOB-ENV.ipynb in this folder."),
+    ] = None,
+    bind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--bind",
+            metavar="NAME=VALUE",
+            help="A value that is known only where the notebook runs, such as kafka.main.bootstrap=HOST:PORT (see "
+            "docs/launch-document.md). Repeatable.",
+        ),
+    ] = None,
+) -> None:
+    """Write a Jupyter notebook for a job: Glue session settings, its sources, and a sample of records.
+
+    [bold]Examples[/bold]
+
+      millrace notebook --env dev departures
+
+      millrace notebook --env dev flights --bind kafka.main.bootstrap=10.0.0.7:9098
+    """
+    environment = load(env)
+    check_job(environment, job)
+    document = build(environment, job, _binds(bind or []))
+    target = output or Path(f"{job}-{environment.name}.ipynb")
+    with writing("--output", target):
+        target.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    typer.echo(f"wrote {target}")
+
+
+def build(environment: Environment, job: str, binds: dict[str, str]) -> dict[str, Any]:
+    """Write a notebook (format 4.5) for one job.
+
+    Parameters
+    ----------
+    environment, job
+        The environment and the job's name.
+    binds
+        Names and values of ``--bind``, as the core's entry script takes them.
+
+    Returns
+    -------
+    dict
+        JSON: magics, a source cell for each land query with the very options that the core
+        passes to the connector, and a cell that shows a sample.
+    """
+    from millrace.infra.settings import job_settings
+    from millrace.sizing import plan
+
+    numbers = plan(environment).jobs[job]
+    names = Names(environment, environment.account or _UNKNOWN_ACCOUNT)
+    settings = job_settings(environment, numbers, names)
+    cells = [
+        _markdown(
+            f"# {environment.name}: {job}\n\n"
+            f"Reads the sources of this job as the job does, and writes nowhere: checkpoints and tables stay "
+            f"as they are. Written by `millrace notebook`; run it again after a change of the environment."
+        ),
+        _code(_magics(environment, job, numbers.worker, numbers.max_workers.value)),
+        _code(_configure(environment, job, names)),
+        _code(
+            "import time\n\nfrom pyspark.sql import SparkSession\nfrom pyspark.sql import functions as F\n\n"
+            "spark = SparkSession.builder.getOrCreate()\n"
+            'spark.conf.set("spark.sql.session.timeZone", "UTC")\n'
+            "SAMPLE_SECONDS, SAMPLE_ROWS = 90, 20"
+        ),
+    ]
+    for query in settings["queries"]:
+        cells.append(_markdown(f"## Query `{query['name']}`"))
+        if "routes" in query:
+            for route in query["routes"]:
+                cells.append(_markdown(f"### Route `{route['name']}`"))
+                cells += _land_cells(_of_route(query, route), settings, environment, binds)
+            continue
+        cells += (
+            _land_cells(query, settings, environment, binds)
+            if "source" in query
+            else _derive_cells(query, settings)
+        )
+    for number, cell in enumerate(cells):
+        cell["id"] = f"cell-{number}"
+    return {
+        "cells": cells,
+        "metadata": {
+            "kernelspec": {"display_name": "Glue PySpark", "language": "python", "name": "glue_pyspark"},
+            "language_info": {"name": "Python_Glue_Session", "file_extension": ".py"},
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+
+
+def _magics(environment: Environment, job: str, worker: str, workers: int) -> str:
+    section = environment.jobs[job]
+    glue = isinstance(section, GlueJob)
+    return "\n".join(
+        (
+            "%streaming",
+            f"%region {environment.region}",
+            f"%glue_version {section.version if glue else _GLUE_VERSION}",
+            f"%worker_type {worker if glue else _WORKER}",
+            f"%number_of_workers {workers}",
+            f"%idle_timeout {_IDLE_MINUTES}",
+        )
+    )
+
+
+def _configure(environment: Environment, job: str, names: Names) -> str:
+    arguments = {
+        "--datalake-formats": "iceberg",
+        "--enable-spark-ui": "true",
+        "--spark-event-logs-path": f"s3://{names.bucket('event-logs')}/notebooks/{job}/",
+        "--enable-spark-ui-legacy-path": "true",
+        "--enable-metrics": "true",
+    }
+    conf = _session_conf(environment, job, names)
+    return "%%configure\n" + json.dumps(arguments | ({"--conf": conf} if conf else {}), indent=2)
+
+
+def _session_conf(environment: Environment, job: str, names: Names) -> str:
+    from millrace.infra.engines.glue import glue_conf
+    from millrace.infra.spark import spark_settings
+    from millrace.sizing import plan
+
+    # The job's own settings where the session is of the job's engine; else those of the catalog.
+    settings = spark_settings(environment, environment.jobs[job], plan(environment).jobs[job], names)
+    if not isinstance(environment.jobs[job], GlueJob):
+        kept = ("spark.sql.", "spark.serializer", "spark.speculation")
+        settings = {
+            key: value
+            for key, value in settings.items()
+            if key.startswith(kept) and not any(character.isspace() for character in value)
+        }
+    return glue_conf(settings)
+
+
+def _of_route(query: dict[str, Any], route: dict[str, Any]) -> dict[str, Any]:
+    """A query on the one topic or stream whose records take a route."""
+    source = dict(route["source"])
+    if source["kind"] == "kafka":
+        source |= {"topic": route["origin"], "reading": None}
+    return route | {
+        "name": f"{query['name']}-{route['name']}",
+        "source": source,
+        "repartition": query["repartition"],
+    }
+
+
+def _land_cells(
+    query: dict[str, Any], settings: dict[str, Any], environment: Environment, binds: dict[str, str]
+) -> list[dict[str, Any]]:
+    from millrace.etl.engines.glue import Glue
+    from millrace.etl.launch.settings import SecretLogin
+    from millrace.etl.sources.kafka import connection as kafka
+    from millrace.etl.sources.kafka import login as kafka_login
+    from millrace.etl.sources.kafka import topics
+    from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
+    from millrace.etl.sources.kinesis.source import KinesisSource
+
+    given = dict(query["source"])
+    prelude = signed_in = ""
+    if given["kind"] == "kinesis":
+        source = KinesisSource(**given)
+        format_, options, payload = (
+            Glue.KINESIS_FORMAT,
+            Glue().kinesis_options(source, binds.get("kinesis.endpoint")),
+            "data",
+        )
+    else:
+        if given["reading"] is not None:
+            given["reading"] = KafkaReading(**given["reading"])
+        topic = KafkaSource(**given)
+        bound = kafka.bind(topic.connection, _connection(settings, topic.connection), binds)
+        connection = bound
+        known, login = connection.bootstrap_servers, connection.authentication
+        if isinstance(login, SecretLogin):
+            connection = dataclasses.replace(connection, authentication="none")
+            signed_in = _SIGN_IN.format(
+                function=inspect.getsource(kafka_login.spelled_out), kind=login.kind, secret=login.secret
+            )
+        options = topics.options(
+            topic,
+            dataclasses.replace(connection, bootstrap_servers=known or "set below"),
+            partitions=query["repartition"],
+        )
+        format_, payload = "kafka", "value"
+        if known is None:
+            prelude = _MSK_LOOKUP.format(region=environment.region).lstrip() + "\n\n"
+            prelude += f"SERVERS = brokers({connection.cluster!r}, {kafka.BROKERS[kafka.kind(bound)]!r})\n"
+    lines = prelude + f"OPTIONS = {pprint.pformat(options, sort_dicts=True)}\n"
+    if prelude:
+        lines += 'OPTIONS["kafka.bootstrap.servers"] = SERVERS\n'
+    lines += signed_in
+    lines += (
+        f'records = spark.readStream.format("{format_}").options(**OPTIONS).load()\nrecords.printSchema()'
+    )
+    schema = _schema_text(query["schema"])
+    view = f"sample_{query['name'].replace('-', '_')}"
+    sample = (
+        f'SCHEMA = """{schema}"""\n'
+        f'text = F.col("{payload}").cast("string")\n'
+        'decoded = records.select(F.from_json(text, SCHEMA + ", _corrupt_record string").alias("record"))\n'
+        f'query = decoded.writeStream.format("memory").queryName("{view}").start()\n'
+        "deadline = time.monotonic() + SAMPLE_SECONDS\n"
+        f'while time.monotonic() < deadline and spark.table("{view}").isEmpty():\n'
+        "    query.awaitTermination(1)\n"
+        "query.stop()\n"
+        f'sample = spark.table("{view}").limit(SAMPLE_ROWS)\n'
+        'good = sample.where("record._corrupt_record is null").select("record.*")\n'
+        'good.drop("_corrupt_record").show(truncate=False)\n'
+        'sample.where("record._corrupt_record is not null").select("record._corrupt_record").show(truncate=False)'
+    )
+    return [_code(lines), _code(sample)]
+
+
+def _derive_cells(query: dict[str, Any], settings: dict[str, Any]) -> list[dict[str, Any]]:
+    table = f"{settings['catalog']}.{query['source_table']}"
+    note = f"Reads `{table}`" + (f" and applies `{query['transform']}`." if query["transform"] else ".")
+    return [
+        _markdown(note + " The table is there once the query that lands it has run."),
+        _code(
+            f'if spark.catalog.tableExists("{table}"):\n'
+            f'    landed = spark.table("{table}")\n'
+            "    landed.limit(SAMPLE_ROWS).show(truncate=False)"
+        ),
+    ]
+
+
+def _connection(settings: dict[str, Any], name: str) -> Any:
+    from millrace.etl.launch import typed_json
+    from millrace.etl.launch.settings import Connection
+
+    return typed_json.read(Connection, settings["connections"][name], name)
+
+
+def _schema_text(path: str) -> str:
+    text = (find_root() / path).read_text(encoding="utf-8")
+    lines = (line.split("--")[0].strip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+def _binds(given: list[str]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator or not name or not value:
+            raise ConfigurationError([Problem("command line", 0, "--bind", text, "NAME=VALUE")])
+        found[name] = value
+    return found
+
+
+def _markdown(text: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "metadata": {}, "source": text.splitlines(keepends=True)}
+
+
+def _code(text: str) -> dict[str, Any]:
+    return {
+        "cell_type": "code",
+        "execution_count": None,
+        "metadata": {},
+        "outputs": [],
+        "source": text.splitlines(keepends=True),
+    }

@@ -1,0 +1,129 @@
+"""``millrace demo`` and ``millrace sandbox``: the product on one machine."""
+
+from __future__ import annotations
+
+import signal
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+
+from millrace.cli.run import traffic
+from millrace.cli.shared.console import hint
+from millrace.cli.shared.options import EnvironmentName
+
+sandbox_app = typer.Typer(
+    help="Run an environment on this machine; stop what a sandbox left running.", no_args_is_help=True
+)
+
+
+def demo(
+    records: Annotated[
+        Literal["few", "month", "all"],
+        typer.Option(
+            help="Flights to send to Kafka: a few days, a month, or all 336,776. Kinesis gets ten days."
+        ),
+    ] = "month",
+    environment: Annotated[
+        str, typer.Option("--env", help="Environment to deploy; it must have the jobs of the example.")
+    ] = "local",
+    spark: Annotated[
+        str | None,
+        typer.Option(help="Spark line for the job that reads Kafka, such as 4.1."),
+    ] = None,
+    keep: Annotated[bool, typer.Option(help="Leave the servers running and print their addresses.")] = False,
+) -> None:
+    """Run the flights example on this machine: deploy to LocalStack, run its jobs, kill them, check every record.
+
+    Starts LocalStack and a Kafka broker on 127.0.0.1 and deploys the environment with the CDK app that deploys to AWS. Sends
+    records to both jobs, kills each driver with SIGKILL while it works, starts it again, and compares both tables with the
+    ledger of what was sent. The last line is one JSON object. The exit status is 0 only if no record is lost or doubled.
+
+    Each job runs on the Spark line of its engine version (`make spark SPARK=4.1` installs one).
+
+    Stops everything that it started, also after Ctrl-C and after a failure.
+    """
+    from millrace.config import Finding, load
+    from millrace.config.engines.versions import LINES
+    from millrace.config.queries import SourceQuery
+    from millrace.sandbox.demo import JOBS, on_line, run
+    from millrace.sandbox.spark import without_kinesis
+
+    def terminated(number: int, _: Any) -> None:
+        raise SystemExit(128 + number)
+
+    if spark is not None:
+        if spark not in LINES:
+            raise typer.BadParameter(f"{spark}: one of {', '.join(LINES)}", param_hint="--spark")
+        environment = str(on_line(environment, LINES[spark]))
+    loaded = load(environment)
+    missing = [job for job in JOBS if job not in loaded.jobs]
+    if missing:
+        what = f"the example's jobs, {' and '.join(JOBS)}, as in environments/local.yaml"
+        raise loaded.places.error([Finding(("jobs",), allowed=what, value=", ".join(loaded.jobs))])
+    refused = [
+        Finding(("jobs", name, "version"), job.version, problem)
+        for name, job in loaded.jobs.items()
+        if (problem := without_kinesis(job.line))
+        and any(
+            loaded.streams[stream].kind == "kinesis"
+            for query in job.queries.values()
+            if isinstance(query, SourceQuery)
+            for stream in query.streams
+        )
+    ]
+    if refused:
+        raise loaded.places.error(refused)
+    signal.signal(signal.SIGTERM, terminated)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)  # a pipe has no width; the default would fold the tables
+    status = run(console, environment=environment, records=records, keep=keep)
+    raise typer.Exit(status)
+
+
+@sandbox_app.command("run")
+def run_here(
+    env: EnvironmentName,
+    rate: Annotated[float, typer.Option(min=0.1, help="Records per second for each stream.")] = 50.0,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="How long to run after each table has its first rows.")
+    ] = 15.0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same records.")] = 1,
+) -> None:
+    """Run the jobs of an environment on this machine, on generated records of your schemas.
+
+    Deploys the environment to LocalStack with the CDK app of the project, starts each job on local Spark from its deployed
+    launch document, sends records to each stream, and shows the rows of each table. Stops everything that it started. The
+    environment must name no account, or 000000000000, the account of LocalStack.
+
+    [bold]Examples[/bold]
+
+      millrace sandbox run --env dev
+    """
+    from millrace.config import Finding, load
+    from millrace.sandbox import trial
+    from millrace.sandbox.localstack import ACCOUNT
+    from millrace.sandbox.traffic import Shape
+
+    loaded = load(env)
+    if loaded.account not in (None, ACCOUNT):
+        allowed = f'left out, or "{ACCOUNT}": jobs on this machine run in no AWS account'
+        raise loaded.places.error([Finding(("account",), allowed=allowed, value=str(loaded.account))])
+    feeds = {
+        stream: traffic.feed_of(loaded, stream, Shape(per_second=rate), seed) for stream in loaded.streams
+    }
+    found = trial.run(env, loaded, feeds, seconds=seconds, say=lambda text: typer.echo(f"{text} …", err=True))
+    for table, landed in found.items():
+        typer.echo(f"{table}: {landed.rows:,} rows, the first after {landed.first_seconds:.0f} s; example:")
+        typer.echo(f"  {', '.join(f'{name}={value}' for name, value in landed.example.items())}")
+    hint(f"kill, reshard and check every record: millrace verify --env {env} --sandbox --yes")
+
+
+@sandbox_app.command()
+def stop() -> None:
+    """Stop the servers that `millrace demo --keep` or a killed demo left running."""
+    from millrace.sandbox.process import stop_left_behind
+
+    stopped = stop_left_behind()
+    typer.echo(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")

@@ -1,0 +1,36 @@
+"""``millrace setup``: the programs beside Python that deploying and the sandbox take."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from millrace.cli.shared.failures import RefusedError
+
+
+def setup(
+    what: Annotated[
+        Literal["deploy", "sandbox"],
+        typer.Option(
+            "--for", help="deploy installs Node, the CDK command line and jars; sandbox adds LocalStack."
+        ),
+    ] = "sandbox",
+) -> None:
+    """Install the programs that deploying and the sandbox need beside Python, pinned by digest.
+
+    Installs into the folder .millrace of the project. Uses Java 17 and Node of this machine if they are new enough. Skips
+    what is installed already.
+
+    [bold]Examples[/bold]
+
+      millrace setup
+
+      millrace setup --for deploy
+    """
+    from millrace.sandbox import setup as installing
+    from millrace.sandbox.toolchain import in_clone
+
+    if in_clone():
+        raise RefusedError("this is a clone of Millrace; run `make setup` instead")
+    (installing.deploying if what == "deploy" else installing.everything)(typer.echo)

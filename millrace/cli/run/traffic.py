@@ -1,0 +1,399 @@
+"""``millrace traffic``: test data for any stream, with a ledger of what was sent."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event as Stop
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from millrace.cli.shared.console import is_terminal
+from millrace.cli.shared.failures import confirm
+from millrace.cli.shared.options import EnvironmentName, load_with_stream
+
+if TYPE_CHECKING:
+    from millrace.config.model import Environment
+    from millrace.config.queries import Payload
+    from millrace.sandbox.traffic import Feed, Sent, Shape
+    from millrace.sandbox.traffic_targets import Target
+
+_SHOWN = 5
+"""Records of a dry run, unless more are asked for."""
+
+_REPORT_SECONDS = 10.0
+
+_MOST_CALLS_PER_SECOND = 10
+"""PutRecords calls; at a low rate they hold fewer than 500 records rather than wait for them."""
+
+
+def traffic(
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="A stream of the environment.")],
+    env: EnvironmentName,
+    rate: Annotated[float, typer.Option(min=0.01, help="Records per second.")] = 100.0,
+    records: Annotated[int | None, typer.Option(min=1, help="Stop after this many records.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=0.1, help="Stop after this time. Default: 60.")] = None,
+    burst: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FACTORxLENGTH/EVERY", help="Bursts: 5x10s/60s is 5 times the rate, for 10 s, every 60 s."
+        ),
+    ] = None,
+    dirty: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of records that the query must refuse.")
+    ] = 0.0,
+    duplicates: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of records that are sent twice.")
+    ] = 0.0,
+    late: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of records with a timestamp in the past.")
+    ] = 0.0,
+    late_by: Annotated[
+        float,
+        typer.Option(
+            min=0.001,
+            help="Delay of late records in seconds: the mean, or the maximum for --lateness uniform.",
+        ),
+    ] = 30.0,
+    lateness: Annotated[
+        Literal["exponential", "uniform"], typer.Option(help="Distribution of the delay.")
+    ] = "exponential",
+    time_field: Annotated[
+        str | None, typer.Option("--time", help="Field of the timestamp. Default: the first timestamp field.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Field of the key. Default: the first required text field.")
+    ] = None,
+    keys: Annotated[
+        int | None, typer.Option(min=1, help="Use this many random keys instead of a field.")
+    ] = None,
+    hot: Annotated[float, typer.Option(min=0, max=1, help="Share of records that have the same key.")] = 0.0,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            exists=True,
+            dir_okay=False,
+            help="Send the records of this file (JSON lines or CSV), in order.",
+        ),
+    ] = None,
+    sample: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="Draw records from this file (JSON lines or CSV), with new timestamps.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="The same seed gives the same records, except for their timestamps.")
+    ] = 0,
+    query: Annotated[
+        str | None,
+        typer.Option(
+            help="JOB.QUERY that gives the format; needed where queries read the stream in several formats."
+        ),
+    ] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False, help="Parquet file for the ledger of sent records. Default: in .millrace."
+        ),
+    ] = None,
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Address of a Kafka broker on this machine. Default: that of the sandbox.",
+        ),
+    ] = None,
+    kinesis: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Address of a Kinesis server on this machine. Default: that of the sandbox."
+        ),
+    ] = None,
+    aws: Annotated[
+        bool, typer.Option("--aws", help="Send to the deployed stream, which costs money.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="With --aws: do not ask for confirmation.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print some records and send none.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """Send test records to a stream of the running sandbox or, with --aws, of the deployed environment.
+
+    Generates records from the schema of the query that reads the stream, or takes them from a file. Writes a ledger of the
+    acknowledged records: identity, hash, and what was made wrong on purpose.
+
+    [bold]Examples[/bold]
+
+      millrace traffic departures --env local --rate 200 --seconds 30 --dirty 0.01
+
+      millrace traffic departures --env local --dry-run
+    """
+    from millrace.sandbox.traffic import Shape
+
+    factor, length, every = _burst(burst)
+    shape = Shape(
+        per_second=rate, burst_factor=factor, burst_every=every, burst_seconds=length, dirty=dirty,
+        duplicates=duplicates, late=late, late_seconds=late_by, lateness=lateness, time=time_field, key=key,
+        keys=keys or 10_000, hot=hot,
+    )  # fmt: skip
+    if key is not None and keys is not None:
+        raise typer.BadParameter("give either --key or --keys")
+    if source is not None and sample is not None:
+        raise typer.BadParameter("give either --from or --sample")
+    if aws and (kafka or kinesis):
+        raise typer.BadParameter("--aws does not go with --kafka or --kinesis")
+    environment = load_with_stream(env, stream)
+    feed, in_file = _feed(
+        environment,
+        _query(environment, stream, query),
+        shape,
+        source,
+        sample,
+        seed,
+        own_keys=keys is None,
+    )
+    if records is None and seconds is None:
+        records, seconds = (in_file, None) if in_file else (None, 60.0)
+    if dry_run:
+        _show(feed, min(records or _SHOWN, _SHOWN if records is None else records), as_json=as_json)
+        return
+    target = _target(environment, stream, kafka, kinesis, aws=aws)
+    if aws and not yes:
+        _confirm(environment, stream, target, feed, records, seconds)
+    path = ledger or _ledger_path(stream)
+    sent = _send(feed, target, records, seconds, path)
+    outcome = {
+        "stream": stream,
+        "target": target.where,
+        **dataclasses.asdict(sent),
+        "records_per_second": round(sent.per_second, 1),
+        "asked_per_second": rate,
+        "seed": seed,
+        "ledger": str(path),
+    }
+    typer.echo(json.dumps(outcome) if as_json else _sentence(outcome))
+
+
+def _burst(text: str | None) -> tuple[float, float, float]:
+    """Factor, length and period in seconds."""
+    from millrace.config.units import parse_duration
+
+    if text is None:
+        return 1.0, 10.0, 60.0
+    try:
+        factor, _, times = text.partition("x")
+        length, _, every = times.partition("/")
+        found = float(factor), parse_duration(length).total_seconds(), parse_duration(every).total_seconds()
+    except ValueError:
+        found = (0.0, 0.0, 0.0)
+    if not (found[0] >= 1 and 0 < found[1] <= found[2]):
+        raise typer.BadParameter(f"--burst {text}: write FACTORxLENGTH/EVERY, such as 5x10s/60s")
+    return found
+
+
+def _query(environment: Environment, stream: str, wanted: str | None) -> Payload:
+    """The query, or route of one, whose format the records have."""
+    from millrace.config.queries import Routing, StreamQuery
+
+    found: dict[str, Payload] = {}
+    for job_name, job in environment.jobs.items():
+        for name, query in job.queries.items():
+            if isinstance(query, StreamQuery) and query.source == stream:
+                found[f"{job_name}.{name}"] = query
+            elif isinstance(query, Routing):
+                routes = ((n, r) for n, r in query.routes.items() if r.source == stream)
+                found |= {f"{job_name}.{name}.{route}": payload for route, payload in routes}
+    if wanted is not None:
+        if wanted not in found:
+            raise typer.BadParameter(
+                f"--query {wanted}: {stream} is read by {', '.join(found) or 'no query'}"
+            )
+        return found[wanted]
+    if not found:
+        raise typer.BadParameter(f"no query reads {stream}, so the format of its records is unknown")
+    ways = {(str(q.format), q.schema_) for q in found.values()}
+    if len(ways) > 1:
+        raise typer.BadParameter(
+            f"{stream} is read in several formats: name one with --query: {', '.join(found)}"
+        )
+    return next(iter(found.values()))
+
+
+def _feed(
+    environment: Environment,
+    query: Payload,
+    shape: Shape,
+    source: Path | None,
+    sample: Path | None,
+    seed: int,
+    *,
+    own_keys: bool,
+) -> tuple[Feed, int | None]:
+    """The feed, and how many records a file has."""
+    from millrace.sandbox import payloads as making
+    from millrace.sandbox.traffic import Feed, InOrder, default_key
+    from millrace.sandbox.traffic_values import Generator, Sample, from_file
+
+    choose = random.Random(seed)
+    payloads = making.of_query(query, environment.places.root)
+    if shape.key is None and own_keys:
+        shape = dataclasses.replace(shape, key=default_key(payloads))
+    if source is not None:
+        held = from_file(source, payloads.schema)
+        return Feed(InOrder(held), payloads, shape, choose), len(held)
+    if sample is not None:
+        return Feed(
+            Sample(from_file(sample, payloads.schema), payloads.schema, choose), payloads, shape, choose
+        ), None
+    return Feed(Generator(payloads.schema, choose), payloads, shape, choose), None
+
+
+def feed_of(environment: Environment, stream: str, shape: Shape, seed: int) -> Feed:
+    """Make a feed of generated records of the schema with which a stream is read.
+
+    Raises
+    ------
+    typer.BadParameter
+        No query reads it, or several do in different formats.
+    """
+    return _feed(environment, _query(environment, stream, None), shape, None, None, seed, own_keys=True)[0]
+
+
+def _target(
+    environment: Environment, stream: str, kafka: str | None, kinesis: str | None, *, aws: bool
+) -> Target:
+    from millrace.sandbox import traffic_targets
+
+    if not aws:
+        return traffic_targets.in_sandbox(environment, stream, kafka=kafka, kinesis=kinesis)
+    return traffic_targets.on_aws(environment, stream)
+
+
+def _confirm(
+    environment: Environment,
+    stream: str,
+    target: Target,
+    feed: Feed,
+    records: int | None,
+    seconds: float | None,
+) -> None:
+    """Ask with what it comes to; without somebody to ask, it takes --yes."""
+    from millrace.sandbox import traffic_targets
+
+    expected = records
+    if seconds is not None:
+        shape = feed.shape
+        share = shape.burst_seconds / shape.burst_every * (shape.burst_factor - 1)
+        expected = min(records or sys.maxsize, round(seconds * shape.per_second * (1 + share)))
+    assert expected is not None
+    trial = dataclasses.replace(feed, choose=random.Random(0))
+    seen = [len(event.payload) + len(event.key) for event in trial.events(most=200)]
+    size = sum(seen) / len(seen)
+    dollars = traffic_targets.cost(environment, stream, expected, size)
+    what = f"{expected:,} records, {expected * size / 1e6:,.1f} MB, about ${dollars:,.4f}, to {target.where}"
+    confirm(f"Send {what}?", yes=False)
+
+
+def _ledger_path(stream: str) -> Path:
+    from millrace.sandbox.process import RUN
+
+    return RUN / "traffic" / f"{stream}-{time.strftime('%Y%m%dT%H%M%S')}.parquet"
+
+
+def _send(feed: Feed, target: Target, records: int | None, seconds: float | None, path: Path) -> Sent:
+    """Send, and write the ledger whatever happens."""
+    from millrace.sandbox.traffic import send
+
+    most = feed.shape.per_second * feed.shape.burst_factor
+    producer = target.producer(max(1, min(500, round(most / _MOST_CALLS_PER_SECOND))))
+    try:
+        with _stoppable() as stop, _progress(records, seconds) as sent:
+            return send(feed, producer, most=records, seconds=seconds, stop=stop, sent=sent)
+    finally:
+        producer.ledger.write(path)
+
+
+@contextmanager
+def _stoppable() -> Iterator[Stop]:
+    """Let Ctrl-C end the sending, and what was handed over be acknowledged; a second one ends it all."""
+    stop = Stop()
+
+    def ask(number: int, _: Any) -> None:
+        stop.set()
+        signal.signal(number, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _progress(records: int | None, seconds: float | None) -> Iterator[Callable[[int], None]]:
+    """A bar with the rate for people; for a pipe a line every ten seconds. Both on standard error."""
+    started, total, reported = time.monotonic(), 0, time.monotonic()
+    if not is_terminal(sys.stderr):
+
+        def line(count: int) -> None:
+            nonlocal total, reported
+            total += count
+            now = time.monotonic()
+            if now - reported >= _REPORT_SECONDS:
+                reported = now
+                sys.stderr.write(f"{total} records sent, {total / (now - started):.1f} a second\n")
+
+        yield line
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=records or seconds)
+
+        def move(count: int) -> None:
+            nonlocal total
+            total += count
+            passed = time.monotonic() - started
+            text = f"{total:,} records, {total / max(passed, 0.001):,.0f}/s"
+            bar.update(task, completed=total if records else passed, description=text)
+
+        yield move
+
+
+def _show(feed: Feed, count: int, *, as_json: bool) -> None:
+    for event in feed.events(most=count):
+        try:
+            shown = {"payload": event.payload.decode()}
+        except UnicodeDecodeError:
+            shown = {"payload_hex": event.payload.hex()}
+        line = {"key": event.key.decode(), "dirt": event.dirt, **shown}
+        typer.echo(json.dumps(line, ensure_ascii=False) if as_json else _line(line))
+
+
+def _line(line: dict[str, Any]) -> str:
+    dirt = f" ({line['dirt']})" if line["dirt"] else ""
+    return f"{line['key']}{dirt}\t{line.get('payload', line.get('payload_hex'))}"
+
+
+def _sentence(outcome: dict[str, Any]) -> str:
+    return (
+        f"{outcome['records']:,} records to {outcome['target']} in {outcome['seconds']:.1f} s: "
+        f"{outcome['records_per_second']:,} per second, {outcome['asked_per_second']:g} requested; "
+        f"{outcome['dirty']} dirty, {outcome['late']} late, {outcome['duplicates']} sent twice\n"
+        f"ledger: {outcome['ledger']}"
+    )

@@ -1,0 +1,139 @@
+"""``millrace upgrade`` and ``millrace rollback``: one job to another version, and back."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from millrace.cli.run.assembly import assembled, cdk_deploy_stack
+from millrace.cli.run.changes import as_document, describe, tables_of
+from millrace.cli.run.checkpoint_compatibility import AnotherReleaseError, checkpoint_refusals, refusals
+from millrace.cli.shared.failures import REFUSED, confirm
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Yes, check_job
+from millrace.cli.shared.table_changes import altered, refused
+from millrace.config import load
+
+Patience = Annotated[
+    int,
+    typer.Option(
+        "--patience",
+        metavar="SECONDS",
+        min=60,
+        help="How long to wait until the started version is healthy.",
+    ),
+]
+
+
+def upgrade(
+    env: EnvironmentName,
+    job: JobName,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    only_show: Annotated[bool, typer.Option("--diff", help="Show the changes and stop.")] = False,
+    patience: Patience = 900,
+) -> None:
+    """Upgrade one deployed job to the version in this folder; roll back if it does not become healthy.
+
+    First checks the checkpoints against the new version and the tables against the new schemas. Then drains the job,
+    deploys, starts it on the same checkpoints, and waits until batches commit and the record age is within the SLA. If the
+    new version fails or stalls, the previous version is deployed and started again on the same checkpoints.
+
+    [bold]Examples[/bold]
+
+      millrace upgrade --env prod flights --diff
+
+      millrace upgrade --env prod flights --yes
+    """
+    from millrace.lifecycle import upgrade as steps
+    from millrace.lifecycle.deploy import Changes
+
+    environment = load(env)
+    check_job(environment, job)
+    aws, assembly, found = assembled(environment, env)
+    change = steps.of_job(found, job)
+    stack = aws.names.stack(f"job-{job}")
+    own = Changes(
+        tuple(each for each in found.stacks if each.stack == stack),
+        (change,),
+        {name: lines for name, lines in found.numbers.items() if name == job},
+    )
+    if not as_json:
+        typer.echo("\n".join(describe(own)))
+    if change.after == "start":
+        raise steps.UpgradeError(f"{job} is not deployed yet; run `millrace deploy --env {environment.name}`")
+    others = steps.shared(found, aws.names.prefix)
+    if others:
+        raise steps.UpgradeError(
+            f"{', '.join(others)} would change too, and other jobs depend on it; run "
+            f"`millrace deploy --env {environment.name}`"
+        )
+    tables = tables_of(aws, assembly, own)
+    told = [*refused(tables), *refusals(aws, assembly, [job])]
+    if as_json:
+        document = as_document(own) | {"tables": dict(tables.altered)}
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    else:
+        typer.echo("\n".join(altered(tables)), nl=bool(tables.altered))
+    if told:
+        typer.echo("millrace upgrade: nothing was drained or deployed", err=True)
+        typer.echo("\n".join(told), err=True)
+        raise typer.Exit(REFUSED)
+    if only_show or change.after == "leave":
+        return
+    confirm("Upgrade this?", yes=yes)
+    started = steps.upgrade(
+        aws,
+        own,
+        job,
+        assembly=assembly,
+        cdk_deploy=cdk_deploy_stack,
+        progress=lambda line: typer.echo(line, err=True),
+        patience_seconds=patience,
+    )
+    typer.echo(f"upgraded {job}; {'it runs' if started else 'it stays stopped'}", err=as_json)
+
+
+def rollback(env: EnvironmentName, job: JobName, yes: Yes = False, patience: Patience = 900) -> None:
+    """Roll one deployed job back to the previously deployed version, on the same checkpoints.
+
+    `millrace upgrade` and `millrace deploy` keep the version that they replace. A version that cannot continue from the
+    current checkpoints is refused before the job is stopped.
+
+    [bold]Examples[/bold]
+
+      millrace rollback --env prod flights --yes
+    """
+    from millrace.lifecycle import upgrade as steps
+
+    environment = load(env)
+    check_job(environment, job)
+    aws, assembly, _ = assembled(environment, env)
+    version = steps.previous(aws, job)
+    typer.echo(
+        f"{job}: rolling back to the version deployed until {version.at}: {version.document_url}", err=True
+    )
+    try:
+        told = checkpoint_refusals(aws, job, version.document(aws.client("s3")))
+    except AnotherReleaseError as error:
+        told = []
+        typer.echo(
+            f"{job}: its checkpoints cannot be checked here: {error}. The job checks them at its start: if it cannot continue "
+            "from them, it ends with status 2, and this command reports the job as unhealthy",
+            err=True,
+        )
+    if told:
+        typer.echo("millrace rollback: nothing was drained or deployed", err=True)
+        typer.echo("\n".join(told), err=True)
+        raise typer.Exit(REFUSED)
+    confirm("Roll back this?", yes=yes)
+    started = steps.roll_back(
+        aws,
+        version,
+        assembly=assembly,
+        cdk_deploy=cdk_deploy_stack,
+        progress=lambda line: typer.echo(line, err=True),
+        patience_seconds=patience,
+    )
+    typer.echo(f"rolled {job} back; {'it runs' if started else 'it stays stopped'}")

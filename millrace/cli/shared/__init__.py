@@ -1,0 +1,1 @@
+"""Parts of several commands: options, output, HTML pages, errors of AWS."""

@@ -1,0 +1,155 @@
+"""How the command line prints: for people in a terminal, plainly into a pipe; what a terminal would obey is written out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich import control
+from rich.console import Console, RenderableType
+from rich.markup import escape
+from rich.padding import Padding
+
+from millrace.config import ConfigurationError
+from millrace.config.visible import TABLE
+
+_PIPE_WIDTH = 1000
+"""Wider than any row: what a script or a log reads is never wrapped or cut."""
+
+
+# Each text of Rich passes here before its own colours and cursor's moves are added, in this program and in Typer.
+control._CONTROL_STRIP_TRANSLATE.update(TABLE)  # type: ignore[arg-type]  # its own drop characters
+
+
+class _Visible:
+    """A standard stream; whatever is written into it is made visible.
+
+    Rich asks for what is behind it, as its colours must pass; its texts were made visible before.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.rich_proxied_file = stream
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":  # Click would write bytes past it where the encoding is ASCII
+            raise AttributeError(name)
+        return getattr(self.rich_proxied_file, name)
+
+    def write(self, text: str) -> int:
+        self.rich_proxied_file.write(text.translate(TABLE))
+        return len(text)
+
+    def writelines(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+
+@contextmanager
+def visible_output() -> Iterator[None]:
+    """Let nothing reach standard output and standard error that a terminal would obey: all of the tool runs within."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _Visible(sys.stdout), _Visible(sys.stderr)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def relay(command: Sequence[str | Path], folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
+    """Run a program whose output goes to standard error, line by line.
+
+    Returns
+    -------
+    tuple
+        Its exit status, and what it wrote to its own standard error.
+    """
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=dict(environment),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    ) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        said: list[str] = []
+        reading = threading.Thread(target=said.extend, args=(running.stderr,))
+        reading.start()
+        for line in running.stdout:
+            sys.stderr.write(line)
+            sys.stderr.flush()
+        reading.join()
+    return running.returncode, "".join(said)
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Tell whether a person is looking."""
+    return stream.isatty()
+
+
+def width(stream: TextIO) -> int | None:
+    """Return the columns of a terminal, ``None`` for a pipe."""
+    return Console(file=stream).width if is_terminal(stream) else None
+
+
+def show(*parts: RenderableType, stream: TextIO | None = None) -> None:
+    """Print to a terminal in its width and colours; elsewhere as plain lines without padding."""
+    stream = stream or sys.stdout
+    if is_terminal(stream):
+        Console(file=stream, highlight=False, soft_wrap=False).print(*parts, sep="\n")
+        return
+    console = Console(
+        file=stream, highlight=False, width=_PIPE_WIDTH, color_system=None, force_terminal=False
+    )
+    with console.capture() as captured:
+        console.print(*parts, sep="\n")
+    stream.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
+
+
+def hint(text: str) -> None:
+    """Say what comes next, to a person at a terminal alone: a script asked for nothing more."""
+    if is_terminal(sys.stdout):
+        show(f"[dim]next:[/dim] {escape(text)}")
+
+
+def show_problems(error: ConfigurationError) -> None:
+    """Print every problem on standard error: a block each for people, a line each for a pipe."""
+    if not is_terminal(sys.stderr):
+        sys.stderr.write(f"{error}\n")
+        return
+    parts: list[RenderableType] = []
+    for problem in error.problems:
+        place = f"{problem.file}:{problem.line}" if problem.line else problem.file
+        value = (
+            f"is [red]{escape(problem.value)}[/red]" if problem.key else f"[red]{escape(problem.value)}[/red]"
+        )
+        parts.append(f"[bold]{escape(place)}[/bold]  [cyan]{escape(problem.key)}[/cyan]")
+        body = f"{value}\nallowed: {escape(problem.allowed)}"
+        if problem.hint:
+            body += f"\n[green]{escape(problem.hint)}[/green]"
+        parts.append(Padding(body, (0, 0, 1, 4)))
+    count = len(error.problems)
+    parts.append(f"[bold red]{count} problem{'s' * (count > 1)}; nothing was started or deployed.[/bold red]")
+    show(*parts, stream=sys.stderr)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """Show what is being done: one line that changes for people, a line each in a pipe; on standard error."""
+    if not is_terminal(sys.stderr):
+
+        def line(text: str) -> None:
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
+
+        yield line
+        return
+    with Console(stderr=True).status("…") as spinner:
+        yield lambda text: spinner.update(escape(text))

@@ -1,0 +1,125 @@
+"""Failures that a command expects: one message on standard error, and the same exit status for the same cause."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import wraps
+from types import MappingProxyType
+from typing import ParamSpec, TypeVar
+
+import typer
+
+from millrace.config import ConfigurationError
+
+FAILED = 1
+"""Exit status: AWS, the network or a program failed, or what was checked is not in order."""
+
+REFUSED = 2
+"""Exit status: a mistake of the caller's, in a file, an option or the credentials."""
+
+STATUS: Mapping[str, int] = MappingProxyType(
+    {
+        "millrace.benchmark.repetitions.FitError": FAILED,
+        "millrace.cli.shared.failures.RefusedError": REFUSED,
+        "millrace.lifecycle.checkpoints.CheckpointError": REFUSED,
+        "millrace.lifecycle.deploy.DeployError": FAILED,
+        "millrace.lifecycle.deployed.NotDeployedError": FAILED,
+        "millrace.lifecycle.health.UnhealthyError": FAILED,
+        "millrace.lifecycle.problems.AwsError": FAILED,
+        "millrace.lifecycle.problems.CredentialsError": REFUSED,
+        "millrace.lifecycle.upgrade.UpgradeError": FAILED,
+        "millrace.sandbox.avro_schemas.AvroSchemaError": FAILED,
+        "millrace.sandbox.infer.InferenceError": FAILED,
+        "millrace.sandbox.jars.JarError": FAILED,
+        "millrace.sandbox.process.SandboxError": FAILED,
+        "millrace.sandbox.toolchain.ToolchainError": FAILED,
+        "millrace.sandbox.traffic_values.SampleError": FAILED,
+        "millrace.verify.place.VerifyError": FAILED,
+    }
+)
+"""By an error's module and name, so that no command imports what it does not need."""
+
+_OF_BOTO3 = frozenset({"botocore.exceptions.BotoCoreError", "botocore.exceptions.ClientError"})
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+class RefusedError(Exception):
+    """A mistake of the caller's that shows while a command runs; the message says what to do."""
+
+
+def reported(name: str, command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Wrap a command so that each failure of ``STATUS`` is one message and its exit status.
+
+    Parameters
+    ----------
+    name
+        The command's words, such as ``schema infer``.
+    command
+        Its function. Other errors pass: they are defects, or problems of configuration that the caller prints.
+    """
+
+    @wraps(command)
+    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        try:
+            return command(*args, **kwargs)
+        except Exception as error:
+            told = _explained(error)
+            if (status := status_of(told)) is None:
+                raise
+            typer.echo(f"millrace {name}: {told}", err=True)
+            raise typer.Exit(status) from None
+
+    return run
+
+
+def status_of(error: Exception) -> int | None:
+    """Return the exit status of a failure, by its class or the nearest class above it; None for a defect."""
+    return next((STATUS[name] for name in _names(error) if name in STATUS), None)
+
+
+def _explained(error: Exception) -> Exception:
+    """What boto3 raises, with advice; any other error as it is.
+
+    A value that is refused because of what boto3 raised is no mistake in that value where the credentials or the network
+    are the cause.
+    """
+    refused = isinstance(error, ConfigurationError)
+    cause = error.__cause__ if refused else error
+    if not _of_boto3(cause):
+        return error
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from millrace.lifecycle.problems import CredentialsError, PassingError, explain
+
+    assert isinstance(cause, BotoCoreError | ClientError)
+    found = explain(cause, "asking AWS")
+    return error if refused and not isinstance(found, CredentialsError | PassingError) else found
+
+
+def _of_boto3(error: BaseException | None) -> bool:
+    return error is not None and not _OF_BOTO3.isdisjoint(_names(error))
+
+
+def _names(error: BaseException) -> list[str]:
+    return [f"{each.__module__}.{each.__qualname__}" for each in type(error).__mro__]
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is changed; standard output may be a script's, so the question is on standard error.
+
+    Raises
+    ------
+    RefusedError
+        There is no terminal to ask on.
+    typer.Exit
+        The answer was no: status 1.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise RefusedError(f"{question} There is no terminal to ask on; repeat the command with --yes")
+    if not typer.confirm(question, err=True):
+        raise typer.Exit(FAILED)

@@ -1,0 +1,1 @@
+"""Commands that read what runs: its state, logs, metrics, cost and proof."""

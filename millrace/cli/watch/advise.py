@@ -1,0 +1,341 @@
+"""``millrace advise``: what should change in a job, from the event log of what ran; ours or anybody's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.shared.console import show
+from millrace.cli.shared.options import check_job, wrong_option
+from millrace.cli.shared.pages import check_page, write_page
+from millrace.cli.watch import advise_options as options
+from millrace.cli.watch.advise_options import Apply, Html, Numbers, ScoreFile, WhatIfs
+from millrace.cli.watch.advise_page import advice_page
+from millrace.config import Environment, load
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from millrace.advisor.findings import Advice, Change, Evidence, Finding
+    from millrace.advisor.history import History
+    from millrace.advisor.logs import EventLog
+    from millrace.advisor.subject import Subject
+
+_BATCHES = 6
+"""Batch numbers shown of a finding; the rest are counted."""
+
+
+def advise_command(
+    path: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PATH]",
+            help="An event log, a folder of them, or s3://BUCKET/PREFIX.",
+            show_default=False,
+        ),
+    ] = None,
+    glue_job: Annotated[
+        str | None,
+        typer.Option("--glue-job", metavar="NAME", help="Any Glue job of the account; it is only read."),
+    ] = None,
+    emr_app: Annotated[
+        str | None,
+        typer.Option(
+            "--emr-app", metavar="ID", help="Any EMR Serverless application of the account; it is only read."
+        ),
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", metavar="ID", help="With --glue-job or --emr-app: a run. Default: the latest."),
+    ] = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            "--env", metavar="NAME", help="Environment of the job; changes then name keys of its file."
+        ),
+    ] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            "--job", metavar="JOB", help="With --env: the job. Default: the one with these queries."
+        ),
+    ] = None,
+    what_if: WhatIfs = None,
+    score: ScoreFile = None,
+    apply: Apply = False,
+    finding: Numbers = None,
+    html: Html = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, with forecasts for --score.")
+    ] = False,
+) -> None:
+    """Read the event log of a Spark Structured Streaming application and recommend changes.
+
+    Reads logs of any job on Spark 3.5 and 4: rolled or single, compressed or plain, complete or cut off. Changes nothing.
+    Each finding has its evidence, a change, and the expected effect. From a folder with several logs, reads the newest.
+
+    [bold]Examples[/bold]
+
+      millrace advise .millrace/sandbox/event-logs
+
+      millrace advise s3://our-logs/glue/orders --json
+
+      millrace advise --glue-job orders
+
+      millrace advise logs/jr_0a1b --env prod --job departures
+
+      millrace advise logs/jr_0a1b --what-if cores=8 --what-if trigger=30s,limit=50000 --html advice.html
+
+      millrace advise logs/jr_0a1b --env prod --apply --json > advice.json
+
+      millrace advise logs/jr_2c3d --score advice.json
+    """
+    from millrace.advisor.advise import advise
+    from millrace.advisor.reading import read
+
+    if html is not None:
+        check_page(html)
+    if job is not None and env is None:
+        raise wrong_option("--job", job, "only with --env")
+    environment = load(env) if env is not None else None
+    subject, logs, wanted = _subject_and_place(path, glue_job, emr_app, run)
+    log, doubt = _log_at(logs, wanted, asked=run is not None)
+    history = read(log)
+    _check_readable(history, log)
+    if environment is not None:
+        subject = _ours(environment, job, [each.name for each in history.queries])
+    advice = advise(history, subject)
+    advice = replace(advice, notes=(*doubt, *advice.notes))
+    foreseen = None
+    if what_if or score is not None or apply or html is not None or as_json:
+        foreseen = options.foresee(
+            advice, subject, what_if or (), score, findings=as_json or apply or bool(html)
+        )
+    if html is not None and foreseen is not None:
+        write_page(html, advice_page(advice, foreseen.twin, foreseen.forecasts[1:]))
+    told = options.apply(advice, env, finding or ()) if apply else None
+    if as_json:
+        made = to_json(advice) | (options.to_json(foreseen) if foreseen is not None else {})
+        typer.echo(json.dumps(made, indent=2, ensure_ascii=False))
+        if told is not None:
+            typer.echo(told, err=True)
+        return
+    _show(advice, log.name)
+    if foreseen is not None:
+        options.show_foreseen(foreseen)
+    if told is not None:
+        typer.echo(f"\n{told}")
+    if html is not None:
+        typer.echo(f"wrote {html}")
+
+
+def _subject_and_place(
+    path: str | None, glue_job: str | None, emr_app: str | None, run: str | None
+) -> tuple[Subject, str, str]:
+    from millrace.advisor.subject import Subject
+
+    given = {"PATH": path, "--glue-job": glue_job, "--emr-app": emr_app}
+    named = {key: value for key, value in given.items() if value is not None}
+    if len(named) != 1:
+        raise wrong_option("PATH", ", ".join(named) or "(missing)", "one of PATH, --glue-job and --emr-app")
+    if path is not None:
+        if run is not None:
+            raise wrong_option("--run", run, "only with --glue-job or --emr-app")
+        return Subject(), path, ""
+    import boto3
+    from botocore.exceptions import BotoCoreError
+
+    from millrace.advisor.foreign import emr_application
+    from millrace.advisor.foreign import glue_job as ask_glue
+
+    try:
+        session = boto3.Session()
+        region = session.region_name or ""
+        if glue_job is not None:
+            found = ask_glue(session.client("glue"), glue_job, region, run)
+        else:
+            assert emr_app is not None
+            found = emr_application(session.client("emr-serverless"), emr_app, region, run)
+    except BotoCoreError as error:
+        option = "--glue-job" if glue_job is not None else "--emr-app"
+        raise wrong_option(
+            option, str(glue_job or emr_app), f"an account that can be reached ({error})"
+        ) from error
+    return found.subject, found.logs, run or found.run
+
+
+def _log_at(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, ...]]:
+    """The log of a run, or the newest where none is named; and what is doubtful about it."""
+    from millrace.advisor.foreign import log_of
+    from millrace.advisor.logs import find
+
+    logs = find(place)
+    found = log_of(logs, run) if run else logs[0]
+    if found is not None:
+        return found, ()
+    if asked:
+        raise wrong_option("--run", run, f"a run with its log at {place}; no log there belongs to this run")
+    return logs[0], (
+        f"no log at {place} belongs to run {run}; the newest log was read and may be of another job",
+    )
+
+
+def _check_readable(history: History, log: EventLog) -> None:
+    """Refuse what is no log of a streaming application: of nothing, nothing is to be changed."""
+    if history.queries:
+        return
+    cut = f"; it was not read to its end: {history.ended_at}" if history.ended_at else ""
+    if not history.app_id:
+        raise wrong_option(
+            "PATH",
+            log.name,
+            "an event log as Spark writes it, plain or compressed with zstd, lz4, lzf or snappy: this file could not be read "
+            f"({history.unread:,} lines are no events){cut}; decompress files of the `lz4` command with `lz4 -d`",
+        )
+    jobs = f"{len(history.jobs):,} Spark job{'s' * (len(history.jobs) != 1)}"
+    raise wrong_option(
+        "PATH",
+        log.name,
+        f"the event log of a Structured Streaming application: this one has {jobs} and no micro-batch",
+    )
+
+
+def _ours(environment: Environment, job: str | None, queries: list[str]) -> Subject:
+    from millrace.advisor.subject import ours
+    from millrace.sizing import plan
+
+    if job is None:
+        same = [name for name, each in environment.jobs.items() if set(queries) & set(each.queries)]
+        if len(same) != 1:
+            allowed = (
+                f"one of {', '.join(environment.jobs)}: the log's queries are {', '.join(queries) or 'none'}"
+            )
+            raise wrong_option("--job", "(missing)", allowed)
+        job = same[0]
+    check_job(environment, job)
+    return ours(environment, plan(environment), job)
+
+
+def to_json(advice: Advice) -> dict[str, Any]:
+    """Return advice as an object that ``json.dumps`` takes.
+
+    Returns
+    -------
+    dict
+        ``version``; ``application`` with ``id``, ``name``, ``spark``, ``engine``, ``cores``, ``started``, ``ended``,
+        ``complete``; ``queries``, a run each, with ``name``, ``run``, ``batches``, ``failure``; ``disturbed`` (words or null); ``notes``;
+        ``findings``, the dearest first, each with ``kind``, ``query``, ``words``, ``evidence``, ``batches``, ``changes``,
+        ``effect`` (``what``, ``unit``, ``low``, ``likely``, ``high``), ``dollars_a_month`` and ``run`` (of the query). With ``--json`` also what
+        :func:`millrace.cli.watch.advise_options.to_json` adds.
+    """
+    from dataclasses import asdict
+
+    history = advice.history
+    return {
+        "version": 1,
+        "application": {
+            "id": history.app_id,
+            "name": history.name,
+            "spark": history.spark_version,
+            "engine": history.engine,
+            "cores": history.cores,
+            "started": _iso(history.started),
+            "ended": _iso(history.ended),
+            "complete": history.complete,
+        },
+        "queries": [
+            {
+                "name": each.name,
+                "run": each.run_id,
+                "batches": len(each.batches),
+                "failure": each.failure,
+            }
+            for each in history.queries
+        ],
+        "disturbed": advice.disturbed,
+        "notes": list(advice.notes),
+        "findings": [asdict(each) for each in advice.findings],
+    }
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _show(advice: Advice, log: str) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    history = advice.history
+    lasted = history.ended - history.started
+    batches = sum(len(each.batches) for each in history.queries)
+    # Names come from the log: as texts, no bracket or colon in them is taken for markup.
+    show(
+        Text(
+            f"{history.title} on {history.engine}, {history.cores} cores: "
+            f"{batches} batches of {len(history.queries)} queries in {lasted:,.0f} s ({log})"
+        )
+    )
+    if advice.disturbed is not None:
+        show(Text(f"disturbed: {advice.disturbed}"))
+    if advice.findings:
+        table = Table(box=None, pad_edge=False, padding=(0, 2))
+        for column in ("finding", "query"):
+            table.add_column(column, no_wrap=True)
+        for column in ("gain", "from", "to", "a month"):
+            table.add_column(column, justify="right", no_wrap=True)
+        table.add_column("of")
+        for each in advice.findings:
+            table.add_row(*map(Text, _row(each)))
+        show(table)
+        for number, each in enumerate(advice.findings, 1):
+            show(*_told(number, each))
+    else:
+        show("no change is recommended")
+    for note in advice.notes:
+        show(Text(f"note: {note}"))
+
+
+def _row(finding: Finding) -> Iterable[str]:
+    effect, dollars = finding.effect, finding.dollars_a_month
+    return (
+        finding.kind,
+        finding.query or "all",
+        *(f"{value:,.2f} {effect.unit}" for value in (effect.likely, effect.low, effect.high)),
+        "" if dollars is None else f"${dollars:,.2f}",
+        effect.what,
+    )
+
+
+def _told(number: int, finding: Finding) -> Iterable[Text]:
+    from rich.text import Text
+
+    yield Text.assemble("\n", (f"{number}. {finding.kind}", "bold"))
+    yield Text(finding.words)
+    yield Text("  evidence: " + "; ".join(_figure(each) for each in finding.evidence))
+    if finding.batches:
+        shown = ", ".join(map(str, finding.batches[:_BATCHES]))
+        more = f" and {len(finding.batches) - _BATCHES} more" if len(finding.batches) > _BATCHES else ""
+        yield Text(f"  batches: {shown}{more}")
+    for first, each in enumerate(finding.changes):
+        yield Text(f"  {'or' if first else 'change'}: {_change(each)}")
+
+
+def _figure(evidence: Evidence) -> str:
+    text = f"{evidence.name} {evidence.value:,.4g} {evidence.unit}".rstrip()
+    if evidence.low is None or evidence.high is None or evidence.low == evidence.high:
+        return text
+    return f"{text} ({evidence.low:,.4g} to {evidence.high:,.4g})"
+
+
+def _change(change: Change) -> str:
+    old = "" if change.old is None else f" from {change.old}"
+    new = "nothing" if change.new is None else str(change.new)
+    if change.kind == "code":
+        return f"{change.where}: {change.key}: {new}"
+    return f"{change.where}: {change.key}{old} to {new}"

@@ -1,0 +1,252 @@
+"""What ``millrace advise`` does beside reading: ask what if, keep and score forecasts, write changes into the file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.shared.console import show
+from millrace.cli.shared.options import wrong_option
+
+if TYPE_CHECKING:
+    from millrace.advisor.findings import Advice, Change, Finding
+    from millrace.advisor.forecast import Forecast, QueryForecast, Scored
+    from millrace.advisor.history import History
+    from millrace.advisor.subject import Subject
+    from millrace.advisor.what_if import Twin
+
+WhatIfs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--what-if",
+        metavar="KEY=VALUE",
+        help="Predict the effect of other cores, limit, trigger, partitions, cache, worker, split, merge or traffic; "
+        "separate several by commas. Repeatable.",
+    ),
+]
+ScoreFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--score", metavar="FILE", help="Compare the forecast in an earlier --json output with this log."
+    ),
+]
+Apply = Annotated[
+    bool,
+    typer.Option(
+        "--apply", help="With --env: write the changes into the environment file and show the diff."
+    ),
+]
+Numbers = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--finding", min=1, help="With --apply: apply only the finding with this number. Repeatable."
+    ),
+]
+Html = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Write an HTML page with charts; it needs no network."),
+]
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """What the twin says.
+
+    Attributes
+    ----------
+    twin
+        Of the log.
+    forecasts
+        As it ran first, then what was asked for, then the changes of findings that can be played.
+    missed
+        By which share the replay misses the median duration of each query's batches.
+    scored
+        Of an earlier log's forecasts.
+    """
+
+    twin: Twin
+    forecasts: tuple[Forecast, ...]
+    missed: dict[str, float]
+    scored: tuple[Scored, ...]
+
+
+def foresee(
+    advice: Advice, subject: Subject, asked: Sequence[str], score_file: Path | None, *, findings: bool
+) -> Foreseen:
+    """Fit the twin and play what is asked for.
+
+    Parameters
+    ----------
+    advice, subject
+        Of the log.
+    asked
+        As :func:`millrace.advisor.what_if.parse` reads them.
+    score_file
+        Forecasts of an earlier log.
+    findings
+        Whether changes of findings are played too.
+    """
+    from millrace.advisor.forecast import forecast, playable, read, score
+    from millrace.advisor.what_if import application, parse
+
+    earlier = read(score_file) if score_file is not None else ()
+    twin = application(advice.history, _price(advice.history, subject))
+    names = list(twin.queries)
+    changes = [parse(text, names) for text in asked]
+    if not twin.queries:
+        if asked:
+            raise wrong_option(
+                "--what-if", asked[0], f"a log that shows enough: {'; '.join(twin.notes) or 'no query'}"
+            )
+        return Foreseen(twin, (), {}, score(earlier, twin))
+    if findings:
+        changes += [each for each in playable(advice.findings, names) if each not in changes]
+    before = twin.as_it_ran()
+    played = [before, *(twin.what_if(each) for each in changes)]
+    return Foreseen(
+        twin, tuple(forecast(twin, each) for each in played), twin.missed(before), score(earlier, twin)
+    )
+
+
+def _price(history: History, subject: Subject) -> float | None:
+    """USD of one machine in an hour."""
+    from millrace.advisor.subject import Ours
+    from millrace.sizing.cost import HOURS
+
+    if isinstance(subject, Ours) and subject.plan is not None:
+        return subject.plan.jobs[subject.job].worker_usd_hour
+    if subject.dollars_month is None:
+        return None
+    return subject.dollars_month / HOURS / (math.ceil(history.cores / max(1, history.executor_cores)) + 1)
+
+
+def to_json(found: Foreseen) -> dict[str, Any]:
+    """Return ``forecasts``, ``replay_missed`` (share by query) and ``scores`` for ``--json``."""
+    return {
+        "forecasts": [each.model_dump() for each in found.forecasts],
+        "replay_missed": found.missed,
+        "scores": [
+            {
+                "forecast": str(each.forecast),
+                "why_not": each.why_not,
+                "left_out": list(each.left_out),
+                "figures": [{**one.model_dump(), "missed": one.missed} for one in each.scores],
+            }
+            for each in found.scored
+        ],
+    }
+
+
+def show_foreseen(found: Foreseen) -> None:
+    """Print forecasts and scores."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from millrace.advisor.forecast import FIGURES
+
+    if len(found.forecasts) > 1:
+        table = Table(box=None, pad_edge=False, padding=(0, 2))
+        table.add_column("what if", no_wrap=True)
+        table.add_column("query", no_wrap=True)
+        for column in ("machines", "a month", "backlog", *(f"{words}, s" for words in FIGURES.values())):
+            table.add_column(column, justify="right")
+        for each in found.forecasts:
+            dollars = "" if each.dollars_month is None else f"${each.dollars_month:,.2f}"
+            for name, query in each.queries.items():
+                backlog = Text(backlog_of(query), "" if query.keeps_up else "red")
+                cells = map(Text, cells_of(query))
+                table.add_row(*map(Text, (str(each), name, str(each.workers), dollars)), backlog, *cells)
+        show("", table)
+        missed = ", ".join(f"{name} {share:.1%}" for name, share in found.missed.items())
+        show(Text(f"error of the simulation on the batches of this log (median duration): {missed}", "dim"))
+    for note in found.twin.notes:
+        show(Text(f"note: {note}"))
+    for scored in found.scored:
+        if scored.why_not is not None:
+            show(Text(f"not compared: {scored.forecast}: {scored.why_not}"))
+            continue
+        for why_not in scored.left_out:
+            show(Text(f"not compared: {scored.forecast}: {why_not}"))
+        table = Table(box=None, pad_edge=False, padding=(0, 2))
+        for column in ("query", "forecast of"):
+            table.add_column(column, no_wrap=True)
+        for column in ("predicted, s", "measured, s", "error", "in interval"):
+            table.add_column(column, justify="right", no_wrap=True)
+        for one in scored.scores:
+            told = f"{one.foretold.value:,.2f} [{one.foretold.low:,.2f}, {one.foretold.high:,.2f}]"
+            inside = "yes" if one.inside else "no"
+            row = (one.query, one.figure, told, f"{one.happened:,.2f}", f"{one.missed:.1%}", inside)
+            table.add_row(*map(Text, row))
+        show("", Text(f"scored: {scored.forecast}"), table)
+
+
+def backlog_of(query: QueryForecast) -> str:
+    """Whether a query keeps up, in words."""
+    if query.keeps_up:
+        return "stays"
+    grows = query.grows
+    return f"grows by {grows.value:,.0f} [{max(0.0, grows.low):,.0f}, {grows.high:,.0f}] records/s"
+
+
+def cells_of(query: QueryForecast) -> list[str]:
+    """Each of a query's figures with its interval; an age that only grows is none."""
+    if not query.ended:
+        longest = next(iter(query.figures.values())).value
+        return [f"no batch ends in {longest:,.0f} s", *[""] * (len(query.figures) - 1)]
+    return [
+        f"{told.value:,.2f} [{told.low:,.2f}, {told.high:,.2f}]"
+        if query.keeps_up or key in ("duration", "slow")
+        else "grows"
+        for key, told in query.figures.items()
+    ]
+
+
+def apply(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
+    """Write the best changes of findings into the environment file, and return what is to be told.
+
+    Raises
+    ------
+    ConfigurationError
+        No environment; nothing that its file could say; a value that is no longer the one of the advice; an environment
+        that would not be valid. Nothing is written then.
+    """
+    from millrace.advisor.apply import edits
+    from millrace.config import load
+    from millrace.sizing import total
+
+    if env is None:
+        raise wrong_option("--apply", "(no --env)", "--env NAME, the environment whose file is changed")
+    environment = load(env)
+    places = environment.places
+    assert places.tree is not None
+    changes = _changes(advice.findings, numbers)
+    found = edits(places.tree.file, changes, places.root)
+    found.write()
+    diffs = "".join(each.diff() for each in found.files)
+    before, after = total(found.before).value, total(found.after).value
+    return f"{diffs}the plan: ${before:,.2f} a month before, ${after:,.2f} after; run `millrace deploy` to apply it on AWS"
+
+
+def _changes(findings: Sequence[Finding], numbers: Sequence[int]) -> list[Change]:
+    """One change for each key, of the dearest finding that asks for it."""
+    for each in numbers:
+        if each > len(findings):
+            raise wrong_option("--finding", str(each), f"the number of a finding, 1 to {len(findings)}")
+    chosen = [findings[each - 1] for each in numbers] if numbers else findings
+    found: dict[str, Change] = {}
+    for finding in chosen:
+        change = next((each for each in finding.changes if each.kind == "environment"), None)
+        if change is not None:
+            found.setdefault(change.key, change)
+    if not found:
+        raise wrong_option(
+            "--apply",
+            "nothing to write",
+            "findings with a key of the environment file; make these changes by hand",
+        )
+    return list(found.values())

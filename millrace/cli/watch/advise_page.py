@@ -1,0 +1,358 @@
+"""Advice as a page: what to change, what ran, what would be otherwise."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from millrace.cli.shared.charts import POINTS, band, bars, lines, thin
+from millrace.cli.shared.pages import Cell, Link, Page, number
+from millrace.cli.watch.advise_options import backlog_of, cells_of
+
+if TYPE_CHECKING:
+    from millrace.advisor.findings import Advice, Change, Finding
+    from millrace.advisor.forecast import Forecast
+    from millrace.advisor.history import Batch, History, Query
+    from millrace.advisor.what_if import Changed, Key, Twin
+
+PARTS = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
+"""Of a batch, in their order, as Spark names them."""
+
+_ROWS = 300
+"""Batches in a table: those of findings, and the last ones."""
+
+_LINKS = 24
+"""Batches that a finding leads to; the others are counted."""
+
+_DRAWS = 19
+"""Refitted twins of a curve: the least and the most of so many bound 90 % (18 of 20 gaps lie between them)."""
+
+_MINUTE = 60.0
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run of a query on the page.
+
+    Attributes
+    ----------
+    query
+        It.
+    place
+        Its number among all runs of the log, from 1.
+    title
+        Its name, and which run it is where it has several.
+    batches
+        Those in its table.
+    """
+
+    query: Query
+    place: int
+    title: str
+    batches: Sequence[Batch]
+
+    def anchor(self, batch: int) -> str:
+        """What the page calls a batch: no other run has the same, whatever their names."""
+        return f"batch-{re.sub(r'[^A-Za-z0-9_-]', '-', self.query.name)}-{self.place}-{batch}"
+
+
+def advice_page(advice: Advice, twin: Twin | None = None, forecasts: Sequence[Forecast] = ()) -> Page:
+    """Return the page of advice.
+
+    Parameters
+    ----------
+    advice
+        What was found, with the history that it was found in.
+    twin
+        For latency, backlog and the curves of what if; left out, or without queries, there are none.
+    forecasts
+        What was asked for.
+    """
+    history = advice.history
+    page = Page(f"{history.name or history.app_id or 'An application'}: advice")
+    batches = sum(len(each.batches) for each in history.queries)
+    page.text(
+        f"{history.title} on {history.engine}, {history.cores} cores: {batches} batches of "
+        f"{len(history.queries)} queries in {history.ended - history.started:,.0f} s from "
+        f"{datetime.fromtimestamp(history.started, UTC):%Y-%m-%d %H:%M} UTC."
+    )
+    if advice.disturbed is not None:
+        page.text(f"Disturbed: {advice.disturbed}")
+    runs = _runs(history, advice.findings)
+    _findings(page, advice, runs)
+    for note in (*advice.notes, *(twin.notes if twin is not None else ())):
+        page.text(f"Note: {note}")
+    if forecasts:
+        _forecasts(page, forecasts)
+    if twin is not None and twin.queries:
+        _curves(page, twin)
+    for run in runs.values():
+        if run.query.batches:
+            _query(page, run, twin)
+            _batches(page, run)
+    return page
+
+
+def _runs(history: History, findings: Sequence[Finding]) -> dict[str, _Run]:
+    """Bring all runs onto the page, by their ids."""
+    found: dict[str, _Run] = {}
+    for place, query in enumerate(history.queries, 1):
+        same = [each.run_id for each in history.queries if each.name == query.name]
+        title = query.name
+        if len(same) > 1:
+            title += f", run {same.index(query.run_id) + 1} of {len(same)}"
+        found[query.run_id] = _Run(query, place, title, _shown(query, findings))
+    return found
+
+
+def _shown(query: Query, findings: Sequence[Finding]) -> list[Batch]:
+    """Batches in the table."""
+    named = [b for each in findings if each.run in (None, query.run_id) for b in each.batches[:_LINKS]]
+    wanted = set(named) | {each.id for each in query.batches[-_ROWS:]}
+    return [each for each in query.batches if each.id in wanted]
+
+
+def _findings(page: Page, advice: Advice, runs: Mapping[str, _Run]) -> None:
+    page.heading("Findings")
+    if not advice.findings:
+        page.text("No change is recommended.")
+        return
+    rows: list[list[Cell]] = [
+        [
+            Link(f"{place}. {each.kind}", f"finding-{place}"),
+            "all" if each.run is None else runs[each.run].title,
+            f"{number(each.effect.likely)} {each.effect.unit}",
+            f"{number(each.effect.low)} to {number(each.effect.high)} {each.effect.unit}",
+            each.effect.what,
+            "-" if each.dollars_a_month is None else f"${each.dollars_a_month:,.2f}",
+        ]
+        for place, each in enumerate(advice.findings, 1)
+    ]
+    head = ["finding", "query", "gain", "95 % interval", "of", "a month"]
+    page.table(head, rows, "Recommended changes, largest savings first")
+    for place, each in enumerate(advice.findings, 1):
+        page.heading(f"{place}. {each.kind}", below=True, anchor=f"finding-{place}")
+        page.text(each.words)
+        figures = [
+            [e.name, f"{number(e.value)} {e.unit}".strip(), _between(e.low, e.high)] for e in each.evidence
+        ]
+        page.table(["evidence", "value", "95 % interval"], figures, f"Evidence of {place}. {each.kind}")
+        if each.changes:
+            page.table(
+                ["where", "key", "now", "change to"],
+                [_change(one) for one in each.changes],
+                f"Changes for {place}. {each.kind}, best first",
+                words=True,
+            )
+        owner = next(iter(runs.values()), None) if each.run is None else runs[each.run]
+        if owner is None:
+            continue
+        there = {batch.id for batch in owner.batches}
+        found = [batch for batch in each.batches if batch in there][:_LINKS]
+        if found:
+            more = f" and {len(each.batches) - len(found)} more" if len(each.batches) > len(found) else ""
+            page.links(f"Batches{more}:", [Link(str(batch), owner.anchor(batch)) for batch in found])
+
+
+def _change(change: Change) -> list[str]:
+    return [
+        change.where,
+        change.key,
+        "not set" if change.old is None else str(change.old),
+        "take it away" if change.new is None else str(change.new),
+    ]
+
+
+def _between(low: float | None, high: float | None) -> str:
+    return "-" if low is None or high is None or low == high else f"{number(low)} to {number(high)}"
+
+
+def _forecasts(page: Page, forecasts: Sequence[Forecast]) -> None:
+    from millrace.advisor.forecast import FIGURES
+
+    page.heading("What if")
+    rows = []
+    for each in forecasts:
+        dollars = "-" if each.dollars_month is None else f"${each.dollars_month:,.2f}"
+        for name, query in each.queries.items():
+            rows.append([str(each), name, str(each.workers), dollars, backlog_of(query), *cells_of(query)])
+    columns = [
+        "what if",
+        "query",
+        "machines",
+        "a month",
+        "backlog",
+        *(f"{each}, s" for each in FIGURES.values()),
+    ]
+    page.table(columns, rows, "Predicted values with 95 % intervals")
+
+
+def _curves(page: Page, twin: Twin) -> None:
+    page.heading("Effect of one change")
+    page.text(
+        "The same traffic under other conditions, simulated with the costs measured in this log; the "
+        "bands contain 90 % of simulations fitted to resampled batches."
+    )
+    for key, words, values in _asked(twin):
+        points, waits = [], []
+        for value in values:
+            played = twin.what_if(_changes(key, value), _DRAWS)
+            at = _value(key, value, twin)
+            for name, outcome in played.queries.items():
+                points.append((at, outcome.duration.value, outcome.duration.low, outcome.duration.high, name))
+                waits.append((at, outcome.oldest.value, outcome.oldest.low, outcome.oldest.high, name))
+        page.chart(band("seconds", points, x=words), f"Median duration of a batch by {words}")
+        page.chart(band("seconds", waits, x=words), f"Record age, p95, by {words}")
+
+
+def _asked(twin: Twin) -> list[tuple[Key, str, list[float]]]:
+    cores = sorted({max(1, round(twin.cores * factor)) for factor in (0.5, 1, 2, 4)})
+    found: list[tuple[Key, str, list[float]]] = [
+        ("cores", "cores", [float(each) for each in cores]),
+        ("traffic", "traffic", [0.5, 1.0, 1.5, 2.0]),
+    ]
+    triggers = [each.trigger for each in twin.queries.values() if each.trigger > 0]
+    if triggers:
+        found.append(("trigger", "trigger, s", [triggers[0] * factor for factor in (0.5, 1.0, 2.0, 4.0)]))
+    limits = [each.limit for each in twin.queries.values() if each.limit is not None]
+    if limits:
+        found.append(("limit", "limit of a batch", [math.ceil(limits[0] * f) for f in (0.5, 1.0, 2.0, 4.0)]))
+    return found
+
+
+def _changes(key: Key, value: float) -> tuple[Changed, ...]:
+    from millrace.advisor.what_if import Changed
+
+    return (Changed(key, value),)
+
+
+def _value(key: Key, value: float, twin: Twin) -> str:
+    text = number(value)
+    return (
+        f"{text} (now)"
+        if key == "cores" and value == twin.cores
+        else f"{text}×"
+        if key == "traffic"
+        else text
+    )
+
+
+def _query(page: Page, run: _Run, twin: Twin | None) -> None:
+    import numpy as np
+
+    query = run.query
+    page.heading(f"Query {run.title}")
+    begin = query.batches[0].begun
+    at = np.array([each.begun - begin for each in query.batches])
+    lasted = np.array([each.duration for each in query.batches])
+    rows = np.array([each.rows for each in query.batches], float)
+    gaps = np.diff(at, prepend=at[0] - lasted[0])
+
+    def over(values: Any, times: Any = at) -> list[tuple[float, float]]:
+        return thin(times, np.asarray(values, float), per=_MINUTE)
+
+    name, x = run.title, "minutes"
+    rates = {
+        "input rate": over(rows / np.maximum(gaps, 1e-3)),
+        "process rate": over(rows / np.maximum(lasted, 1e-3)),
+    }
+    page.chart(lines("rows per second", rates, x=x), f"{name}: input rate and process rate")
+    page.chart(lines("rows", {"input rows": over(rows)}, x=x), f"{name}: input rows of a batch")
+    page.chart(lines("seconds", {"batch duration": over(lasted)}, x=x), f"{name}: batch duration")
+    step = max(1, -(-len(at) // (POINTS // len(PARTS))))
+    parts = {
+        part: [
+            (t / _MINUTE, each.parts.get(part, 0.0))
+            for t, each in list(zip(at.tolist(), query.batches, strict=True))[::step]
+        ]
+        for part in PARTS
+        if any(each.parts.get(part) for each in query.batches)
+    }
+    if parts:
+        page.chart(bars("seconds", parts, x=x), f"{name}: parts of the batch duration")
+    _latency(page, run, twin, begin)
+    _tasks(page, run, over)
+    if any(each.state for each in query.batches):
+        kept = np.array([sum(one.rows for one in each.state) for each in query.batches], float)
+        page.chart(lines("rows", {"rows in state": over(kept)}, x=x), f"{name}: rows in state")
+
+
+def _latency(page: Page, run: _Run, twin: Twin | None, begin: float) -> None:
+    """Age of the oldest record at its commit, and what waited."""
+    import numpy as np
+
+    query = run.query
+    fitted = twin.queries.get(query.name) if twin is not None else None
+    if fitted is not None and fitted.run_id == query.run_id:
+        first = query.batches[-1].ended - float(fitted.ended[-1])  # when the first of its batches began
+        taken = np.concatenate(([0.0], np.cumsum(fitted.records)[:-1]))
+        ages = [
+            ended - fitted.arrivals.moment(done + 1)
+            for ended, done in zip(fitted.ended.tolist(), taken.tolist(), strict=True)
+        ]
+        points = thin(fitted.ended + (first - begin), np.array(ages), per=_MINUTE)
+        title = f"{run.title}: latency, age of a batch's oldest record at its commit"
+        page.chart(lines("seconds", {"oldest record": points}, x="minutes"), title)
+    behind = [
+        (each.begun - begin, float(sum(source.behind or 0 for source in each.sources)))
+        for each in query.batches
+        if each.sources and all(source.behind is not None for source in each.sources)
+    ]
+    if behind:
+        times, left = np.array(behind).T
+        points = thin(times, left, per=_MINUTE)
+        page.chart(
+            lines("records", {"left behind": points}, x="minutes"),
+            f"{run.title}: backlog, records that a batch left",
+        )
+
+
+def _tasks(page: Page, run: _Run, over: Callable[..., list[tuple[float, float]]]) -> None:
+    """Percentiles of a batch's longest stage."""
+    import numpy as np
+
+    query = run.query
+    begin = query.batches[0].begun
+    at, found = [], []
+    for batch in query.batches:
+        tables = [stage.tasks.duration for job in batch.jobs for stage in job.stages if len(stage.tasks)]
+        if tables:
+            longest = max(tables, key=lambda each: float(each.sum()))
+            at.append(batch.begun - begin)
+            found.append([*np.percentile(longest, [50, 95]), longest.max()])
+    if not found:
+        return
+    times, table = np.array(at), np.array(found, float)
+    curves = {label: over(table[:, place], times) for place, label in enumerate(("p50", "p95", "max"))}
+    page.chart(lines("seconds", curves, x="minutes"), f"{run.title}: task times of the longest stage")
+    skew = table[:, 2] / np.maximum(table[:, 0], 1e-3)
+    page.chart(
+        lines("times", {"largest over median": over(skew, times)}, x="minutes"),
+        f"{run.title}: skew, the longest task over the median one",
+    )
+
+
+def _batches(page: Page, run: _Run) -> None:
+    shown, all_of_them = run.batches, len(run.query.batches)
+    rows = [
+        [
+            str(each.id),
+            f"{datetime.fromtimestamp(each.begun, UTC):%H:%M:%S}",
+            f"{each.records:,}",
+            f"{each.duration:.2f}",
+            *(f"{each.parts[part]:.3f}" if part in each.parts else "-" for part in PARTS),
+            str(sum(len(job.stages) for job in each.jobs)),
+        ]
+        for each in shown
+    ]
+    of = "" if len(shown) == all_of_them else f", {len(shown)} of {all_of_them:,}"
+    page.table(
+        ["batch", "begun, UTC", "records", "seconds", *PARTS, "stages"],
+        rows,
+        f"Batches of {run.title}{of}",
+        ids=[run.anchor(each.id) for each in shown],
+    )

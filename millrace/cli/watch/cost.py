@@ -1,0 +1,202 @@
+"""``millrace cost``: what a plan costs, and what AWS billed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.plan.plan import old_prices
+from millrace.cli.plan.plan_tables import cost_table, not_in_it
+from millrace.cli.shared.console import is_terminal, show
+from millrace.cli.shared.options import EnvironmentName, wrong_option
+from millrace.config import load
+
+if TYPE_CHECKING:
+    from millrace.lifecycle.bill import Bill
+    from millrace.sizing import Plan
+    from millrace.sizing.against import Pair
+
+_ITEMS = 5
+"""Usage types shown for each subject; the rest are added up."""
+
+
+def cost_command(
+    env: EnvironmentName,
+    actual: Annotated[
+        bool,
+        typer.Option(
+            "--actual", help="Show what AWS billed, by tag, beside the plan. Costs two cents (Cost Explorer)."
+        ),
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="DATE", help="With --actual: first day. Default: the first of this month."
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until", metavar="DATE", help="With --actual: the day after the last. Default: today."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show the planned monthly cost of an environment; with --actual, compare it with the AWS bill.
+
+    Needs the tags millrace:project, millrace:environment, millrace:job and millrace:stream activated for the bill.
+
+    [bold]Examples[/bold]
+
+      millrace cost --env prod
+
+      millrace cost --env prod --actual --since 2026-11-01 --until 2026-11-15
+    """
+    from millrace.sizing import plan
+    from millrace.sizing.against import pairs
+
+    environment = load(env)
+    sized = plan(environment)
+    if not actual:
+        for option, value in (("--since", since), ("--until", until)):
+            if value is not None:
+                raise wrong_option(option, value, "only with --actual; a plan is for a month")
+        _planned(sized, old_prices(environment), as_json=as_json)
+        return
+    today = datetime.now(UTC).date()
+    begin = today.replace(day=1) if since is None else _day("--since", since)
+    end = today if until is None else _day("--until", until)
+    if begin >= end:
+        raise wrong_option(
+            "--since", begin.isoformat(), f"a day before {end.isoformat()}, which is not in it"
+        )
+
+    from millrace.config.names import Names
+    from millrace.lifecycle.bill import actual as ask
+    from millrace.lifecycle.verbs import connect
+
+    connect(Names(environment, environment.account or ""))
+    bill = ask(_explorer(), environment, begin, end)
+    subjects = dict.fromkeys(line.subject for line in bill.lines)
+    found = pairs(sized, {each: bill.of(each) for each in subjects}, bill.days)
+    note = old_prices(environment)
+    if as_json:
+        typer.echo(json.dumps({**to_json(bill, found), "warnings": _list(note)}, indent=2))
+    else:
+        _show(sized, bill, found)
+        _tell(note)
+
+
+def _list(note: str | None) -> list[str]:
+    return [] if note is None else [note]
+
+
+def _tell(note: str | None) -> None:
+    if note is not None:
+        typer.echo(f"Note: {note}")
+
+
+def _explorer() -> Any:
+    import boto3
+
+    from millrace.lifecycle.bill import REGION
+
+    return boto3.client("ce", region_name=REGION)
+
+
+def _day(option: str, value: str) -> date:
+    try:
+        return date.fromisoformat(value)
+    except ValueError as error:
+        raise wrong_option(option, value, "a date, such as 2026-11-01") from error
+
+
+def to_json(bill: Bill, found: tuple[Pair, ...]) -> dict[str, Any]:
+    """Return the comparison as an object that ``json.dumps`` takes.
+
+    Returns
+    -------
+    dict
+        ``version``, ``since``, ``until``, ``days``, ``estimated``, ``planned_usd``, ``paid_usd``, and ``subjects``:
+        each with ``subject``, ``planned_usd``, ``paid_usd``, ``difference_usd`` and ``usage`` (USD by usage type).
+    """
+    return {
+        "version": 1,
+        "since": bill.since.isoformat(),
+        "until": bill.until.isoformat(),
+        "days": bill.days,
+        "estimated": bill.estimated,
+        "planned_usd": sum(each.planned for each in found),
+        "paid_usd": sum(each.paid for each in found),
+        "subjects": [
+            {
+                "subject": each.subject,
+                "planned_usd": each.planned,
+                "paid_usd": each.paid,
+                "difference_usd": each.difference,
+                "usage": {line.usage: line.usd for line in bill.lines if line.subject == each.subject},
+            }
+            for each in found
+        ],
+    }
+
+
+def _planned(sized: Plan, note: str | None, *, as_json: bool) -> None:
+    from millrace.sizing.cost import HOURS
+    from millrace.sizing.export import to_json as whole
+
+    document = whole(sized)
+    if as_json:
+        parts = {section: document[section] for section in ("streams", "clusters", "jobs")}
+        costs = {name: {each: of["cost"] for each, of in members.items()} for name, members in parts.items()}
+        typer.echo(
+            json.dumps(
+                {
+                    "version": 1,
+                    **costs,
+                    "shared": document["shared"],
+                    "total": document["total"],
+                    "left_out": document["left_out"],
+                    "warnings": _list(note),
+                },
+                indent=2,
+            )
+        )
+        return
+    from rich.console import Group
+
+    show(Group(cost_table(sized, terminal=is_terminal(sys.stdout))))
+    typer.echo(f"a month of {HOURS} hours, prices of {sized.prices.isoformat()}, {sized.prices_of}")
+    typer.echo(not_in_it(sized))
+    _tell(note)
+
+
+def _show(sized: Plan, bill: Bill, found: tuple[Pair, ...]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    table.add_column("for", no_wrap=True)
+    for column in ("planned", "paid", "difference"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for each in found:
+        table.add_row(
+            each.subject, *(f"${usd:,.2f}" for usd in (each.planned, each.paid)), f"{each.difference:+,.2f}"
+        )
+        lines = [line for line in bill.lines if line.subject == each.subject]
+        for line in lines[:_ITEMS]:
+            table.add_row(f"  {line.usage}", "", f"${line.usd:,.2f}", "")
+        if len(lines) > _ITEMS:
+            rest = sum(line.usd for line in lines[_ITEMS:])
+            table.add_row(f"  {len(lines) - _ITEMS} more", "", f"${rest:,.2f}", "")
+    planned, paid = (sum(getattr(each, key) for each in found) for key in ("planned", "paid"))
+    table.add_row("total", f"${planned:,.2f}", f"${paid:,.2f}", f"{paid - planned:+,.2f}")
+    state = ", which AWS still estimates" if bill.estimated else ""
+    show(
+        f"{bill.since} to {bill.until}, {bill.days} days{state}; prices of the plan of {sized.prices.isoformat()}"
+    )
+    show(table)
+    show("shared: all costs without the tag of a job or stream: Kafka clusters, storage, network, logs.")

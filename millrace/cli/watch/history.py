@@ -1,0 +1,150 @@
+"""``millrace history``: Spark's history server on this machine, over a deployed environment's event logs."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.shared.options import EnvironmentName
+from millrace.config import load
+from millrace.config.names import Names
+
+if TYPE_CHECKING:
+    from millrace.sandbox.history import HistoryServer
+
+_EMR_FOLDER = "/sparklogs/"
+"""What stands before a log's own name in the keys that EMR Serverless writes."""
+
+
+def history(
+    env: EnvironmentName,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--runs",
+            min=1,
+            help="Number of newest logs of each job to copy; used where the environment deploys no history server.",
+        ),
+    ] = 10,
+) -> None:
+    """Run Spark's history server on this machine over the event logs of a deployed environment, until Ctrl-C.
+
+    If the environment deploys a history server, reads the bucket directly, because both engines' logs are below one prefix
+    there. Otherwise copies the newest logs of each job first.
+
+    [bold]Examples[/bold]
+
+      millrace history --env dev
+    """
+    from millrace.lifecycle.verbs import connect
+
+    environment = load(env)
+    aws = connect(Names(environment, environment.account or ""))
+    server = serve(aws, runs=jobs)
+    try:
+        typer.echo(f"{server.address} (stop with Ctrl-C)")
+        while server.process.alive:
+            time.sleep(0.5)
+    except KeyboardInterrupt:
+        typer.echo("ended")
+    finally:
+        server.process.stop()
+
+
+def serve(aws: Any, *, runs: int) -> HistoryServer:
+    """Start the server over the bucket, or over a copy of its newest logs.
+
+    Parameters
+    ----------
+    aws
+        From :func:`millrace.lifecycle.verbs.connect`.
+    runs
+        How many logs of each job to copy.
+
+    Raises
+    ------
+    SandboxError, JarError
+        It did not start.
+    AwsError
+        AWS refused a call.
+    """
+    from millrace.lifecycle.problems import told
+    from millrace.sandbox.history import EventLogBucket, bucket_history_server, start
+    from millrace.sandbox.process import RUN
+
+    names: Names = aws.names
+    bucket = names.bucket("event-logs")
+    if names.environment.history is not None:
+        from millrace.infra.constructs.log_flattener import FLAT_PREFIX
+
+        return bucket_history_server(
+            EventLogBucket(
+                url=f"s3a://{bucket}/{FLAT_PREFIX}/",
+                region=names.environment.region,
+                credentials=_credentials(),
+                endpoint=os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"),
+            )
+        )
+    folder = RUN / "history" / names.prefix
+    with told(f"reading bucket {bucket}"):
+        for job, section in names.environment.jobs.items():
+            copy_logs(aws.client("s3"), bucket, f"{section.engine}/{job}/", folder, runs=runs)
+    return start({"spark.history.fs.logDirectory": folder.as_uri()}, {})
+
+
+def copy_logs(s3: Any, bucket: str, prefix: str, folder: Path, *, runs: int) -> list[str]:
+    """Copy the newest logs below a prefix into one flat folder, as the history server wants them.
+
+    A log is one object, or a folder ``eventlog_v2_...`` of rolled ones.
+
+    Returns
+    -------
+    list of str
+        Names of the logs, newest first.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    logs: dict[str, list[dict[str, Any]]] = {}
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+        for item in page.get("Contents", ()):
+            name = flat_name(item["Key"], prefix)
+            if name:
+                logs.setdefault(name.split("/")[0], []).append({**item, "Name": name})
+    newest = sorted(logs, key=lambda log: max(item["LastModified"] for item in logs[log]), reverse=True)[
+        :runs
+    ]
+    for item in (item for log in newest for item in logs[log]):
+        target = folder / item["Name"]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        s3.download_file(bucket, item["Key"], str(target))
+    return newest
+
+
+def flat_name(key: str, prefix: str) -> str:
+    """Return a log's path inside the flat folder; ``''`` for what is no event log."""
+    rest = key.removeprefix(prefix)
+    if _EMR_FOLDER in f"/{rest}":
+        rest = f"/{rest}".split(_EMR_FOLDER, 1)[1]
+    elif rest.startswith("applications/"):
+        return ""  # standard output and error of EMR Serverless' drivers and executors
+    parts = rest.split("/")
+    return rest if rest and ".." not in parts and not rest.endswith("/") else ""
+
+
+def _credentials() -> dict[str, str]:
+    """Return the caller's credentials for a program that knows no profiles and no single sign-on."""
+    import boto3
+
+    found = boto3.Session().get_credentials()
+    if found is None:
+        return {}
+    frozen = found.get_frozen_credentials()
+    named = {
+        "AWS_ACCESS_KEY_ID": frozen.access_key,
+        "AWS_SECRET_ACCESS_KEY": frozen.secret_key,
+        "AWS_SESSION_TOKEN": frozen.token,
+    }
+    return {key: value for key, value in named.items() if value}

@@ -1,0 +1,175 @@
+"""``millrace logs``: what a job's runs wrote, and what went wrong in them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, check_job
+
+if TYPE_CHECKING:
+    from millrace.config import Environment
+    from millrace.lifecycle.logs import Failure, Line
+
+_POLL_SECONDS = 2.0
+_LATE = timedelta(minutes=5)
+"""A line is seldom as long as that on its way to CloudWatch Logs."""
+
+
+def logs(
+    env: EnvironmentName,
+    job: JobName,
+    errors: Annotated[
+        bool, typer.Option("--errors", help="Show failures only, each with its stack trace, newest last.")
+    ] = False,
+    since: Annotated[
+        str, typer.Option("--since", metavar="TIME", help="Look back so far, such as 30m, 6h, 7d.")
+    ] = "24h",
+    lines: Annotated[
+        int | None,
+        typer.Option(
+            "--lines", min=1, help="Number of newest lines. Default: 50, or 3 failures with --errors."
+        ),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Show new lines as they are written, until Ctrl-C.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the logs of a job on Glue, on EMR Serverless or in the running sandbox.
+
+    --errors shows failed queries by name, jobs that did not start with the reason, and exceptions of Python and the JVM
+    with their stack traces, on the driver and on executors.
+
+    [bold]Examples[/bold]
+
+      millrace logs flights --env prod --errors
+
+      millrace logs flights --env prod --since 10m --follow
+    """
+    from millrace.config import ConfigurationError, load
+    from millrace.config.problems import Problem
+    from millrace.config.units import parse_duration
+
+    environment = load(env)
+    check_job(environment, job)
+    try:
+        begin = datetime.now(UTC) - parse_duration(since)
+    except (ValueError, OverflowError) as error:
+        raise ConfigurationError([Problem("millrace logs", 0, "--since", since, str(error))]) from None
+    most = lines or (3 if errors else 50)
+    written = _written(environment, job, begin, errors=errors)
+    # Before the first lines are shown, so that none that comes between the two is passed over.
+    known = _known(written.whole(None)) if follow else set()
+    shown = written.last(most)
+    _show(shown, as_json=as_json)
+    if not shown and not follow:
+        typer.echo(f"{job}: {'no failure' if errors else 'no line'} in the last {since}", err=True)
+    if follow:
+        _follow(written, known | _known(shown), as_json=as_json)
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What a job's runs wrote: lines or failures.
+
+    Attributes
+    ----------
+    last
+        So many of the last ones.
+    whole
+        All from a moment on; from None, all that is known when following begins.
+    late
+        How long after its time one may come; None where all that is new comes now.
+    """
+
+    last: Callable[[int], Sequence[Line | Failure]]
+    whole: Callable[[datetime | None], Sequence[Line | Failure]]
+    late: timedelta | None
+
+
+_Known = set[tuple[str, str, str]]
+"""What was shown already, or stands before it."""
+
+
+def _follow(written: _Written, known: _Known, *, as_json: bool) -> None:
+    """Show what comes, until Ctrl-C."""
+    from millrace.lifecycle.problems import PassingError
+
+    try:
+        while True:
+            time.sleep(_POLL_SECONDS)
+            now = datetime.now(UTC)
+            try:
+                found = written.whole(now - 2 * _LATE)
+            except PassingError:
+                continue
+            fresh = [each for each in found if _key(each) not in known]
+            if written.late is not None:
+                # Older ones were read before. What seems new among them is the rest of a trace that begins before the look.
+                fresh = [each for each in fresh if each.at is None or each.at >= now - written.late]
+            _show(fresh, as_json=as_json)
+            # A look at files takes those that have changed, so others must be remembered.
+            known = _known(found) if written.late is not None else known | _known(found)
+    except KeyboardInterrupt:
+        return
+
+
+def _key(each: Line | Failure) -> tuple[str, str, str]:
+    return each.source, each.place, each.text
+
+
+def _known(found: Sequence[Line | Failure]) -> _Known:
+    return {_key(each) for each in found}
+
+
+def _written(environment: Environment, job: str, begin: datetime, *, errors: bool) -> _Written:
+    from millrace.config.names import Names
+    from millrace.lifecycle import logs as deployed
+    from millrace.lifecycle.verbs import connect
+    from millrace.sandbox import kept
+
+    if kept.place(environment) is not None:
+
+        def in_files(since: datetime | None) -> Sequence[Line | Failure]:
+            lines = kept.lines(job, since)
+            return deployed.told_in(lines) if errors else lines
+
+        return _Written(lambda most: in_files(begin)[-most:], in_files, late=None)
+    aws = connect(Names(environment, environment.account or ""))
+    find = deployed.failures if errors else deployed.newest
+
+    def recent(since: datetime | None) -> Sequence[Line | Failure]:
+        return find(aws, job, max(begin, since or datetime.now(UTC) - 2 * _LATE), sys.maxsize)
+
+    return _Written(lambda most: find(aws, job, begin, most), recent, late=_LATE)
+
+
+def _show(found: Sequence[Line | Failure], *, as_json: bool) -> None:
+    from rich.console import Console
+
+    from millrace.lifecycle.logs import Line
+
+    console = Console(highlight=False, soft_wrap=True)
+    for each in found:
+        if as_json:
+            document = dataclasses.asdict(each)
+            del document["place"]
+            document["at"] = None if each.at is None else each.at.isoformat().replace("+00:00", "Z")
+            sys.stdout.write(json.dumps(document) + "\n")
+        elif isinstance(each, Line):
+            console.print(each.text, markup=False)
+        else:
+            when = "" if each.at is None else f"{each.at:%Y-%m-%d %H:%M:%S} UTC "
+            who = "" if each.query is None else f"{each.query} "
+            console.print(f"{when}{who}{each.kind}", style="bold red", markup=False)
+            console.print(f"  {each.source}", style="dim", markup=False)
+            console.print("\n".join(f"  {line}" for line in each.text.splitlines()), markup=False)

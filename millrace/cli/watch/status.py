@@ -1,0 +1,155 @@
+"""``millrace status``: whether deployed jobs run."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from millrace.cli.run.lifecycle import run_verb
+from millrace.cli.shared.console import is_terminal
+from millrace.cli.shared.failures import FAILED
+from millrace.cli.shared.options import AsJson, EnvironmentName, check_job
+from millrace.config import Environment, load
+
+if TYPE_CHECKING:
+    from millrace.lifecycle.verbs import Aws
+
+
+def status(
+    env: EnvironmentName,
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", help="A job. Default: all jobs.", show_default=False)
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Ask again every --every seconds until Ctrl-C.")
+    ] = False,
+    every: Annotated[
+        float,
+        typer.Option("--every", metavar="SECONDS", min=2, help="With --watch: seconds between two looks."),
+    ] = 30.0,
+    as_json: AsJson = False,
+) -> None:
+    """Show each deployed job: its desired state, its current run, and how often it started within the hour.
+
+    With --watch, each round runs the state machine of every job once; AWS bills its state transitions. Exit status 1 if a
+    job is not deployed or its status cannot be read.
+
+    [bold]Examples[/bold]
+
+      millrace status --env prod
+
+      millrace status --env prod --watch
+
+      millrace status --env prod flights --json | jq -r .state
+    """
+    environment = load(env)
+    if job is not None:
+        check_job(environment, job)
+    jobs = list(environment.jobs) if job is None else [job]
+    if watch:
+        _watch(environment, jobs, every, as_json=as_json)
+    elif job is not None:
+        run_verb(env, job, "status", as_json=as_json)
+    else:
+        _show_once(environment, jobs, as_json=as_json)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A job's status.
+
+    Attributes
+    ----------
+    answer
+        Of the job's state machine, or ``outcome`` and ``message`` where there is none.
+    """
+
+    job: str
+    ok: bool
+    text: str
+    answer: Mapping[str, Any]
+
+
+def _ask(aws: Aws, jobs: Sequence[str]) -> Iterator[_Seen]:
+    """Ask for each job; one that is not deployed, or that AWS does not answer for now, hides no other."""
+    from millrace.lifecycle import verbs
+    from millrace.lifecycle.deployed import NotDeployedError
+    from millrace.lifecycle.problems import PassingError
+
+    for job in jobs:
+        try:
+            done = verbs.execute(aws, job, "status", progress=lambda _: None)
+            yield _Seen(job, done.ok, f"{done.outcome}: {done.message}", done.answer)
+        except (NotDeployedError, PassingError) as error:
+            outcome = "not-deployed" if isinstance(error, NotDeployedError) else "not-answered"
+            yield _Seen(job, False, str(error), {"outcome": outcome, "message": str(error)})
+
+
+def _connected(environment: Environment) -> Aws:
+    from millrace.config.names import Names
+    from millrace.lifecycle import verbs
+
+    return verbs.connect(Names(environment, environment.account or ""))
+
+
+def _show_once(environment: Environment, jobs: Sequence[str], *, as_json: bool) -> None:
+    found = []
+    for seen in _ask(_connected(environment), jobs):
+        found.append(seen)
+        if not as_json:
+            typer.echo(f"{seen.job}: {seen.text}", err=not seen.ok)
+    if as_json:
+        typer.echo(json.dumps({seen.job: seen.answer for seen in found}, indent=2))
+    if not all(seen.ok for seen in found):
+        raise typer.Exit(FAILED)
+
+
+def _watch(environment: Environment, jobs: Sequence[str], every: float, *, as_json: bool) -> None:
+    """Show the jobs again and again: a table that changes in a terminal, lines with their time elsewhere."""
+    from rich.console import Console
+    from rich.live import Live
+
+    aws = _connected(environment)
+    in_place = is_terminal(sys.stdout) and not as_json
+    with Live(console=Console(), auto_refresh=False) if in_place else nullcontext() as live:
+        try:
+            while True:
+                now = datetime.now(UTC)
+                found = list(_ask(aws, jobs))
+                if live is not None:
+                    live.update(_table(found, now), refresh=True)
+                elif as_json:
+                    document = {
+                        "at": now.isoformat(timespec="seconds"),
+                        "jobs": {each.job: each.answer for each in found},
+                    }
+                    typer.echo(json.dumps(document))
+                else:
+                    typer.echo("\n".join(f"{now:%H:%M:%SZ} {each.job}: {each.text}" for each in found))
+                time.sleep(every)
+        except KeyboardInterrupt:
+            return
+
+
+def _table(found: Sequence[_Seen], now: datetime) -> Table:
+    table = Table(
+        box=None,
+        pad_edge=False,
+        caption=f"{now:%Y-%m-%d %H:%M:%S} UTC, Ctrl-C ends it",
+        caption_justify="left",
+    )
+    table.add_column("job", no_wrap=True)
+    table.add_column("status", overflow="fold")
+    for each in found:
+        table.add_row(Text(each.job), Text(each.text, "" if each.ok else "red"))
+    return table

@@ -1,0 +1,377 @@
+"""``millrace verify``: a small copy of an environment, made, fed, killed, resharded, compared and taken away."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.shared.console import progress
+from millrace.cli.shared.failures import confirm
+from millrace.cli.shared.options import AsJson, EnvironmentName
+from millrace.cli.watch import verify_claims, verify_report
+
+if TYPE_CHECKING:
+    from millrace.config.model import Environment
+    from millrace.lifecycle.verbs import Aws
+    from millrace.sizing.model import Plan
+    from millrace.verify.environment import Copy, Wanted
+    from millrace.verify.outcome import Outcome
+    from millrace.verify.place import Expected, Place
+    from millrace.verify.removal import Removed
+    from millrace.verify.scope import Scope
+
+NOT_EXACT = 1
+
+_MOST_RECORDS, _MOST_PER_SECOND = 1_000_000, 1000
+"""One stream's two shards take 2,000 records a second, and it is a small one that is made."""
+
+
+_TOPIC_SECONDS = 30.0
+
+
+def verify(
+    env: EnvironmentName,
+    records: Annotated[
+        int,
+        typer.Option(
+            min=100,
+            max=_MOST_RECORDS,
+            help="Least number of records for each stream; records flow all the time.",
+        ),
+    ] = 5000,
+    rate: Annotated[
+        float, typer.Option(min=1, max=_MOST_PER_SECOND, help="Records per second for each stream.")
+    ] = 50.0,
+    kills: Annotated[
+        int, typer.Option(min=0, max=15, help="Number of kills of each job, without a grace period.")
+    ] = 3,
+    reshards: Annotated[
+        int,
+        typer.Option(min=0, max=10, help="Number of reshards of the Kinesis stream; AWS allows ten a day."),
+    ] = 2,
+    dirty: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of records that no query can decode.")
+    ] = 0.02,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same records.")] = 1,
+    without_kafka: Annotated[
+        bool, typer.Option("--without-kafka", help="Do not test Kafka: all engines read Kinesis.")
+    ] = False,
+    in_sandbox: Annotated[
+        bool,
+        typer.Option(
+            "--sandbox", help="Test on this machine, with LocalStack and local Spark; costs nothing."
+        ),
+    ] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Show what would be deployed and what it costs, and stop.")
+    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Do not remove the copy at the end.")] = False,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Remove what earlier verifications of ENV left, and stop.")
+    ] = False,
+    claims: Annotated[
+        bool,
+        typer.Option(
+            "--claims",
+            help="Deploy nothing: check in the account the claims that only an account can prove (docs/unproved.md).",
+        ),
+    ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            dir_okay=False,
+            help="File for the results of the claims. Default: .millrace/verify/claims-ENV.md.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Test an environment on AWS: deploy a small copy, kill and reshard it, check every record, remove it.
+
+    Deploys a small copy of the environment, with its own name and tag: the same region, network settings, keys and versions,
+    one stream of each kind, one job on each engine in use. Sends records, kills the runs, reshards the stream, compares the
+    tables with what was sent, removes the copy, and shows what it cost. Shows first what it will deploy and what that costs.
+    Exit status 0: every record is in its tables once. 1: not so, or something failed. 2: a mistake of yours; nothing was made.
+
+    With --claims, deploys nothing and only reads: checks for the deployed environment what cannot be proved on a laptop
+    (docs/unproved.md). Exit status 1 if a claim is refuted.
+
+    [bold]Examples[/bold]
+
+      millrace verify --env dev --show
+
+      millrace verify --env prod --without-kafka --kills 5
+
+      millrace verify --env local --sandbox --yes
+    """
+    from millrace.config import load
+    from millrace.verify.environment import Wanted
+
+    environment = load(env)
+    if clean and (in_sandbox or keep or show):
+        raise typer.BadParameter("--clean goes with --env, --yes and --json only")
+    if claims and (in_sandbox or keep or show or clean):
+        raise typer.BadParameter("--claims goes with --env, --report and --json only")
+    if report is not None and in_sandbox:
+        raise typer.BadParameter("--report does not go with --sandbox, which proves nothing about AWS")
+    if keep and in_sandbox:
+        raise typer.BadParameter("--keep does not go with --sandbox, whose servers end with the command")
+    wanted = Wanted(records, rate, kills, reshards, dirty, seed)
+    try:
+        with _interruptible():
+            if clean:
+                status = _clean(environment, yes=yes, as_json=as_json)
+            elif claims:
+                status = verify_claims.run(environment, report, as_json=as_json)
+            else:
+                status = _verify(
+                    environment,
+                    wanted,
+                    in_sandbox=in_sandbox,
+                    without_kafka=without_kafka,
+                    show_only=show,
+                    keep=keep,
+                    report=report,
+                    yes=yes,
+                    as_json=as_json,
+                )
+    except KeyboardInterrupt:
+        way = "" if in_sandbox else f"; to remove what is left, run: {_way(environment)}"
+        typer.echo(f"millrace verify: interrupted{way}", err=True)
+        raise typer.Exit(NOT_EXACT) from None
+    raise typer.Exit(status)
+
+
+def _way(environment: Environment) -> str:
+    return f"millrace verify --clean --env {environment.name}"
+
+
+def _verify(
+    environment: Environment,
+    wanted: Wanted,
+    *,
+    in_sandbox: bool,
+    without_kafka: bool,
+    show_only: bool,
+    keep: bool,
+    report: Path | None,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    from millrace.config.load import find_root
+    from millrace.sandbox.toolchain import state
+    from millrace.sizing import plan
+    from millrace.verify.bill import bill
+    from millrace.verify.environment import derive, new_name
+    from millrace.verify.run import Verification, expected
+
+    kind = _kind(environment, in_sandbox=in_sandbox)
+    folder = state() / "verify"
+    copy = derive(
+        environment,
+        new_name(),
+        account=kind.account,
+        wanted=wanted,
+        root=find_root(),
+        folder=folder,
+        clusters=kind.clusters,
+        without_kafka=without_kafka,
+    )
+    try:
+        sized = plan(copy.environment)
+        left_out = _left_out(environment, copy, in_sandbox=in_sandbox)
+        seconds, usage = expected(kind.expected, copy, sized, wanted)
+        items = bill(copy.environment, sized, usage, expected=True)
+        verify_report.before(
+            kind.where,
+            copy,
+            sized,
+            wanted,
+            seconds,
+            items,
+            left_out,
+            paid=not in_sandbox,
+            as_json=as_json,
+            all_of_it=show_only,
+        )
+        if show_only:
+            return 0
+        with kind.opened(copy, sized) as place:
+            place.check(copy)
+            confirm("Deploy this copy, test it and remove it?", yes=yes or in_sandbox)
+            with progress() as say:
+                verification = Verification(
+                    *(place, copy, sized, wanted, folder, say),
+                    keep=keep,
+                    left_out=left_out,
+                    observe=None if in_sandbox else verify_claims.observer(environment, place.client),
+                )
+                outcome = verification.run()
+        if outcome.claims:
+            verify_claims.save(outcome.claims, environment, report)
+        _tell(outcome, None if in_sandbox else _way(environment), as_json=as_json)
+        return 0 if outcome.exact else NOT_EXACT
+    finally:
+        # What is left is found by its tags; nothing needs the file.
+        copy.file.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What is known of a place before it is opened."""
+
+    account: str
+    where: str
+    expected: Expected
+    clusters: Mapping[str, Mapping[str, Any]]
+    opened: Callable[[Copy, Plan], AbstractContextManager[Place]]
+
+
+def _kind(environment: Environment, *, in_sandbox: bool) -> _Kind:
+    if in_sandbox:
+        from millrace.sandbox.localstack import ACCOUNT
+        from millrace.verify import in_sandbox as sandbox
+
+        where = "the sandbox on this machine"
+        return _Kind(ACCOUNT, where, sandbox.EXPECTED, sandbox.clusters(environment), sandbox.opened)
+    from millrace.config.names import Names
+    from millrace.lifecycle.verbs import connect
+    from millrace.verify import on_aws
+
+    aws = connect(Names(environment, environment.account or ""))
+
+    def opened(copy: Copy, plan: Plan) -> AbstractContextManager[Place]:
+        del copy
+        return nullcontext(on_aws.Account(aws, plan, on_aws.program()))
+
+    where = f"account {aws.names.account}, {environment.region}"
+    return _Kind(aws.names.account, where, on_aws.EXPECTED, on_aws.clusters(environment), opened)
+
+
+def _left_out(environment: Environment, copy: Copy, *, in_sandbox: bool) -> tuple[str, ...]:
+    from millrace.config.model import KafkaTopic
+
+    found = []
+    if copy.kafka is None and any(isinstance(s, KafkaTopic) for s in environment.streams.values()):
+        found.append("Kafka: the engines of its jobs read Kinesis in this test")
+    if in_sandbox:
+        found.append("Glue and EMR Serverless themselves: local Spark runs the jobs")
+    return tuple(found)
+
+
+def _tell(outcome: Outcome, way: str | None, *, as_json: bool) -> None:
+
+    if as_json:
+        typer.echo(json.dumps(outcome.document(), indent=2))
+    else:
+        verify_report.after(outcome)
+    for trouble in outcome.trouble:
+        typer.echo(f"millrace verify: {trouble}", err=True)
+    if way is not None:
+        _tell_way(outcome.remains, way, found=outcome.kept)
+
+
+def _tell_way(remains: Sequence[str], way: str, *, found: bool = False) -> None:
+    """Say how what is left goes: by the command while a stack is there by which it is found, else by hand."""
+    from millrace.verify.by_hand import by_hand, cleans
+
+    if found or cleans(remains):
+        typer.echo(f"millrace verify: to remove what is left, run: {way}", err=True)
+        return
+    for each in by_hand(remains):
+        typer.echo(f"millrace verify: delete by hand: {each}", err=True)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let a request to end be what Ctrl-C is: what was made is taken away first."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        del number, frame
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
+    """Take away what earlier verifications of an environment left."""
+    from millrace.config.names import Names
+    from millrace.lifecycle.verbs import connect
+    from millrace.verify.scope import find
+
+    aws = connect(Names(environment, environment.account or ""))
+    left = find(aws.client, environment)
+    typer.echo("\n".join(_found(left)) or "nothing is left", err=as_json)
+    confirm("Delete these stacks with their contents and the logs of their jobs?", yes=yes or not left)
+    with progress() as say:
+        done = {}
+        for scope in left:
+            done[scope.name] = _removed(aws, scope, say)
+    if as_json:
+        typer.echo(
+            json.dumps({name: dataclasses.asdict(removed) for name, removed in done.items()}, indent=2)
+        )
+    for name, removed in done.items():
+        said = f"still there: {', '.join(removed.remains)}" if removed.remains else "gone"
+        typer.echo(f"{name}: {said}", err=as_json)
+    for removed in done.values():
+        _tell_way(removed.remains, _way(environment))
+    return NOT_EXACT if any(removed.remains for removed in done.values()) else 0
+
+
+def _removed(aws: Aws, scope: Scope, say: Callable[[str], None]) -> Removed:
+    from millrace.verify import on_aws
+    from millrace.verify.removal import remove
+
+    unknown = _unknown(aws, scope)
+    found = remove(
+        on_aws.Account(aws), scope, say=say, topics=lambda: [] if unknown else _topics(aws, scope, say)
+    )
+    return dataclasses.replace(found, remains=(*unknown, *found.remains))
+
+
+def _unknown(aws: Aws, scope: Scope) -> list[str]:
+    """Topics on a cluster that the environment does not have any more: no stack that stays would lead to them."""
+    if not scope.cluster or scope.cluster in aws.names.environment.kafka:
+        return []
+    return [f"{_named(scope)}, which is no longer in the environment"]
+
+
+def _topics(aws: Aws, scope: Scope, say: Callable[[str], None]) -> list[str]:
+    """Delete a verification's topics on a cluster that no stack knows; tell of those that stay."""
+    from millrace.lifecycle import kafka_client
+    from millrace.lifecycle.problems import AwsError
+    from millrace.verify.place import VerifyError
+    from millrace.verify.removal import drop_topics
+
+    if not scope.cluster:
+        return []
+    say(f"deleting {_named(scope)}")
+    try:
+        drop_topics(kafka_client.settings(aws.names, scope.cluster, aws.client), scope, _TOPIC_SECONDS)
+    except (AwsError, VerifyError) as error:
+        return [f"{_named(scope)} ({error})"]
+    return []
+
+
+def _named(scope: Scope) -> str:
+    from millrace.verify.by_hand import TOPIC
+
+    return f"{TOPIC}{scope.prefix}-.* on {scope.cluster}"
+
+
+def _found(left: Mapping[Scope, list[str]]) -> list[str]:
+    return [f"{scope.name}, of {scope.environment}: {', '.join(stacks)}" for scope, stacks in left.items()]

@@ -1,0 +1,100 @@
+"""``millrace verify --claims``: what only an account can prove, asked, and the file that a user sends back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from millrace.cli.plan import prices
+from millrace.cli.plan.policies import documents
+from millrace.cli.shared.console import progress, show
+from millrace.cli.shared.output_files import writing
+
+if TYPE_CHECKING:
+    from millrace.config.model import Environment
+    from millrace.lifecycle.verbs import Aws
+    from millrace.verify.asking import Told
+    from millrace.verify.environment import Copy
+    from millrace.verify.question import Question
+
+REFUTED = 1
+
+
+def run(environment: Environment, report: Path | None, *, as_json: bool) -> int:
+    """Ask the claims of an environment as it is deployed, and tell; return the exit status.
+
+    Raises
+    ------
+    AwsError
+        There are no credentials, or they are of another account.
+    """
+    from millrace.config.names import Names
+    from millrace.lifecycle.verbs import connect
+    from millrace.verify.asking import ask, counted, document
+
+    aws = connect(Names(environment, environment.account or ""))
+    with progress() as say:
+        told = ask(_question(environment, aws), say)
+    if as_json:
+        typer.echo(json.dumps(document(told), indent=2))
+    else:
+        shown = Table(box=None, pad_edge=False)
+        for heading in ("claim", "verdict", "what was seen, or why not"):
+            shown.add_column(heading, overflow="fold")
+        for each in told:
+            shown.add_row(each.id, each.verdict, each.why)
+        show(Text(counted(told)), shown)
+    save(told, environment, report)
+    return REFUTED if any(each.verdict == "refuted" for each in told) else 0
+
+
+def observer(environment: Environment, client: Callable[[str], Any]) -> Callable[[Copy], tuple[Told, ...]]:
+    """Give what asks the claims of a copy of an environment, while it stands."""
+    from millrace.lifecycle.verbs import Aws
+    from millrace.verify.asking import ask
+
+    def observe(copy: Copy) -> tuple[Told, ...]:
+        return ask(_question(environment, Aws(copy.names, client)))
+
+    return observe
+
+
+def save(told: tuple[Told, ...], environment: Environment, report: Path | None) -> None:
+    """Write the file that a user sends back, and say where it is."""
+    from importlib.metadata import version
+
+    from millrace.sandbox.toolchain import state
+    from millrace.verify import asking
+
+    file = report or state() / "verify" / f"claims-{environment.name}.md"
+    read = datetime.now(UTC).date().isoformat()
+    with writing("--report", file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(
+            asking.report(told, version=version("millrace"), region=environment.region, read=read),
+            encoding="utf-8",
+        )
+    typer.echo(
+        f"claims: {asking.counted(told)}; wrote {file}: please send this file back (docs/unproved.md)",
+        err=True,
+    )
+
+
+def _question(environment: Environment, aws: Aws) -> Question:
+    from millrace.sizing.network import services
+    from millrace.verify.question import Question
+
+    return Question(
+        aws,
+        services(environment),
+        {} if environment.account is None else documents(environment),
+        prices.price_list(environment.region),
+        datetime.now(UTC).date(),
+    )

@@ -1,0 +1,202 @@
+"""What ``millrace verify`` says before, while and after it runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from millrace.cli.shared.console import show
+
+if TYPE_CHECKING:
+    from millrace.sizing.model import CostItem, Plan
+    from millrace.verify.environment import Copy, Wanted
+    from millrace.verify.outcome import Outcome
+
+
+def before(
+    where: str,
+    copy: Copy,
+    plan: Plan,
+    wanted: Wanted,
+    seconds: float,
+    cost: Sequence[CostItem],
+    left_out: Sequence[str],
+    *,
+    paid: bool,
+    as_json: bool,
+    all_of_it: bool,
+) -> None:
+    """Say what will be made, how long it takes and what it costs; with JSON on standard error, in a line.
+
+    Parameters
+    ----------
+    where
+        The place.
+    copy, plan
+        What is made.
+    wanted
+        What is done.
+    seconds, cost
+        As :func:`millrace.verify.run.expected` and :func:`millrace.verify.bill.bill` tell.
+    left_out
+        What is not verified.
+    paid
+        Whether anybody pays what it costs.
+    as_json
+        Whether the outcome will be JSON.
+    all_of_it
+        Whether there will be no outcome: with JSON this is it then, and goes to standard output.
+    """
+    dollars = sum(line.usd for line in cost)
+    how_long = f"about {max(1, round(seconds / 60))} minutes"
+    if as_json:
+        said = {"name": copy.environment.name, "where": where, "seconds": round(seconds), "usd": dollars}
+        if all_of_it:
+            more = {
+                "paid": paid,
+                "prices": plan.prices.isoformat(),
+                "cost": [{"item": line.name, "usd": line.usd, "why": line.why} for line in cost],
+                "makes": _makes(copy, plan),
+                "sends": {"records": wanted.records, "per_second": wanted.per_second, "dirty": wanted.dirty},
+                "does": {"kills": wanted.kills, "reshards": wanted.reshards},
+                "left_out": list(left_out),
+            }
+            sys.stdout.write(f"{json.dumps(said | more, indent=2, ensure_ascii=False)}\n")
+            return
+        sys.stderr.write(f"{json.dumps(said)}\n")
+        return
+    table = Table(title=f"{copy.environment.name}, in {where}", title_justify="left")
+    table.add_column("makes")
+    table.add_column("what")
+    prefix = copy.names.prefix
+    for made in _makes(copy, plan):
+        if made["kind"] == "job":
+            engine, workers = f"{made['engine']} {made['version']}", f"{made['workers']} of {made['worker']}"
+            table.add_row("job", f"{made['name']}, {engine}, {workers}, from {', '.join(made['reads'])}")
+        else:
+            unit = "shards" if made["kind"] == "kinesis" else "partitions"
+            table.add_row(made["kind"], f"{made['name']}, {made[unit]} {unit}")
+    table.add_row(
+        "beside", f"buckets, keys, database, network and logs; all names begin with {prefix}-, all are tagged"
+    )
+    table.add_row(
+        "sends", f"{wanted.records:,} records or more to each stream, {wanted.per_second:g} per second"
+    )
+    table.add_row(
+        "does", f"{wanted.kills} kills of each job, {wanted.reshards} reshards, then removes the copy"
+    )
+    for each in left_out:
+        table.add_row("not", each)
+    show(
+        table,
+        _cost(
+            cost,
+            f"{'' if paid else 'on AWS '}about ${dollars:.2f} in {how_long}, prices of {plan.prices.isoformat()}",
+        ),
+    )
+
+
+def _makes(copy: Copy, plan: Plan) -> list[dict[str, Any]]:
+    """Streams and jobs, with their sizes."""
+    made: list[dict[str, Any]] = []
+    for name, stream in plan.streams.items():
+        size = stream.partitions.value if stream.partitions is not None else 0
+        unit = "shards" if stream.kind == "kinesis" else "partitions"
+        made.append({"kind": stream.kind, "name": copy.names.stream(name), unit: size})
+    for name, job in plan.jobs.items():
+        made.append(
+            {
+                "kind": "job",
+                "name": copy.names.job(name),
+                "engine": job.engine,
+                "version": job.version,
+                "workers": job.max_workers.value,
+                "worker": str(job.worker),
+                "reads": [leg.stream for leg in copy.legs if leg.job == name],
+            }
+        )
+    return made
+
+
+def after(outcome: Outcome) -> None:
+    """Print steps, tables, kills and cost."""
+    steps = Table(title=f"{outcome.name}: steps", title_justify="left")
+    steps.add_column("step")
+    steps.add_column("seconds", justify="right")
+    steps.add_column("")
+    for step in outcome.steps:
+        steps.add_row(step.name, f"{step.seconds:.1f}", step.said)
+    parts: list[RenderableType] = [steps]
+    if outcome.kills:
+        kills = Table(
+            title="recovery: from the end of the killed run to the next commit", title_justify="left"
+        )
+        for name in ("job", "kill", "run ended after s", "recovered after s"):
+            kills.add_column(name, justify="left" if name == "job" else "right")
+        for kill in outcome.kills:
+            kills.add_row(
+                kill.job, str(kill.number), f"{kill.ending_seconds:.1f}", f"{kill.recovery_seconds:.1f}"
+            )
+        parts.append(kills)
+    if outcome.compared:
+        parts.append(_tables(outcome))
+    dollars = sum(line.usd for line in outcome.cost)
+    by = "as the engines counted" if outcome.billed else "as the seconds that it took are billed"
+    what = "cost" if outcome.paid else "on AWS the same would cost"
+    parts.append(_cost(outcome.cost, f"{what}: ${dollars:.4f}, {by}, prices of {outcome.prices}"))
+    show(*parts)
+    show(_verdict(outcome))
+
+
+def _tables(outcome: Outcome) -> Table:
+    table = Table(title="tables against the ledger", title_justify="left")
+    table.add_column("job and stream")
+    figures = ("sent", "landed", "dead letters", "derived", "lost", "twice", "altered", "unknown")
+    for name in figures:
+        table.add_column(name, justify="right")
+    for each in outcome.compared:
+        found = each.account
+        table.add_row(
+            f"{each.leg.job} {each.leg.stream}",
+            *(
+                f"{figure:,}"
+                for figure in (
+                    found.produced,
+                    found.landed,
+                    found.dead_letters,
+                    found.derived,
+                    found.lost + found.derived_lost,
+                    found.duplicated + found.derived_duplicated,
+                    found.altered + found.misjudged,
+                    found.unknown,
+                )
+            ),
+            style=None if found.exact else "red",
+        )
+    return table
+
+
+def _cost(items: Sequence[CostItem], title: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("item")
+    table.add_column("USD", justify="right")
+    table.add_column("of")
+    for line in sorted(items, key=lambda line: -line.usd):
+        table.add_row(line.name, f"{line.usd:.4f}", line.why)
+    return table
+
+
+def _verdict(outcome: Outcome) -> str:
+    sent = sum(each.account.produced for each in outcome.compared)
+    if outcome.exact:
+        return f"[green]exact: each of {sent:,} records is in its tables once[/green]"
+    if not outcome.compared:
+        return "[red]not verified: the tables were not compared[/red]"
+    if all(each.account.exact for each in outcome.compared):
+        return f"[red]each of {sent:,} records is in its tables once, but another step failed[/red]"
+    return f"[red]not exact: of {sent:,} records some are lost, doubled or altered[/red]"

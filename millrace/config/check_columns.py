@@ -1,0 +1,260 @@
+"""Checks of the columns that a query names: against the schema files of what it reads, and the words of its transform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+
+from millrace.config import check_transforms
+from millrace.config.check_transforms import Modules
+from millrace.config.explain import nearest
+from millrace.config.formats.ddl import Kind
+from millrace.config.model import Environment
+from millrace.config.problems import Finding, Path
+from millrace.config.queries import (
+    DeriveQuery,
+    DirectQuery,
+    DirectRoute,
+    Enrichment,
+    LandQuery,
+    Payload,
+    RouteName,
+    RouteQuery,
+    Watermark,
+    Written,
+)
+
+_TEXT, _TIME = Kind("string"), Kind("timestamp")
+_OURS: Mapping[str, Kind] = {
+    "_id": _TEXT,
+    "_source": _TEXT,
+    "_shard": _TEXT,
+    "_position": _TEXT,
+    "_key": Kind("binary"),
+    "_headers": Kind("array"),
+    "_hash": Kind("bigint"),
+    "_arrived_at": _TIME,
+    "_landed_at": _TIME,
+}
+"""What a record has beside its payload (``etl.record.envelope``)."""
+
+_BAD: Mapping[str, Kind] = {"_bytes": Kind("binary"), "_stage": _TEXT, "_error": _TEXT}
+"""What a landing table has besides."""
+
+Columns = Mapping[str, Kind]
+
+
+@dataclass(frozen=True)
+class Landed:
+    """What a landing table holds.
+
+    Attributes
+    ----------
+    fields
+        Of its payloads; None where their schema cannot be read.
+    routes
+        Those of a table with routes; None of another.
+    """
+
+    fields: Columns | None
+    routes: Mapping[RouteName, Columns | None] | None = None
+
+    def columns(self, route: RouteName | None) -> Columns | None:
+        """What a query finds in it, or in one of its routes; None where that is not known."""
+        if self.routes is None:
+            fields = self.fields if route is None else None
+        elif route is None:
+            fields = {name: Kind("struct") for name in self.routes}
+        else:
+            fields = self.routes.get(route)
+        return None if fields is None else {**fields, **_OURS}
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Columns of all that the environment's schema files describe.
+
+    Parameters
+    ----------
+    tables
+        Landing tables by name.
+    """
+
+    root: FilePath
+    tables: Mapping[str, Landed]
+
+    @classmethod
+    def of(cls, environment: Environment, root: FilePath) -> Catalog:
+        """Read the schemas of all landing tables."""
+        tables: dict[str, Landed] = {}
+        for job in environment.jobs.values():
+            for query in job.queries.values():
+                if isinstance(query, LandQuery):
+                    tables[query.table] = Landed(fields_of(query, root))
+                elif isinstance(query, RouteQuery):
+                    routes = {name: fields_of(route, root) for name, route in query.routes.items()}
+                    tables[query.table] = Landed(None, routes)
+        return cls(root, tables)
+
+    def columns(self, table: str, route: RouteName | None) -> Columns | None:
+        """What a query finds in a landing table, as of :meth:`Landed.columns`."""
+        landed = self.tables.get(table)
+        return None if landed is None else landed.columns(route)
+
+    def of_table(self, table: str) -> Columns | None:
+        """All columns of a landing table; None of another one."""
+        columns = self.columns(table, None)
+        return None if columns is None else {**columns, **_BAD}
+
+
+def fields_of(payload: Payload, root: FilePath) -> dict[str, Kind] | None:
+    """Fields of a payload by name; None where its schema file is told to be wrong, or its format cannot tell them."""
+    try:
+        fields = payload.format.fields((root / payload.schema_).resolve())
+    except (ValueError, OSError, TypeError, KeyError):
+        return None
+    return None if fields is None else {each.name: each.kind for each in fields}
+
+
+def check_redact(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]:
+    """Check that what is hidden is there.
+
+    Parameters
+    ----------
+    path
+        Of the list.
+    query
+        The query or route.
+    root
+        The project.
+    """
+    fields = fields_of(query, root)
+    for position, name in enumerate(query.redact if fields is not None else ()):
+        yield from _there((*path, position), name, fields or {}, f"a top-level field of {query.schema_}")
+
+
+def check_columns(path: Path, end: Written, catalog: Catalog, modules: Modules) -> Iterator[Finding]:
+    """Check the columns of what takes records into a sink.
+
+    Parameters
+    ----------
+    path
+        Of the query, or of the route.
+    end
+        It.
+    catalog
+        Columns of what it may read.
+    modules
+        Of the project, with its transform.
+    """
+    read, where = _read(end, catalog)
+    state = end.state if isinstance(end, DeriveQuery) else None
+    joined: Columns | None = None
+    if state is not None:
+        yield from _watermark((*path, "state", "watermark"), state.watermark, read, where)
+        for position, name in enumerate(state.distinct if read is not None else ()):
+            yield from _there((*path, "state", "distinct", position), name, read or {}, where)
+        if state.join is not None:
+            joined = catalog.columns(state.join.source, state.join.route)
+            place = (*path, "state", "join", "watermark")
+            yield from _watermark(place, state.join.watermark, joined, f"a field of {state.join.source}")
+    after = state is not None and end.transform is not None
+    known = None if after else read
+    for position, enrichment in enumerate(end.enrich):
+        here = (*path, "enrich", position)
+        yield from _enrichment(here, enrichment, known, where, catalog)
+        if known is not None:
+            known = {**known, **{name: Kind("unknown") for name in enrichment.columns}}
+    words = _words(read) | _words(joined) | {name for each in end.enrich for name in each.columns}
+    for place, name in _results(end):
+        if name in words or (read is None and end.transform is None):
+            continue
+        if end.transform is None:
+            yield from _there((*path, *place), name, known or {}, f"a column of the result: {where}")
+        elif read is not None and not check_transforms.says(end.transform, name, modules):
+            yield Finding(
+                (*path, *place),
+                name,
+                f"a column of the result: neither what is read nor the module of {end.transform} has this word",
+                nearest(name, sorted(words)),
+            )
+
+
+def _results(end: Written) -> Iterator[tuple[Path, str]]:
+    """Columns of the result that a query names, by place."""
+    if isinstance(end, DeriveQuery):
+        for position, name in enumerate(end.latest_by):
+            yield ("latest_by", position), name
+        for position, name in enumerate(end.state.key if end.state is not None else ()):
+            yield ("state", "key", position), name
+    key = getattr(end.sink, "key", None)
+    if isinstance(key, str):
+        yield ("sink", "key"), key
+
+
+def _read(end: Written, catalog: Catalog) -> tuple[Columns | None, str]:
+    """What goes into a query, and what it is called in messages."""
+    if isinstance(end, DirectQuery | DirectRoute):
+        fields = fields_of(end, catalog.root)
+        return None if fields is None else {**fields, **_OURS}, f"a field of {end.schema_}"
+    columns = catalog.columns(end.source, end.route)
+    if columns is not None and end.latest_by:
+        columns = {**columns, "_deleted": Kind("boolean")}
+    route = "" if end.route is None else f", route {end.route}"
+    return columns, f"a field of {end.source}{route}"
+
+
+def _watermark(path: Path, mark: Watermark, columns: Columns | None, where: str) -> Iterator[Finding]:
+    if columns is None:
+        return
+    kind = columns.get(mark.time)
+    if kind is None:
+        times = [name for name, each in columns.items() if each.name == "timestamp"]
+        yield from _there((*path, "time"), mark.time, dict.fromkeys(times, _TIME), f"a timestamp, {where}")
+    elif kind.name != "timestamp":
+        yield Finding(
+            (*path, "time"),
+            mark.time,
+            f"a timestamp, {where}, or _arrived_at; the schema says {kind.name.upper()}",
+        )
+
+
+def _enrichment(
+    path: Path, enrichment: Enrichment, known: Columns | None, where: str, catalog: Catalog
+) -> Iterator[Finding]:
+    for ours in enrichment.on if known is not None else ():
+        yield from _there(
+            (*path, "on", ours), ours, known or {}, f"{where}, or what an earlier enrichment adds"
+        )
+    for new in enrichment.columns:
+        if known is not None and new in known and not new.startswith("_"):
+            yield Finding(
+                (*path, "columns", new), new, f"a new column: the stream has {new} already ({where})"
+            )
+    table = catalog.of_table(enrichment.table)
+    if table is None:
+        return
+    for key in ("on", "columns"):
+        for ours, theirs in getattr(enrichment, key).items():
+            yield from _there((*path, key, ours), theirs, table, f"a column of {enrichment.table}")
+
+
+def _there(path: Path, name: str, columns: Columns, where: str) -> Iterator[Finding]:
+    if name not in columns:
+        own = [each for each in columns if not each.startswith("_")]
+        listed = f": {', '.join(own)}" if 0 < len(own) <= 12 else ""
+        yield Finding(path, name, f"{where}{listed}", nearest(name, list(columns)))
+
+
+def _words(columns: Columns | None) -> set[str]:
+    """Names of columns, and of what is inside them: a transform may take a struct apart."""
+    return {each for name, kind in (columns or {}).items() for each in (name, *_inside(kind))}
+
+
+def _inside(kind: Kind) -> Iterator[str]:
+    for each in kind.fields:
+        yield each.name
+        yield from _inside(each.kind)
+    for part in kind.parts:
+        yield from _inside(part)

@@ -1,0 +1,380 @@
+"""Checks of transforms: the module is there and can be imported, the function takes what it is given.
+
+All is read off the syntax tree, with or without PySpark, so that an environment is judged alike in every installation;
+no code of the project runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+
+from millrace.config.document import is_file
+from millrace.config.explain import nearest
+from millrace.config.problems import Finding, Path
+
+_CARRIED = frozenset(
+    {"boto3", "botocore", "millrace", "numpy", "pandas", "pipelines", "py4j", "pyarrow", "pyspark"}
+)
+"""What engines have beside the standard library, and what travels with a job."""
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module below ``pipelines/``.
+
+    Attributes
+    ----------
+    name
+        With its dots.
+    file
+        Relative to the project.
+    package
+        That its relative imports begin at.
+    """
+
+    name: str
+    file: str
+    package: str
+    tree: ast.Module
+
+    @property
+    def functions(self) -> dict[str, _Function]:
+        """Those that are written at its top, by name."""
+        found: dict[str, _Function] = {}
+        for node in _statements(self.tree.body):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found[node.name] = node
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+                found |= {each.id: node.value for each in node.targets if isinstance(each, ast.Name)}
+        return found
+
+    @property
+    def assigned(self) -> frozenset[str]:
+        """Names at its top that get a value, of which nothing else is known."""
+        targets: list[ast.expr] = []
+        for node in _statements(self.tree.body):
+            if isinstance(node, ast.Assign):
+                targets += node.targets
+            elif isinstance(node, ast.AnnAssign) and node.value is not None:
+                targets.append(node.target)
+        return frozenset(each.id for each in targets if isinstance(each, ast.Name))
+
+    @property
+    def imports(self) -> Iterator[tuple[int, str, dict[str, str]]]:
+        """Line, module and names (what they are called here: what they are called there) of each import at its top."""
+        for node in _statements(self.tree.body):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield node.lineno, alias.name, {}
+            elif isinstance(node, ast.ImportFrom):
+                names = {alias.asname or alias.name: alias.name for alias in node.names}
+                base = self.package.split(".")[: len(self.package.split(".")) + 1 - node.level]
+                above = [] if not node.level else base
+                yield node.lineno, ".".join([*above, *([node.module] if node.module else [])]), names
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements that run when a module is imported, without those that may fail: bodies of ``try`` and type checkers' own."""
+    for node in body:
+        if isinstance(node, ast.If):
+            if "TYPE_CHECKING" not in ast.dump(node.test):
+                yield from _statements([*node.body, *node.orelse])
+        elif isinstance(node, ast.With):
+            yield from _statements(node.body)
+        else:
+            yield node
+
+
+@dataclass
+class Modules:
+    """The project's modules, each read once.
+
+    Parameters
+    ----------
+    root
+        The project.
+    """
+
+    root: FilePath
+    _read: dict[str, Module | str | None] = field(default_factory=dict, init=False, repr=False)
+
+    def get(self, name: str) -> Module | str | None:
+        """Read a module; a text says why it cannot be, None that there is none."""
+        if name not in self._read:
+            self._read[name] = self._parse(name)
+        return self._read[name]
+
+    def _parse(self, name: str) -> Module | str | None:
+        parts = name.split(".")
+        stem = self.root.joinpath(*parts)
+        package = stem / "__init__.py"
+        file = next((each for each in (package, stem.with_suffix(".py")) if is_file(each)), None)
+        if file is None:
+            return None
+        shown = file.relative_to(self.root).as_posix()
+        try:
+            tree = ast.parse(file.read_text(encoding="utf-8"), shown)
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", None)
+            return f"{shown}{f':{line}' if line else ''}: {getattr(error, 'msg', None) or error}"
+        return Module(name, shown, name if file == package else name.rpartition(".")[0], tree)
+
+    def names(self) -> list[str]:
+        """Modules that there are."""
+        return [
+            ".".join(each.relative_to(self.root).with_suffix("").parts)
+            for each in sorted((self.root / "pipelines").rglob("*.py"))
+        ]
+
+    def find(self, module: Module, name: str) -> tuple[Module, _Function | None] | None:
+        """Follow a name to the function that it stands for.
+
+        Returns
+        -------
+        tuple or None
+            The module that has it, and None in the function's place where only its name is known; None where there
+            is no such name.
+        """
+        seen = set()
+        while (module.name, name) not in seen:
+            seen.add((module.name, name))
+            if name in (functions := module.functions):
+                return module, functions[name]
+            source = next(((of, names[name]) for _, of, names in module.imports if name in names), None)
+            if source is None:
+                return (module, None) if name in module.assigned or _may_have(module, name) else None
+            found = self.get(source[0])
+            if not isinstance(found, Module):
+                return module, None
+            module, name = found, source[1]
+        return None
+
+    def reached(self, module: Module) -> list[Module]:
+        """The module, and those of the project that it imports."""
+        found, waiting = {module.name: module}, [module]
+        while waiting:
+            for _, name, names in waiting.pop().imports:
+                for each in (name, *(f"{name}.{inner}" for inner in names.values())):
+                    more = self.get(each) if each.split(".")[0] == "pipelines" else None
+                    if isinstance(more, Module) and each not in found:
+                        found[each] = more
+                        waiting.append(more)
+        return list(found.values())
+
+
+def _may_have(module: Module, name: str) -> bool:
+    """Whether a module may have a name that no plain statement gives it: by ``import *``, or inside ``try``."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
+            return True
+        if isinstance(node, ast.Try) and name in ast.dump(node):
+            return True
+    return False
+
+
+def check_transform(path: Path, transform: str, takes: int, modules: Modules) -> Iterator[Finding]:
+    """Check that a transform can be imported and called.
+
+    Parameters
+    ----------
+    path
+        Where the file names it.
+    transform
+        ``package.module:function``.
+    takes
+        DataFrames that it is given: two where it joins.
+    modules
+        Of the project.
+    """
+    name, function = transform.split(":")
+    if name.split(".")[0] != "pipelines":
+        yield Finding(
+            path, transform, "a function below pipelines, such as pipelines.flights.transforms:with_delay"
+        )
+        return
+    module = modules.get(name)
+    if module is None:
+        file = f"{name.replace('.', '/')}.py"
+        yield Finding(
+            path, transform, f"a module that exists; there is no {file}", nearest(name, modules.names())
+        )
+        return
+    wrong = [module] if isinstance(module, str) else list(_import_problems(module, modules))
+    if wrong or isinstance(module, str):
+        yield Finding(path, transform, f"a module that can be imported; {'; '.join(wrong)}")
+        return
+    found = modules.find(module, function)
+    if found is None:
+        public = [each for each in module.functions if not each.startswith("_")]
+        yield Finding(
+            path,
+            transform,
+            f"a function of {name}: {', '.join(public) or 'it has none'}",
+            nearest(function, public),
+        )
+        return
+    home, node = found
+    if node is not None and (misfit := _misfit(node, takes)):
+        example = "def joined(records, others)" if takes == 2 else "def with_delay(records)"
+        yield Finding(
+            path,
+            transform,
+            f"a function from {'two DataFrames' if takes == 2 else 'one DataFrame'} to a DataFrame, such as {example}; "
+            f"{home.file}:{node.lineno} {misfit}",
+        )
+
+
+def _import_problems(module: Module, modules: Modules) -> Iterator[str]:
+    for each in modules.reached(module):
+        for line, name, names in each.imports:
+            top = name.split(".")[0]
+            here = f"{each.file}:{line}"
+            if top == "pipelines":
+                yield from _of_project(here, name, names, modules)
+            elif top not in _CARRIED and top not in sys.stdlib_module_names:
+                yield (
+                    f"{here} imports {top}, which no engine has for sure: they have the standard library, PySpark, "
+                    "pandas, pyarrow, numpy and boto3 (import it inside the function where yours has more)"
+                )
+
+
+def _of_project(here: str, name: str, names: dict[str, str], modules: Modules) -> Iterator[str]:
+    found = modules.get(name)
+    if isinstance(found, str):
+        yield found
+        return
+    if found is None and not modules.root.joinpath(*name.split(".")).is_dir():
+        hint = nearest(name, modules.names())
+        yield f"{here} imports {name}, which does not exist" + (f" ({hint})" if hint else "")
+        return
+    for inner in names.values():
+        if inner == "*" or modules.get(f"{name}.{inner}") is not None:
+            continue
+        if found is None or (modules.find(found, inner) is None and not _defines(found, inner)):
+            yield f"{here} imports {inner} from {name}, which has no such name"
+
+
+def _defines(module: Module, name: str) -> bool:
+    """Whether any statement of a module binds a name, at its top or below."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+            return True
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == name:
+            return True
+        if isinstance(node, ast.alias) and (node.asname or node.name.split(".")[0]) == name:
+            return True
+    return False
+
+
+def _misfit(node: _Function, takes: int) -> str | None:
+    """Say why a function cannot be called with so many DataFrames for one."""
+    if isinstance(node, ast.AsyncFunctionDef):
+        return "is async, and nobody awaits it"
+    if isinstance(node, ast.FunctionDef):
+        if node.decorator_list:
+            return None  # what it takes is up to the decorator
+        own = list(_own(node))
+        if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own):
+            return "is a generator"
+        if not any(isinstance(each, ast.Return) and each.value is not None for each in own):
+            return "returns nothing"
+    arguments = node.args
+    given = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+    required = len(given) - len(arguments.defaults)
+    if required > takes or (len(given) < takes and arguments.vararg is None):
+        return f"takes {', '.join(given) or 'nothing'}"
+    named = [
+        each.arg
+        for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        if default is None
+    ]
+    return f"needs {', '.join(named)} besides" if named else None
+
+
+def _own(node: ast.AST) -> Iterator[ast.AST]:
+    """What is inside a function, without the functions inside it."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            yield from _own(child)
+
+
+def calls(transform: str, name: str, modules: Modules) -> bool:
+    """Whether a transform, or a function of the project that it uses, names something such as ``session_window``.
+
+    Parameters
+    ----------
+    transform
+        Found good by :func:`check_transform`.
+    name
+        Of a function of PySpark's.
+    modules
+        Of the project.
+    """
+    of, function = transform.split(":")
+    module = modules.get(of)
+    if not isinstance(module, Module):
+        return False
+    waiting = [modules.find(module, function)]
+    seen: set[tuple[str, int]] = set()
+    while waiting:
+        found = waiting.pop()
+        if found is None:
+            continue
+        home, node = found
+        if node is None or (home.name, node.lineno) in seen:
+            continue
+        seen.add((home.name, node.lineno))
+        called = {alias: there for _, _, names in home.imports for alias, there in names.items()}
+        for each in ast.walk(node):
+            if isinstance(each, ast.Attribute) and each.attr == name:
+                return True
+            if isinstance(each, ast.Name):
+                if called.get(each.id, each.id) == name:
+                    return True
+                waiting.append(modules.find(home, each.id))
+    return False
+
+
+def says(transform: str, word: str, modules: Modules) -> bool:
+    """Whether a transform can make a column of this name, as far as the words of its modules tell.
+
+    Parameters
+    ----------
+    transform
+        Found good by :func:`check_transform`.
+    word
+        A column that is none of its input.
+    modules
+        Of the project.
+
+    Returns
+    -------
+    bool
+        True also where names are put together while it runs.
+    """
+    module = modules.get(transform.split(":")[0])
+    if not isinstance(module, Module):
+        return True
+    return any(_names(node, word) for each in modules.reached(module) for node in ast.walk(each.tree))
+
+
+def _names(node: ast.AST, word: str) -> bool:
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and (word in node.value or ".*" in node.value)
+    if isinstance(node, ast.Attribute):
+        of_text = isinstance(node.value, ast.Constant)  # "".join, "{}".format
+        return of_text or node.attr in (word, "pivot")
+    if isinstance(node, ast.BinOp):
+        return any(
+            isinstance(each, ast.Constant) and isinstance(each.value, str) for each in (node.left, node.right)
+        )
+    if isinstance(node, ast.Name):
+        return node.id == word
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.keyword) and node.arg == word)

@@ -1,0 +1,287 @@
+"""What every engine says of itself: the keys of its jobs, and what checks, planning and deployment ask it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field
+
+from millrace.config.base import Model, RoleArn, Slug
+from millrace.config.engines.versions import Line, line_of
+from millrace.config.formats import PayloadFormat
+from millrace.config.problems import Finding, Path
+from millrace.config.queries import Query, SourceQuery, written
+from millrace.config.rate import Rate
+from millrace.config.sinks import Sink
+from millrace.config.units import Duration, Size
+
+GIB = 1024**3
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What AWS bills for an hour of a worker.
+
+    Attributes
+    ----------
+    item
+        Its line.
+    units
+        An hour.
+    price
+        Name of a unit's price, and the one in its place where no table has it.
+    why
+        In words, with ``{count}`` workers and ``{hours}``.
+    """
+
+    item: str
+    units: float
+    price: tuple[str, str]
+    why: str
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A worker that an engine offers.
+
+    Attributes
+    ----------
+    tasks
+        That run on it at once.
+    own
+        Whether the job may have it, as far as its file says.
+    small
+        Whether jobs of few cores only may have it.
+    bills
+        For an hour of it.
+    """
+
+    name: str
+    architecture: str
+    vcpu: int
+    memory_gib: float
+    tasks: int
+    own: bool
+    small: bool
+    bills: tuple[Bill, ...]
+
+
+class CatchUp(Model):
+    """How soon a job must be up to date again after it was away."""
+
+    outage: Duration = Field(description="R of the sizing model: how long the job was away.")
+    within: Duration = Field(
+        description="C: from its start until nothing waits, at the peak rate all the time."
+    )
+
+
+class MemoryNeeds(Model):
+    """What a job keeps in memory beside its batches, where somebody knows it."""
+
+    tables: Size | None = Field(
+        default=None, description="Tables that are joined, all together, as each executor holds them."
+    )
+    state: Size | None = Field(
+        default=None, description="State of all queries together: windows, keys, joined streams."
+    )
+
+
+class JobBase(Model, ABC):
+    """A job: what its file says, whatever the engine, and what its engine is like.
+
+    Attributes
+    ----------
+    title
+        The engine's name, as people write it.
+    spark_versions
+        Spark of each version.
+    deployed
+        ``module:Class`` that ``infra`` asks for its resources and settings.
+    ships
+        Groups of jars that it has on its class path.
+    lake_formats
+        Formats of tables beside Iceberg whose jars it puts on the class path where a job asks.
+    heap_share
+        Name of the limit that says which share of a worker's memory is the heap.
+    scales_itself
+        Whether executors come and go as it likes; if not, as Spark's dynamic allocation is set.
+    named
+        What is made under the job's name and may not clash, in words; None where that is a matter of its stack alone.
+    zones
+        By region, the Availability Zones to which it says it is limited. Of other regions nothing is known.
+    by_architecture
+        Whether jobs choose the architecture of their workers.
+    english_tags
+        Whether it takes English letters only in tags.
+    remote_writes
+        Whether its runs write to Prometheus from the VPC.
+    carries_libraries
+        Whether its Python may lack boto3, so that the job's archive brings it.
+    describes_streams
+        Whether its Kinesis connector describes a stream the older way.
+    log_group_endings
+        Of names that it appends to that of the job's log group, with ``{job}``.
+    metric_namespaces
+        In which it writes metrics with the job's role.
+    """
+
+    title: ClassVar[str]
+    spark_versions: ClassVar[Mapping[str, str]]
+    deployed: ClassVar[str] = "millrace.infra.engines.base:Engine"
+    ships: ClassVar[frozenset[str]] = frozenset()
+    lake_formats: ClassVar[frozenset[str]] = frozenset()
+    heap_share: ClassVar[str]
+    scales_itself: ClassVar[bool] = True
+    named: ClassVar[str | None] = None
+    zones: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    by_architecture: ClassVar[bool] = False
+    english_tags: ClassVar[bool] = False
+    remote_writes: ClassVar[bool] = False
+    carries_libraries: ClassVar[bool] = False
+    describes_streams: ClassVar[bool] = False
+    log_group_endings: ClassVar[tuple[str, ...]] = ()
+    metric_namespaces: ClassVar[tuple[str, ...]] = ()
+
+    engine: str
+    version: str
+    queries: dict[Slug, Query] = Field(
+        min_length=1, description="What the job runs, by name; each query has a checkpoint of its own."
+    )
+    latency: Duration = Field(default=timedelta(seconds=60), description="SLA from arrival to commit.")
+    rate: Rate | None = Field(
+        default=None,
+        description="How fast the queries are that have no `rate` of their own; left out, the plan counts with a "
+        "cautious default of the payload's format, until `millrace bench` has measured the job.",
+        examples=[{"records_per_second_per_core": 5000}],
+    )
+    goal: Literal["latency", "throughput"] = Field(
+        default="latency",
+        description="`throughput` takes the batches that waste least, whatever the SLA, and cores with `buffer`.",
+    )
+    buffer: float = Field(
+        default=0.2, ge=0, le=4, description="With goal throughput: spare capacity as a share of the peak."
+    )
+    catch_up: CatchUp | None = Field(
+        default=None,
+        description="Cores for catching up after an outage; left out, the plan shows how long it takes.",
+    )
+    memory: MemoryNeeds = Field(
+        default=MemoryNeeds(),
+        description="What executors hold beside their batches, where it is known; otherwise it is worked out.",
+    )
+    cores: int | None = Field(
+        default=None, ge=1, description="Pins the executor cores; left out, the plan computes them."
+    )
+    max_workers: int | None = Field(
+        default=None, ge=2, description="Pins the number of workers, driver included."
+    )
+    scaling: Literal["auto", "fixed"] = Field(
+        default="auto",
+        description="`fixed` holds all workers all the time, for an SLA that cannot wait until workers come back: on Glue without "
+        "auto scaling, on EMR Serverless with as many executors at least as at most, and capacity that is there before a start.",
+        examples=["fixed"],
+    )
+    role: RoleArn | None = Field(
+        default=None, description="An existing role for the job; left out, one is made that allows its needs."
+    )
+    restarts_per_hour: int = Field(
+        default=5,
+        ge=1,
+        le=20,
+        description="Starts in an hour after which a job that keeps ending stays ended.",
+    )
+    batch_retries: int = Field(
+        default=3,
+        ge=0,
+        le=10,
+        description="Failures in a row of one query, each with a longer wait, before its job fails.",
+    )
+    spark: dict[str, str] = Field(
+        default_factory=dict, description="Extra Spark settings; those that Millrace owns are refused."
+    )
+
+    @property
+    def release(self) -> str:
+        """The version as messages name it."""
+        return self.version
+
+    @property
+    def spark_version(self) -> str:
+        """Of Spark, such as 3.5.6."""
+        return self.spark_versions[self.version]
+
+    @property
+    def line(self) -> Line:
+        """Of Spark, which says which jars fit."""
+        return line_of(self.spark_version)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the file gives the worker."""
+        return "worker" in self.model_fields_set
+
+    @property
+    def processors(self) -> Literal["x86_64", "arm64"]:
+        """Architecture of its workers."""
+        return "x86_64"
+
+    @property
+    def executors_asked(self) -> tuple[int | None, int | None]:
+        """Executors that stay when there is little to do, and those at a start, where the file gives them."""
+        return None, None
+
+    @property
+    @abstractmethod
+    def tasks(self) -> int:
+        """That run at once on one worker."""
+
+    @property
+    @abstractmethod
+    def disk_gib(self) -> int:
+        """Of one worker."""
+
+    @property
+    @abstractmethod
+    def bills(self) -> tuple[Bill, ...]:
+        """What AWS bills for an hour of its worker."""
+
+    @abstractmethod
+    def check(self, path: Path) -> Iterable[Finding]:
+        """Find what of its keys the engine does not take."""
+
+    @classmethod
+    @abstractmethod
+    def offers(cls, asked: Job, needed: Callable[[int], float], gib_per_core: float) -> Iterator[Worker]:
+        """Name the workers on which a job could run, of whatever engine it is.
+
+        Parameters
+        ----------
+        asked
+            The job.
+        needed
+            GiB that a worker must have, by the tasks that run on it at once.
+        gib_per_core
+            Fewer make a worker a small one.
+        """
+
+    @abstractmethod
+    def with_worker(self, worker: Worker) -> Self:
+        """Return the job on another worker of its engine."""
+
+    @property
+    def formats(self) -> tuple[PayloadFormat, ...]:
+        """How the payloads are written that its queries decode, in their order."""
+        queries = (query for query in self.queries.values() if isinstance(query, SourceQuery))
+        return tuple(payload.format for query in queries for payload in query.payloads)
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """What its queries write, in their order."""
+        return tuple(end.sink for query in self.queries.values() for end in written(query).values())
+
+
+Job = JobBase

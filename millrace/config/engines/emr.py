@@ -1,0 +1,212 @@
+"""EMR Serverless: its streaming jobs and its worker sizes (user guide, "Worker configurations"). Read in November 2026."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from millrace.config.base import Model
+from millrace.config.engines.base import GIB, Bill, Job, JobBase, Worker
+from millrace.config.engines.versions import spark_versions
+from millrace.config.problems import Finding, Path
+from millrace.config.units import Duration, Size, format_duration
+
+LONGEST_IDLE = timedelta(days=7)
+_MINUTE = timedelta(minutes=1)
+_SMALLEST_VCPU = 2
+"""Workers of one core are offered to those that ask for them only: a driver on one core waits for itself."""
+
+EMR_MEMORY_GIB: dict[int, tuple[int, ...]] = {
+    1: tuple(range(2, 9)),
+    2: tuple(range(4, 17)),
+    4: tuple(range(8, 31)),
+    8: tuple(range(16, 61, 4)),
+    16: tuple(range(32, 121, 8)),
+}
+"""GiB that EMR Serverless accepts for a worker of so many vCPUs."""
+
+EMR_DISK_GIB = (20, 200)
+"""Smallest and largest disk of an EMR Serverless worker."""
+
+
+def emr_memory_range(vcpu: int) -> str:
+    """Say which memory goes with so many vCPUs: ``16GiB to 60GiB in steps of 4GiB``."""
+    sizes = EMR_MEMORY_GIB[vcpu]
+    step = sizes[1] - sizes[0]
+    return f"{sizes[0]}GiB to {sizes[-1]}GiB in steps of {step}GiB"
+
+
+class EmrWorker(Model):
+    """Size of an EMR Serverless worker."""
+
+    vcpu: int = Field(default=4, description="vCPU of a worker: 1, 2, 4, 8 or 16.")
+    memory: Size = Field(
+        default="16GiB",  # type: ignore[assignment]  # pydantic parses the default (validate_default)
+        description="Memory of a worker, in the steps that EMR Serverless offers for its vCPU.",
+    )
+    disk: Size = Field(
+        default="20GiB",  # type: ignore[assignment]  # as above
+        description="Disk of a worker for shuffle and state; the first 20 GiB cost nothing.",
+    )
+
+
+class EmrJob(JobBase):
+    """An EMR Serverless streaming job on an application of its own."""
+
+    title = "EMR Serverless"
+    spark_versions: ClassVar[Mapping[str, str]] = spark_versions("emr")
+    deployed = "millrace.infra.engines.emr:Emr"
+    heap_share = "memory.heap_share.emr"
+    scales_itself = False
+    named = "an EMR Serverless application"
+    # Its user guide, "Endpoints and quotas".
+    zones: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "us-east-1": ("use1-az1", "use1-az2", "use1-az4", "use1-az5", "use1-az6"),
+        "us-east-2": ("use2-az1", "use2-az2", "use2-az3"),
+    }
+    by_architecture = True
+    english_tags = True
+    remote_writes = True
+    carries_libraries = True
+
+    engine: Literal["emr"]
+    version: Literal["emr-7.13.0", "emr-spark-8.0.0"] = Field(
+        default="emr-7.13.0", description="Release label of EMR; docs/engines.md says what each one holds."
+    )
+    worker: EmrWorker = Field(default=EmrWorker(), description="Left out, the plan chooses.")
+    architecture: Literal["x86_64", "arm64"] = Field(
+        default="x86_64", description="Processor of the workers; arm64 costs less per vCPU."
+    )
+    image: str | None = Field(
+        default=None,
+        pattern=r"^\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[a-z0-9._/-]+(:[\w.-]+|@sha256:[0-9a-f]{64})$",
+        description="An image in Amazon ECR that is built on the release's own and serves driver and executors; its repository "
+        "lets EMR Serverless pull it. Left out, AWS's own.",
+    )
+    python: str = Field(
+        default="/usr/bin/python3.11",
+        pattern=r"^/[\w./+-]+$",
+        description="Interpreter in the image, Python 3.11 or later: it is always named, as the default of AWS's own images is "
+        "older.",
+    )
+    retries_per_hour: int = Field(
+        default=5, ge=1, le=10, description="Attempts of a job run in an hour; 1 is no retry."
+    )
+    min_executors: int | None = Field(
+        default=None,
+        ge=1,
+        description="Executors that stay when there is little to do; left out, those that carry the average.",
+    )
+    initial_executors: int | None = Field(
+        default=None, ge=1, description="Executors at a start; left out, all: a start finds a backlog."
+    )
+    idle_stop: Duration = Field(
+        default=timedelta(minutes=15), description="An application without a run stops after this time."
+    )
+
+    @property
+    def processors(self) -> Literal["x86_64", "arm64"]:
+        """As the file has it."""
+        return self.architecture
+
+    @property
+    def executors_asked(self) -> tuple[int | None, int | None]:
+        """As the file has them."""
+        return self.min_executors, self.initial_executors
+
+    @property
+    def tasks(self) -> int:
+        """One for each vCPU."""
+        return self.worker.vcpu
+
+    @property
+    def disk_gib(self) -> int:
+        """As the file has it."""
+        return self.worker.disk // GIB
+
+    @property
+    def bills(self) -> tuple[Bill, ...]:
+        """Cores, memory, and the disk above what is included."""
+        return _bills(self.worker.vcpu, self.worker.memory / GIB, self.worker.disk / GIB, self.architecture)
+
+    def check(self, path: Path) -> Iterator[Finding]:
+        """Sizes go together, and counts and times are those that the service takes."""
+        worker, here = self.worker, (*path, "worker")
+        if worker.vcpu not in EMR_MEMORY_GIB:
+            yield Finding((*here, "vcpu"), str(worker.vcpu), f"one of {', '.join(map(str, EMR_MEMORY_GIB))}")
+        elif worker.memory not in {gib * GIB for gib in EMR_MEMORY_GIB[worker.vcpu]}:
+            yield Finding(
+                (*here, "memory"),
+                worker.memory.human_readable(),
+                f"with {worker.vcpu} vCPU: {emr_memory_range(worker.vcpu)}",
+            )
+        smallest, largest = EMR_DISK_GIB
+        if not smallest * GIB <= worker.disk <= largest * GIB or worker.disk % GIB:
+            yield Finding(
+                (*here, "disk"), worker.disk.human_readable(), f"{smallest}GiB to {largest}GiB, in whole GiB"
+            )
+        if self.scaling == "fixed":
+            for key, asked in zip(("min_executors", "initial_executors"), self.executors_asked, strict=True):
+                if asked is not None:
+                    yield Finding(
+                        (*path, key), str(asked), "nothing with scaling: fixed, which holds all executors"
+                    )
+        elif self.initial_executors is not None and self.initial_executors < (self.min_executors or 1):
+            yield Finding(
+                (*path, "initial_executors"),
+                str(self.initial_executors),
+                f"at least {self.min_executors}, as min_executors says",
+            )
+        if not _MINUTE <= self.idle_stop <= LONGEST_IDLE or self.idle_stop % _MINUTE:
+            yield Finding(
+                (*path, "idle_stop"), format_duration(self.idle_stop), "whole minutes, up to 7 days"
+            )
+
+    @classmethod
+    def offers(cls, asked: Job, needed: Callable[[int], float], gib_per_core: float) -> Iterator[Worker]:
+        """Of each architecture and number of cores the least memory that does, and the job's own."""
+        own = asked if isinstance(asked, cls) else None
+        pinned = own.worker if own is not None and own.pinned else None
+        disk = EMR_DISK_GIB[0] if own is None else own.disk_gib
+        architectures: tuple[Literal["x86_64", "arm64"], ...] = ("x86_64", "arm64")
+        for architecture in architectures:
+            for vcpu, sizes in EMR_MEMORY_GIB.items():
+                if vcpu < _SMALLEST_VCPU and (pinned is None or pinned.vcpu != vcpu):
+                    continue
+                least = max(needed(vcpu), vcpu * gib_per_core)
+                gibs = {next((size for size in sizes if size >= least), sizes[-1])}
+                if pinned is not None and pinned.vcpu == vcpu:
+                    gibs.add(int(pinned.memory / GIB))
+                for gib in sorted(gibs):
+                    given = pinned is None or (vcpu, gib) == (pinned.vcpu, pinned.memory / GIB)
+                    yield Worker(
+                        name=f"{vcpu} vCPU {gib} GiB",
+                        architecture=architecture,
+                        vcpu=vcpu,
+                        memory_gib=gib,
+                        tasks=vcpu,
+                        own=own is not None and architecture == own.architecture and given,
+                        small=vcpu < 4,
+                        bills=_bills(vcpu, gib, disk, architecture),
+                    )
+
+    def with_worker(self, worker: Worker) -> EmrJob:
+        """Take other cores and memory."""
+        sizes = {"vcpu": worker.vcpu, "memory": f"{worker.memory_gib:g}GiB", "disk": f"{self.disk_gib}GiB"}
+        return self.model_copy(update={"worker": EmrWorker.model_validate(sizes)})
+
+
+def _bills(vcpu: int, gib: float, disk: float, architecture: str) -> tuple[Bill, ...]:
+    cores, memory = f"emr.{architecture}.vcpu_hour", f"emr.{architecture}.gib_hour"
+    found = [
+        Bill("vCPU", vcpu, (cores, cores), f"at most, {{count}} workers of {vcpu} vCPU for {{hours}} h"),
+        Bill("memory", gib, (memory, memory), f"at most, {{count}} workers of {gib:g} GiB for {{hours}} h"),
+    ]
+    extra = disk - EMR_DISK_GIB[0]
+    if extra > 0:
+        why = f"{extra:g} GiB above the {EMR_DISK_GIB[0]} that are included, on {{count}} workers"
+        found.append(Bill("disk", extra, ("emr.disk_gib_hour",) * 2, why))
+    return tuple(found)

@@ -1,0 +1,208 @@
+"""AWS Glue: its streaming jobs and its worker types by version.
+
+AWS Glue developer guide, "AWS Glue worker types" and "Configuring job properties" (tasks per worker). Read in November 2026.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from millrace.config.engines.base import Bill, Job, JobBase, Worker
+from millrace.config.engines.versions import spark_versions
+from millrace.config.explain import nearest
+from millrace.config.problems import Finding, Path
+from millrace.config.units import Duration, format_duration
+
+LONGEST_TIMEOUT = timedelta(days=7)
+_MINUTE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
+class GlueWorker:
+    """One Glue worker type.
+
+    Attributes
+    ----------
+    dpu
+        Data processing units that AWS bills for one worker.
+    memory_optimized
+        Whether they are memory DPUs, which have a price of their own.
+    vcpu, memory_gib
+        Of one worker.
+    since
+        First Glue version that offers it.
+    """
+
+    name: str
+    dpu: float
+    vcpu: int
+    memory_gib: int
+    since: tuple[int, int]
+    memory_optimized: bool = False
+
+
+_WORKERS = (
+    GlueWorker("G.025X", 0.25, 2, 4, (3, 0)),
+    GlueWorker("G.1X", 1, 4, 16, (1, 0)),
+    GlueWorker("G.2X", 2, 8, 32, (1, 0)),
+    GlueWorker("G.4X", 4, 16, 64, (3, 0)),
+    GlueWorker("G.8X", 8, 32, 128, (3, 0)),
+    GlueWorker("G.12X", 12, 48, 192, (4, 0)),
+    GlueWorker("G.16X", 16, 64, 256, (4, 0)),
+    GlueWorker("R.1X", 1, 4, 32, (4, 0), memory_optimized=True),
+    GlueWorker("R.2X", 2, 8, 64, (4, 0), memory_optimized=True),
+    GlueWorker("R.4X", 4, 16, 128, (4, 0), memory_optimized=True),
+    GlueWorker("R.8X", 8, 32, 256, (4, 0), memory_optimized=True),
+)
+"""``Standard`` is left out: two executors share one worker there, and no version since 3.0 has it."""
+
+
+GLUE_DISK_GIB = {
+    "G.025X": 84,
+    "G.1X": 94,
+    "G.2X": 138,
+    "G.4X": 256,
+    "G.8X": 512,
+    "G.12X": 768,
+    "G.16X": 1024,
+    "R.1X": 94,
+    "R.2X": 138,
+    "R.4X": 256,
+    "R.8X": 512,
+}
+"""Disk of a Glue worker in GB, by its type (Glue developer guide, "AWS Glue worker types")."""
+
+
+def glue_workers(version: str) -> dict[str, GlueWorker]:
+    """Return the worker types that a Glue version offers to streaming jobs, by name.
+
+    Parameters
+    ----------
+    version
+        Such as ``5.1``; versions before 5.1 are known of jobs that others made.
+    """
+    major, minor = (int(part) for part in version.split("."))
+    return {worker.name: worker for worker in _WORKERS if worker.since <= (major, minor)}
+
+
+def glue_tasks_per_worker(version: str, worker: str) -> int:
+    """Return how many tasks run at once on one worker.
+
+    Since Glue 3.0 a worker runs one task per vCPU; Glue 1.0 and 2.0 ran two.
+
+    Raises
+    ------
+    KeyError
+        The version does not offer that worker type.
+    """
+    tasks = glue_workers(version)[worker].vcpu
+    return tasks if int(version.split(".")[0]) >= 3 else 2 * tasks
+
+
+class GlueJob(JobBase):
+    """A Glue streaming job."""
+
+    title = "Glue"
+    spark_versions: ClassVar[Mapping[str, str]] = spark_versions("glue")
+    deployed = "millrace.infra.engines.glue:Glue"
+    ships = frozenset({"kafka-client", "postgresql"})
+    lake_formats = frozenset({"delta"})
+    heap_share = "memory.heap_share.glue"
+    describes_streams = True
+    # Groups below its prefix, and where it appends the name of the security configuration.
+    log_group_endings = ("/*", "-{job}*")
+    metric_namespaces = ("Glue",)
+
+    engine: Literal["glue"]
+    version: Literal["5.1", "6.0"] = Field(
+        default="5.1", description="Version of Glue; docs/engines.md says what each one holds."
+    )
+    worker: str = Field(
+        default="G.1X", description="Worker type, such as G.025X, G.1X, G.2X; left out, the plan chooses."
+    )
+    maintenance_window: str = Field(
+        default="Sun:5",
+        pattern=r"^(Mon|Tue|Wed|Thu|Fri|Sat|Sun):([01]?\d|2[0-3])$",
+        description="Day and hour (UTC) at which Glue may restart a streaming job; it restarts each one once a week.",
+    )
+    retries: int = Field(
+        default=0,
+        ge=0,
+        le=10,
+        description="Runs that Glue starts by itself after a failed one; without any, `restarts_per_hour` "
+        "alone limits and counts them.",
+    )
+    timeout: Duration | None = Field(
+        default=None,
+        description="Ends a run after this time, below 7 days; left out, it runs on and on.",
+    )
+
+    @property
+    def release(self) -> str:
+        """The version with the engine's name."""
+        return f"Glue {self.version}"
+
+    @property
+    def tasks(self) -> int:
+        """One for each vCPU."""
+        return glue_tasks_per_worker(self.version, self.worker)
+
+    @property
+    def disk_gib(self) -> int:
+        """A worker's disk comes with its type."""
+        return GLUE_DISK_GIB[self.worker]
+
+    @property
+    def bills(self) -> tuple[Bill, ...]:
+        """Data processing units."""
+        return _bills(self.version, glue_workers(self.version)[self.worker])
+
+    def check(self, path: Path) -> Iterator[Finding]:
+        """The version has the worker, and a timeout is one that Glue takes."""
+        workers = list(glue_workers(self.version))
+        if self.worker not in workers:
+            yield Finding(
+                (*path, "worker"),
+                self.worker,
+                f"with {self.release}: {', '.join(workers)}",
+                nearest(self.worker, workers),
+            )
+        if self.timeout is not None and (self.timeout >= LONGEST_TIMEOUT or self.timeout % _MINUTE):
+            yield Finding(
+                (*path, "timeout"),
+                format_duration(self.timeout),
+                "whole minutes, below 7 days, or nothing: then the job runs on and on",
+            )
+
+    @classmethod
+    def offers(cls, asked: Job, needed: Callable[[int], float], gib_per_core: float) -> Iterator[Worker]:  # noqa: ARG003
+        """All worker types of the job's version."""
+        own = asked if isinstance(asked, cls) else None
+        version = str(cls.model_fields["version"].default) if own is None else own.version
+        for each in glue_workers(version).values():
+            yield Worker(
+                name=each.name,
+                architecture="x86_64",
+                vcpu=each.vcpu,
+                memory_gib=each.memory_gib,
+                tasks=glue_tasks_per_worker(version, each.name),
+                own=own is not None and (not own.pinned or each.name == own.worker),
+                small=each.memory_gib / each.vcpu < gib_per_core,
+                bills=_bills(version, each),
+            )
+
+    def with_worker(self, worker: Worker) -> GlueJob:
+        """Take another type."""
+        return self.model_copy(update={"worker": worker.name})
+
+
+def _bills(version: str, worker: GlueWorker) -> tuple[Bill, ...]:
+    unit = "memory_dpu_hour" if worker.memory_optimized else "dpu_hour"
+    price = (f"glue.{version}.{unit}", f"glue.{unit}")
+    why = f"at most, {{count}} {worker.name} of {worker.dpu:g} DPU for {{hours}} h"
+    return (Bill("workers", worker.dpu, price, why),)

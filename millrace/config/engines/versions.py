@@ -1,0 +1,140 @@
+"""Versions of engines and the Spark lines that they run: one table for configuration, jars, sandbox, tests and documents.
+
+Nothing else says which Spark, Scala, Python, Java or Iceberg a version has, or which jars go with it. A new version is a row
+of :data:`VERSIONS`; a new line is a row of :data:`LINES`, then ``make lock``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Line:
+    """A Spark line: the releases that share one set of jars.
+
+    Attributes
+    ----------
+    name
+        Such as ``4.1``.
+    spark
+        The release that tests and the sandbox run, and that Spark's own jars are of.
+    scala
+        That those jars are built for.
+    java
+        What the line runs on.
+    libraries
+        Versions of other jars, by their placeholders in ``toolchain/jars/*.xml``.
+    """
+
+    name: str
+    spark: str
+    scala: str
+    java: str
+    libraries: Mapping[str, str]
+
+    @property
+    def iceberg(self) -> str:
+        """The release of Iceberg that tests and the sandbox run."""
+        return self.libraries["iceberg"]
+
+    @property
+    def default(self) -> bool:
+        """Whether ``pyproject.toml`` pins it, so that it needs no environment of its own."""
+        return self.name == DEFAULT
+
+
+DEFAULT = "3.5"
+"""The line that `make setup` installs and that tests run on where none is named."""
+
+# Versions of libraries: Spark's own pom.xml of the release (kafka.version, commons-pool2.version, hadoop.version,
+# aws.java.sdk.v2.version); Iceberg as the engines have it. 4.0.2 of the token provider was not in the registry that the lock
+# was made with; its classes have not changed since 4.0.0.
+LINES = {
+    each.name: each
+    for each in (
+        Line(
+            "3.5", spark="3.5.7", scala="2.12", java="17",
+            libraries={
+                "iceberg": "1.10.0", "kafka_clients": "3.4.1", "commons_pool": "2.11.1", "token_provider": "3.5.7",
+                "hadoop": "3.3.4",
+            },
+        ),
+        Line(
+            "4.0", spark="4.0.2", scala="2.13", java="17",
+            libraries={
+                "iceberg": "1.10.1", "kafka_clients": "3.9.1", "commons_pool": "2.12.0", "token_provider": "4.0.0",
+                "hadoop": "3.4.1", "aws_sdk": "2.25.53",
+            },
+        ),
+        Line(
+            "4.1", spark="4.1.1", scala="2.13", java="17",
+            libraries={
+                "iceberg": "1.11.0", "kafka_clients": "3.9.1", "commons_pool": "2.12.1", "token_provider": "4.1.1",
+                "hadoop": "3.4.2", "aws_sdk": "2.29.52",
+            },
+        ),
+    )
+}  # fmt: skip
+"""By name, oldest first."""
+
+BY_LINE = frozenset({"avro", "delta", "kafka-client", "sandbox"})
+"""Jar sets that each line has its own of; the others hold no Scala and serve all."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """What a version of an engine consists of, as its vendor's documents say.
+
+    Attributes
+    ----------
+    engine
+        Kind, as the environment file has it.
+    iceberg
+        None where no document that we read says it.
+    """
+
+    engine: str
+    name: str
+    spark: str
+    python: str
+    java: str
+    iceberg: str | None
+
+    @property
+    def line(self) -> Line:
+        """The Spark line that it runs."""
+        return LINES[".".join(self.spark.split(".")[:2])]
+
+
+VERSIONS = (
+    # AWS Glue developer guide, "AWS Glue versions" and "Migrating to AWS Glue version 6.0".
+    Version("glue", "5.1", spark="3.5.6", python="3.11", java="17", iceberg="1.10"),
+    Version("glue", "6.0", spark="4.1.1", python="3.13", java="17", iceberg="1.11"),
+    # EMR release guide, read in November 2026. Python is the one that the launch document names.
+    Version("emr", "emr-7.13.0", spark="3.5.6", python="3.11", java="17", iceberg=None),
+    Version("emr", "emr-spark-8.0.0", spark="4.0.2", python="3.11", java="17", iceberg="1.10.1"),
+)
+"""Every version that an environment may name."""
+
+
+def spark_versions(engine: str) -> dict[str, str]:
+    """Spark of each version of an engine."""
+    return {each.name: each.spark for each in VERSIONS if each.engine == engine}
+
+
+def line_of(spark: str) -> Line:
+    """Return the line of a Spark release, such as ``4.1.1``.
+
+    Raises
+    ------
+    KeyError
+        There is no such line.
+    """
+    return LINES[".".join(spark.split(".")[:2])]
+
+
+def jar_set(name: str, line: Line) -> str:
+    """Name a set of jars as the lock does: ``kafka-client-4.1``; the default line's has no ending."""
+    return f"{name}-{line.name}" if name in BY_LINE and not line.default else name

@@ -1,0 +1,140 @@
+"""Avro: one datum in each payload, bare or behind the header of a registry's serializer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path as FilePath
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, StringConstraints
+
+from millrace.config.document import is_folder
+from millrace.config.formats import ddl
+from millrace.config.formats.base import FormatConfig, FormatUse, Reading
+from millrace.config.problems import MISSING, Finding, Path
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class AvroFormat(FormatConfig):
+    """One Avro datum; `schema` is the reader's, an .avsc file."""
+
+    reading = Reading(
+        "`.avsc`, a record",
+        "Spark's `from_avro`",
+        "a record of nulls",
+        "a datum that is cut off, or has bytes behind it",
+    )
+    suffix = ".avsc"
+    jars: ClassVar[Mapping[str, str]] = {"avro": "a job with Avro needs"}
+    payloads = "millrace.sandbox.payloads.avro:payloads"
+
+    kind: Literal["avro"]
+    framing: Literal["none", "confluent", "glue"] = Field(
+        default="none",
+        description="The header that a registry's serializer puts before the datum.",
+        examples=["confluent"],
+    )
+    writers: str | None = Field(
+        default=None,
+        description="Folder below pipelines/ with each writer's schema by its id, such as 17.avsc.",
+        examples=["pipelines/shop/schemas/orders"],
+    )
+    registry: Annotated[str, StringConstraints(pattern=r"^https?://\S+$")] | None = Field(
+        default=None,
+        description="URL of a Confluent registry, read when the job starts.",
+        examples=["https://registry.company.example:8081"],
+    )
+    subject: str | None = Field(
+        default=None, description="Of the registry, such as orders-value.", examples=["orders-value"]
+    )
+
+    def check(self, use: FormatUse) -> Iterator[Finding]:
+        """Its keys go together."""
+        path = (*use.path, "format")
+        if self.framing == "none":
+            for key in ("writers", "registry", "subject"):
+                if (value := getattr(self, key)) is not None:
+                    yield Finding((*path, key), value, "only with framing: without, a datum names no schema")
+            return
+        yield from self._sources(path)
+        if self.writers is not None:
+            yield from self._writers((*path, "writers"), self.writers, use.root)
+
+    def check_text(self, use: FormatUse, text: str) -> Iterator[Finding]:
+        """The reader's schema is one of a record."""
+        if problem := _not_avro(text):
+            yield use.wrong_schema(f"an Avro schema: {problem}")
+
+    def fields(self, schema: FilePath) -> tuple[ddl.Field, ...]:
+        """Of the reader's record; types of what is nested are names alone."""
+        record = json.loads(schema.read_text(encoding="utf-8"))
+        return tuple(_field(each) for each in record["fields"] if isinstance(each, dict) and "type" in each)
+
+    def _sources(self, path: Path) -> Iterator[Finding]:
+        """Where the writers' schemas are, once."""
+        if self.framing == "glue" and self.registry is not None:
+            yield Finding(
+                (*path, "registry"), self.registry, "nothing with framing glue: give its schemas as writers"
+            )
+        elif (self.writers is None) == (self.registry is None):
+            value = MISSING if self.writers is None else self.writers
+            others = "writers" if self.framing == "glue" else "either writers or registry"
+            yield Finding(
+                (*path, "writers"), value, f"with framing {self.framing}: {others}, for the ids' schemas"
+            )
+        if (self.registry is None) != (self.subject is None):
+            missing = "subject" if self.subject is None else "registry"
+            yield Finding((*path, missing), MISSING, "required: registry and subject go together")
+
+    def _writers(self, path: Path, writers: str, root: FilePath) -> Iterator[Finding]:
+        folder = (root / writers).resolve()
+        if not folder.is_relative_to((root / "pipelines").resolve()) or not is_folder(folder):
+            yield Finding(path, writers, "a folder below pipelines/ that exists")
+            return
+        files = sorted(folder.glob("*.avsc"))
+        if not files:
+            yield Finding(path, writers, "a folder with schemas by their ids, such as 17.avsc")
+        for file in files:
+            by_uuid = self.framing == "glue"
+            if not (_UUID.fullmatch(file.stem) if by_uuid else file.stem.isdecimal()):
+                wanted = "a UUID in lower case" if by_uuid else "a number, such as 17.avsc"
+                yield Finding(path, f"{writers}/{file.name}", f"the schema's id as its name: {wanted}")
+            elif problem := _not_avro(file.read_text(encoding="utf-8", errors="replace")):
+                yield Finding(path, f"{writers}/{file.name}", f"an Avro schema: {problem}")
+
+
+_LOGICAL = {
+    "timestamp-millis": "timestamp",
+    "timestamp-micros": "timestamp",
+    "local-timestamp-millis": "timestamp_ntz",
+    "local-timestamp-micros": "timestamp_ntz",
+    "date": "date",
+    "decimal": "decimal",
+}
+"""Spark's types of Avro's logical ones (Spark's guide, "Apache Avro Data Source": "Supported types for Avro -> Spark SQL
+conversion")."""
+
+_PLAIN = {"bytes": "binary", "fixed": "binary", "enum": "string", "record": "struct", "long": "bigint"}
+
+
+def _field(field: Mapping[str, Any]) -> ddl.Field:
+    kinds = field["type"] if isinstance(field["type"], list) else [field["type"]]
+    told = [each for each in kinds if each != "null"]
+    kind = told[0] if len(told) == 1 else "struct"
+    if isinstance(kind, dict):
+        kind = _LOGICAL.get(str(kind.get("logicalType")), kind.get("type"))
+    name = kind if isinstance(kind, str) else "struct"
+    return ddl.Field(str(field.get("name")), ddl.Kind(_PLAIN.get(name, name)), len(told) < len(kinds))
+
+
+def _not_avro(text: str) -> str | None:
+    try:
+        schema = json.loads(text)
+    except ValueError as error:
+        return f"not JSON: {error}"
+    if not isinstance(schema, dict) or schema.get("type") != "record" or not schema.get("fields"):
+        return "not a record with fields"
+    return None

@@ -1,0 +1,44 @@
+"""CSV: one record in each payload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from millrace.config.formats.base import FormatConfig, Reading
+from millrace.config.formats.ddl import Field as SchemaField
+
+_OneCharacter = Annotated[str, StringConstraints(pattern=r"^[ -~\t]$")]
+
+
+class CsvFormat(FormatConfig):
+    """One record without a header, as RFC 4180 writes it: a quote inside quotes is doubled."""
+
+    reading = Reading(
+        "`.ddl`, no nested types",
+        "Spark's parser",
+        "a line feed at the end",
+        "another number of columns, a second record, a NUL",
+    )
+    payloads = "millrace.sandbox.payloads.csv:payloads"
+
+    kind: Literal["csv"]
+    delimiter: _OneCharacter = Field(
+        default=",", description="The character between columns.", examples=[";"]
+    )
+    quote: _OneCharacter = Field(
+        default='"',
+        description="The character around a column that holds a delimiter, a quote or a line feed.",
+        examples=["'"],
+    )
+    null: str = Field(
+        default="", description="The text that stands for null; an empty column does too.", examples=["NA"]
+    )
+
+    def misfits(self, fields: Sequence[SchemaField]) -> Iterator[str]:
+        """Columns hold one value each."""
+        nested = {each.kind.name.upper() for each in fields if each.kind.name in ("array", "map", "struct")}
+        for kind in sorted(nested):
+            yield f"columns hold one value each: CSV has no {kind}"

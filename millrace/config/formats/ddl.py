@@ -1,0 +1,246 @@
+"""DDL schemas without Spark: ``carrier STRING NOT NULL, legs ARRAY<INT>`` as a tree of types.
+
+The core lets Spark's own parser read them; this reads what is needed before there is a Spark. What Spark refuses at the
+start of a job is refused here, and what is accepted here Spark accepts (``tests/spark/test_ddl.py`` holds one against the
+other).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from millrace.config.explain import nearest
+
+_TOKEN = re.compile(
+    r"\s*(?:--[^\n]*|/\*.*?\*/|(?P<token>`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\w+|[<>(),:]))",
+    re.S,
+)
+_NAMES: Mapping[str, str] = {
+    "boolean": "boolean",
+    "tinyint": "tinyint",
+    "byte": "tinyint",
+    "smallint": "smallint",
+    "short": "smallint",
+    "int": "int",
+    "integer": "int",
+    "bigint": "bigint",
+    "long": "bigint",
+    "float": "float",
+    "real": "float",
+    "double": "double",
+    "string": "string",
+    "binary": "binary",
+    "date": "date",
+    "timestamp": "timestamp",
+    "timestamp_ltz": "timestamp",
+    "timestamp_ntz": "timestamp_ntz",
+}
+"""Names of types in a schema, to Spark's own; ``Binary`` and the like are the same in any case."""
+
+_WITH_PARTS = ("array", "map", "struct", "decimal", "varchar", "char")
+_MOST_DIGITS = 38
+
+
+class DdlError(ValueError):
+    """Text that is no DDL schema; says the line, what stands there and what may."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type.
+
+    Attributes
+    ----------
+    name
+        Spark's: ``int``, ``timestamp``, ``decimal``, ``array``, ``map``, ``struct``, ...
+    parts
+        Of an array its elements; of a map its keys and values.
+    fields
+        Of a struct.
+    digits
+        Of a decimal its precision and scale.
+    """
+
+    name: str
+    parts: tuple[Kind, ...] = ()
+    fields: tuple[Field, ...] = ()
+    digits: tuple[int, int] = (10, 0)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A named value of a record or struct."""
+
+    name: str
+    kind: Kind
+    nullable: bool = True
+
+
+def parse(text: str) -> tuple[Field, ...]:
+    """Read a schema.
+
+    Parameters
+    ----------
+    text
+        Fields as in ``CREATE TABLE``, with ``NOT NULL`` and ``COMMENT``.
+
+    Raises
+    ------
+    DdlError
+        Anything else; the first mistake.
+
+    Examples
+    --------
+    >>> [(each.name, each.kind.name) for each in parse("a INT NOT NULL, b ARRAY<STRING>")]
+    [('a', 'int'), ('b', 'array')]
+    """
+    reader = _Reader(text)
+    fields = reader.fields(end=None)
+    if not fields:
+        raise DdlError("a schema without fields")
+    return tuple(fields)
+
+
+def problems(fields: tuple[Field, ...]) -> Iterator[str]:
+    """Tell what no payload can be decoded into, though it is DDL; the same as ``etl.formats.schemas.parse_schema``."""
+    if taken := sorted({each.name for each in fields if each.name.startswith("_")}):
+        yield f"names that begin with _ are taken: {', '.join(taken)}"
+    lowered = Counter(each.name.lower() for each in fields)
+    if twice := sorted({each.name for each in fields if lowered[each.name.lower()] > 1}):
+        yield f"names that clash: {', '.join(twice)}"
+    if hidden := sorted(each.name for each in fields if _hides_required(each.kind)):
+        yield f"NOT NULL inside an array or map cannot be kept: {', '.join(hidden)}"
+
+
+def _hides_required(kind: Kind, *, inside: bool = False) -> bool:
+    if kind.name == "map":
+        return _hides_required(kind.parts[1], inside=True)
+    return any(_hides_required(part, inside=True) for part in kind.parts) or any(
+        (inside and not each.nullable) or _hides_required(each.kind, inside=inside) for each in kind.fields
+    )
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._tokens: list[tuple[str, int]] = []
+        at = 0
+        while text[at:].strip():
+            match = _TOKEN.match(text, at)
+            if match is None:
+                rest = text[at:].lstrip()
+                line = text.count("\n", 0, len(text) - len(rest)) + 1
+                raise DdlError(f"line {line}: at {rest[:20].strip()!r}")
+            at = match.end()
+            if match["token"]:
+                line = text.count("\n", 0, match.start("token")) + 1
+                self._tokens.append((match["token"], line))
+        self._next = 0
+
+    def fields(self, end: str | None) -> list[Field]:
+        fields: list[Field] = []
+        while self._peek() != end:
+            fields.append(self._field())
+            if self._peek() == ",":
+                self._take()
+                if self._peek() == end:
+                    raise self._error("a field is expected after a comma")
+            elif self._peek() != end:
+                raise self._error("a comma is expected")
+        return fields
+
+    def _field(self) -> Field:
+        token = self._peek()
+        if token is not None and not token.startswith("`") and not token.replace("_", "a").isalnum():
+            raise self._error("a name is expected")
+        token = self._take()
+        name = token[1:-1].replace("``", "`") if token.startswith("`") else token
+        if self._peek() == ":":
+            self._take()
+        kind = self._kind()
+        nullable = True
+        if (self._peek() or "").lower() == "not":
+            self._take()
+            self._expect("null")
+            nullable = False
+        if (self._peek() or "").lower() == "comment":
+            self._take()
+            self._take()
+        return Field(name, kind, nullable)
+
+    def _kind(self) -> Kind:
+        name = (self._peek() or "").lower()
+        if name in ("array", "map", "struct"):
+            self._take()
+            self._expect("<")
+            if name == "struct":
+                kind = Kind(name, fields=tuple(self.fields(end=">")))
+            elif name == "array":
+                kind = Kind(name, (self._kind(),))
+            else:
+                key = self._kind()
+                self._expect(",")
+                kind = Kind(name, (key, self._kind()))
+            self._expect(">")
+            return kind
+        if name in ("decimal", "dec", "numeric"):
+            self._take()
+            return self._decimal()
+        if name in ("varchar", "char", "character"):
+            self._take()
+            self._expect("(")
+            self._take()
+            self._expect(")")
+            return Kind("string")
+        if name and name not in _NAMES:
+            hint = nearest(name, [*_NAMES, *_WITH_PARTS])
+            said = f"unknown type {name.upper()}" + (
+                f", {hint.upper().replace('DID YOU MEAN', 'did you mean')}" if hint else ""
+            )
+            raise self._error(said)
+        return Kind(_NAMES[self._take().lower()])
+
+    def _decimal(self) -> Kind:
+        if self._peek() != "(":
+            return Kind("decimal")
+        self._take()
+        precision, scale = self._take(), "0"
+        if self._peek() == ",":
+            self._take()
+            scale = self._take()
+        if not (
+            precision.isdecimal() and scale.isdecimal() and 0 <= int(scale) <= int(precision) <= _MOST_DIGITS
+        ):
+            raise self._error(
+                f"decimal({precision},{scale}) has more than {_MOST_DIGITS} digits, or a scale beyond them"
+            )
+        self._expect(")")
+        return Kind("decimal", digits=(int(precision), int(scale)))
+
+    def _peek(self) -> str | None:
+        return self._tokens[self._next][0] if self._next < len(self._tokens) else None
+
+    def _take(self) -> str:
+        token = self._peek()
+        if token is None:
+            raise self._error("it ends too early")
+        self._next += 1
+        return token
+
+    def _expect(self, wanted: str) -> None:
+        if (self._peek() or "").lower() != wanted:
+            raise self._error(f"{wanted.upper()} is expected")
+        self._take()
+
+    def _error(self, said: str) -> DdlError:
+        if self._next < len(self._tokens):
+            token, line = self._tokens[self._next]
+            return DdlError(f"line {line}: at {token!r}: {said}")
+        line = self._tokens[-1][1] if self._tokens else 1
+        return DdlError(
+            f"line {line}: it ends too early: {said}"
+            if said != "it ends too early"
+            else f"line {line}: {said}"
+        )

@@ -1,0 +1,116 @@
+"""Messages of a Protobuf descriptor file and their fields, for checks; the core reads the rest of it.
+
+The file is a message itself (``google/protobuf/descriptor.proto``): ``FileDescriptorSet.file`` is 1; of a
+file, ``package`` is 2 and ``message_type`` 4; of a message, ``name`` is 1, ``field`` 2, ``nested_type`` 3 and
+``options`` 7, of which ``map_entry`` is 7; of a field, ``name`` is 1, ``label`` 4 and ``type_name`` 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_REPEATED = 3
+_TIMESTAMP = ".google.protobuf.Timestamp"
+
+
+class DescriptorError(ValueError):
+    """Bytes that are no descriptor file."""
+
+
+def messages(data: bytes) -> list[str]:
+    """List the full names of all messages of a descriptor file, in its order.
+
+    Raises
+    ------
+    DescriptorError
+        It is none.
+    """
+    return [name for name, _ in _all(data)]
+
+
+def fields(data: bytes, message: str) -> dict[str, bool]:
+    """Name the fields of a message, each with whether it is one moment (``google.protobuf.Timestamp``).
+
+    Raises
+    ------
+    DescriptorError
+        Not a descriptor file, or none of that message.
+    """
+    found = dict(_all(data)).get(message)
+    if found is None:
+        raise DescriptorError(f"no message {message}")
+    return {
+        _text(field, 1): _text(field, 6) == _TIMESTAMP and _REPEATED not in _numbers(field, 4)
+        for field in _parts(found, 2)
+    }
+
+
+def _all(data: bytes) -> list[tuple[str, bytes]]:
+    try:
+        return [each for file in _parts(data, 1) for each in _of_file(file)]
+    except (IndexError, UnicodeDecodeError) as error:
+        raise DescriptorError(f"cut off, or of another kind ({error})") from error
+
+
+def _of_file(file: bytes) -> Iterator[tuple[str, bytes]]:
+    package = _text(file, 2)
+    for message in _parts(file, 4):
+        yield from _of_message(message, f"{package}." if package else "")
+
+
+def _text(data: bytes, number: int) -> str:
+    return next(_parts(data, number), b"").decode()
+
+
+def _of_message(message: bytes, prefix: str) -> Iterator[tuple[str, bytes]]:
+    # A map's entry is written as a message that nobody declared.
+    if any(value for options in _parts(message, 7) for value in _numbers(options, 7)):
+        return
+    name = prefix + _text(message, 1)
+    yield name, message
+    for nested in _parts(message, 3):
+        yield from _of_message(nested, f"{name}.")
+
+
+def _parts(data: bytes, wanted: int) -> Iterator[bytes]:
+    for number, value in _fields(data):
+        if number == wanted:
+            if not isinstance(value, bytes):
+                raise DescriptorError(f"field {number} is no message")
+            yield value
+
+
+def _numbers(data: bytes, wanted: int) -> Iterator[int]:
+    for number, value in _fields(data):
+        if number == wanted and isinstance(value, int):
+            yield value
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        kind = tag & 7
+        if kind == _VARINT:
+            value, at = _varint(data, at)
+            yield tag >> 3, value
+            continue
+        if kind == _LENGTH:
+            length, at = _varint(data, at)
+        elif kind in (_FIXED64, _FIXED32):
+            length = 8 if kind == _FIXED64 else 4
+        else:
+            raise DescriptorError(f"wire type {kind} at byte {at}")
+        if length > len(data) - at:
+            raise DescriptorError(f"cut off at byte {at}")
+        yield tag >> 3, data[at : at + length]
+        at += length
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while data[at] & 0x80:
+        value |= (data[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+    return value | data[at] << shift, at + 1

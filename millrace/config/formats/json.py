@@ -1,0 +1,17 @@
+"""JSON: one object in each payload."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from millrace.config.formats.base import FormatConfig, Reading
+
+
+class JsonFormat(FormatConfig):
+    """One JSON object in each payload."""
+
+    reading = Reading("`.ddl`", "Spark's parser", "fields that the schema lacks", "anything but one object")
+    in_firehose = True
+    payloads = "millrace.sandbox.payloads.json:payloads"
+
+    kind: Literal["json"] = "json"

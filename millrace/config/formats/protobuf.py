@@ -1,0 +1,57 @@
+"""Protobuf: one message in each payload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+from typing import Literal
+
+from pydantic import Field
+
+from millrace.config.explain import nearest
+from millrace.config.formats import ddl, descriptors
+from millrace.config.formats.base import FormatConfig, FormatUse, Reading
+from millrace.config.problems import Finding
+
+
+class ProtobufFormat(FormatConfig):
+    """One Protobuf message; `schema` is a descriptor file (protoc --include_imports --descriptor_set_out)."""
+
+    reading = Reading(
+        "`.desc`, a descriptor file",
+        "Python, by Arrow",
+        "an empty payload: nothing is set",
+        "a field of another type",
+    )
+    suffix = ".desc"
+    in_python = True
+    decoding = 1 / 0.18
+    payloads = "millrace.sandbox.payloads.protobuf:payloads"
+
+    kind: Literal["protobuf"]
+    message: str = Field(description="Full name of the message, such as shop.Order.", examples=["shop.Order"])
+
+    def check_schema(self, use: FormatUse) -> Iterator[Finding]:
+        """The descriptor file has the message."""
+        try:
+            messages = descriptors.messages(use.schema.read_bytes())
+        except descriptors.DescriptorError as error:
+            yield use.wrong_schema(f"a file that protoc wrote with --descriptor_set_out: {error}")
+            return
+        if self.message not in messages:
+            yield Finding(
+                (*use.path, "format", "message"),
+                self.message,
+                f"a message of {use.query.schema_}: {', '.join(messages) or 'it has none'}",
+                nearest(self.message, messages),
+            )
+
+    def fields(self, schema: FilePath) -> tuple[ddl.Field, ...]:
+        """Of the message; of types only a moment is told from others."""
+        found = descriptors.fields(schema.read_bytes(), self.message)
+        return tuple(
+            ddl.Field(
+                name, ddl.Kind("timestamp" if moment else "another type than google.protobuf.Timestamp")
+            )
+            for name, moment in found.items()
+        )

@@ -1,0 +1,23 @@
+"""Text: a payload is a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from millrace.config.formats.base import FormatConfig, Reading
+from millrace.config.formats.ddl import Field
+
+
+class TextFormat(FormatConfig):
+    """UTF-8; the schema has one STRING field."""
+
+    reading = Reading("`.ddl`, one STRING field", "Spark", "an empty payload", "what is not UTF-8")
+    payloads = "millrace.sandbox.payloads.text:payloads"
+
+    kind: Literal["text"]
+
+    def misfits(self, fields: Sequence[Field]) -> Iterator[str]:
+        """One field, and a text."""
+        if [each.kind.name for each in fields] != ["string"]:
+            yield "format text has one STRING field"

@@ -1,0 +1,38 @@
+"""How fast a job or one of its queries is, as an environment file says it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pydantic import Field, model_validator
+
+from millrace.config.base import Model
+from millrace.config.sources.base import Basis
+from millrace.config.units import Duration
+
+
+class Rate(Model):
+    """How fast it is: what a benchmark found, or a guess that says so."""
+
+    records_per_second_per_core: float | None = Field(
+        default=None, ge=0.01, le=1e9, description="1/b of the sizing model; left out with `result`."
+    )
+    batch_overhead: Duration = Field(
+        default=timedelta(seconds=2), description="a of the sizing model: the fixed cost of a batch."
+    )
+    basis: Basis = Field(
+        default="assumed", description="`measured`, or `assumed`, which marks every number that rests on it."
+    )
+    result: str | None = Field(
+        default=None,
+        description="Result file of a benchmark, from the project's root: it gives both in place of the keys above.",
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Rate:
+        if self.result is None and self.records_per_second_per_core is None:
+            raise ValueError("records_per_second_per_core, or a benchmark's result")
+        given = self.model_fields_set - {"result"}
+        if self.result is not None and given:
+            raise ValueError(f"result alone: the file gives {', '.join(sorted(given))}")
+        return self

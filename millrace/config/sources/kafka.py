@@ -1,0 +1,309 @@
+"""Kafka topics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import Field
+
+from millrace.config.base import Slug
+from millrace.config.explain import nearest
+from millrace.config.grants import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
+from millrace.config.problems import MISSING, Finding
+from millrace.config.reading import KafkaReading
+from millrace.config.sources.base import (
+    JobReading,
+    PartitionLimit,
+    StreamConfig,
+    StreamContext,
+    StreamUse,
+    Traffic,
+)
+from millrace.config.streams import ExternalCluster, MskCluster
+from millrace.config.units import Duration
+
+if TYPE_CHECKING:
+    from millrace.config.names import Names
+    from millrace.config.streams import KafkaCluster
+
+LARGEST_MESSAGE = 1023 * 1024
+"""Bytes of the largest message of a topic that is made here: 1,048,588 by default with all that is around key, value and
+headers (Kafka's documentation, ``max.message.bytes``)."""
+
+READS_TOPIC = [
+    "kafka-cluster:DescribeTopic",
+    # Whether the brokers turn away records of any time.
+    "kafka-cluster:DescribeTopicDynamicConfiguration",
+    "kafka-cluster:ReadData",
+]
+"""Of MSK's IAM access control (MSK developer guide, "Semantics of IAM authorization policy actions")."""
+
+_SPARKS_OWN = "spark-kafka-source"
+"""Prefix of consumer groups where ``groupIdPrefix`` is not given (Structured Streaming + Kafka integration guide)."""
+
+_MADE_UP = "Spark makes up the end of a group name at every start"
+
+
+class KafkaTopic(StreamConfig):
+    """A Kafka topic on one of the environment's clusters."""
+
+    title = "Kafka topic"
+    named_by = "topic"
+    limits = (PartitionLimit("kafka.partition.bytes_in_per_second", "bytes in"),)
+    splits = True
+    counted = True
+    read_in_ways = True
+    servers = "millrace.sandbox.stream_servers:KafkaServer"
+
+    kind: Literal["kafka"]
+    cluster: Slug = Field(description="One of `kafka`.")
+    traffic: Traffic = Field(description="What arrives; it sizes everything.")
+    topic: str | None = Field(
+        default=None, pattern=r"^[a-zA-Z0-9._-]{1,249}$", description="Left out, the stream's own name."
+    )
+    pattern: str | None = Field(
+        default=None,
+        min_length=1,
+        description="In place of one topic, all existing ones whose whole name this regular expression matches, "
+        "those of later too.",
+    )
+    partitions: int | None = Field(
+        default=None, ge=1, description="Pins the partition count; left out, the plan computes it."
+    )
+    retention: Duration = Field(
+        default=timedelta(days=7),
+        description="How long the topic keeps records: `retention.ms` of a topic that is made.",
+    )
+    compression: Literal["producer", "zstd", "lz4", "snappy", "gzip", "uncompressed"] = Field(
+        default="producer", description="`compression.type` of a topic that is made."
+    )
+    existing: bool = Field(
+        default=False, description="The topic belongs to somebody else: read, never changed."
+    )
+    disposable: bool = Field(
+        default=False, description="With removal: destroy, the topic goes with its stack."
+    )
+
+    @property
+    def home(self) -> str:
+        """Its cluster."""
+        return f"cluster {self.cluster}"
+
+    @property
+    def theirs(self) -> bool:
+        """Where the file says so."""
+        return self.existing
+
+    @property
+    def pinned(self) -> int | None:
+        """The topic's partitions."""
+        return self.partitions
+
+    @property
+    def cluster_name(self) -> str:
+        """Its cluster."""
+        return self.cluster
+
+    @property
+    def matches(self) -> str | None:
+        """Its pattern."""
+        return self.pattern
+
+    def leg(self, name: str) -> tuple[str, ...]:
+        """Topics of one cluster are read together, and a pattern alone."""
+        return (self.cluster, self.pattern or "")
+
+    def own_name(self, name: str, prefix: str) -> str:
+        """Of the topic, or the pattern."""
+        return self.pattern or self.topic or name
+
+    def made_here(self, clusters: Mapping[str, KafkaCluster]) -> bool:
+        """Whether the environment makes the topic: on a cluster of MSK, also on one that is not its own."""
+        cluster = clusters.get(self.cluster)
+        return not self.existing and cluster is not None and cluster.makes_topics
+
+    def check(self, use: StreamUse) -> Iterator[Finding]:
+        """The cluster is there, and an existing topic is left as it is."""
+        path = ("streams", use.name)
+        if self.cluster not in use.clusters:
+            known = sorted(use.clusters)
+            yield Finding(
+                (*path, "cluster"),
+                self.cluster,
+                f"a cluster under kafka: {', '.join(known) or 'none is declared'}",
+                nearest(self.cluster, known),
+            )
+        if self.topic in (".", ".."):
+            yield Finding((*path, "topic"), self.topic, "a Kafka topic name other than . and ..")
+        if self.made_here(use.environment.kafka) and self.traffic.record_size > LARGEST_MESSAGE:
+            yield Finding(
+                (*path, "traffic", "record_size"),
+                f"{int(self.traffic.record_size)}B",
+                f"at most {LARGEST_MESSAGE // 1024}KiB, the largest message of a topic that is made here",
+            )
+        if self.existing and self.disposable:
+            yield Finding((*path, "disposable"), "true", "false: an existing topic is never deleted")
+        if self.existing and self.partitions is None:
+            yield Finding(
+                (*path, "partitions"), MISSING, "the number of partitions that the existing topic has"
+            )
+        yield from self._check_pattern(use)
+
+    def _check_pattern(self, use: StreamUse) -> Iterator[Finding]:
+        if self.pattern is None:
+            return
+        path = ("streams", use.name)
+        if self.topic is not None:
+            yield Finding((*path, "topic"), self.topic, "a topic or a pattern, not both")
+        if not self.existing:
+            yield Finding(
+                (*path, "existing"),
+                "false",
+                "true: topics that a pattern finds are not made by this environment",
+            )
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            yield Finding(
+                (*path, "pattern"), self.pattern, rf"a regular expression, such as shop\..*: {error}"
+            )
+            return
+        if not plain_beginning(self.pattern):
+            yield Finding(
+                (*path, "pattern"),
+                self.pattern,
+                "a pattern that begins with letters, digits, - _ or \\., as every topic of it does",
+                "the job's role may read the topics that begin so, and no others",
+            )
+
+    def settings(self, name: str, context: StreamContext) -> dict[str, Any]:
+        """Name the topic as it is deployed, and the connection to its cluster."""
+        return {
+            "name": name,
+            "start": context.query.start,
+            "retention_seconds": int(self.retention.total_seconds()),
+            "kind": self.kind,
+            "topic": context.names.stream(name),
+            "connection": self.cluster,
+            "records_per_batch": context.records_per_batch,
+            "reading": self._reading(context.query.reading),
+        }
+
+    def _reading(self, given: KafkaReading | None) -> dict[str, Any] | None:
+        if self.pattern is None and given is None:
+            return None
+        asked = given or KafkaReading()
+        offsets = asked.start_offsets
+        return {
+            "pattern": self.pattern is not None,
+            "partitions": None if asked.partitions is None else sorted(asked.partitions),
+            "partition_count": None if asked.partitions is None else self.partitions,
+            "min_records_per_batch": asked.min_records_per_batch,
+            "max_delay_seconds": None if asked.max_delay is None else asked.max_delay.total_seconds(),
+            "start_offsets": None if offsets is None else {str(p): offsets[p] for p in sorted(offsets)},
+            "headers": asked.headers,
+            "group_id_prefix": asked.group_id_prefix,
+            "lag_group": asked.lag_group,
+            "null_payload": asked.null_payload,
+        }
+
+    @classmethod
+    def grants(cls, streams: Mapping[str, Self], context: JobReading) -> Iterator[Grant]:
+        """Find the brokers of MSK's clusters and, where a cluster knows roles, read its topics."""
+        known = context.names.environment.kafka
+        clusters = {each.cluster: known[each.cluster] for each in streams.values()}
+        owned = [name for name, each in clusters.items() if isinstance(each, MskCluster)]
+        if owned:
+            yield allow("FindBrokers", FINDS_BROKERS, ["*"], why=NO_NARROWER)
+        by_role = [name for name in owned if clusters[name].authentication.kind == "iam"]
+        if by_role:
+            # The last part of a cluster's ARN is a random id that changes when the cluster is made
+            # again under its name; the role stays right, and needs nothing of the Kafka stack.
+            topics = [
+                each.arn(name, context.names) for name, each in streams.items() if each.cluster in by_role
+            ]
+            groups = [
+                inside(context.names, c, "group", group) for c in by_role for group in _groups(c, context)
+            ]
+            own = [inside(context.names, c) for c in by_role]
+            yield allow("ConnectClusters", ["kafka-cluster:Connect"], own, why=REMADE)
+            yield allow("ReadTopics", READS_TOPIC, topics, why=REMADE)
+            yield allow("ConsumerGroups", _READS_GROUP, groups, why=_MADE_UP)
+        for cluster, given in clusters.items():
+            if (
+                not isinstance(given, ExternalCluster)
+                or given.arn is None
+                or given.authentication.kind != "iam"
+            ):
+                continue
+            label = "".join(part.title() for part in cluster.split("-"))
+            topics = [
+                each.arn(name, context.names) for name, each in streams.items() if each.cluster == cluster
+            ]
+            groups = [inside(context.names, cluster, "group", group) for group in _groups(cluster, context)]
+            yield allow(f"Connect{label}", ["kafka-cluster:Connect"], [given.arn])
+            yield allow(f"Read{label}", READS_TOPIC, topics)
+            yield allow(f"Groups{label}", _READS_GROUP, groups, why=_MADE_UP)
+
+    def arn(self, name: str, names: Names) -> str:
+        """Of the topic, or of all whose names begin as those of a pattern do."""
+        own = names.stream(name) if self.pattern is None else f"{plain_beginning(self.pattern)}*"
+        return inside(names, self.cluster, "topic", own)
+
+
+_READS_GROUP = ["kafka-cluster:AlterGroup", "kafka-cluster:DescribeGroup"]
+
+
+def inside(names: Names, cluster: str, kind: str = "cluster", name: str | None = None) -> str:
+    """Return the ARN of a cluster, or of something that it holds."""
+    base = (names.cluster_arn(cluster) or "").replace(":cluster/", f":{kind}/", 1)
+    return base if name is None else f"{base}/{name}"
+
+
+def _groups(cluster: str, context: JobReading) -> list[str]:
+    """Return the consumer groups on a cluster: Spark's, which hold no offsets, and those that show the lag."""
+    streams = context.names.environment.streams
+    found = []
+    for query in context.queries.values():
+        asked = query.reading or KafkaReading()
+        for name in query.streams:
+            if streams[name].cluster_name == cluster:
+                found.append(f"{asked.group_id_prefix or _SPARKS_OWN}-*")
+                found += [] if asked.lag_group is None else [asked.lag_group]
+    return list(dict.fromkeys(found))
+
+
+_PLAIN = re.compile(r"(?:[A-Za-z0-9_-]|\\\.)*")
+_REPEATED = ("*", "?", "{")
+
+
+def plain_beginning(pattern: str) -> str:
+    r"""Return the text that every topic of a pattern begins with.
+
+    A job's role names topics by it, as IAM knows no regular expressions.
+
+    Examples
+    --------
+    >>> plain_beginning(r"shop\.(orders|refunds)"), plain_beginning("ab*"), plain_beginning("a|b")
+    ('shop.', 'a', '')
+    """
+    match = _PLAIN.match(pattern)
+    assert match is not None, "an empty match is a match"
+    if "|" in _outside_groups(pattern):
+        return ""
+    found, rest = match[0], pattern[match.end() :]
+    # What follows may say that the last character need not be there.
+    if rest.startswith(_REPEATED):
+        found = re.sub(r"(\\\.|.)$", "", found)
+    return found.replace("\\.", ".")
+
+
+def _outside_groups(pattern: str) -> str:
+    """The pattern without what stands in round or square brackets, as far as they are closed."""
+    before, text = None, re.sub(r"\\.", "", pattern)
+    while text != before:
+        before, text = text, re.sub(r"\([^()]*\)|\[[^\]]*\]", "", text)
+    return text

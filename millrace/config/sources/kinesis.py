@@ -1,0 +1,368 @@
+"""Kinesis data streams."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, StringConstraints
+
+from millrace.config.base import KeyArn, RoleArn, Slug, arn_parts
+from millrace.config.grants import Grant, allow
+from millrace.config.problems import MISSING, Finding
+from millrace.config.sources import kinesis_charges, kinesis_metrics
+from millrace.config.sources.base import (
+    Charge,
+    JobReading,
+    PartitionLimit,
+    StreamConfig,
+    StreamContext,
+    StreamUse,
+    Traffic,
+    Usage,
+)
+from millrace.config.sources.metrics import StreamAlarm, StreamReader
+from millrace.config.units import Duration, Size, format_duration
+
+if TYPE_CHECKING:
+    from millrace.config.names import Names
+
+MIB = 1024**2
+
+CHANGES_A_DAY = 10
+"""UpdateShardCount calls on one stream in 24 hours (Kinesis API reference)."""
+
+_FETCH_SHARE = 0.5
+"""Share of a trigger that a batch may spend reading one shard: the other half decodes and writes."""
+
+_SHORTEST_FETCH_SECONDS = 1.0
+"""What Glue's connector takes when nobody asks (``maxFetchTimeInMs`` 1000); less reads next to nothing."""
+
+
+class KinesisStream(StreamConfig):
+    """A Kinesis data stream."""
+
+    title = "Kinesis stream"
+    named_by = "existing"
+    services = ("kinesis-streams",)
+    repeats = False
+    fetched_whole = True
+    fans_out = True
+    in_firehose = True
+    parts = "shards"
+    limits = (
+        PartitionLimit("kinesis.shard.records_in_per_second", "records in"),
+        PartitionLimit("kinesis.shard.bytes_in_per_second", "bytes in"),
+        PartitionLimit("kinesis.shard.bytes_out_per_second", "bytes out"),
+    )
+    refuses_fewer = True
+    limits_parts = True
+    metrics = kinesis_metrics.METRICS
+    servers = "millrace.sandbox.stream_servers:KinesisServer"
+    # EMR Serverless user guide.
+    engine_jars: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "emr": ("/usr/share/aws/kinesis/spark-sql-kinesis/lib/spark-streaming-sql-kinesis-connector.jar",)
+    }
+
+    kind: Literal["kinesis"]
+    traffic: Traffic = Field(description="What arrives; it sizes everything.")
+    mode: Literal["provisioned", "on-demand"] = Field(
+        default="provisioned",
+        description="Capacity mode: shards that the plan computes, or on-demand, where Kinesis scales them.",
+    )
+    shards: int | None = Field(
+        default=None, ge=1, description="Pins the shard count; left out, the plan computes it."
+    )
+    retention: Duration = Field(default=timedelta(hours=24), description="24h to 8760h.")
+    shards_now: int | None = Field(
+        default=None,
+        ge=1,
+        description="Open shards of the deployed stream: the plan then checks that Kinesis takes the change.",
+    )
+    fan_out_consumers: tuple[Slug, ...] = Field(
+        default=(),
+        description="Fan-out consumers of programs other than this environment's jobs; 20 with the jobs' own.",
+    )
+    shard_level_metrics: bool = Field(
+        default=False, description="Metrics of CloudWatch for each shard, which cost by shard."
+    )
+    max_record_size: Size | None = Field(
+        default=None, description="Largest record, up to 10MiB; left out, 1 MiB."
+    )
+    existing: (
+        Annotated[
+            str,
+            StringConstraints(
+                pattern=r"^(arn:aws[a-z-]*:kinesis:[a-z0-9-]+:\d{12}:stream/)?[a-zA-Z0-9_.-]{1,128}$"
+            ),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="Name of a stream that somebody else owns, its ARN where it is in another account: "
+        "read, never changed.",
+    )
+    existing_key: KeyArn | None = Field(
+        default=None, description="The key of an existing stream, so that jobs may use no other."
+    )
+    read_role: RoleArn | None = Field(
+        default=None, description="The role in the other account that jobs take to read an existing stream."
+    )
+    disposable: bool = Field(
+        default=False, description="With removal: destroy, the stream goes with its stack."
+    )
+
+    @property
+    def home(self) -> str:
+        """The service."""
+        return "Kinesis"
+
+    @property
+    def made(self) -> bool:
+        """Whether it is not somebody else's."""
+        return self.existing is None
+
+    @property
+    def theirs(self) -> bool:
+        """Where the file names it."""
+        return self.existing is not None
+
+    @property
+    def pinned(self) -> int | None:
+        """Its shards."""
+        return self.shards
+
+    @property
+    def sized_as(self) -> str:
+        """Its mode."""
+        return self.mode
+
+    @property
+    def elastic(self) -> tuple[str, str] | None:
+        """AWS opens the shards of an on-demand stream."""
+        on_demand = ("kinesis.on_demand.first_shards", "kinesis.on_demand.headroom")
+        return on_demand if self.mode == "on-demand" else None
+
+    @property
+    def metered(self) -> bool:
+        """Where they are asked for."""
+        return self.shard_level_metrics and self.existing is None
+
+    @property
+    def given_key(self) -> str | None:
+        """Of an existing stream."""
+        return self.existing_key
+
+    @property
+    def unknown_key_through(self) -> str | None:
+        """What is read with a role of the other account is decrypted with it, too."""
+        unknown = self.existing is not None and self.existing_key is None and self.read_role is None
+        return "kinesis" if unknown else None
+
+    @property
+    def other_role(self) -> str | None:
+        """Of an existing stream's account."""
+        return self.read_role
+
+    @property
+    def consumers(self) -> tuple[str, ...]:
+        """Of other programs."""
+        return self.fan_out_consumers
+
+    def own_name(self, name: str, prefix: str) -> str:
+        """Of the existing one, or one with the environment's prefix."""
+        return (self.existing or f"{prefix}-{name}").rsplit("/", 1)[-1]
+
+    def check(self, use: StreamUse) -> Iterator[Finding]:
+        """Shards, consumers and sizes are within Kinesis' limits, and an existing stream is left as it is."""
+        path = ("streams", use.name)
+        if not timedelta(hours=24) <= self.retention <= timedelta(hours=8760):
+            yield Finding((*path, "retention"), format_duration(self.retention), "24h to 8760h")
+        if self.shards is not None and self.mode == "on-demand" and self.existing is None:
+            yield Finding(
+                (*path, "shards"),
+                str(self.shards),
+                "no shards with mode on-demand: AWS opens them",
+                "remove shards, or write mode: provisioned",
+            )
+        if self.existing is not None and self.shards is None and self.mode == "provisioned":
+            yield Finding(
+                (*path, "shards"),
+                MISSING,
+                "the number of shards that the existing stream has",
+                f"aws kinesis describe-stream-summary --stream-name {self.existing}",
+            )
+        if self.shards_now is not None and self.mode == "on-demand":
+            yield Finding((*path, "shards_now"), str(self.shards_now), "nothing with mode on-demand")
+        if len(self.fan_out_consumers) > 20:
+            yield Finding(
+                (*path, "fan_out_consumers"),
+                f"{len(self.fan_out_consumers)} consumers",
+                "at most 20 for a stream",
+            )
+        for position, consumer in enumerate(self.fan_out_consumers):
+            if consumer in self.fan_out_consumers[:position]:
+                yield Finding((*path, "fan_out_consumers", position), consumer, "each consumer once")
+        largest = self.max_record_size or MIB
+        if self.max_record_size is not None and not MIB <= self.max_record_size <= 10 * MIB:
+            yield Finding((*path, "max_record_size"), str(self.max_record_size), "1MiB to 10MiB")
+        elif self.traffic.record_size > largest:
+            yield Finding(
+                (*path, "traffic", "record_size"),
+                f"{int(self.traffic.record_size)}B",
+                f"at most {largest // MIB}MiB, the largest record of this stream",
+                "raise max_record_size, up to 10MiB",
+            )
+        yield from self._check_existing(use)
+
+    def _check_existing(self, use: StreamUse) -> Iterator[Finding]:
+        path = ("streams", use.name)
+        if self.existing is None:
+            for key in ("existing_key", "read_role"):
+                value = getattr(self, key)
+                if value is not None:
+                    yield Finding((*path, key), value, "only together with existing")
+            return
+        if self.disposable:
+            yield Finding((*path, "disposable"), "true", "false: an existing stream is never deleted")
+        for key in ("fan_out_consumers", "shards_now", "shard_level_metrics"):
+            if getattr(self, key):
+                yield Finding((*path, key), "given", "nothing: an existing stream is never changed")
+        if not self.existing.startswith("arn:"):
+            return
+        region, account, _ = arn_parts(self.existing)
+        if region != use.environment.region:
+            yield Finding((*path, "existing"), self.existing, f"a stream in {use.environment.region}")
+        if account != use.environment.account and self.read_role is None:
+            yield Finding(
+                (*path, "read_role"),
+                MISSING,
+                f"a role in account {account} that jobs may take to read the stream",
+            )
+        if self.read_role is not None and arn_parts(self.read_role)[1] != account:
+            yield Finding(
+                (*path, "read_role"), self.read_role, f"a role in account {account}, as the stream is"
+            )
+
+    def settings(self, name: str, context: StreamContext) -> dict[str, Any]:
+        """Name the stream as it is deployed, with a limit for each shard."""
+        assert context.records_per_partition is not None, f"{name}: no limit for one shard in the plan"
+        return {
+            "name": name,
+            "start": context.query.start,
+            "retention_seconds": int(self.retention.total_seconds()),
+            "kind": self.kind,
+            "stream": context.names.stream(name),
+            "region": context.names.environment.region,
+            "records_per_shard": context.records_per_partition,
+            "fetch_seconds": max(context.trigger_seconds * _FETCH_SHARE, _SHORTEST_FETCH_SECONDS),
+            "consumer": context.names.consumer(context.job, context.name) if context.query.fans_out else None,
+            "role": self.read_role,
+            "records_per_batch": context.records_per_batch,
+        }
+
+    @classmethod
+    def grants(cls, streams: Mapping[str, Self], context: JobReading) -> Iterator[Grant]:
+        """Read shards, with the role of another account where there is one, and by consumers of the queries' own."""
+        names = context.names
+        actions = [
+            "kinesis:DescribeStreamSummary",
+            "kinesis:GetRecords",
+            "kinesis:GetShardIterator",
+            "kinesis:ListShards",
+        ]
+        if names.environment.jobs[context.job].describes_streams:
+            # Glue's own connector describes the stream the older way.
+            actions.append("kinesis:DescribeStream")
+        direct = [stream.arn(name, names) for name, stream in streams.items() if stream.read_role is None]
+        if direct:
+            yield allow("ReadStreams", actions, direct)
+        roles = [stream.read_role for stream in streams.values() if stream.read_role is not None]
+        if roles:
+            yield allow("ReadInOtherAccounts", ["sts:AssumeRole"], list(dict.fromkeys(roles)))
+        consumers = [
+            f"{streams[stream].arn(stream, names)}/consumer/{names.consumer(context.job, name)}:*"
+            for name, query in context.queries.items()
+            if query.fans_out
+            for stream in query.streams
+        ]
+        if consumers:
+            yield allow(
+                "FanOut",
+                ["kinesis:DescribeStreamConsumer", "kinesis:SubscribeToShard"],
+                consumers,
+                why="A consumer's ARN ends with the second at which it was registered",
+            )
+
+    def arn(self, name: str, names: Names) -> str:
+        """Of the stream, which names the account that an existing one is in."""
+        if self.existing is not None and self.existing.startswith("arn:"):
+            return self.existing
+        return names.arn("kinesis", f"stream/{names.stream(name)}")
+
+    def charges(self, usage: Usage) -> Iterator[Charge]:
+        """Shards or gigabytes; somebody else's costs this environment nothing."""
+        if self.existing is not None:
+            return iter(())
+        by = kinesis_charges.on_demand if self.mode == "on-demand" else kinesis_charges.provisioned
+        return by(self.traffic, self.retention, usage)
+
+    def alarms(self, name: str, names: Names, readers: Sequence[StreamReader]) -> Iterable[StreamAlarm]:
+        """Readers that are behind, producers and readers that are turned away."""
+        if self.read_role is not None:
+            return ()  # its metrics are in the other account
+        return kinesis_metrics.alarms(names, names.stream(name), readers, made=self.made)
+
+    def put_charge(self, records: int, record_bytes: float) -> Charge:
+        """PUT units, or gigabytes."""
+        by = kinesis_charges.put_on_demand if self.mode == "on-demand" else kinesis_charges.put_units
+        return by(records, record_bytes)
+
+    def refuse_change(self, name: str, wanted: int) -> Finding | None:
+        """Kinesis at most doubles or halves the shards of the deployed stream in one change."""
+        now = self.shards_now
+        if now is None or self.mode == "on-demand":
+            return None
+        steps = shard_steps(now, wanted)
+        if len(steps) < 2:
+            return None
+        path = "; ".join(
+            f"shards: {after} with shards_now: {before}" for before, after in pairwise((now, *steps))
+        )
+        more = f", {CHANGES_A_DAY} changes a day" if len(steps) > CHANGES_A_DAY else ""
+        return Finding(
+            ("streams", name, "shards" if self.shards is not None else "shards_now"),
+            f"{now} shards now, {wanted} planned",
+            f"{math.ceil(now / 2)} to {2 * now} shards in one change{more}",
+            f"deploy one after the other: {path}",
+        )
+
+
+def shard_steps(now: int, wanted: int) -> tuple[int, ...]:
+    """Return the shard counts to pass through, as Kinesis at most doubles or halves in one change.
+
+    Parameters
+    ----------
+    now
+        Open shards of the deployed stream.
+    wanted
+        Shards of the plan.
+
+    Returns
+    -------
+    tuple of int
+        Ends with ``wanted``; empty where nothing changes.
+
+    Examples
+    --------
+    >>> shard_steps(3, 20), shard_steps(20, 3), shard_steps(4, 8), shard_steps(8, 8)
+    ((6, 12, 20), (10, 5, 3), (8,), ())
+    """
+    steps: list[int] = []
+    while now != wanted:
+        now = min(2 * now, wanted) if wanted > now else max(math.ceil(now / 2), wanted)
+        steps.append(now)
+    return tuple(steps)

@@ -1,0 +1,92 @@
+"""What a Kinesis stream costs: shards and PUT units, or gigabytes on demand (AWS' price page of Kinesis Data Streams)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import timedelta
+
+from millrace.config.sources.base import GB, HOURS, SECONDS, Charge, Traffic, Usage
+
+_PUT_UNIT = 25_000
+"""Bytes of a PUT payload unit (25 KB)."""
+
+_KB = 1024
+"""To which each record of an on-demand stream is rounded up ("Data-In")."""
+
+_DAY = timedelta(days=1)
+_WEEK = 7 * _DAY
+_MONTH = timedelta(hours=HOURS)
+
+
+def provisioned(traffic: Traffic, retention: timedelta, usage: Usage) -> Iterator[Charge]:
+    """Of a stream with shards of its own."""
+    shards, guess = usage.partitions, usage.assumed
+    hours = shards * HOURS
+    volume_guess = traffic.basis == "assumed"
+    of_shards = _several(shards, "shard")
+    yield Charge("shards", hours, "kinesis.shard_hour", f"{of_shards} for {HOURS} h", guess)
+    units = traffic.records_per_second * SECONDS * -(-int(traffic.record_size) // _PUT_UNIT) / 1e6
+    why = f"{units:,.0f} million PUT units of 25 KB"
+    yield Charge("puts", units, "kinesis.million_put_units", why, volume_guess)
+    if retention > _DAY:
+        why = "longer than 24 h, by the shard"
+        yield Charge("retention", hours, "kinesis.extended_retention_shard_hour", why, guess)
+    if retention > _WEEK:
+        kept = traffic.monthly_gb * ((retention - _WEEK) / _MONTH)
+        why = f"{kept:,.0f} GB beyond 7 days"
+        yield Charge("long retention", kept, "kinesis.long_retention_gb_month", why, volume_guess)
+    if usage.consumers:
+        count = usage.consumers
+        why = f"{_several(count, 'consumer')} on {of_shards}"
+        yield Charge("fan-out", hours * count, "kinesis.fan_out_consumer_shard_hour", why, guess)
+        volume = traffic.monthly_gb * count
+        yield Charge("fan-out data", volume, "kinesis.fan_out_gb", f"{volume:,.0f} GB", volume_guess)
+
+
+def on_demand(traffic: Traffic, retention: timedelta, usage: Usage) -> Iterator[Charge]:
+    """Of a stream whose shards AWS opens.
+
+    Each record is rounded up, which for records of different sizes is more than for as many of their mean size.
+    """
+    volume, guess = traffic.monthly_gb, traffic.basis == "assumed"
+    name = "kinesis.on_demand."
+    yield Charge("stream", HOURS, f"{name}stream_hour", f"{HOURS} h", assumed=False)
+    billed = traffic.records_per_second * _rounded(traffic.record_size) * SECONDS / GB
+    why = f"{billed:,.0f} GB, each record rounded up to 1 KiB"
+    yield Charge("data in", billed, f"{name}gb_in", why, guess)
+    if usage.readers:
+        why = f"{volume:,.0f} GB to {usage.readers} reader{'s' * (usage.readers > 1)}"
+        yield Charge("data out", volume * usage.readers, f"{name}gb_out", why, guess)
+    if usage.consumers:
+        out = volume * usage.consumers
+        yield Charge("fan-out data", out, f"{name}fan_out_gb", f"{out:,.0f} GB", guess)
+    if retention > _DAY:
+        kept = volume * ((min(retention, _WEEK) - _DAY) / _MONTH)
+        why = f"{kept:,.0f} GB from 24 h to 7 days"
+        yield Charge("retention", kept, f"{name}extended_retention_gb_month", why, guess)
+    if retention > _WEEK:
+        kept = volume * ((retention - _WEEK) / _MONTH)
+        yield Charge(
+            "long retention", kept, f"{name}long_retention_gb_month", f"{kept:,.0f} GB beyond 7 days", guess
+        )
+
+
+def put_units(records: int, record_bytes: float) -> Charge:
+    """Of records that are put into a stream with shards of its own."""
+    units = records * -(-record_bytes // _PUT_UNIT) / 1e6
+    return Charge("puts", units, "kinesis.million_put_units", f"{records:,} records", assumed=False)
+
+
+def put_on_demand(records: int, record_bytes: float) -> Charge:
+    """Of records that are put into a stream whose shards AWS opens."""
+    taken = records * _rounded(record_bytes) / GB
+    return Charge("data in", taken, "kinesis.on_demand.gb_in", f"{records:,} records", assumed=False)
+
+
+def _rounded(record_bytes: float) -> int:
+    return math.ceil(record_bytes / _KB) * _KB
+
+
+def _several(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -1,0 +1,107 @@
+"""From values to a stream's payloads, in its query's format, good or spoiled. One module for each kind.
+
+A format names its own (``payloads`` of :class:`millrace.config.formats.base.FormatConfig`): a function of the format and
+its schema file.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+from pyspark.sql.types import BooleanType, NumericType, StructType
+
+from millrace.config.formats import PayloadFormat
+from millrace.config.queries import Payload
+from millrace.sandbox.flights import Dirt
+from millrace.sandbox.process import SandboxError
+from millrace.sandbox.traffic_values import UnmadeError, Values
+
+Encode = Callable[[Values], bytes]
+
+Spoil = Callable[[Values, random.Random], tuple[bytes, Dirt]]
+
+
+@dataclass(frozen=True)
+class Payloads:
+    """How records of a stream are written.
+
+    Attributes
+    ----------
+    schema
+        Of the values.
+    encode
+        From values to bytes that the query decodes.
+    spoil
+        From values to bytes that it does not, and how they were spoiled.
+    """
+
+    schema: StructType
+    encode: Encode
+    spoil: Spoil
+
+
+def of_query(query: Payload, root: Path) -> Payloads:
+    """Find out how payloads of a query or a route are written, as :func:`payloads` does.
+
+    Parameters
+    ----------
+    query
+        Whose format and schema file say it.
+    root
+        The project.
+    """
+    return payloads(query.format, root / query.schema_)
+
+
+def payloads(form: PayloadFormat, path: Path) -> Payloads:
+    """Find out how payloads of a format and a schema file are written.
+
+    Raises
+    ------
+    SandboxError
+        A schema for which no values are made, or a format.
+    """
+    if form.payloads is None:
+        raise SandboxError(f"no records are made of format {form.kind}: give some with --from or --sample")
+    try:
+        made: Payloads = resolve_name(form.payloads)(form, path)
+    except UnmadeError as error:
+        raise SandboxError(f"{path}: no values can be made of this schema: {error}") from error
+    return made
+
+
+def plain(value: Any) -> Any:
+    """A value as texts, numbers and flags can say it."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+@dataclass(frozen=True)
+class Spoiler:
+    """Breaks what can be broken in JSON and CSV: the form, a value's type, or all of it."""
+
+    schema: StructType
+    encode: Encode
+    broken: Callable[[bytes, random.Random], bytes]
+
+    def __call__(self, values: Values, choose: random.Random) -> tuple[bytes, Dirt]:
+        """Break a record, one way or the other."""
+        retyped = [f.name for f in self.schema.fields if isinstance(f.dataType, NumericType | BooleanType)]
+        dirt: Dirt = choose.choice(("broken", "retyped", "empty") if retyped else ("broken", "empty"))
+        if dirt == "empty":
+            return b"", dirt
+        if dirt == "retyped":
+            return self.encode({**values, choose.choice(retyped): "no such value"}), dirt
+        return self.broken(self.encode(values), choose), dirt

@@ -1,0 +1,51 @@
+"""Datums of Avro for test traffic, bare or behind a registry's header."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from millrace.config.formats.avro import AvroFormat
+from millrace.sandbox.avro_schemas import AvroSchema
+from millrace.sandbox.flights import Dirt
+from millrace.sandbox.payloads import Payloads
+from millrace.sandbox.process import SandboxError
+from millrace.sandbox.traffic_values import Values
+
+
+def payloads(form: AvroFormat, path: Path) -> Payloads:
+    """Make datums of the newest writer's schema, or of the query's where there is no registry.
+
+    Raises
+    ------
+    SandboxError
+        The writers' schemas are in a registry only.
+    """
+    header = b""
+    if form.framing != "none":
+        if form.writers is None:
+            raise SandboxError(
+                "records for a registry are made with its schemas as files: give them as writers"
+            )
+        # The newest: ids count up, and a UUID's file is as good as another.
+        folder = next(p for p in (path.parent, *path.parents) if (p / form.writers).is_dir()) / form.writers
+        files = sorted(
+            folder.glob("*.avsc"), key=lambda p: (int(p.stem) if p.stem.isdecimal() else 0, p.stem)
+        )
+        path = files[-1]
+        if form.framing == "confluent":
+            header = b"\0" + int(path.stem).to_bytes(4, "big")
+        else:
+            header = b"\x03\0" + bytes.fromhex(path.stem.replace("-", ""))
+    schema = AvroSchema(path.read_text(encoding="utf-8"))
+
+    def encode(values: Values) -> bytes:
+        return header + schema.encode(values)
+
+    def spoil(values: Values, choose: random.Random) -> tuple[bytes, Dirt]:
+        if choose.random() < 0.3:
+            return b"", "empty"
+        payload = encode(values)
+        return (payload[:-1] if choose.random() < 0.5 else payload + b"\0"), "broken"
+
+    return Payloads(schema.struct, encode, spoil)

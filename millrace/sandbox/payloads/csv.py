@@ -1,0 +1,41 @@
+"""Records of CSV for test traffic."""
+
+from __future__ import annotations
+
+import csv
+import io
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from millrace.config.formats.csv import CsvFormat
+from millrace.sandbox import ddl
+from millrace.sandbox.payloads import Encode, Payloads, Spoiler, plain
+from millrace.sandbox.traffic_values import Values
+
+
+def payloads(form: CsvFormat, path: Path) -> Payloads:
+    """Make records; a broken one has columns too many: whatever the others hold, no record of the schema has them."""
+    schema, encode = ddl.read(path), _csv(form)
+    extra = form.delimiter.encode() * (1 + len(schema.fields))
+    return Payloads(schema, encode, Spoiler(schema, encode, lambda payload, _: payload + extra))
+
+
+def _csv(form: CsvFormat) -> Encode:
+    def encode(values: Values) -> bytes:
+        out = io.StringIO()
+        writer = csv.writer(out, delimiter=form.delimiter, quotechar=form.quote, lineterminator="")
+        writer.writerow([_cell(value, form.null) for value in values.values()])
+        return out.getvalue().encode()
+
+    return encode
+
+
+def _cell(value: Any, null: str) -> Any:
+    if value is None:
+        return null
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return value if isinstance(value, str | int | float) else str(plain(value))

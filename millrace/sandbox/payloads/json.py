@@ -1,0 +1,27 @@
+"""JSON objects for test traffic."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+from millrace.config.formats.json import JsonFormat
+from millrace.sandbox import ddl
+from millrace.sandbox.payloads import Payloads, Spoiler, plain
+from millrace.sandbox.traffic_values import Values
+
+
+def payloads(_form: JsonFormat, path: Path) -> Payloads:
+    """Make objects without the fields that are null."""
+    schema = ddl.read(path)
+    return Payloads(schema, _json, Spoiler(schema, _json, _cut))
+
+
+def _json(values: Values) -> bytes:
+    held = {name: value for name, value in values.items() if value is not None}
+    return json.dumps(held, separators=(",", ":"), default=plain, ensure_ascii=False).encode()
+
+
+def _cut(payload: bytes, choose: random.Random) -> bytes:
+    return payload[: choose.randrange(1, len(payload))]

@@ -1,0 +1,92 @@
+"""Protobuf messages for test traffic."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from millrace.config.formats.protobuf import ProtobufFormat
+from millrace.etl.formats import protobuf_descriptors
+from millrace.etl.formats.protobuf_descriptors import ENUM, Field, Message
+from millrace.sandbox.avro_schemas import hash_of
+from millrace.sandbox.flights import Dirt
+from millrace.sandbox.payloads import Payloads, Spoil
+from millrace.sandbox.traffic_values import Values
+
+
+def payloads(form: ProtobufFormat, path: Path) -> Payloads:
+    """Make messages; one that is spoiled has a field of another type, or a tag that is none."""
+    message = protobuf_descriptors.read(path.read_bytes(), form.message, str(path))
+    return Payloads(message.struct, lambda values: _message(message, values), _spoil(message))
+
+
+def _message(message: Message, values: Mapping[str, Any]) -> bytes:
+    parts = []
+    for field in message.fields:
+        value = values.get(field.name)
+        if value is None:
+            continue
+        if field.is_map:
+            value = [{"key": key, "value": each} for key, each in value.items()]
+        for each in value if field.repeated else [value]:
+            parts.append(_field(field, each))
+    return b"".join(parts)
+
+
+def _field(field: Field, value: Any) -> bytes:
+    fixed = {1: "<d", 2: "<f", 6: "<Q", 7: "<I", 15: "<i", 16: "<q"}.get(field.kind)
+    if field.message is not None:
+        data = _moment(value) if field.message.is_timestamp else _message(field.message, value)
+        return _block(field.number, data)
+    if isinstance(value, str | bytes) and field.kind != ENUM:
+        return _block(field.number, value.encode() if isinstance(value, str) else value)
+    if fixed is not None:
+        number = value if field.kind in (1, 2) else int(value)
+        data = struct.pack(fixed, number)
+        return _varint(field.number << 3 | (1 if len(data) == 8 else 5)) + data
+    if field.kind == ENUM:
+        numbers = {name: number for number, name in (field.names or {}).items()}
+        value = (
+            numbers[value] if value in numbers else sorted(numbers.values())[hash_of(value) % len(numbers)]
+        )
+    number = int(value)
+    if field.kind in (17, 18):
+        number = (number << 1) ^ (number >> 63)
+    return _varint(field.number << 3) + _varint(number)
+
+
+def _moment(value: datetime) -> bytes:
+    seconds = int(value.timestamp() // 1)
+    return _varint(1 << 3) + _varint(seconds) + _varint(2 << 3) + _varint(value.microsecond * 1000)
+
+
+def _block(number: int, data: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def _spoil(message: Message) -> Spoil:
+    first = message.fields[0]
+    # Of the other wire types one is wrong for any field: 4 bytes, or the 8 of a field that has 4.
+    wrong = 1 if first.kind in (2, 7, 15) else 5
+    retyped = _varint(first.number << 3 | wrong) + bytes(8 if wrong == 1 else 4)
+
+    def spoil(values: Values, choose: random.Random) -> tuple[bytes, Dirt]:
+        payload = _message(message, values)
+        if choose.random() < 0.5:
+            return payload + retyped, "retyped"
+        return payload + b"\x0f", "broken"
+
+    return spoil

@@ -1,0 +1,27 @@
+"""Texts for test traffic."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from millrace.config.formats.text import TextFormat
+from millrace.sandbox import ddl
+from millrace.sandbox.flights import Dirt
+from millrace.sandbox.payloads import Payloads
+from millrace.sandbox.traffic_values import Values
+
+
+def payloads(_form: TextFormat, path: Path) -> Payloads:
+    """Make values of the one field; one that is spoiled is not UTF-8."""
+    schema = ddl.read(path)
+    [field] = schema.fieldNames()
+
+    def encode(values: Values) -> bytes:
+        return str(values[field] or "").encode()
+
+    def spoil(values: Values, choose: random.Random) -> tuple[bytes, Dirt]:
+        del choose
+        return encode(values) + b"\xff", "broken"
+
+    return Payloads(schema, encode, spoil)

@@ -1,0 +1,131 @@
+"""Installs in a project what deploying and the sandbox start and `pip` does not bring: by the locks that Millrace carries.
+
+In a clone the Makefile does the same from the same locks.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from millrace.sandbox.toolchain import (
+    LOCKS,
+    ToolchainError,
+    java_home,
+    node_bin,
+    node_modules,
+    npm,
+    program_environment,
+    state,
+)
+
+Say = Callable[[str], None]
+
+
+def deploying(say: Say) -> None:
+    """Install Node where the machine has none, CDK's command line, and, where Spark is installed, the jobs' jars.
+
+    Raises
+    ------
+    ToolchainError
+        An installer failed; holds the end of what it printed.
+    """
+    _program("Node", node_bin, "node.txt", say)
+    _node_packages(say)
+    if importlib.util.find_spec("pyspark") is None:
+        say(
+            "left out: jars of jobs that read or write Kafka, which Spark's Ivy fetches: pip install 'millrace[sandbox]'"
+        )
+        return
+    from millrace.sandbox import jars
+
+    _program("Java 17", java_home, "java.txt", say)
+    say(f"JVM jars: {jars.fetch()} fetched")
+
+
+def everything(say: Say) -> None:
+    """Install what :func:`deploying` does, and LocalStack in an environment of its own.
+
+    Raises
+    ------
+    ToolchainError
+        As there.
+    """
+    deploying(say)
+    folder, lock = state() / "localstack", LOCKS / "localstack.txt"
+    if _done(folder, lock):
+        say("LocalStack: in place")
+        return
+    say("LocalStack: installing")
+    python = folder / "bin" / "python"
+    uv = _uv()
+    _run(
+        [uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, folder]
+        if uv
+        else [sys.executable, "-m", "venv", folder]
+    )
+    _install(python, lock)
+    _note(folder, lock)
+
+
+def _program(name: str, find: Callable[[], Path], lock: str, say: Say) -> None:
+    try:
+        say(f"{name}: {find()}")
+    except ToolchainError:
+        say(f"{name}: installing a wheel")
+        _install(Path(sys.executable), LOCKS / lock)
+        find()
+
+
+def _node_packages(say: Say) -> None:
+    folder = node_modules().parent
+    lock = LOCKS / "node" / "package-lock.json"
+    if _done(folder, lock):
+        say("CDK's command line: in place")
+        return
+    say("CDK's command line: installing")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copyfile(LOCKS / "node" / name, folder / name)
+    _run([*npm(), "ci", "--silent", "--no-audit", "--no-fund", "--prefix", folder])
+    _note(folder, lock)
+
+
+def _done(folder: Path, lock: Path) -> bool:
+    """Tell whether a folder holds what this very lock asks for."""
+    noted = folder / "installed"
+    return noted.is_file() and noted.read_bytes() == lock.read_bytes()
+
+
+def _note(folder: Path, lock: Path) -> None:
+    shutil.copyfile(lock, folder / "installed")
+
+
+def _uv() -> str | None:
+    return shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+
+
+def _install(python: Path, lock: Path) -> None:
+    uv = _uv()
+    if uv is None and python == Path(sys.executable) and importlib.util.find_spec("pip") is None:
+        _run([python, "-m", "ensurepip"])  # an environment that uv made has none
+    installer: list[str | Path] = (
+        [uv, "pip", "install", "--quiet", "--python", python]
+        if uv
+        else [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    )
+    _run([*installer, "--require-hashes", "-r", lock])
+
+
+def _run(command: Sequence[str | Path | None]) -> None:
+    given = [str(each) for each in command]
+    # npm starts Node by its name.
+    environment = program_environment(java=False) if "ci" in given else None
+    done = subprocess.run(given, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip()[-1500:]
+        raise ToolchainError(f"{Path(given[0]).name} ended with status {done.returncode}:\n{said}")

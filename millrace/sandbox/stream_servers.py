@@ -1,0 +1,178 @@
+"""Servers of streams, as traffic reaches them: in the sandbox, on this machine, on AWS. One class for each kind of stream.
+
+A kind names its own (``servers`` of :class:`millrace.config.sources.base.StreamConfig`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import Any
+from urllib.parse import urlparse
+
+import boto3
+
+from millrace.config.model import Environment, Stream
+from millrace.lifecycle import kafka_client
+from millrace.lifecycle.verbs import Aws
+from millrace.sandbox import samples
+from millrace.sandbox.process import SandboxError
+from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
+from millrace.sandbox.spark import SandboxSpark
+from millrace.sandbox.toolchain import past_proxies
+
+_LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A stream or topic that takes records.
+
+    Attributes
+    ----------
+    where
+        For people.
+    producer
+        Makes a producer; a Kinesis one with so many records in one call at most.
+    sample
+        Reads records that are there, so many at most.
+    """
+
+    where: str
+    producer: Callable[[int], Producer]
+    sample: Callable[[int], list[bytes]]
+
+
+class StreamServer(ABC):
+    """Where a kind of stream is."""
+
+    @abstractmethod
+    def local(
+        self,
+        environment: Environment,
+        own: str,
+        addresses: Mapping[str, str | None],
+        running: Callable[[], SandboxSpark],
+    ) -> Target:
+        """A stream on this machine.
+
+        Parameters
+        ----------
+        environment
+            Of the stream.
+        own
+            Its own name.
+        addresses
+            By service, of servers in the place of the sandbox's; None for that.
+        running
+            Gives the sandbox's.
+
+        Raises
+        ------
+        SandboxError
+            An address of another machine.
+        """
+
+    @abstractmethod
+    def deployed(self, aws: Aws, stream: Stream, own: str) -> Target:
+        """A stream of the deployed environment."""
+
+
+def server_of(stream: Stream, name: str) -> StreamServer:
+    """Find the server of a stream.
+
+    Raises
+    ------
+    SandboxError
+        Its kind has none that traffic reaches.
+    """
+    if stream.servers is None:
+        raise SandboxError(
+            f"stream {name} is a {stream.title}: neither traffic nor samples of it are known here"
+        )
+    found: StreamServer = resolve_name(stream.servers)()
+    return found
+
+
+class KinesisServer(StreamServer):
+    """Kinesis, or what stands in for it."""
+
+    def local(
+        self,
+        environment: Environment,
+        own: str,
+        addresses: Mapping[str, str | None],
+        running: Callable[[], SandboxSpark],
+    ) -> Target:
+        """By an endpoint."""
+        endpoint = addresses.get("kinesis")
+        if endpoint is None:
+            stack = running().stack
+            return _kinesis(f"stream {own} on {stack.endpoint}", stack.client("kinesis"), own)
+        check_local(urlparse(endpoint).hostname or "")
+        past_proxies()
+        client = boto3.client(
+            "kinesis",
+            endpoint_url=endpoint,
+            region_name=environment.region,
+            aws_access_key_id="test",
+            aws_secret_access_key="test",  # noqa: S106 - servers of the sandbox take any
+        )
+        return _kinesis(f"stream {own} on {endpoint}", client, own)
+
+    def deployed(self, aws: Aws, stream: Stream, own: str) -> Target:
+        """In the environment's region."""
+        return _kinesis(f"stream {own} on AWS, {aws.names.environment.region}", aws.client("kinesis"), own)
+
+
+def _kinesis(where: str, client: Any, own: str) -> Target:
+    return Target(
+        where,
+        lambda batch: KinesisProducer(client, own, batch=batch),
+        lambda count: samples.of_stream(client, own, count),
+    )
+
+
+class KafkaServer(StreamServer):
+    """Kafka brokers."""
+
+    def local(
+        self,
+        environment: Environment,
+        own: str,
+        addresses: Mapping[str, str | None],
+        running: Callable[[], SandboxSpark],
+    ) -> Target:
+        """By bootstrap servers."""
+        bootstrap = addresses.get("kafka") or running().kafka
+        check_local(*(server.rpartition(":")[0] for server in bootstrap.split(",")))
+        return Target(
+            f"topic {own} on {bootstrap}",
+            lambda _: KafkaProducer(bootstrap, own),
+            lambda count: samples.of_topic({"bootstrap.servers": bootstrap}, own, count),
+        )
+
+    def deployed(self, aws: Aws, stream: Stream, own: str) -> Target:
+        """On its cluster."""
+        assert stream.cluster_name is not None, f"{own} lies on no cluster"
+        settings: Mapping[str, Any] = kafka_client.settings(aws.names, stream.cluster_name, aws.client)
+        return Target(
+            f"topic {own} of cluster {aws.names.cluster(stream.cluster_name)} on AWS",
+            lambda _: KafkaProducer(settings["bootstrap.servers"], own, settings=settings),
+            lambda count: samples.of_topic(settings, own, count),
+        )
+
+
+def check_local(*hosts: str) -> None:
+    """Refuse addresses of other machines.
+
+    Raises
+    ------
+    SandboxError
+        One is.
+    """
+    other = [host for host in hosts if host.strip("[]") not in _LOCAL]
+    if other:
+        raise SandboxError(f"{other[0]} is another machine: traffic leaves this one with --aws only")

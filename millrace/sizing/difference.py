@@ -1,0 +1,110 @@
+"""Two plans held against each other: the sizes that differ, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MONEY = "USD/month"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One figure that is not the same.
+
+    Attributes
+    ----------
+    key
+        As of ``millrace plan --explain``; for dollars the section whose they are, or ``total``.
+    unit
+        Of both values.
+    before, after
+        None where the plan has no such figure.
+    """
+
+    key: str
+    unit: str
+    before: float | str | None
+    after: float | str | None
+
+    @property
+    def more(self) -> float | None:
+        """What comes on top; None for what is no number."""
+        values = [0.0 if each is None else each for each in (self.before, self.after)]
+        if any(isinstance(each, str) for each in values):
+            return None
+        before, after = map(float, values)
+        return after - before
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """Return what differs between two plans.
+
+    Parameters
+    ----------
+    before, after
+        As of :func:`millrace.sizing.export.to_json`.
+
+    Returns
+    -------
+    tuple
+        Dollars first, the total before its parts, then sizes in the order of the plan. Of what one plan has not at all
+        only the dollars.
+    """
+    old, new = dict(_dollars(before)), dict(_dollars(after))
+    changed = [
+        Difference(key, MONEY, old.get(key), new.get(key))
+        for key in dict.fromkeys([*old, *new])
+        if round(old.get(key) or 0.0, 2) != round(new.get(key) or 0.0, 2) or (key in old) != (key in new)
+    ]
+    figures = dict(_figures(before)), dict(_figures(after))
+    both = [
+        key
+        for key in dict.fromkeys([*figures[0], *figures[1]])
+        if _member(key, before) and _member(key, after)
+    ]
+    for key in both:
+        one, other = figures[0].get(key), figures[1].get(key)
+        if (one or other) and (one is None or other is None or one[0] != other[0]):
+            unit = (other or one or ("", ""))[1]
+            changed.append(
+                Difference(key, unit, None if one is None else one[0], None if other is None else other[0])
+            )
+    return tuple(changed)
+
+
+def _dollars(document: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    yield "total", document["total"]["value"]
+    for section in ("streams", "clusters", "jobs"):
+        for name, member in document[section].items():
+            yield f"{section}.{name}", member["cost"]["usd_month"]
+    yield "shared", document["shared"]["usd_month"]
+
+
+def _figures(document: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float | str, str]]]:
+    for section in ("streams", "clusters", "jobs"):
+        for name, member in document[section].items():
+            yield from _walk(member, f"{section}.{name}")
+
+
+def _walk(value: Any, key: str) -> Iterator[tuple[str, tuple[float | str, str]]]:
+    if not isinstance(value, Mapping):
+        return
+    if {"value", "unit", "origin"} <= value.keys():
+        yield key, (value["value"], value["unit"])
+        return
+    for name, each in value.items():
+        if name == "worker" and isinstance(each, str):
+            yield f"{key}.worker", (each, "")
+        elif name not in (
+            "cost",
+            "choices",
+            "expected_usd",
+        ):  # what follows from sizes, and is not played for a comparison
+            yield from _walk(each, f"{key}.{name}")
+
+
+def _member(key: str, document: Mapping[str, Any]) -> bool:
+    section, name, *_ = key.split(".")
+    return name in document[section]

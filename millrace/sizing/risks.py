@@ -1,0 +1,79 @@
+"""What a plan rests on that a person should doubt: figures that look like a slip, and what is close to its limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from millrace.config.model import Environment
+from millrace.config.units import format_duration
+from millrace.sizing.hops import Hop
+from millrace.sizing.model import JobPlan, StreamPlan
+from millrace.sizing.query import outage_of
+from millrace.sizing.streams import demands
+from millrace.sizing.words import count
+
+SLOW = 3.0
+"""Times the outage that catching up may take before it is worth a line: the job then has a third more than its peak."""
+
+FULL = 0.9
+"""Share of what a shard takes at the peak from which there is no room for a hot key or a busier day."""
+
+MANY, FEW = 1_000_000.0, 1 / 60
+"""Records a second outside of which a unit was probably mistaken: a million a second, one a minute."""
+
+
+def risks(
+    environment: Environment,
+    hops: list[Hop],
+    streams: Mapping[str, StreamPlan],
+    jobs: Mapping[str, JobPlan],
+) -> Iterator[str]:
+    """Yield a line for each.
+
+    Parameters
+    ----------
+    environment, hops
+        What is asked for.
+    streams, jobs
+        The plan.
+    """
+    for name, stream in environment.streams.items():
+        traffic = stream.traffic
+        where = f"streams.{name}.traffic"
+        if "peak_factor" not in traffic.model_fields_set:
+            yield f"{where}: no peak_factor, so the peak is the average; the busiest minute of a day is rarely that calm"
+        rate = traffic.records_per_second
+        if rate * traffic.peak_factor > MANY:
+            yield f"{where}: {rate * traffic.peak_factor:,.0f} records/s at peak; is the rate one a second?"
+        elif rate < FEW:
+            yield f"{where}: {rate:g} records/s is one in {_about(1 / rate)}; is the rate one a second?"
+        shards = streams[name].expected_partitions.value
+        if stream.refuses_fewer and stream.elastic is None:
+            share = max(demand.partitions for demand in demands(stream, 1)) / shards
+            if share > FULL:
+                yield (
+                    f"streams.{name}: {count(shards, stream.parts.removesuffix('s'))} {share:.0%} full at peak, if no key is hot; "
+                    "`partition_buffer` adds spare ones"
+                )
+    for hop in hops:
+        again = jobs[hop.job].queries[hop.query].catch_up_seconds
+        outage = outage_of(environment.jobs[hop.job])
+        if again is None or again.value <= SLOW * outage.total_seconds():
+            continue
+        took = "never" if math.isinf(again.value) else f"{_about(again.value)} later"
+        asked = environment.jobs[hop.job].catch_up is not None
+        remedy = (
+            ""
+            if asked
+            else f"; `catch_up: {{outage: {format_duration(outage)}, within: TIME}}` of the job plans cores for it"
+        )
+        yield f"jobs.{hop.job}.queries.{hop.query}: {format_duration(outage)} away is caught up {took}{remedy}"
+
+
+def _about(seconds: float) -> str:
+    """A length of time in the unit that a person would take; a whole number of it, as :func:`format_duration` is exact."""
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:,.0f} s"

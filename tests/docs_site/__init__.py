@@ -1,0 +1,1 @@
+"""The documentation as a site: its generated pages, and what MkDocs is told by `mkdocs.yml`."""

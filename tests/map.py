@@ -1,0 +1,55 @@
+"""Prints the product as a list: folder, file, lines, and what the file's first line says of it.
+
+.. code-block:: console
+
+   python -m tests.map etl/sinks
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PRODUCT = ("etl", "infra", "millrace", "pipelines")
+
+
+def files(places: list[str]) -> Iterator[Path]:
+    """Modules below some places, a folder's own file first, each once; a link to another folder is not followed."""
+    found = {path for place in places for path in ((ROOT / place).rglob("*.py"))}
+    for path in sorted(found, key=lambda each: (each.parent, each.name != "__init__.py", each.name)):
+        if not any(parent.is_symlink() for parent in path.parents if parent.is_relative_to(ROOT)):
+            yield path.relative_to(ROOT)
+
+
+def first_line(source: str) -> str:
+    """What a module says of itself; empty where it says nothing."""
+    said = ast.get_docstring(ast.parse(source)) or ""
+    return said.partition("\n")[0]
+
+
+def lines(places: list[str]) -> Iterator[str]:
+    """The list: a line for each folder, and one below it for each of its files."""
+    for path in files(places):
+        source = (ROOT / path).read_text(encoding="utf-8")
+        if path.name == "__init__.py":
+            yield f"\n{path.parent}/  {first_line(source)}"
+            continue
+        yield f"  {path.name:<28} {len(source.splitlines()):>4}  {first_line(source)}"
+
+
+def main(arguments: list[str]) -> int:
+    """Print the list of what was asked for."""
+    reading = argparse.ArgumentParser(prog="python -m tests.map", description="The product, a line a file.")
+    reading.add_argument(
+        "place", nargs="*", default=list(PRODUCT), help="folder of the repository; all of the product"
+    )
+    sys.stdout.write("\n".join(lines(reading.parse_args(arguments).place)).lstrip("\n") + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

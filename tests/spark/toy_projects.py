@@ -1,0 +1,95 @@
+"""Projects with a kind of somebody else's: two files in a folder and two registry entries, nothing of the product changed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from millrace.etl.job import run
+from millrace.etl.launch.settings import JobSettings
+from tests.spark.batches import Events
+
+ROOT = Path(__file__).parents[2]
+
+SYNTHESISE = """
+import json, sys
+from pathlib import Path
+from aws_cdk import App
+from millrace.infra.deployment import build
+from millrace.config import Names, load
+from millrace.sizing import plan
+
+environment = load("toy")
+context = json.loads((Path(sys.argv[2]) / "cdk.json").read_text())["context"]
+app = App(outdir=sys.argv[1], context=context, analytics_reporting=False)
+names = Names(environment, environment.account)
+numbers = plan(environment)
+build(app, names=names, plan=numbers, root=Path(sys.argv[2]))
+app.synth()
+print(json.dumps({"services": numbers.network.services}))
+"""
+
+
+def project(folder: Path, *, environment: str, entry: str, asked: str, runs: str, deployed: str = "") -> Path:
+    """Write a project whose environment ``toy`` names the kind, and beside it the distribution ``held`` that brings it.
+
+    Parameters
+    ----------
+    entry
+        The entry point: group, kind and class, such as ``millrace.sinks toy toy_asked:ToySink``.
+    asked, runs
+        The two modules, ``toy_asked`` and ``toy_runs``.
+    deployed
+        A third one that ``infra`` asks, ``toy_deployed``.
+    """
+    home = folder / "project"
+    (home / "environments").mkdir(parents=True)
+    (home / "pipelines").symlink_to(ROOT / "pipelines")
+    (home / "environments" / "toy.yaml").write_text(environment)
+    held = folder / "held"
+    described = held / "toy-1.0.dist-info"
+    described.mkdir(parents=True)
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
+    group, kind, loader = entry.split()
+    (described / "entry_points.txt").write_text(f"[{group}]\n{kind} = {loader}\n")
+    (held / "toy_asked.py").write_text(asked)
+    (held / "toy_runs.py").write_text(runs)
+    (held / "toy_deployed.py").write_text(deployed)
+    return home
+
+
+def tool(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in the project, with the distribution installed."""
+    path = os.pathsep.join([str(project.parent / "held"), str(ROOT)])
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def registered(monkeypatch: pytest.MonkeyPatch, home: Path, registry: dict[str, str], loader: str) -> None:
+    """Let the core know the kind, in this process and for this test."""
+    monkeypatch.delitem(sys.modules, "toy_runs", raising=False)  # of another toy
+    monkeypatch.syspath_prepend(str(home.parent / "held"))
+    monkeypatch.setitem(registry, "toy", loader)
+
+
+def drained(spark: SparkSession, job: JobSettings, events: Events) -> None:
+    """Run the job's query over what is there, then end."""
+    (query,) = run.build(spark, job, {}, events.reporter)
+    writer: Any = query.rows.writeStream.option("checkpointLocation", query.checkpoint)
+    running = writer.foreachBatch(query.handle).start()
+    try:
+        running.processAllAvailable()
+    finally:
+        running.stop()

@@ -1,0 +1,103 @@
+"""``millrace plan --diff``: sizes and dollars that another version of the project would have otherwise."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from millrace.cli import app
+from millrace.config import ConfigurationError
+
+ROOT = Path(__file__).parents[3]
+
+
+def git(folder: Path, *arguments: str) -> None:
+    subprocess.run(
+        ["git", "-c", "user.name=T", "-c", "user.email=t@example.com", *arguments], cwd=folder, check=True
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with one commit, and a change on top: five times the records, and a second job."""
+    for name in ("environments", "pipelines"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "as it was")
+    file = tmp_path / "environments" / "minimal.yaml"
+    text = file.read_text()
+    assert "records_per_second: 800" in text
+    file.write_text(text.replace("records_per_second: 800", "records_per_second: 8000"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(app, ["plan", "--env", "minimal", *arguments])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_what_a_change_costs_and_which_sizes_it_moves(project: Path) -> None:
+    found = json.loads(run("--diff", "HEAD", "--json"))["differences"]
+    by_key = {each["key"]: each for each in found}
+    assert list(by_key)[:3] == ["total", "streams.clicks", "jobs.clicks"]
+    assert by_key["total"]["more"] == pytest.approx(by_key["total"]["after"] - by_key["total"]["before"])
+    shards = by_key["streams.clicks.expected_partitions"]
+    assert (shards["before"], shards["after"], shards["unit"]) == (1, 8, "shards")
+    assert by_key["jobs.clicks.cores"]["more"] > 0
+    assert not any(".cost" in key or "choices" in key for key in by_key)
+    assert "| `streams.clicks.expected_partitions` | 1 shards | 8 shards | +7 |" in run(
+        "--diff", "HEAD", "--markdown"
+    )
+    assert "streams.clicks.expected_partitions" in run("--diff", "HEAD")
+
+
+def test_the_same_plan_and_a_file_of_one(project: Path) -> None:
+    kept = project / "plan.json"
+    kept.write_text(run("--json"))
+    assert run("--diff", str(kept)) == f"no difference from the plan of {kept}\n"
+    assert json.loads(run("--diff", str(kept), "--json"))["differences"] == []
+    assert run("--diff", str(kept), "--markdown") == f"No difference from the plan of `{kept}`.\n"
+
+
+def test_a_job_that_is_new_is_told_by_its_dollars(project: Path) -> None:
+    kept = project / "plan.json"
+    document = json.loads(run("--json"))
+    other = {**document, "jobs": {}}
+    kept.write_text(json.dumps(other))
+    found = json.loads(run("--diff", str(kept), "--json"))["differences"]
+    assert [(each["key"], each["before"]) for each in found] == [("jobs.clicks", None)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--diff", "nowhere"), "--diff is nowhere; allowed: a commit, branch or tag"),
+        (("--diff", "--output=x"), "--diff is --output=x"),
+        (("--diff", "broken.json"), "broken.json"),
+        (("--markdown",), "only with --diff"),
+    ],
+)
+def test_what_is_no_plan_is_told(project: Path, arguments: tuple[str, ...], told: str) -> None:
+    (project / "broken.json").write_text("{}")
+    with pytest.raises(ConfigurationError) as error:
+        run(*arguments)
+    assert told in str(error.value)
+    assert not (project / "x").exists()
+
+
+def test_an_environment_that_was_not_there(project: Path) -> None:
+    (project / "environments" / "young.yaml").write_text(
+        (project / "environments" / "minimal.yaml").read_text()
+    )
+    with pytest.raises(ConfigurationError, match="there young has no plan"):
+        CliRunner().invoke(app, ["plan", "--env", "young", "--diff", "HEAD"], catch_exceptions=False)

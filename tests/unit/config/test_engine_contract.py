@@ -1,0 +1,48 @@
+"""Over all kinds of engines: both sides know them, and what one says of itself another place can use."""
+
+from __future__ import annotations
+
+from pkgutil import resolve_name
+
+import pytest
+
+from millrace.config.engines import KINDS, SPARK
+from millrace.config.engines.base import JobBase
+from millrace.etl.launch import engine_kinds as run
+from millrace.infra import engines as deployed
+from millrace.infra.stacks.job import JobStack
+from millrace.sizing.tables import known_prices, limits
+
+
+def job(kind: str) -> JobBase:
+    return KINDS[kind].model_construct(engine=kind, queries={})
+
+
+def test_the_core_runs_on_all_of_them_and_here() -> None:
+    assert [*KINDS, "sandbox"] == list(run.ENGINES)
+    for kind in run.ENGINES:
+        assert run.of(kind).kind == kind
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_engine_is_whole(kind: str) -> None:
+    engine = KINDS[kind]
+    assert engine.model_fields["engine"].annotation.__args__ == (kind,)
+    versions = engine.model_fields["version"].annotation.__args__
+    assert set(engine.spark_versions) == set(versions) <= set(SPARK)
+    assert 0 < limits()[engine.heap_share] < 1
+    assert issubclass(resolve_name(deployed.of(engine).stack), JobStack)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_worker_that_is_offered_has_tasks_and_a_price(kind: str) -> None:
+    offered = list(KINDS[kind].offers(job(kind), lambda tasks: 1.0 * tasks, 4))
+    assert len({(each.name, each.architecture) for each in offered}) == len(offered)
+    for each in offered:
+        assert each.own or each.architecture != job(kind).processors
+        assert each.tasks >= 1
+        for bill in each.bills:
+            assert set(bill.price) & known_prices(), bill
+            assert bill.why.format(count=2, hours=730)
+    other = next(name for name in KINDS if name != kind)
+    assert not any(each.own for each in KINDS[kind].offers(job(other), lambda tasks: 1.0 * tasks, 4))

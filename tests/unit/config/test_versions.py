@@ -1,0 +1,63 @@
+"""One table of versions: what repeats one of its constants, because it must, repeats it right."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from millrace.config.engines import KINDS
+from millrace.config.engines.versions import BY_LINE, DEFAULT, LINES, VERSIONS, Line, jar_set
+
+ROOT = Path(__file__).parents[3]
+OTHERS = [line for line in LINES.values() if not line.default]
+
+
+def jars(name: str, line: Line) -> dict[str, str]:
+    """Versions of a locked set by artifact."""
+    locked = json.loads((ROOT / "toolchain" / "jars.lock.json").read_text())
+    return {each["name"]: each["version"] for each in locked[jar_set(name, line)]}
+
+
+def test_pythons_lock_has_the_default_line() -> None:
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"][
+        "sandbox"
+    ]
+    assert f"pyspark=={LINES[DEFAULT].spark}" in needed
+    rules = (ROOT / "Makefile").read_text()
+    assert f"DEFAULT_SPARK := {DEFAULT}\n" in rules
+    assert f"NEWEST_SPARK := {list(LINES)[-1]}\n" in rules
+
+
+@pytest.mark.parametrize("line", OTHERS, ids=lambda line: line.name)
+def test_every_other_line_has_a_hashed_lock_of_its_own(line: Line) -> None:
+    text = (ROOT / "toolchain" / f"spark-{line.name}.txt").read_text()
+    assert re.search(rf"^pyspark=={re.escape(line.spark)} \\\n    --hash=sha256:", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", LINES.values(), ids=lambda line: line.name)
+def test_the_locked_jars_are_those_of_the_line(line: Line) -> None:
+    kafka, suffix = jars("kafka-client", line), f"_{line.scala}"
+    assert kafka[f"spark-sql-kafka-0-10{suffix}"] == line.spark
+    assert kafka["kafka-clients"] == line.libraries["kafka_clients"]
+    assert kafka["commons-pool2"] == line.libraries["commons_pool"]
+    assert jars("avro", line) == {f"spark-avro{suffix}": line.spark}
+    assert jars("sandbox", line)[f"iceberg-spark-runtime-{line.name}{suffix}"] == line.iceberg
+
+
+def test_sets_that_hold_no_scala_serve_every_line() -> None:
+    locked = json.loads((ROOT / "toolchain" / "jars.lock.json").read_text())
+    for name, found in locked.items():
+        of_spark = any(each["name"].endswith(("_2.12", "_2.13")) for each in found) and name != "kafka-broker"
+        assert of_spark == (name.rpartition("-4.")[0] in BY_LINE or name in BY_LINE), name
+
+
+def test_every_version_that_a_file_may_name_has_a_row() -> None:
+    named = {
+        (kind, name) for kind in KINDS for name in KINDS[kind].model_fields["version"].annotation.__args__
+    }
+    assert {(each.engine, each.name) for each in VERSIONS} == named
+    assert len({each.name for each in VERSIONS}) == len(VERSIONS), "SPARK is by version alone"

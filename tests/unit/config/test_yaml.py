@@ -1,0 +1,126 @@
+"""Slips of YAML, each with the message that a person needs; null, which removes what a base has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millrace.config import load
+from tests.unit.config.conftest import GOOD
+from tests.unit.config.test_load import problems
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "value", "allowed"),
+    [
+        (
+            "streams: [1\njobs: 2\n",
+            1,
+            "the [ of streams is not closed",
+            "] after it; reading stopped on line 2",
+        ),
+        (
+            "streams:\n  a:\n    traffic: {records_per_second: 1, record_size: 1KiB\n    kind: kinesis\n",
+            3,
+            "the { of traffic is not closed",
+            "} after it; reading stopped on line 4",
+        ),
+        ("a: {b: {c: 1}\nd: 2\ne: {f: 1}\n", 1, "the { of a is not closed", "} after it"),
+        ("jobs: {a: 1\n", 1, "the { of jobs is not closed", "}"),
+        ("project: 'a\nregion: b\n", 1, "the quote of project is not closed", "the same quote"),
+        ("project: a\n\tregion: b\n", 2, "a tab", "spaces"),
+        ("project: a: b\n", 1, "mapping values are not allowed here", "text that holds ': ' in quotes"),
+    ],
+)
+def test_what_is_not_closed_is_told_where_it_begins(
+    project: Path, text: str, line: int, value: str, allowed: str
+) -> None:
+    (problem,) = problems(project, text)
+    assert (problem.file, problem.line, problem.value) == ("environments/shop.yaml", line, value)
+    assert allowed in problem.allowed
+
+
+ORDERS = "{records_per_second: 100, record_size: 1KiB}"
+
+
+@pytest.mark.parametrize(
+    ("traffic", "key", "value", "allowed"),
+    [
+        (
+            "{records_per_second: 20,000, record_size: 1KiB}",
+            "records_per_second",
+            "20,000",
+            "20000: inside { }",
+        ),
+        (
+            "{records_per_second: 1,500,000, record_size: 1KiB}",
+            "records_per_second",
+            "1,500,000",
+            "1500000: inside",
+        ),
+        ("{records_per_second: 5, record_size: 1,5KiB}", "record_size", "1,5KiB", "1.5KiB: inside { }"),
+        ("{records_per_second: '20,000', record_size: 1KiB}", "records_per_second", "20,000", "a number"),
+        ("{records_per_second: 20k, record_size: 1KiB}", "records_per_second", "20k", "a number"),
+    ],
+)
+def test_a_number_with_separators_is_one_mistake_that_says_how_it_is_written(
+    project: Path, traffic: str, key: str, value: str, allowed: str
+) -> None:
+    assert ORDERS in GOOD
+    (problem,) = problems(project, GOOD.replace(ORDERS, traffic))
+    assert (problem.key, problem.value) == (f"streams.orders.traffic.{key}", value)
+    assert allowed in problem.allowed
+    assert allowed != "a number" or problem.hint == "write 20000"
+
+
+def test_a_key_without_a_value_stays_a_mistake_of_its_own(project: Path) -> None:
+    (problem,) = problems(project, GOOD.replace(ORDERS, ORDERS[:-1] + ", peak}"))
+    assert problem.key == "streams.orders.traffic.peak"
+
+
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [
+        ("us-esat-1", "us-east-1"),
+        ("us_east_1", "us-east-1"),
+        ("eu-wset-1", "eu-west-1"),
+        ("us-east", "us-east-1"),
+        ("EU-WEST-1", "eu-west-1"),
+    ],
+)
+def test_a_region_that_is_none_names_the_nearest(project: Path, written: str, hint: str) -> None:
+    (problem,) = problems(project, GOOD.replace("region: us-east-1", f"region: {written}"))
+    assert (problem.key, problem.value, problem.hint) == ("region", written, f"did you mean {hint}?")
+
+
+def test_null_removes_what_the_base_has(project: Path) -> None:
+    (project / "environments" / "base.yaml").write_text(GOOD)
+    over = "extends: base\ntags: null\njobs:\n  orders: null\n  clicks:\n    spark: ~\n    queries:\n      count-clicks:\n"
+    over += "        enrich: null\nstreams: {orders: null, clicks: {retention: null}}\nkafka: null\n"
+    (project / "environments" / "small.yaml").write_text(over)
+    small = load("small", root=project)
+    assert (small.tags, small.kafka, list(small.jobs), list(small.streams)) == (
+        {},
+        {},
+        ["clicks"],
+        ["clicks"],
+    )
+    assert (small.jobs["clicks"].spark, small.jobs["clicks"].queries["count-clicks"].enrich) == ({}, ())
+    assert small.streams["clicks"].retention.total_seconds() == 24 * 3600
+
+
+def test_null_where_the_base_has_nothing_is_a_mistake(project: Path) -> None:
+    (project / "environments" / "base.yaml").write_text(GOOD)
+    found = problems(
+        project, "extends: base\nstreams: {clicks: {retenton: null}}\njobs: {other: null}\n", "small"
+    )
+    assert {each.key for each in found} == {"streams.clicks.retenton", "jobs.other"}
+
+
+def test_what_null_removes_and_others_need_is_told_as_missing(project: Path) -> None:
+    (project / "environments" / "base.yaml").write_text(GOOD)
+    (problem,) = problems(
+        project, "extends: base\nstreams: {clicks: {traffic: {record_size: null}}}\n", "small"
+    )
+    assert (problem.file, problem.key) == ("environments/small.yaml", "streams.clicks.traffic.record_size")

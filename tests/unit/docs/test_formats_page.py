@@ -1,0 +1,29 @@
+"""The table of formats in ``docs/formats.md`` is what the kinds say of themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from millrace.config.formats import KINDS
+
+PAGE = Path(__file__).parents[3] / "docs" / "formats.md"
+HEAD = "| `format` | `schema` | decoded by | also a good record | never one |\n|---|---|---|---|---|\n"
+
+
+def test_the_table_is_that_of_the_kinds() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert HEAD in text
+    rows = "".join(
+        f"| {' | '.join((f'`{kind}`', *dataclasses.astuple(each.reading)))} |\n"
+        for kind, each in KINDS.items()
+    )
+    table = text.split(HEAD)[1].split("\n\n")[0] + "\n"
+    assert table == rows, f"write this instead:\n{HEAD}{rows}"
+
+
+def test_every_key_of_a_format_says_what_it_means_with_an_example() -> None:
+    for kind, form in KINDS.items():
+        assert form.model_fields["kind"].annotation.__args__ == (kind,)
+        for name, field in form.model_fields.items():
+            assert name == "kind" or (field.description and field.examples), f"{kind}.{name}"

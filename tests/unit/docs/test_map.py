@@ -1,0 +1,38 @@
+"""The map of the product has a line for each file, and each line says something of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import map as product_map
+
+
+def test_each_file_stands_below_its_folder() -> None:
+    lines = list(product_map.lines(["etl/sinks"]))
+    folders = [line.strip().partition("/  ")[0] for line in lines if not line.startswith("  ")]
+    assert folders == ["etl/sinks", "etl/sinks/delivery"]
+    behind = next(place for place, line in enumerate(lines) if "etl/sinks/delivery/" in line)
+    assert [line.split()[0] for line in lines[:behind] if "kafka" in line.split()[0]] == ["kafka.py"]
+    assert [line.split()[0] for line in lines[behind:] if "kafka" in line.split()[0]] == ["kafka_tail.py"]
+
+
+def test_no_folder_is_listed_twice_by_its_link() -> None:
+    paths = list(map(str, product_map.files(["etl", "millrace"])))
+    assert not [path for path in paths if path.startswith(("millrace/etl/", "millrace/infra/"))]
+    assert "etl/main.py" in paths
+    assert "millrace/cli/__init__.py" in paths
+
+
+@pytest.mark.parametrize("place", ["etl"])
+def test_every_file_says_what_it_is_for(place: str) -> None:
+    said: dict[str, str] = {}
+    for path in product_map.files([place]):
+        line = product_map.first_line((product_map.ROOT / path).read_text())
+        assert len(line.split()) >= 5, f"{path}: {line!r} says too little"
+        assert line not in said, f"{path} says the same as {said.get(line)}"
+        said[line] = str(path)
+
+
+def test_a_file_that_says_nothing_is_empty() -> None:
+    assert product_map.first_line("x = 1\n") == ""
+    assert product_map.first_line('"""One.\n\nTwo.\n"""\n') == "One."

@@ -1,0 +1,75 @@
+"""Launch documents of every release are read into three classes of queries, strictly, and lose nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millrace.etl.launch.settings import DeriveSettings, DirectSettings, LandSettings, RouteSettings, parse
+from millrace.etl.launch.typed_json import SettingsError
+from tests.documents import plain
+from tests.faults import jobs
+
+SINK = {"kind": "iceberg", "table": "d.out"}
+
+
+def document(*queries: dict[str, Any]) -> dict[str, Any]:
+    return jobs.settings("shop", queries, "/checkpoints", "broker:9092")
+
+
+def flat(kind: str) -> dict[str, Any]:
+    """A query as it is written without routes."""
+    source = {**jobs.topic("events", 10), "reading": {
+        "pattern": False, "partitions": None, "partition_count": None, "min_records_per_batch": None,
+        "max_delay_seconds": None, "start_offsets": {"0": 7}, "headers": True, "group_id_prefix": None,
+        "lag_group": None, "null_payload": "dead_letter",
+    }}  # fmt: skip
+    return jobs.queries(kind, source, Path("a.ddl"), "d.{}".format)[0]
+
+
+def routed(kind: str) -> dict[str, Any]:
+    """The same with two routes, of a kind of its own."""
+    query = flat(kind)
+    keys = {"source", "format", "schema", "decompress_up_to", "redact", "enrich", "transform", "sink"}
+    route = {key: query.pop(key) for key in keys & query.keys()}
+    routes = [{"name": name, "origin": f"topic-{name}", **route} for name in ("a", "b")]
+    return {**query, "kind": {"land": "route", "direct": "direct-route"}[kind], "routes": routes}
+
+
+@pytest.mark.parametrize("made", [flat, routed])
+@pytest.mark.parametrize(("kind", "settings"), [("land", LandSettings), ("direct", DirectSettings)])
+def test_a_query_with_routes_and_one_without_are_of_one_class(made: Any, kind: str, settings: type) -> None:
+    written = document(made(kind))
+    read = parse(written)
+    [query] = read.queries
+    assert type(query) is settings
+    assert plain(read) == written
+    assert not isinstance(query, DeriveSettings)
+    wanted = [(None, None)] if made is flat else [("a", "topic-a"), ("b", "topic-b")]
+    assert [(route.name, route.origin) for route in query.routes] == wanted
+    assert all(isinstance(route, RouteSettings) for route in query.routes)
+    # Two routes of one stream read it once, also where its offsets cannot be hashed.
+    assert [source.name for source in query.sources] == ["events"]
+
+
+@pytest.mark.parametrize("kind", ["land", "direct"])
+def test_a_query_without_routes_is_read_strictly(kind: str) -> None:
+    for key in flat(kind).keys() - {"kind"}:
+        without = {name: value for name, value in flat(kind).items() if name != key}
+        with pytest.raises(SettingsError, match=rf"settings\.queries\[0\].*missing keys {key}"):
+            parse(document(without))
+    for key in ("origin", "colour"):
+        with pytest.raises(SettingsError, match=rf"settings\.queries\[0\]: unknown keys {key}"):
+            parse(document({**flat(kind), key: "red"}))
+    both = {**flat(kind), "routes": routed(kind)["routes"]}
+    with pytest.raises(SettingsError, match=r"settings\.queries\[0\]: unknown keys .*source"):
+        parse(document(both))
+    with pytest.raises(SettingsError, match=r"settings\.queries\[0\]"):
+        parse(document({**flat(kind), "kind": "lands"}))
+    unnamed = routed(kind)
+    unnamed["routes"][0]["name"] = None
+    for wrong in (unnamed, {**routed(kind), "kind": kind}):
+        with pytest.raises(SettingsError, match=r"settings\.queries\[0\].routes: not those of kind"):
+            parse(document(wrong))

@@ -1,0 +1,68 @@
+"""Each package that the tool imports is one of its installation, or its extra is named to who lacks it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from millrace.cli import extras
+from millrace.cli.app import main
+
+ROOT = Path(__file__).parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+ENGINES_OWN = {"awsglue", "millrace", "pipelines"}
+COMES_WITH = {"py4j": "pyspark", "botocore": "boto3", "pandas": "statsmodels", "click": "typer"}
+"""Packages of others that need them, by import."""
+
+
+def named(requirements: list[str]) -> set[str]:
+    return {re.split(r"[\[=<>~!; ]", each)[0].lower() for each in requirements}
+
+
+def imported() -> dict[str, Path]:
+    """Third parties that the tool and the infrastructure import, and a file that does; the core runs on engines."""
+    found: dict[str, Path] = {}
+    for folder in ("millrace", "infra"):
+        for file in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                names = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+                names += [each.name for each in node.names] if isinstance(node, ast.Import) else []
+                found |= {name.partition(".")[0]: file for name in names}
+    return {name: file for name, file in found.items() if name not in sys.stdlib_module_names}
+
+
+def test_every_import_is_installed_or_named_by_its_extra() -> None:
+    base, optional = named(PROJECT["dependencies"]), PROJECT["optional-dependencies"]
+    brought = packages_distributions()
+    for module, file in imported().items():
+        if module in ENGINES_OWN:
+            continue
+        distributions = {COMES_WITH.get(module, each).lower() for each in brought.get(module, [module])}
+        if distributions & base:
+            assert module not in extras.EXTRAS, module
+        else:
+            assert module in extras.EXTRAS, f"{file} imports {module}: of no extra"
+            assert distributions & named(optional[extras.EXTRAS[module]]), module
+
+
+def test_who_lacks_an_extra_is_told_which(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setitem(sys.modules, "altair", None)
+    monkeypatch.setattr(sys, "argv", ["millrace", "plan", "--env", "minimal", "--html", "plan.html"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "pip install 'millrace[pages]'" in capsys.readouterr().err
+    assert not (ROOT / "plan.html").exists()
+
+
+def test_another_missing_module_is_a_defect() -> None:
+    assert extras.missing(ModuleNotFoundError(name="millrace.nothing")) is None

@@ -1,0 +1,45 @@
+"""Avro schemas of traffic: PySpark's types of them, and the bytes of values that a generator makes."""
+
+from __future__ import annotations
+
+import io
+import json
+from decimal import Decimal
+
+import pytest
+from fastavro import parse_schema, schemaless_reader
+
+from millrace.sandbox.avro_schemas import AvroSchema, AvroSchemaError, hash_of
+
+NAMED = """{"type": "record", "name": "R", "namespace": "x", "fields": [
+  {"name": "e", "type": {"type": "enum", "name": "E", "symbols": ["A", "B"]}},
+  {"name": "again", "type": ["null", "E"]},
+  {"name": "f", "type": {"type": "fixed", "name": "F", "size": 4}},
+  {"name": "d", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+  {"name": "m", "type": {"type": "map", "values": {"type": "array", "items": "x.E"}}}]}"""
+
+
+def test_avro_takes_what_a_generator_makes_and_names_of_a_namespace() -> None:
+    schema = AvroSchema(NAMED)
+    values = {"e": "A", "again": "no symbol", "f": b"12345", "d": Decimal("1.25"), "m": {"k": ["B"]}}
+    assert schema.struct.simpleString() == (
+        "struct<e:string,again:string,f:binary,d:decimal(9,2),m:map<string,array<string>>>"
+    )
+    read = schemaless_reader(io.BytesIO(schema.encode(values)), parse_schema(json.loads(NAMED)), None)
+    assert read == {**values, "again": ["A", "B"][hash_of("no symbol") % 2], "f": b"1234"}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "no Avro schema"),
+        ("3", "no Avro schema"),
+        ('"int"', "is a record"),
+        ('{"type":"record","name":"r","fields":[{"name":"a","type":"nope"}]}', "unknown type nope"),
+        ('{"type":"record","name":"r","fields":[{"name":"a","type":["int","string"]}]}', "union of 2"),
+        ('{"type":"record","name":"r","fields":[{"name":"a","type":["null","r"]}]}', "holds itself"),
+    ],
+)
+def test_what_is_no_avro_schema_is_said(text: str, why: str) -> None:
+    with pytest.raises(AvroSchemaError, match=why):
+        AvroSchema(text)

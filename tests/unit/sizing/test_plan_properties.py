@@ -1,0 +1,86 @@
+"""What holds for every plan, whatever is asked."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millrace.config import Environment
+from millrace.config.model import GlueJob, KinesisStream, Rate, Traffic
+from millrace.config.queries import LandQuery
+from millrace.sizing import plan, total
+
+MIB = 1024**2
+
+
+def built(
+    *, rate: float, size: int = 300, sla: float = 60, per_core: float = 2000, overhead: float = 1
+) -> Environment:
+    stream = KinesisStream.model_validate(
+        {
+            "kind": "kinesis",
+            "traffic": Traffic.model_validate({"records_per_second": rate, "record_size": f"{size}B"}),
+        }
+    )
+    query = LandQuery.model_validate(
+        {"kind": "land", "source": "clicks", "table": "landed", "schema": "pipelines/a.ddl"}
+    )
+    job = GlueJob.model_validate(
+        {
+            "engine": "glue",
+            "queries": {"land": query},
+            "latency": f"{round(sla * 1000)}ms",
+            "rate": Rate.model_validate(
+                {"records_per_second_per_core": per_core, "batch_overhead": f"{round(overhead * 1000)}ms"}
+            ),
+        }
+    )
+    return Environment(name="built", project="built", streams={"clicks": stream}, jobs={"clicks": job})
+
+
+RATES = st.floats(0.1, 200_000)
+BYTES = st.integers(1, 100_000)
+PER_CORE = st.floats(50, 100_000)
+
+
+@settings(max_examples=60)
+@given(rate=RATES, size=BYTES, per_core=PER_CORE, sla=st.floats(5, 600))
+def test_every_plan_respects_what_the_services_allow(
+    rate: float, size: int, per_core: float, sla: float
+) -> None:
+    found = plan(built(rate=rate, size=size, per_core=per_core, sla=sla))
+    job, stream = found.jobs["clicks"], found.streams["clicks"]
+    shards = stream.expected_partitions.value
+    assert rate <= shards * 1000 * (1 + 1e-9)
+    assert rate * size <= shards * MIB * (1 + 1e-9)
+    assert job.executors.value * job.vcpu >= job.cores.value > rate / per_core
+    assert job.memory.value <= job.memory_gib
+    assert job.max_workers.value == job.executors.value + 1
+    query = job.queries["land"]
+    assert query.records_per_batch is not None
+    assert query.records_per_partition is not None
+    assert query.records_per_partition.value >= 1
+    assert query.records_per_partition.value * shards >= rate * query.trigger_seconds.value, "keeps up"
+    assert 0 < query.trigger_seconds.value <= round(sla, 3) / 2
+
+
+@settings(max_examples=60)
+@given(rate=RATES, factor=st.floats(1, 20), size=BYTES, per_core=PER_CORE)
+def test_more_load_never_takes_less(rate: float, factor: float, size: int, per_core: float) -> None:
+    less = plan(built(rate=rate, size=size, per_core=per_core))
+    more = plan(built(rate=rate * factor, size=size, per_core=per_core))
+    assert more.jobs["clicks"].cores.value >= less.jobs["clicks"].cores.value
+    assert more.jobs["clicks"].max_workers.value >= less.jobs["clicks"].max_workers.value
+    assert sum(i.usd for i in more.jobs["clicks"].cost) >= sum(i.usd for i in less.jobs["clicks"].cost)
+    if factor >= 2:  # below that, a core more may let a stream do with fewer, fuller waves
+        assert total(more).value >= total(less).value
+
+
+@settings(max_examples=60)
+@given(rate=RATES, sla=st.floats(5, 600), factor=st.floats(1, 20), per_core=PER_CORE)
+def test_a_tighter_sla_never_takes_fewer_cores(
+    rate: float, sla: float, factor: float, per_core: float
+) -> None:
+    tight = plan(built(rate=rate, sla=sla, per_core=per_core))
+    loose = plan(built(rate=rate, sla=sla * factor, per_core=per_core))
+    assert tight.jobs["clicks"].cores.value >= loose.jobs["clicks"].cores.value
+    tight_cost, loose_cost = (sum(i.usd for i in each.jobs["clicks"].cost) for each in (tight, loose))
+    assert tight_cost >= loose_cost * (1 - 1e-9), "a tighter SLA is never a cheaper plan"

@@ -1,0 +1,85 @@
+"""A plan says what looks like a slip, what is close to its limit, and what its own simulator contradicts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+
+from millrace.config import environments, load
+from millrace.sizing import Plan, plan
+from millrace.sizing.simulation.self_check import contradictions
+from tests.unit.sizing.conftest import Loader, text
+from tests.unit.sizing.test_plan import ROOT
+
+
+def warned(found: Plan, words: str) -> list[str]:
+    return [each for each in found.warnings if words in each]
+
+
+def test_a_peak_factor_that_nobody_gave(from_text: Loader) -> None:
+    assert warned(plan(from_text(text())), "no peak_factor")
+    given = text().replace("record_size: 100B,", "record_size: 100B, peak_factor: 1,")
+    assert not warned(plan(from_text(given)), "no peak_factor")
+
+
+@pytest.mark.parametrize(
+    ("rate", "said"), [("5000000", "5,000,000 records/s at peak"), ("0.0000115741", "one in 24 hours")]
+)
+def test_a_rate_whose_unit_was_mistaken(from_text: Loader, rate: str, said: str) -> None:
+    found = plan(from_text(text(rate=rate, per_core="1000000", sla="60s")))
+    assert warned(found, said)
+    assert not warned(plan(from_text(text(rate="1000"))), "is the rate one a second?")
+
+
+def test_full_shards_and_the_spare_ones_that_a_buffer_adds(from_text: Loader) -> None:
+    """8 MiB/s need eight shards to the last byte, and one core: a buffer is of the shards, not of the core alone."""
+    asked = {"rate": "8192", "size": "1KiB", "per_core": "1000000"}
+    full = plan(from_text(text(**asked)))
+    assert full.streams["clicks"].expected_partitions.value == 9, "8,192 records/s"
+    assert warned(full, "9 shards 91% full")
+    spare = plan(from_text(text(**asked, top="partition_buffer: 0.25")))
+    assert spare.streams["clicks"].expected_partitions.value == 11
+    assert "25% to spare" in spare.streams["clicks"].expected_partitions.why
+    assert not warned(spare, "full at peak")
+
+
+def test_an_outage_that_takes_long_to_make_good(from_text: Loader) -> None:
+    """One shard with 1.9 MB/s of ways out for two readers."""
+    yaml = text(
+        rate="900",
+        size="1KiB",
+        per_core="100000",
+        more="      second: {kind: land, source: clicks, table: second, schema: pipelines/clicks/schemas/click.ddl}\n",
+    )
+    (line, _) = warned(plan(from_text(yaml)), "10m away is caught up")
+    assert "caught up 73 minutes later" in line
+    assert "catch_up: {outage: 10m" in line
+
+
+@pytest.mark.parametrize("name", environments(ROOT))
+def test_the_plans_of_this_repository_are_not_contradicted(name: str) -> None:
+    environment = load(name, root=ROOT)
+    assert list(contradictions(environment, plan(environment))) == []
+
+
+def otherwise(found: Plan, **figures: float) -> Plan:
+    """A plan with other figures for its only query."""
+    job = found.jobs["clicks"]
+    query = job.queries["land"]
+    changed = {name: replace(getattr(query, name), value=value) for name, value in figures.items()}
+    other = replace(job, queries=MappingProxyType({"land": replace(query, **changed)}))
+    return replace(found, jobs=MappingProxyType({"clicks": other}))
+
+
+def test_a_plan_that_its_own_simulator_contradicts(from_text: Loader) -> None:
+    environment = from_text(text(rate="990", size="1KiB", sla="60s", per_core="100000"))
+    sized = plan(environment)
+    again = sized.jobs["clicks"].queries["land"].catch_up_seconds
+    assert again is not None
+    assert list(contradictions(environment, sized)) == []
+    late = list(contradictions(environment, otherwise(sized, trigger_seconds=90.0)))
+    assert "of the records are within 60 s" in late[0]
+    (slow,) = contradictions(environment, otherwise(sized, catch_up_seconds=again.value / 3))
+    assert "records still wait then" in slow

@@ -1,0 +1,106 @@
+"""A shard hands over 2 MiB/s, to all that share it: in the plan, in its catching up, and in the simulator alike."""
+
+from __future__ import annotations
+
+import pytest
+
+from millrace.config import ConfigurationError, Environment
+from millrace.sizing import plan
+from millrace.sizing.simulation import Arrivals, Outage, simulate
+from millrace.sizing.simulation.planned import scenario
+from tests.unit.sizing.conftest import Loader, text
+
+TWO_MORE = "".join(
+    f"""\
+      {name}:
+        kind: land
+        source: clicks
+        table: clicks_{name}
+        schema: pipelines/clicks/schemas/click.ddl
+"""
+    for name in ("second", "third")
+)
+
+
+def of(from_text: Loader, rate: int, size: str, shards: int | None = None, **more: str) -> Environment:
+    """One or several readers whose cores are no bound: 100,000 records/s each."""
+    stream = "mode: provisioned" if shards is None else f"shards: {shards}"
+    given = {"sla": "60s", "overhead": "0.5s", "per_core": "100000", **more}
+    return from_text(text(rate=str(rate), size=size, stream=stream, **given))
+
+
+def drained(environment: Environment, rate: float, away: float) -> tuple[float, float]:
+    """Seconds that the job was away, and that it took until no batch found more than usual, as simulated."""
+    begin, seconds = 300.0, 5_000.0
+    played = scenario(
+        environment,
+        plan(environment),
+        "clicks",
+        {"clicks": Arrivals.constant(rate, seconds)},
+        fixed=True,
+        outages=[Outage(begin, away)],
+        sigma=0.0,
+    )
+    found = simulate(played).queries["land"]
+    usual = max(found.backlog[found.starts < begin])
+    whole = away + played.driver_start
+    return whole, max(found.starts[found.backlog > 1.01 * usual]) - begin - whole
+
+
+def test_one_shard_catches_up_at_its_way_out(from_text: Loader) -> None:
+    environment = of(from_text, 990, "1KiB")
+    query = plan(environment).jobs["clicks"].queries["land"]
+    assert query.catch_up_seconds is not None
+    assert query.catch_up_seconds.value == pytest.approx(990 * 600 / (2048 - 990), abs=0.1)  # 561 s
+    assert "as much as its shards hand over" in query.catch_up_seconds.why
+    away, took = drained(environment, 990, 600)
+    assert took == pytest.approx(990 * away / (2048 - 990), rel=0.1)
+
+
+def test_a_core_reads_one_shard_at_a_time(from_text: Loader) -> None:
+    """3,000 records/s of 2 KiB in 6 shards: one core, in six waves, would read 1,024 a second."""
+    found = plan(of(from_text, 3_000, "2KiB")).jobs["clicks"]
+    assert found.cores.value == 3
+    assert "a core one shard at a time" in found.cores.why
+    with pytest.raises(ConfigurationError, match="at least 3"):
+        plan(of(from_text, 3_000, "2KiB", 6, job="cores: 2"))
+
+
+def test_large_records_need_a_core_for_every_two_shards(from_text: Loader) -> None:
+    environment = of(from_text, 100, "1000KiB")
+    found = plan(environment)
+    shards = found.streams["clicks"].expected_partitions.value
+    assert (shards, found.jobs["clicks"].cores.value) == (98, 49)
+    played = scenario(
+        environment, found, "clicks", {"clicks": Arrivals.constant(100, 3600)}, fixed=True, sigma=0.0
+    )
+    assert simulate(played).queries["land"].ages.most <= 60
+
+
+def test_readers_share_a_shards_way_out(from_text: Loader) -> None:
+    environment = of(from_text, 4_000, "1KiB", 8, more=TWO_MORE)
+    query = plan(environment).jobs["clicks"].queries["land"]
+    assert query.catch_up_seconds is not None
+    assert query.catch_up_seconds.value == pytest.approx(
+        4_000 * 600 / (8 * 2048 / 3 - 4_000), abs=0.1
+    )  # 1,642 s
+
+
+def test_shards_that_hand_over_less_than_arrives_are_refused(from_text: Loader) -> None:
+    with pytest.raises(ConfigurationError, match="at least 6"):
+        plan(of(from_text, 4_000, "1KiB", 5, more=TWO_MORE))
+
+
+def test_the_simulator_falls_behind_where_shards_do(from_text: Loader) -> None:
+    """One core reads two shards in turn: as much as one of them hands over, and four times as much arrives."""
+    environment = of(from_text, 1_000, "1KiB", 2)
+    played = scenario(
+        environment,
+        plan(environment),
+        "clicks",
+        {"clicks": Arrivals.constant(8_192, 600)},
+        fixed=True,
+        sigma=0.0,
+    )
+    found = simulate(played).queries["land"]
+    assert found.waiting == pytest.approx(600 * (8_192 - 2_048), rel=0.1)
