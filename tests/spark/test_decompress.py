@@ -13,8 +13,6 @@ from millrace.etl.formats.decoding.redact import WITHHELD, Redacting
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 
-# PySpark asks for pandas' version by way of distutils.
-pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated")
 
 DDL = "carrier STRING NOT NULL, flight INT"
 GOOD = b'{"carrier":"AA","flight":1}'

@@ -20,8 +20,6 @@ from millrace.etl.formats.text import TextDecoder
 from tests import orders
 from tests.spark.test_formats import AVSC, COMMA, PLAIN, decode
 
-# PySpark asks for pandas' version by way of distutils.
-pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated")
 
 DDL = "carrier STRING NOT NULL, flight INT"
 

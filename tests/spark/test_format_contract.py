@@ -27,7 +27,6 @@ from tests.spark.batches import KAFKA
 from tests.spark.test_formats import AVSC, decode
 
 # PySpark 3.5 compares versions of pandas in a way that Python calls old.
-pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes:DeprecationWarning")
 
 SCHEMAS = {
     "json": b"id BIGINT NOT NULL, city STRING, paid BOOLEAN",

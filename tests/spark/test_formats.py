@@ -241,7 +241,6 @@ def test_avro_in_glues_framing(spark: SparkSession, of_avro: avro.AvroDecoder, d
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated")
 def test_avro_compressed_inside_glues_framing(
     spark: SparkSession, of_avro: avro.AvroDecoder, data: list[bytes]
 ) -> None:

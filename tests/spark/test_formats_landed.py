@@ -33,7 +33,6 @@ from tests.spark.batches import Events, frame, kafka_rows, lander
 from tests.spark.test_formats import AVSC, OLDER, PLAIN, decode
 
 # PySpark 3.5 compares versions of pandas in a way that Python calls old.
-pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes:DeprecationWarning")
 
 Names = Callable[[str], Table]
 

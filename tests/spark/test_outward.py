@@ -344,8 +344,6 @@ def test_a_refused_row_of_no_record_is_told(spark: SparkSession, table: Names, t
     ]  # fmt: skip
 
 
-# PySpark asks for pandas' version by way of distutils.
-@pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated")
 def test_of_a_refused_record_the_letter_holds_no_redacted_field(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

@@ -109,7 +109,6 @@ def test_ordinary_records_come_as_many_at_once_as_before(
     assert len(handed()) == 3
 
 
-@pytest.mark.filterwarnings("ignore:distutils:DeprecationWarning")
 @pytest.mark.parametrize("by_arrow", [True, False])
 def test_compressed_messages_come_in_portions_and_each_is_opened_once(
     spark: SparkSession, handed: Callable[[], list[int]], by_arrow: bool, monkeypatch: pytest.MonkeyPatch

@@ -21,7 +21,6 @@ from tests.spark.batches import Events, frame, kafka_rows, lander
 from tests.spark.toy_projects import ROOT, SYNTHESISE, project, registered, tool
 
 # PySpark 3.5 compares versions of pandas in a way that Python calls old.
-pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes:DeprecationWarning")
 
 ASKED = '''
 """What may be asked for."""

@@ -132,8 +132,6 @@ def test_a_descriptor_that_does_not_fit_is_refused(name: str) -> None:
         protobuf_descriptors.read(data, message, "order.desc")
 
 
-# PySpark asks for versions by way of distutils.
-@pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated")
 def test_values_go_back_in_batches_of_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "MOST_BYTES", 40)
     payloads = [None, *(pb.block(2, "x" * n) for n in (30, 1, 4, 50, 28)), b"\xff"]
@@ -164,7 +162,6 @@ def test_a_payload_comes_to_so_many_values_at_most() -> None:
     assert packed[0]["sizes"] == [1] * 900_000
 
 
-@pytest.mark.filterwarnings("ignore:distutils Version classes are deprecated")
 def test_values_go_back_in_batches_of_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "MOST_VALUES", 100)
     payloads = [pb.block(9, b"\x02" * n) for n in (70, 1, 20, 3, 200, 4)]
