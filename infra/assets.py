@@ -59,8 +59,6 @@ def job_files(scope: Construct, *, environment: Environment, job: Job, root: Pat
 
     Parameters
     ----------
-    scope
-        The job's stack.
     environment, job
         The environment and the job's section of it.
     root

@@ -24,8 +24,6 @@ class Scope:
 
     Parameters
     ----------
-    names
-        The deployed names.
     tables
         ``database.table`` of each table that the jobs' settings name.
     """

@@ -33,12 +33,8 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
 
     Parameters
     ----------
-    app
-        The app.
     names
         The deployed names, with the environment and the account.
-    plan
-        The environment's plan.
     root
         The project, whose ``pipelines/`` travel with the jobs beside the core.
 

@@ -43,12 +43,6 @@ def launch_document(environment: Environment, plan: JobPlan, names: Names, urls:
 
     Parameters
     ----------
-    environment
-        The loaded environment file.
-    plan
-        The job's size.
-    names
-        The deployed names.
     urls
         Where the job's files lie.
 

@@ -65,8 +65,6 @@ def sections(names: Names, plan: Plan) -> tuple[Section, ...]:
 
     Parameters
     ----------
-    names
-        The deployed names.
     plan
         Its triggers and latencies are drawn as limits.
     """

@@ -41,10 +41,6 @@ class JobPermissions:
 
     Parameters
     ----------
-    names
-        The deployed names.
-    plan
-        The job.
     keys
         The keys of what it reads and writes.
     assets
@@ -317,8 +313,6 @@ def glue_network_grants(names: Names, *, subnet_ids: list[str], security_group_i
 
     Parameters
     ----------
-    names
-        The deployed names.
     subnet_ids, security_group_id
         Where the job's connections lead.
     """

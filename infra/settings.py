@@ -47,12 +47,8 @@ def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> d
 
     Parameters
     ----------
-    environment
-        The loaded environment file.
     job_plan
         The job's triggers and limits; every number of the result that was computed comes from here.
-    names
-        The deployed names.
 
     Returns
     -------

@@ -19,8 +19,6 @@ def kafka_secrets(names: Names, job: Job) -> list[Grant]:
 
     Parameters
     ----------
-    names
-        The deployed names.
     job
         As the environment has it.
     """
@@ -40,8 +38,6 @@ def source_grants(names: Names, job: str) -> list[Grant]:
 
     Parameters
     ----------
-    names
-        The deployed names.
     job
         Its logical name.
     """

@@ -34,15 +34,7 @@ class Checkpoint:
     _made: list[tuple[str, int]] = field(default_factory=list, repr=False, compare=False)
 
     def batch(self, spark: SparkSession, number: int) -> BatchId | None:
-        """The batch by which commits name it; None where the checkpoint has no id.
-
-        Parameters
-        ----------
-        spark
-            Whose file systems are used.
-        number
-            Spark's.
-        """
+        """The batch by which commits name it; None where the checkpoint has no id."""
         try:
             run, _ = self.made(spark)
         except FileNotFoundError:
@@ -71,8 +63,6 @@ class Checkpoint:
 
         Parameters
         ----------
-        spark
-            Whose file systems are used.
         batch
             Id of the batch at hand.
 
@@ -120,8 +110,6 @@ class Checkpoint:
 
         Parameters
         ----------
-        spark
-            Whose file systems are used.
         batch
             Its id; planned.
         sources
@@ -155,10 +143,6 @@ class Checkpoint:
 
         Parameters
         ----------
-        spark
-            Whose file systems are used.
-        batch
-            Its id.
         ends
             The new end by the number of a line; of the others it stays.
         """

@@ -78,8 +78,6 @@ def begin_with_everything(
 
     Parameters
     ----------
-    spark
-        The job's session.
     rows
         The stream, before ``foreachBatch``.
     checkpoint
@@ -146,8 +144,6 @@ def kept_whole(query: Query, checkpoint: Checkpoint) -> Query:
     ----------
     query
         Built, and not started: a batch that it has planned and not committed is looked at now.
-    checkpoint
-        The query's.
     """
     spark, readings = query.rows.sparkSession, streamed(query.rows)
     cut(spark, checkpoint, readings)
@@ -214,12 +210,8 @@ def cut(spark: SparkSession, checkpoint: Checkpoint, readings: Sequence[Reading]
 
     Parameters
     ----------
-    spark
-        Whose file systems are used.
     checkpoint
         The query's, which is not running.
-    readings
-        Of the query.
     """
     batch_id = checkpoint.planned(spark)
     if batch_id is None:
@@ -292,13 +284,7 @@ class Reading:
 
 
 def streamed(rows: DataFrame) -> tuple[Reading, ...]:
-    """Where a plan streams from tables.
-
-    Parameters
-    ----------
-    rows
-        The stream.
-    """
+    """Where a plan streams from tables."""
     leaves = rows._jdf.queryExecution().analyzed().collectLeaves()
     sources: list[Any] = []
     found = []

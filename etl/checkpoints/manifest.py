@@ -161,10 +161,6 @@ def of(
 
     Parameters
     ----------
-    job, query
-        The settings.
-    spark
-        Its version.
     conf
         A Spark setting; None where it is not set.
     schema_text

@@ -309,10 +309,6 @@ def decoder(
     ----------
     spark
         Its Avro reads the schemas.
-    settings
-        Of the query.
-    text
-        The reader's schema.
     path
         Where it came from, for messages.
     open_up_to

@@ -372,8 +372,6 @@ def decoder(data: bytes, message: str, path: str) -> ProtobufDecoder:
 
     Parameters
     ----------
-    data
-        The descriptor file.
     message
         Full name of the message.
     path

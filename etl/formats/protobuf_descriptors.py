@@ -126,8 +126,6 @@ def read(data: bytes, name: str, where: str) -> Message:
 
     Parameters
     ----------
-    data
-        The file.
     name
         Full name, such as ``shop.Order``.
     where

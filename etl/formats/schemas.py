@@ -75,8 +75,6 @@ def parse_schema(spark: SparkSession, ddl: str, name: str) -> StructType:
     ----------
     spark
         Whose parser reads it.
-    ddl
-        The text.
     name
         Where the text came from, for messages.
 

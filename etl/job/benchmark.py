@@ -118,10 +118,6 @@ class Benchmark:
 
     Parameters
     ----------
-    spark
-        The job's session.
-    job
-        Its settings.
     opened
         Builds its queries.
     report
@@ -318,8 +314,6 @@ def tasks_of(spark: SparkSession, run: str) -> dict[int, list[list[float]]]:
 
     Parameters
     ----------
-    spark
-        Its session.
     run
         Id of the query's run.
 

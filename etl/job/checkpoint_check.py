@@ -33,10 +33,6 @@ class Manifests:
 
     Parameters
     ----------
-    spark
-        The job's session.
-    job
-        Its settings.
     report
         Where is told what was adopted, and what follows from a change.
     binds

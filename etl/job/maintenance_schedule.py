@@ -47,8 +47,6 @@ class Maintenance:
 
     Parameters
     ----------
-    spark
-        The job's session.
     chores
         What there is to do.
     report
@@ -94,8 +92,6 @@ def of(job: JobSettings, report: Reporter) -> tuple[MaintenanceTask, ...]:
 
     Parameters
     ----------
-    job
-        Its settings.
     report
         Where is reported what was done.
     """

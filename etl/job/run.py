@@ -11,11 +11,12 @@ from ..checkpoints.initial_snapshot import begin_with_everything, kept_whole
 from ..formats.decoding import routes
 from ..launch import spark_settings
 from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, QuerySettings
-from ..queries import derive, land
+from ..queries import derive
 from ..queries import open_sources as sources
 from ..queries.components import composition, derived, lanes, prepared, source_table, written
 from ..queries.derive import Deriver
 from ..queries.direct import Director
+from ..queries.land import Lander
 from ..record import accounts
 from ..record.accounts import Reporter
 from ..record.query import Query
@@ -29,17 +30,6 @@ def build(
     spark: SparkSession, job: JobSettings, binds: Mapping[str, str], report: Reporter
 ) -> tuple[Query, ...]:
     """Make tables and queries, so that every mistake shows before the first record is read.
-
-    Parameters
-    ----------
-    spark
-        The job's session.
-    job
-        Its settings.
-    binds
-        Names and values of ``--bind``.
-    report
-        Where batches are reported.
 
     Raises
     ------
@@ -69,7 +59,7 @@ def opened(
     query = next(q for q in job.queries if q.name == name)
     if isinstance(query, DeriveSettings):
         return _derive(spark, job, query, binds, report, most)
-    return _query(spark, job, query, binds, report)
+    return _read(spark, job, query, binds, report)
 
 
 def _query(
@@ -79,11 +69,9 @@ def _query(
     binds: Mapping[str, str],
     report: Reporter,
 ) -> Query:
-    if isinstance(query, LandSettings):
-        return _land(spark, job, query, binds, report)
-    if isinstance(query, DirectSettings):
-        return _direct(spark, job, query, binds, report)
-    return _derive(spark, job, query, binds, report)
+    if isinstance(query, DeriveSettings):
+        return _derive(spark, job, query, binds, report)
+    return _read(spark, job, query, binds, report)
 
 
 def _handled(
@@ -95,41 +83,28 @@ def _handled(
     return query
 
 
-def _land(
-    spark: SparkSession, job: JobSettings, query: LandSettings, binds: Mapping[str, str], report: Reporter
+def _read(
+    spark: SparkSession,
+    job: JobSettings,
+    query: LandSettings | DirectSettings,
+    binds: Mapping[str, str],
+    report: Reporter,
 ) -> Query:
     decoder = routes.decoder(spark, query.routes)
-    table = Table.of(job.catalog, query.table)
+    table = Table.of(job.catalog, query.table if isinstance(query, LandSettings) else query.dead_letters)
     read = sources.opened(spark, job, query.name, query.sources, table, binds, query.repartition)
     sources.landing_table(spark, table, read, decoder, report)
-    handler = land.Lander(query, decoder, IcebergSink(table), read.checkpoint, report, read.guard)
+    handler: Lander | Director
+    if isinstance(query, LandSettings):
+        handler = Lander(query, decoder, IcebergSink(table), read.checkpoint, report, read.guard)
+    else:
+        ends = lanes(spark, job, query, table, binds, report)
+        handler = Director(
+            query.name, decoder, ends, IcebergSink(table), read.replayed, read.checkpoint, report
+        )
+    location = read.checkpoint.location
     return Query(
-        query.name,
-        read.rows,
-        handler,
-        read.checkpoint.location,
-        query.trigger_seconds,
-        read.reopen,
-        check=read.watch,
-    )
-
-
-def _direct(
-    spark: SparkSession, job: JobSettings, query: DirectSettings, binds: Mapping[str, str], report: Reporter
-) -> Query:
-    decoder = routes.decoder(spark, query.routes)
-    letters = Table.of(job.catalog, query.dead_letters)
-    read = sources.opened(spark, job, query.name, query.sources, letters, binds, query.repartition)
-    sources.landing_table(spark, letters, read, decoder, report)
-    ends, kept = lanes(spark, job, query, letters, binds, report), IcebergSink(letters)
-    return Query(
-        query.name,
-        read.rows,
-        Director(query.name, decoder, ends, kept, read.replayed, read.checkpoint, report),
-        read.checkpoint.location,
-        query.trigger_seconds,
-        read.reopen,
-        check=read.watch,
+        query.name, read.rows, handler, location, query.trigger_seconds, read.reopen, check=read.watch
     )
 
 

@@ -40,8 +40,6 @@ def add_hook(spark: SparkSession, action: Callable[[], None]) -> Any:
 
     Parameters
     ----------
-    spark
-        The job's session.
     action
         Called in a thread of the shutdown, which waits for it, for at most :data:`HOOK_SECONDS`.
 
@@ -76,11 +74,6 @@ def keep_pools(spark: SparkSession) -> int:
     An engine's SIGTERM begins the JVM's shutdown, which waits for the batch at hand (:mod:`etl.job.supervise`). All hooks run
     at once, and those of Iceberg's pools refuse from then on what the batch asks of them: it fails, and comes again. The
     pools' threads are daemons, so that without the hooks they end with the JVM all the same.
-
-    Parameters
-    ----------
-    spark
-        The job's session.
 
     Returns
     -------

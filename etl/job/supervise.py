@@ -107,8 +107,6 @@ class Supervisor:
 
     Parameters
     ----------
-    spark
-        The job's session.
     report
         Where events go.
     monitor

@@ -39,8 +39,6 @@ class Format(ABC):
 
         Parameters
         ----------
-        spark
-            The job's session.
         schema
             Path of the query's schema file.
         open_up_to

@@ -99,8 +99,6 @@ class Source(ABC):
         ----------
         leg
             Its sources, this one the first.
-        context
-            Of the query.
 
         Raises
         ------

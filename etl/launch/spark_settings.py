@@ -36,8 +36,6 @@ def prepare(spark: SparkSession, job: JobSettings) -> None:
     ----------
     spark
         The job's session, before its catalog is first used.
-    job
-        Its settings.
 
     Raises
     ------

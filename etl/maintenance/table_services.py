@@ -44,8 +44,6 @@ def call(spark: SparkSession, table: Table, procedure: str, **arguments: str) ->
         With Iceberg's extensions.
     table
         Its name is checked (:meth:`etl.record.tables.Table.of`).
-    procedure
-        Its name.
     **arguments
         SQL, of our own making.
 
@@ -131,8 +129,6 @@ class Expiry:
 
     Parameters
     ----------
-    table
-        Of any query.
     keep
         Age from which on a past state goes.
     readers
@@ -250,8 +246,6 @@ class Orphans:
 
     Parameters
     ----------
-    table
-        Of any query.
     older_than
         Age of a file from which on nobody can still be about to commit it.
     report

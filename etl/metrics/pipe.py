@@ -25,8 +25,6 @@ class Pipe(Generic[Item]):
 
     Parameters
     ----------
-    name
-        Of the thread.
     write
         The output: takes what has come since the last time, may wait, may raise ``OSError`` or
         ``ValueError`` (a file that was closed); what it was given is then counted as dropped.

@@ -78,8 +78,6 @@ class Meter:
 
     Parameters
     ----------
-    query
-        Its name.
     origin
         What it reads.
     """

@@ -113,8 +113,6 @@ def of_points(values: Sequence[float], shares: Sequence[float], count: float, mo
         Of equal length; the shares add up to 1.
     count
         Records in all.
-    most
-        The largest value.
     """
     points = sorted((value, share * count) for value, share in zip(values, shares, strict=True))
     return Sketch(tuple(points), most)

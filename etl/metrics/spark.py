@@ -22,11 +22,6 @@ class SparkMetrics:
     """Gauges ``QUERY.METRIC`` of a source ``AccumulatorSource`` of the driver.
 
     Totals count from the start; the age of records is four gauges, such as ``QUERY.RecordAge.p95``.
-
-    Parameters
-    ----------
-    spark
-        The job's session.
     """
 
     def __init__(self, spark: SparkSession) -> None:

@@ -31,8 +31,6 @@ class SparkFeed:
 
     Parameters
     ----------
-    spark
-        The job's session.
     query
         Started.
     """

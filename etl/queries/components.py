@@ -28,10 +28,6 @@ def source_table(spark: SparkSession, job: JobSettings, query: str, name: str) -
 
     Parameters
     ----------
-    spark
-        The job's session.
-    job
-        Its settings.
     query
         Name of the query, for messages.
     name
@@ -62,12 +58,6 @@ def composition(
 
     Parameters
     ----------
-    spark
-        The job's session.
-    job
-        Its settings.
-    name
-        Of the query.
     written
         The query, or one of the routes of a direct one.
     report
@@ -147,12 +137,6 @@ def derived(
 
     Parameters
     ----------
-    spark
-        The job's session.
-    job
-        Its settings.
-    query
-        The query's.
     compose
         Of :func:`composition`.
     landing
@@ -187,10 +171,6 @@ def written(
 
     Parameters
     ----------
-    spark
-        The job's session.
-    query
-        The query's.
     compose
         Of :func:`composition`: what keeps state has the transform before the batch, and only enrichment in it.
     rows

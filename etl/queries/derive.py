@@ -71,8 +71,6 @@ def good_records(landing: DataFrame, *, deletes: bool = False) -> DataFrame:
 
     Parameters
     ----------
-    landing
-        The table.
     deletes
         Whether records that delete are among them, told by :data:`~etl.sinks.base.DELETED`; else they are left out.
     """
@@ -94,8 +92,6 @@ def read(
     ----------
     spark
         With the table's catalog.
-    table
-        Its name.
     most
         Rows in a batch, by whole files; None for all that there are.
     deletes
@@ -206,8 +202,6 @@ class Deriver:
 
     Parameters
     ----------
-    settings
-        The query's.
     landing
         What it reads.
     compose
@@ -216,10 +210,6 @@ class Deriver:
         Where rows go.
     letters
         Keep what the sink refuses; None where it takes every row.
-    checkpoint
-        The query's.
-    report
-        Where batches are reported.
     """
 
     settings: DeriveSettings
@@ -238,8 +228,6 @@ class Deriver:
         ----------
         batch
             Good records of the landing table, or rows of what keeps state.
-        batch_id
-            Spark's.
         """
         begun = accounts.now()
         read = Counted(self.sink, count("read"))

@@ -91,10 +91,6 @@ class Lane:
 
         Parameters
         ----------
-        query
-            Its name.
-        whole
-            The query's batch.
         offsets
             Of all that the query reads; None where the checkpoint does not know them.
         """
@@ -120,8 +116,6 @@ class Director:
 
     Parameters
     ----------
-    query
-        Its name.
     decoder
         Of all its routes.
     lanes
@@ -130,10 +124,6 @@ class Director:
         Where dead letters go: a table in the shape of a landing table with these routes.
     replayed
         What it reads: legs that tell the offsets of a batch.
-    checkpoint
-        The query's.
-    report
-        Where batches are reported.
     """
 
     query: str
@@ -294,13 +284,7 @@ def as_landed(batch: DataFrame, letters: DataFrame, decoder: Decoder) -> DataFra
 
 @dataclass(frozen=True)
 class Onward:
-    """Takes replayed dead letters that became good to the sinks of a direct query.
-
-    Parameters
-    ----------
-    lanes
-        The query's.
-    """
+    """Takes replayed dead letters that became good to the sinks of a direct query."""
 
     lanes: tuple[Lane, ...]
 

@@ -57,8 +57,6 @@ def table_schema(headers: StructField, schema: StructType) -> StructType:
     ----------
     headers
         The envelope's ``_headers`` column.
-    schema
-        Of the payload.
     """
     return StructType(
         [

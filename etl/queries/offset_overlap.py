@@ -68,8 +68,6 @@ class Overlap:
             With the table's catalog.
         table
             Always the same one.
-        history
-            Of the table.
         offsets
             As of :meth:`over`.
         """

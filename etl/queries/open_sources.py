@@ -66,18 +66,10 @@ def opened(
 
     Parameters
     ----------
-    spark
-        The job's session.
-    job
-        Its settings.
-    name
-        Of the query.
     sources
         What it reads, each once.
     table
         Where streams are landed, which their guards look into.
-    binds
-        Names and values of ``--bind``.
     partitions
         Least number of tasks of a batch of a leg that can be split.
 
@@ -116,14 +108,8 @@ def landing_table(
 
     Parameters
     ----------
-    spark
-        The job's session.
-    table
-        Its name.
     read
         What the query reads.
-    decoder
-        Of its payloads.
     report
         Where alterations are told.
 

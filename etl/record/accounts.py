@@ -239,8 +239,6 @@ def times(begun: datetime, committed: datetime, oldest: int | None = None) -> di
 
     Parameters
     ----------
-    begun, committed
-        Its ends.
     oldest
         Arrival of the oldest record, in microseconds since 1970; adds its age at the commit.
     """

@@ -162,13 +162,7 @@ class Others:
 
 @dataclass
 class Commits:
-    """The commits of one query to one table, in one process.
-
-    Parameters
-    ----------
-    table
-        Its name.
-    """
+    """The commits of one query to one table, in one process."""
 
     table: Table
     writer: str = field(default_factory=lambda: uuid.uuid4().hex)

@@ -22,8 +22,6 @@ def ship(context: SparkContext, name: str, content: bytes) -> str:
 
     Parameters
     ----------
-    context
-        Of the job.
     name
         What its own begins with; the end is of the content.
     content

@@ -84,8 +84,6 @@ def from_kinesis(records: DataFrame, source: str) -> DataFrame:
         Columns ``data``, ``streamName``, ``partitionKey``, ``sequenceNumber`` and
         ``approximateArrivalTimestamp``, which the connectors of Glue, EMR Serverless
         and the sandbox share. None of them names the shard.
-    source
-        The stream's logical name.
     """
     return records.select(
         F.concat_ws("/", "streamName", "sequenceNumber").alias("_id"),
@@ -124,8 +122,6 @@ def bounded(
         In the envelope's shape.
     planned
         When Spark planned the batch.
-    retention
-        Of the topics.
     topics
         Logical names of the streams of Kafka; None where all are.
     """
@@ -186,8 +182,6 @@ def moment(at: datetime, never: str = "_arrived_at IS NULL") -> Column:
 
     Parameters
     ----------
-    at
-        The moment.
     never
         What holds for no row, and the optimizer cannot know, as SQL; by default that there is no ``_arrived_at``.
     """

@@ -40,8 +40,6 @@ def changes(found: StructType, wanted: StructType) -> list[Change]:
 
     Parameters
     ----------
-    found
-        Of the table.
     wanted
         Of what will be written.
     """

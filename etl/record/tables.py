@@ -119,8 +119,6 @@ def ensure(
     ----------
     spark
         With the table's catalog.
-    table
-        Its name.
     schema
         Columns that will be written.
     time

@@ -69,8 +69,6 @@ class Backfiller:
 
         Parameters
         ----------
-        spark
-            The job's session.
         request
             The range, and whether rows that are there are replaced.
 

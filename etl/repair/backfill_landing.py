@@ -61,8 +61,6 @@ class Refiller:
 
         Parameters
         ----------
-        spark
-            The job's session.
         request
             The range, or the files.
 
@@ -130,16 +128,8 @@ def of_query(
 
     Parameters
     ----------
-    spark
-        The job's session.
-    job
-        Its settings.
     request
         With an origin, and the name of a land query.
-    binds
-        Names and values of ``--bind``.
-    report
-        Where the outcome is reported.
 
     Raises
     ------

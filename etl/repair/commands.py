@@ -34,14 +34,6 @@ def replayer(
 
     Parameters
     ----------
-    spark
-        The job's session.
-    job
-        Its settings.
-    name
-        Of the query.
-    report
-        Where the outcome is reported.
     binds
         Names and values of ``--bind``, for a query whose sink is beside the lake.
 
@@ -77,14 +69,8 @@ def backfiller(spark: SparkSession, job: JobSettings, name: str, report: Reporte
 
     Parameters
     ----------
-    spark
-        The job's session.
-    job
-        Its settings.
     name
         Of a derive query without state, into an Iceberg table.
-    report
-        Where the outcome is reported.
 
     Raises
     ------

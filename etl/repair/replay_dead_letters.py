@@ -37,8 +37,6 @@ def read_corrected(spark: SparkSession, url: str, mark: str = MARK) -> Mapping[s
 
     Parameters
     ----------
-    spark
-        Whose file systems are used.
     url
         Of a file that the driver can hold.
     mark
@@ -155,8 +153,6 @@ def conclude(
         Accounts.
     selection, missing
         What was asked for, and those of it that no letter has, as the source named them.
-    begun
-        The replay's start.
 
     Returns
     -------
@@ -198,8 +194,6 @@ class Replayer:
         Its landing table, which exists.
     decoder
         With the present schema.
-    report
-        Where the outcome goes.
     onward
         Takes the good rows to a sink before they land: of a direct query, whose table of dead letters
         nobody derives from. It must not mind a row that it was given before.
@@ -217,8 +211,6 @@ class Replayer:
 
         Parameters
         ----------
-        spark
-            The job's session.
         request
             Which letters, with which payloads. With both ``ids`` and ``corrected``, those of the file
             that are named.

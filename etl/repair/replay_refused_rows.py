@@ -56,8 +56,6 @@ class RefusedReplayer:
         Of the sink's rows.
     sink
         After ``prepare``.
-    report
-        Where the outcome goes.
     """
 
     query: str

@@ -131,10 +131,6 @@ def place_of(
 
     Parameters
     ----------
-    spark
-        Whose file systems are used.
-    checkpoint
-        The query's.
     batch
         Spark's number.
     lookup
@@ -194,8 +190,6 @@ class Sink(Protocol):
 
         Parameters
         ----------
-        rows
-            Of the batch.
         place
             Which one it is; None for rows of no batch, such as a replay's.
         refuse

@@ -125,11 +125,6 @@ class ResultWriter(ItemWriter):
     """Writes the results of one partition, none over one of a later batch.
 
     Each has a request of its own: BatchWriteItem takes no condition (DynamoDB API reference), and a transaction costs twice.
-
-    Parameters
-    ----------
-    version
-        Of the batch.
     """
 
     version: int = 0
@@ -225,8 +220,6 @@ class DynamoDbSink:
 
     Parameters
     ----------
-    settings
-        The table.
     endpoint
         Another endpoint than the region's own.
     """

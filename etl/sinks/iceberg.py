@@ -203,8 +203,6 @@ class IcebergSink:
             Of the commit; found again in the table's history (``snapshot.summary()``).
         added
             Commits whose rows are looked at as well.
-        fence
-            Of the commit.
         distinct
             Whether an identity that the table holds more than once is counted once all the same, which costs a shuffle.
         tasks

@@ -142,8 +142,6 @@ class KafkaSink:
 
         Parameters
         ----------
-        rows
-            Of a batch.
         batch
             Its name, for a header; none where it is empty.
         """

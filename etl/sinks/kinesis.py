@@ -43,8 +43,6 @@ class RecordWriter:
 
     Parameters
     ----------
-    tail
-        The stream.
     once
         Whether to look, before a request without an answer is repeated, for what it has written. Results of many
         records are not looked for: their identity is in the stream from before.

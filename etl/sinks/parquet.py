@@ -208,13 +208,6 @@ _EVER: Any = datetime.max.replace(tzinfo=UTC)
 def committed_files(spark: SparkSession, path: str) -> list[str]:
     """Files of all committed batches: what a reader reads who wants each record exactly once.
 
-    Parameters
-    ----------
-    spark
-        Whose file systems are used.
-    path
-        Of the sink.
-
     Raises
     ------
     SinkError

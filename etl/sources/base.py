@@ -125,13 +125,6 @@ class Guard(ABC):
     def before(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
         """Check that nothing lies between what was landed and where the batch begins.
 
-        Parameters
-        ----------
-        spark
-            The batch's session.
-        batch_id
-            Spark's.
-
         Returns
         -------
         Mapping

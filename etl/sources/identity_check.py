@@ -120,8 +120,6 @@ class Origins:
 
     Parameters
     ----------
-    name
-        Of the query.
     legs
         What it reads.
     load, save
@@ -256,12 +254,6 @@ def of(
 
     Parameters
     ----------
-    spark
-        The job's session.
-    job, query
-        The settings.
-    binds
-        Names and values of ``--bind``.
     url
         Of the file beside the checkpoint.
     report

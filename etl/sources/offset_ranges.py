@@ -24,8 +24,6 @@ def split(
 
     Parameters
     ----------
-    ranges
-        Of the batch.
     odd
         Offsets to be left out, in order.
 

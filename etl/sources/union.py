@@ -29,15 +29,6 @@ from .offset_bounds import any_of
 def offsets_of(spark: SparkSession, replayed: Sequence[ReplayedLeg], batch_id: int) -> OffsetRange | None:
     """The offsets of a batch over all legs that replay, by stream and partition.
 
-    Parameters
-    ----------
-    spark
-        Whose file systems are used.
-    replayed
-        The legs.
-    batch_id
-        Spark's.
-
     Returns
     -------
     OffsetRange or None
@@ -65,8 +56,6 @@ class SourceUnion(Guard):
     ----------
     legs
         That need no guard.
-    guards
-        Of the others.
     """
 
     legs: tuple[ReplayedLeg, ...]

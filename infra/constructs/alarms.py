@@ -21,12 +21,6 @@ def add_alarms(scope: Construct, names: Names, alarms: Iterable[Alarm], *, topic
 
     Parameters
     ----------
-    scope
-        The stack.
-    names
-        The deployed names.
-    alarms
-        Of the plan.
     topic
         ARN of who is told.
     """

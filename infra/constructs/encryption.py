@@ -19,10 +19,6 @@ class DataKey(kms.Key):
 
     Parameters
     ----------
-    scope, construct_id
-        Where it stands.
-    environment
-        The environment.
     holds
         What it encrypts, in words.
     disposable
@@ -59,8 +55,6 @@ def key_for(
 
     Parameters
     ----------
-    scope, construct_id
-        Where it stands.
     environment
         Its ``storage.keys`` names the customer's keys.
     data_class

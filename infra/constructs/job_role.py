@@ -24,8 +24,6 @@ class JobRole(iam.Role):
 
     Parameters
     ----------
-    scope, construct_id
-        Where it stands.
     service
         The engine, such as ``glue.amazonaws.com``.
     account

@@ -38,10 +38,6 @@ class LogFlattener(RecordedStateMachine):
 
     Parameters
     ----------
-    scope, construct_id
-        Where it stands.
-    names
-        The deployed names.
     key
         Encrypts the event-log bucket, which sends its events to EventBridge, and what the
         machine keeps of them.
@@ -106,8 +102,6 @@ def definition(bucket: str, account: str) -> dict[str, Any]:
     ----------
     bucket
         The event-log bucket's name.
-    account
-        Its owner.
     """
     patient = [
         {

@@ -32,12 +32,8 @@ class JobStateMachine(RecordedStateMachine):
 
     Parameters
     ----------
-    stack
-        The job's stack.
     runs
         How the engine starts, stops and reports runs of it.
-    plan
-        The job's size.
     silenced
         Names of the alarms that silence would set off: they act while the job is wanted only.
     alerts

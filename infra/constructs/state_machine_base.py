@@ -27,10 +27,6 @@ class RecordedStateMachine(Construct):
 
     Parameters
     ----------
-    scope, construct_id
-        Where it stands.
-    names
-        The deployed names.
     log_name
         Last part of the log group's name.
     kind

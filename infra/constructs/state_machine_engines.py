@@ -43,8 +43,6 @@ def planned_grace_seconds(plan: JobPlan, latency_seconds: float) -> int:
 
     Parameters
     ----------
-    plan
-        The job's triggers.
     latency_seconds
         Its SLA, in seconds.
 

@@ -9,13 +9,7 @@ State = dict[str, Any]
 
 
 def successes(job: str) -> dict[str, State]:
-    """Write the ends that succeed, each with an output for people and scripts.
-
-    Parameters
-    ----------
-    job
-        The job's deployed name.
-    """
+    """Write the ends that succeed, each with an output for people and scripts."""
     going = "$count($going) > 0 ? $going[0].id : ''"
     going_state = "$count($live) > 0 ? $live[0].state : 'NONE'"
 
@@ -70,8 +64,6 @@ def failures(job: str, topic: str, starts_per_hour: int) -> dict[str, State]:
 
     Parameters
     ----------
-    job
-        The job's deployed name.
     topic
         ARN of the topic that hears of a restart that failed; nobody waits for one.
     starts_per_hour

@@ -17,8 +17,6 @@ class EnvironmentStack(Stack):
 
     Parameters
     ----------
-    scope
-        The app.
     names
         The deployed names; the stack's id and name are ``names.stack(part)``.
     part

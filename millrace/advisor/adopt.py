@@ -265,10 +265,6 @@ def environment(
 
     Parameters
     ----------
-    found
-        The job.
-    project
-        Its name.
     schema
         File of the records' schema, from the project's root.
     start

@@ -113,12 +113,8 @@ def edits(file: Path, changes: Sequence[Change], root: Path) -> Edits:
 
     Parameters
     ----------
-    file
-        The environment's.
     changes
         Of kind ``environment``, each for another key.
-    root
-        The project.
 
     Raises
     ------

@@ -81,8 +81,6 @@ def query(run_id: str, run: PendingRun, of_batch: Mapping[tuple[str, int], list[
 
     Parameters
     ----------
-    run_id
-        Its id.
     run
         With all its batches.
     of_batch

@@ -67,8 +67,6 @@ def begin_at(text: str, made: Mapping[str, Any]) -> tuple[str, Begins]:
 
     Parameters
     ----------
-    text
-        The file's.
     made
         What :func:`millrace.advisor.adopt.environment` makes of the job today.
 
@@ -133,11 +131,6 @@ def cut_over(found: Running, made: Mapping[str, Any], env: str, *, exact: bool) 
 
     With offsets of a Kafka topic the change is exact: the new job begins where the old one ended. Otherwise records are
     divided by when they arrived, or, where the old rows do not tell, by their business key.
-
-    Parameters
-    ----------
-    env
-        The environment's name.
     """
     name = next(iter(made["jobs"]))
     query = next(iter(made["jobs"][name]["queries"].values()))

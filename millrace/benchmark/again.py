@@ -38,8 +38,6 @@ def schedule_again(runs: Sequence[Planned], found: Iterable[Disturbance]) -> tup
 
     Parameters
     ----------
-    runs
-        The whole schedule.
     found
         What disagreed in it.
 
@@ -69,8 +67,6 @@ def replaced(measured: Measurements, again: Measurements, found: Iterable[Distur
 
     Parameters
     ----------
-    measured
-        The whole session.
     again
         By :func:`schedule_again`.
     found

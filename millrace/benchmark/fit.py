@@ -136,8 +136,6 @@ def fit(
         Batches that were cut, for the record.
     short, left_out
         Batches of runs that have too few, in which disturbances are looked for, and how many runs those were.
-    seed
-        Of the resampling.
 
     Raises
     ------

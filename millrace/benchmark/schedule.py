@@ -78,8 +78,6 @@ def schedule(
         Counts to be measured; 1 is always among them.
     repetitions, batches
         Of each, and in each.
-    seed
-        Of the order.
 
     Returns
     -------
@@ -112,8 +110,6 @@ def document(
     ----------
     runs
         From :func:`schedule`.
-    queries
-        The reading one first.
     topic_partitions
         Of the topic that is filled.
     result

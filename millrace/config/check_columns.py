@@ -118,17 +118,7 @@ def fields_of(payload: Payload, root: FilePath) -> dict[str, Kind] | None:
 
 
 def check_redact(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]:
-    """Check that what is hidden is there.
-
-    Parameters
-    ----------
-    path
-        Of the list.
-    query
-        The query or route.
-    root
-        The project.
-    """
+    """Check that what is hidden is there."""
     fields = fields_of(query, root)
     for position, name in enumerate(query.redact if fields is not None else ()):
         yield from _there((*path, position), name, fields or {}, f"a top-level field of {query.schema_}")
@@ -139,8 +129,6 @@ def check_columns(path: Path, end: Written, catalog: Catalog, modules: Modules) 
 
     Parameters
     ----------
-    path
-        Of the query, or of the route.
     end
         It.
     catalog

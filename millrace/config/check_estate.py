@@ -25,13 +25,7 @@ _PROMETHEUS_SHORTEST = timedelta(days=30)
 
 
 def check_estate(environment: Environment) -> Iterator[Finding]:
-    """Check every section that is neither stream, cluster nor job.
-
-    Parameters
-    ----------
-    environment
-        Its valid parts.
-    """
+    """Check every section that is neither stream, cluster nor job."""
     yield from _network(environment)
     yield from _storage(environment)
     yield from _upkeep(environment)

@@ -19,12 +19,8 @@ def check_format(path: Path, query: Payload, job: Job, root: FilePath) -> Iterat
 
     Parameters
     ----------
-    path
-        Of the query.
     query, job
         The query and the job that runs it.
-    root
-        The project.
 
     Yields
     ------

@@ -77,8 +77,6 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
 
     Parameters
     ----------
-    environment
-        Its valid parts.
     streams
         Names of all declared streams.
     root

@@ -23,8 +23,6 @@ def check_login(
     ----------
     environment
         Whose region its jobs run in.
-    name, cluster
-        Of the cluster.
     """
     login, path = cluster.authentication, ("kafka", name, "authentication")
     if isinstance(cluster, MskCluster):

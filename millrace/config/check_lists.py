@@ -32,13 +32,7 @@ class Share:
 
 
 def shares(environment: Environment) -> dict[tuple[str, str], list[Share]]:
-    """Queries that read partitions by name, by stream and landing table.
-
-    Parameters
-    ----------
-    environment
-        Its valid parts.
-    """
+    """Queries that read partitions by name, by stream and landing table."""
     found: dict[tuple[str, str], list[Share]] = {}
     for job_name, job in environment.jobs.items():
         for name, query in job.queries.items():

@@ -36,13 +36,7 @@ _TAG_OF_EMR = re.compile(r"[A-Za-z0-9 /_.:=+@-]*")
 
 
 def check_names(environment: Environment) -> Iterator[Finding]:
-    """Check that AWS takes every name of this environment's own, and that each stands for one thing.
-
-    Parameters
-    ----------
-    environment
-        Its valid parts.
-    """
+    """Check that AWS takes every name of this environment's own, and that each stands for one thing."""
     names = Names(environment, environment.account or "0" * 12)
     yield from _buckets(names)
     for kind, path, name in _own(names):
@@ -124,13 +118,7 @@ def _one_consumer_each(names: Names) -> Iterator[Finding]:
 
 
 def check_tags(environment: Environment) -> Iterator[Finding]:
-    """Check that every service takes the tags that all resources get.
-
-    Parameters
-    ----------
-    environment
-        Its valid parts.
-    """
+    """Check that every service takes the tags that all resources get."""
     most = _MOST_TAGS - _OWN_AT_ONCE
     if len(environment.tags) > most:
         yield Finding(

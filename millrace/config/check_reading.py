@@ -18,16 +18,12 @@ def check_reading(
 
     Parameters
     ----------
-    environment
-        Its valid parts.
     path
         Where the query stands.
     job
         Whose query it is.
     source
         The stream that it reads.
-    query
-        The query.
     """
     reading, stream = query.kafka, environment.streams.get(source)
     if reading is None or stream is None:

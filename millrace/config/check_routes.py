@@ -12,17 +12,7 @@ from millrace.config.queries import DeriveQuery, Route, RouteQuery, Routing
 
 
 def check_routes(path: Path, query: Routing, environment: Environment) -> Iterator[Finding]:
-    """Check that each record can take one route at most.
-
-    Parameters
-    ----------
-    path
-        Of the query.
-    query
-        The query.
-    environment
-        Its valid parts.
-    """
+    """Check that each record can take one route at most."""
     taken: dict[tuple[str, str | None], str] = {}
     for name, route in query.routes.items():
         here = (*path, "routes", name)
@@ -60,17 +50,7 @@ def _topic(path: Path, route: Route, pattern: str | None) -> Iterator[Finding]:
 
 
 def check_read_routes(path: Path, query: DeriveQuery, environment: Environment) -> Iterator[Finding]:
-    """Check that the routes which a derive query reads are there.
-
-    Parameters
-    ----------
-    path
-        Of the query.
-    query
-        The query.
-    environment
-        Its valid parts.
-    """
+    """Check that the routes which a derive query reads are there."""
     tables = {
         each.table: each
         for job in environment.jobs.values()

@@ -27,8 +27,6 @@ def check_sink(
 
     Parameters
     ----------
-    path
-        Of the query, or of the route.
     end
         What has the sink.
     query, job, environment
@@ -51,13 +49,7 @@ def check_sink(
 
 
 def check_places(environment: Environment) -> Iterator[Finding]:
-    """Refuse two queries that write one place: neither would know what the other replaced.
-
-    Parameters
-    ----------
-    environment
-        Its valid parts.
-    """
+    """Refuse two queries that write one place: neither would know what the other replaced."""
     writers: dict[str, str] = {}
     for job_name, job in environment.jobs.items():
         for name, query in job.queries.items():

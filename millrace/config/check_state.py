@@ -17,8 +17,6 @@ def check_state(path: Path, query: DeriveQuery, landing: list[str]) -> Iterator[
 
     Parameters
     ----------
-    path
-        Of the query.
     query
         It.
     landing
@@ -63,12 +61,8 @@ def check_transforms(path: Path, end: Written, modules: Modules) -> Iterator[Fin
 
     Parameters
     ----------
-    path
-        Of the query, or of the route.
     end
         What has the transform.
-    modules
-        Of the project.
     """
     if end.transform is None:
         return

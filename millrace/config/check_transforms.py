@@ -93,13 +93,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 @dataclass
 class Modules:
-    """The project's modules, each read once.
-
-    Parameters
-    ----------
-    root
-        The project.
-    """
+    """The project's modules, each read once."""
 
     root: FilePath
     _read: dict[str, Module | str | None] = field(default_factory=dict, init=False, repr=False)
@@ -189,8 +183,6 @@ def check_transform(path: Path, transform: str, takes: int, modules: Modules) ->
         ``package.module:function``.
     takes
         DataFrames that it is given: two where it joins.
-    modules
-        Of the project.
     """
     name, function = transform.split(":")
     if name.split(".")[0] != "pipelines":
@@ -314,8 +306,6 @@ def calls(transform: str, name: str, modules: Modules) -> bool:
         Found good by :func:`check_transform`.
     name
         Of a function of PySpark's.
-    modules
-        Of the project.
     """
     of, function = transform.split(":")
     module = modules.get(of)
@@ -351,8 +341,6 @@ def says(transform: str, word: str, modules: Modules) -> bool:
         Found good by :func:`check_transform`.
     word
         A column that is none of its input.
-    modules
-        Of the project.
 
     Returns
     -------

@@ -112,8 +112,6 @@ def show(value: Any, written: str | None = None) -> str:
 
     Parameters
     ----------
-    value
-        Of the file.
     written
         Its text there, where it is known: that of a number is not unique.
     """

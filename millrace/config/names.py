@@ -18,8 +18,6 @@ class Names:
 
     Parameters
     ----------
-    environment
-        The loaded environment file.
     account
         Twelve digits; buckets are named with it because their names are global.
     """

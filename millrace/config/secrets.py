@@ -85,13 +85,7 @@ def censor(path: Path, value: str) -> str:
 
 
 def findings(tree: Tree) -> Iterator[Finding]:
-    """Find every secret of a document, wherever it stands: as a value, inside one, or as a key.
-
-    Parameters
-    ----------
-    tree
-        The merged document.
-    """
+    """Find every secret of a document, wherever it stands: as a value, inside one, or as a key."""
     for path, value in tree.leaves():
         text = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
         if isinstance(text, str) and text and _is_secret(path, text):

@@ -13,8 +13,6 @@ def kept_by(environment: Environment, job: str) -> tuple[str, ...]:
 
     Parameters
     ----------
-    environment
-        The loaded environment file.
     job
         One of its jobs.
     """
@@ -31,8 +29,6 @@ def readers(environment: Environment, table: str) -> Iterator[tuple[str, str]]:
 
     Parameters
     ----------
-    environment
-        The loaded environment file.
     table
         As jobs name it.
     """

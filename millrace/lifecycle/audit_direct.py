@@ -54,8 +54,6 @@ class Kept:
         Its dead letters, in the shape of a landing table.
     sink
         Its sink's table; None where no route takes the topic, so that all of it is dead letters.
-    begin
-        Of the window.
     """
 
     letters: Landed
@@ -83,8 +81,6 @@ def claims(
 
     Parameters
     ----------
-    table
-        Of the sink.
     name
         Of the query, as its commits bear it.
     places

@@ -282,8 +282,6 @@ def leg_of(environment: Environment, query: SourceQuery, stream: str) -> int:
 
     Parameters
     ----------
-    environment
-        The environment.
     query
         That reads the stream.
     stream
@@ -310,8 +308,6 @@ def positions(s3: Any, checkpoint: str, leg: int = 0) -> dict[str, Any]:
 
     Parameters
     ----------
-    s3
-        A boto3 client.
     checkpoint
         ``s3://bucket/prefix``.
     leg

@@ -42,8 +42,6 @@ class Topic:
 
     Parameters
     ----------
-    name
-        The topic's.
     settings
         Of librdkafka: brokers and authentication.
     """
@@ -101,11 +99,6 @@ class Topic:
 
     def judged(self, hole: Hole) -> list[Hole]:
         """Look what the topic has in a range of offsets that the table lacks.
-
-        Parameters
-        ----------
-        hole
-            Of one partition.
 
         Returns
         -------
@@ -177,10 +170,6 @@ def compare(
 
     Parameters
     ----------
-    topic
-        The source.
-    landed
-        The table.
     hours
         Starts of the hours in a row, UTC.
     only

@@ -46,10 +46,6 @@ def counted(cloudwatch: Any, stream: str, begin: datetime, end: datetime) -> dic
 
     Parameters
     ----------
-    cloudwatch
-        A boto3 client.
-    stream
-        The stream's own name.
     begin, end
         UTC, whole minutes.
     """
@@ -132,10 +128,6 @@ def arrivals(
 
     Parameters
     ----------
-    kinesis
-        A boto3 client.
-    stream
-        The stream's own name.
     shards
         Their ids.
     begin, until
@@ -179,10 +171,6 @@ def unread(kinesis: Any, stream: str, positions: Mapping[str, Any]) -> tuple[Beh
 
     Parameters
     ----------
-    kinesis
-        A boto3 client.
-    stream
-        The stream's own name.
     positions
         Of the query's checkpoint, as the connector writes them.
 
@@ -246,10 +234,6 @@ def compare_counts(
 
     Parameters
     ----------
-    cloudwatch
-        A boto3 client.
-    landed
-        The table.
     hours
         Starts of hours that have ended, UTC.
     query, stream, table
@@ -302,8 +286,6 @@ def compare_records(
 
     Parameters
     ----------
-    kinesis
-        A boto3 client.
     landed, hours, query, stream, table, whole
         As for :func:`compare_counts`; an hour at hand is welcome.
     progress

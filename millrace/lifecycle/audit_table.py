@@ -52,8 +52,6 @@ class Landed:
     ----------
     table
         Read as it is when each question is asked.
-    source
-        The stream's logical name.
     """
 
     table: Table

@@ -16,8 +16,6 @@ def columns(glue: Any, tables: Iterable[str]) -> dict[str, str]:
 
     Parameters
     ----------
-    glue
-        A boto3 client.
     tables
         ``database.table``, each.
 

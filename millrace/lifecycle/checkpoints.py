@@ -71,10 +71,6 @@ class Checkpoints:
 
     Parameters
     ----------
-    s3
-        A boto3 client.
-    names
-        The deployed names.
     job
         A job of the environment.
     """

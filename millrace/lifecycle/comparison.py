@@ -112,8 +112,6 @@ def settings_of(names: Names, assembly: Path, job: str) -> dict[str, Any]:
 
     Parameters
     ----------
-    names
-        The deployed names.
     assembly
         The folder that ``cdk synth`` wrote.
     job

@@ -33,11 +33,6 @@ def split_url(url: str) -> tuple[str, str]:
 def outputs(cloudformation: Any, stack: str) -> dict[str, str]:
     """Read a stack's outputs.
 
-    Parameters
-    ----------
-    cloudformation
-        A boto3 client.
-
     Raises
     ------
     NotDeployedError

@@ -109,11 +109,6 @@ def public(repository: str, fetch: Open = open_url) -> Registry:
 def private(ecr: Any, host: str, fetch: Open = open_url) -> Registry:
     """Return the account's registry, by the caller's credentials.
 
-    Parameters
-    ----------
-    ecr
-        A boto3 client.
-
     Raises
     ------
     AwsError

@@ -232,8 +232,6 @@ def check_bootstrapped(ssm: object, *, account: str, region: str, qualifier: str
 
     Parameters
     ----------
-    ssm
-        A boto3 client.
     qualifier
         Of the bootstrap; left out, the one of CDK.
 

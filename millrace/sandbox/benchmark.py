@@ -55,8 +55,6 @@ def fill(bootstrap: str, payloads: Sequence[bytes], records: Mapping[int, int]) 
 
     Parameters
     ----------
-    bootstrap
-        The broker.
     payloads
         At least one.
     records
@@ -123,8 +121,6 @@ def measure(
     ----------
     subject
         What is measured.
-    runs
-        The schedule.
     bootstrap
         Of a broker that holds the filled topic.
     cores

@@ -43,8 +43,6 @@ def start(
         Of its process, for people.
     home
         Its folder: Spark's settings, its log and what Spark writes on the way, which goes with it.
-    entry
-        The entry script.
     settings
         Of Spark.
     arguments

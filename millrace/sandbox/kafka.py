@@ -35,8 +35,6 @@ class Kafka:
 
         Parameters
         ----------
-        name, partitions
-            Its own.
         any_time
             Take records whatever their times say, as topics of others do.
 

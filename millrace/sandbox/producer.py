@@ -47,8 +47,6 @@ class KinesisProducer:
 
     Parameters
     ----------
-    client
-        A boto3 Kinesis client.
     stream
         The stream's own name; an identity is ``stream/sequence number``.
     batch

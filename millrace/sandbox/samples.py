@@ -26,8 +26,6 @@ def of_topic(settings: Mapping[str, Any], topic: str, count: int) -> list[bytes]
     ----------
     settings
         Of librdkafka, with the brokers.
-    topic
-        Its own name.
     count
         How many at most.
 
@@ -73,8 +71,6 @@ def of_stream(client: Any, stream: str, count: int) -> list[bytes]:
     ----------
     client
         A boto3 client of Kinesis.
-    stream
-        Its own name.
     count
         How many at most.
 

@@ -65,8 +65,6 @@ def iceberg_catalog(name: str, database: Path, warehouse: str) -> dict[str, str]
     ----------
     name
         Of the catalog in Spark.
-    database
-        The file.
     warehouse
         URL below which the tables lie.
     """

@@ -60,10 +60,6 @@ class StreamServer(ABC):
 
         Parameters
         ----------
-        environment
-            Of the stream.
-        own
-            Its own name.
         addresses
             By service, of servers in the place of the sandbox's; None for that.
         running

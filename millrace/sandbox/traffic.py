@@ -137,8 +137,6 @@ class Feed:
 
     Parameters
     ----------
-    source
-        Of the values.
     payloads
         How they are written.
     shape

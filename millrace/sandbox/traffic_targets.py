@@ -18,8 +18,6 @@ def in_sandbox(environment: Environment, name: str, *, kafka: str | None, kinesi
 
     Parameters
     ----------
-    environment
-        Of the stream.
     name
         Its logical name.
     kafka, kinesis
@@ -70,8 +68,6 @@ def cost(environment: Environment, name: str, records: int, record_bytes: float)
 
     Parameters
     ----------
-    environment, name
-        Of the stream.
     records, record_bytes
         How many, and their mean size with key.
     """

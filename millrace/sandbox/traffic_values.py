@@ -69,8 +69,6 @@ class Generator:
 
     Parameters
     ----------
-    schema
-        Of the records.
     choose
         Where chance comes from.
     distinct
@@ -88,8 +86,6 @@ class Generator:
         ----------
         number
             Its place in the stream; what is called an id counts on.
-        now
-            Its time.
         """
         return {
             f.name: None

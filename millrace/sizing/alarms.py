@@ -32,8 +32,6 @@ def alarms(
 
     Parameters
     ----------
-    environment
-        The loaded file.
     jobs, clusters
         Of its plan: triggers and latencies become thresholds.
     """

@@ -31,12 +31,8 @@ def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[t
     ----------
     job
         As the file has it.
-    cores
-        Of the plan.
     memory
         That executors need.
-    prices
-        Of the region.
     """
     known = limits()
     found: list[Choice] = []

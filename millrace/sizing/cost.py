@@ -34,8 +34,6 @@ def stream_cost(
         Queries that read it without fan-out.
     consumers
         Registered fan-out consumers, of our own queries and of others.
-    prices
-        Of the environment's region.
     """
     usage = Usage(partitions.value, partitions.assumed, readers, consumers)
     return tuple(
@@ -53,8 +51,6 @@ def job_cost(job: Job, workers: Figure[int], prices: PriceTable) -> tuple[CostIt
         Engine and worker.
     workers
         Executors and the driver.
-    prices
-        Of the environment's region.
     """
     count = workers.value
     return tuple(

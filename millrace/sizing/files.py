@@ -17,8 +17,6 @@ def batch_bytes(environment: Environment, query: Written, plan: QueryPlan) -> fl
         Whose streams say how much arrives.
     query
         That writes a sink, or the route of one.
-    plan
-        Its trigger.
     """
     streams = [environment.streams[name] for name in _streams(environment, query)]
     seconds = plan.trigger_seconds.value

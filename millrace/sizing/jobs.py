@@ -69,14 +69,10 @@ def plan_job(
 
     Parameters
     ----------
-    environment, name
-        The job.
     hops
         Its queries' demand, in their order.
     sources
         By stream.
-    prices
-        Of the environment's region.
 
     Returns
     -------

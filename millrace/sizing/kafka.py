@@ -62,10 +62,6 @@ def load(
 
     Parameters
     ----------
-    environment
-        The loaded file.
-    cluster
-        Its name.
     partitions, readers
         By stream.
     """

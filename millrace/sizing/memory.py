@@ -45,8 +45,6 @@ class Memory:
         ----------
         tasks
             That run at once on one executor.
-        executors
-            Of the job.
         heap_share
             Share of a worker's memory that is its executor's heap; Python lives in the rest.
         """

@@ -139,8 +139,6 @@ def reporters(metric: Metric, environment: Environment, job: str) -> tuple[str, 
     ----------
     metric
         One of :data:`METRICS`.
-    environment
-        The loaded file.
     job
         Name of a job in it.
     """

@@ -31,11 +31,6 @@ def services(environment: Environment) -> tuple[str, ...]:
 
     S3 and DynamoDB are not among them: their gateway endpoints cost nothing. What
     no job calls has no endpoint, as each costs by the hour and zone.
-
-    Parameters
-    ----------
-    environment
-        The loaded file.
     """
     found = ["logs", "monitoring", "kms", "sts", "glue"]
     found += dict.fromkeys(each for stream in environment.streams.values() for each in stream.services)
@@ -69,8 +64,6 @@ def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkP
     ----------
     environment
         ``network.egress`` is the policy: ``cheapest`` lets the plan choose.
-    prices
-        Of the environment's region.
 
     Returns
     -------

@@ -35,8 +35,6 @@ def risks(
     ----------
     environment, hops
         What is asked for.
-    streams, jobs
-        The plan.
     """
     for name, stream in environment.streams.items():
         traffic = stream.traffic

@@ -26,16 +26,12 @@ def shared_cost(
 
     Parameters
     ----------
-    environment
-        The loaded file.
     streams
         Their shards, of which some have metrics of their own.
     network
         What the chosen way out of the VPC costs.
     alarms
         Every alarm that is deployed.
-    prices
-        Of the environment's region.
     """
     made = key_classes(environment)
     items = []
@@ -80,8 +76,6 @@ def metric_cost(
 
     Parameters
     ----------
-    environment
-        The loaded file.
     streams
         Their shards; of on-demand streams those that AWS opens.
     prices

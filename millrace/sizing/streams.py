@@ -75,8 +75,6 @@ def partitions(
     ----------
     name
         In the environment.
-    stream
-        The stream.
     readers
         The land queries that read it.
     cores

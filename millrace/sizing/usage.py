@@ -28,8 +28,6 @@ def usage_cost(
     ----------
     environment, job, hops, queries, spreads
         The job, its queries' demand, their plans, and how they meet their cores.
-    prices
-        Of the environment's region.
     """
     known = limits()
     batches = landed = derived = rewritten = 0.0

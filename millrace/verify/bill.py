@@ -100,8 +100,6 @@ def bill(
 
     Parameters
     ----------
-    environment, plan
-        Of the copy.
     usage
         What was taken, or is expected to be.
     expected

@@ -40,8 +40,6 @@ def deploy(program: str, assembly: Path, environment: Mapping[str, str], tags: M
         ``cdk``, or ``cdklocal`` for a LocalStack.
     assembly
         As :func:`synthesise` wrote it.
-    environment
-        Of the program.
     tags
         Of the stacks themselves; what the app sets is for their resources.
 

@@ -18,8 +18,6 @@ def compared(catalog: Catalog, copy: Copy, ledgers: Mapping[str, Ledger]) -> tup
 
     Parameters
     ----------
-    catalog
-        Of the tables.
     copy
         Whose legs.
     ledgers

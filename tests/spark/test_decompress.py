@@ -13,7 +13,6 @@ from millrace.etl.formats.decoding.redact import WITHHELD, Redacting
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 
-
 DDL = "carrier STRING NOT NULL, flight INT"
 GOOD = b'{"carrier":"AA","flight":1}'
 BOMB = gzip.compress(b" " * 5_000_000)

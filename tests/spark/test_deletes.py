@@ -20,7 +20,6 @@ from millrace.etl.formats.text import TextDecoder
 from tests import orders
 from tests.spark.test_formats import AVSC, COMMA, PLAIN, decode
 
-
 DDL = "carrier STRING NOT NULL, flight INT"
 
 FORMATS: dict[str, tuple[Callable[[SparkSession], Decoder], str]] = {

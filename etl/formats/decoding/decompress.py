@@ -305,8 +305,6 @@ class Opening:
 
     Parameters
     ----------
-    decoder
-        Of the content.
     limit
         Most bytes of a message when open.
     arrow

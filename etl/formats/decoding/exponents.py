@@ -72,8 +72,6 @@ def finite(kind: DataType, value: Column) -> Column | None:
 
     Parameters
     ----------
-    kind
-        Of the value.
     value
         The column. Of one that holds arrays or maps it must be no expression that takes long: Spark evaluates it anew, as
         it has no generated code for what is asked of each item.
@@ -92,8 +90,6 @@ def out_of_range(schema: StructType, record: Column) -> Column | None:
 
     Parameters
     ----------
-    schema
-        Of the record.
     record
         As for :func:`finite`.
     """
@@ -156,8 +152,6 @@ def suspected(text: Column, schema: StructType) -> Column | None:
     ----------
     text
         JSON, or anything.
-    schema
-        Of the object.
     """
     names = sorted(set(_names(schema, "")))
     if not names:

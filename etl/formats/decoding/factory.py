@@ -14,13 +14,6 @@ from .tombstones import Deleting
 def of_query(spark: SparkSession, query: RouteSettings) -> Decoder:
     """Make the decoder of a route, with whatever else it does to a payload.
 
-    Parameters
-    ----------
-    spark
-        The job's session.
-    query
-        The route's settings.
-
     Raises
     ------
     StartError

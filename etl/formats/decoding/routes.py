@@ -150,8 +150,6 @@ def decoder(spark: SparkSession, routes: Sequence[RouteSettings]) -> Decoder:
 
     Parameters
     ----------
-    spark
-        The job's session.
     routes
         The query's; a single one without a name has the fields of its records as columns of their own.
 

@@ -42,8 +42,6 @@ def texts(kind: DataType, value: Column) -> Column | None:
 
     Parameters
     ----------
-    kind
-        Of the value.
     value
         The column; one that is null holds no text.
     """
@@ -55,8 +53,6 @@ def every(kind: DataType, value: Column, leaf: Leaf) -> Column | None:
 
     Parameters
     ----------
-    kind
-        Of the value.
     value
         The column; of one that is null it holds.
     leaf
@@ -109,8 +105,6 @@ def judged(rows: DataFrame, schema: StructType, record: str, verdict: str) -> Da
     ----------
     rows
         With ``payload`` and the two columns named next; other columns are kept.
-    schema
-        Of the record.
     record
         Name of a column that holds the record as a struct.
     verdict

@@ -17,13 +17,7 @@ STAGE = "delete"
 
 @dataclass(frozen=True)
 class Deleting:
-    """A decoder that takes a null payload for a delete.
-
-    Parameters
-    ----------
-    decoder
-        Of the payloads.
-    """
+    """A decoder that takes a null payload for a delete."""
 
     decoder: Decoder
 

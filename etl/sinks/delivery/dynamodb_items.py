@@ -117,8 +117,6 @@ class Form:
 
         Parameters
         ----------
-        text
-            The row.
         more
             Attributes that it has beside.
 

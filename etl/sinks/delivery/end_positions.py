@@ -60,8 +60,6 @@ class EndPositions:
 
     Parameters
     ----------
-    stream
-        Its name.
     every
         Seconds.
     """
@@ -78,10 +76,6 @@ class EndPositions:
 
         Parameters
         ----------
-        spark
-            Whose file systems are used.
-        place
-            Of the batch.
         end
             Asks the stream where it ends; called once a minute.
 

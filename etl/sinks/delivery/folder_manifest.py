@@ -75,13 +75,7 @@ def name_of(run: str, batch: int) -> str:
 
 @dataclass(frozen=True)
 class Manifests:
-    """The manifests of one sink.
-
-    Parameters
-    ----------
-    path
-        Of the sink.
-    """
+    """The manifests of one sink."""
 
     path: str
 
@@ -133,8 +127,6 @@ class Manifests:
 
         Parameters
         ----------
-        spark
-            The session.
         urls
             Of the manifests, at least one.
         wanted

@@ -34,8 +34,6 @@ class Tail:
 
     Parameters
     ----------
-    topic
-        Its name.
     connecting
         Options of :func:`etl.sources.kafka.connection.connecting`.
     """
@@ -59,8 +57,6 @@ class Tail:
 
         Parameters
         ----------
-        spark
-            The job's session.
         since
             What :meth:`end` said before any of them was written.
         batch

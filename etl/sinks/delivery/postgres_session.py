@@ -97,8 +97,6 @@ def connect(
     ----------
     spark
         In whose JVM.
-    url, user, password
-        Of the database.
     socket_seconds
         Longest silence of a statement.
     secured

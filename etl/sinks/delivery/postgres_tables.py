@@ -249,8 +249,6 @@ class Shape:
 
         Parameters
         ----------
-        session
-            Of one transaction.
         attempt
             Whose rows are merged; hexadecimal digits.
         least

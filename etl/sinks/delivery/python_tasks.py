@@ -157,8 +157,6 @@ def send(rows: DataFrame, key: Column, open_writer: Callable[[], Writer], refuse
 
     Parameters
     ----------
-    rows
-        Of the batch.
     key
         Text for the service's own key.
     open_writer
@@ -244,13 +242,7 @@ def _refused(refused: Refused) -> tuple[Any, ...]:
 
 @dataclass
 class Buffer:
-    """Rows that wait for a request, up to what one request takes.
-
-    Parameters
-    ----------
-    most, most_bytes
-        Of one request.
-    """
+    """Rows that wait for a request, up to what one request takes."""
 
     most: int
     most_bytes: int

@@ -61,8 +61,6 @@ def identity(schema: StructType, key: tuple[str, ...]) -> Column:
 
     Parameters
     ----------
-    schema
-        Of the results.
     key
         Names of columns.
     """

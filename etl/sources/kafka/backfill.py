@@ -37,8 +37,6 @@ def of_topic(source: KafkaSource, connection: Connection) -> Parts:
 
     Parameters
     ----------
-    source
-        The query's.
     connection
         After :func:`etl.sources.kafka.connection.bind`.
     """

@@ -38,8 +38,6 @@ class Group:
     ----------
     spark
         Whose class path has Kafka's client.
-    name
-        Of the group.
     source
         The topic, or the topics of its pattern.
     entry
@@ -127,10 +125,6 @@ def group(
 
     Parameters
     ----------
-    spark
-        The job's session.
-    query
-        Its name.
     source
         The topic, with a ``lag_group``.
     to

@@ -52,8 +52,6 @@ def bind(name: str, connection: Connection, binds: Mapping[str, str]) -> Bound:
         The connection's name in the launch document.
     connection
         As the launch document has it.
-    binds
-        Names and values of ``--bind``.
 
     Raises
     ------
@@ -81,8 +79,6 @@ def bootstrap_servers(connection: Connection, *, client: Any = None) -> str:
 
     Parameters
     ----------
-    connection
-        After :func:`bind`.
     client
         A boto3 ``kafka`` client; left out, one with the job's own role.
 
@@ -112,11 +108,6 @@ def bootstrap_servers(connection: Connection, *, client: Any = None) -> str:
 def resolved(connection: Connection) -> Connection:
     """The connection with its bootstrap servers looked up, so that a job that runs asks AWS for them no more.
 
-    Parameters
-    ----------
-    connection
-        After :func:`bind`.
-
     Raises
     ------
     StartError
@@ -127,11 +118,6 @@ def resolved(connection: Connection) -> Connection:
 
 def connecting(connection: Connection) -> dict[str, str]:
     """Options of Spark's Kafka source and sink that say where the cluster is and how to sign in, as of this moment.
-
-    Parameters
-    ----------
-    connection
-        After :func:`bind`.
 
     Raises
     ------
@@ -145,13 +131,7 @@ def connecting(connection: Connection) -> dict[str, str]:
 
 @dataclass
 class Entry:
-    """Options of :func:`connecting`, kept until somebody could not use them: a secret may have been changed since.
-
-    Parameters
-    ----------
-    connection
-        After :func:`bind`.
-    """
+    """Options of :func:`connecting`, kept until somebody could not use them: a secret may have been changed since."""
 
     connection: Connection
     _options: Mapping[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -202,8 +182,6 @@ def sign_in(spark: SparkSession, connection: Connection) -> None:
     ----------
     spark
         Whose class path has the client.
-    connection
-        After :func:`bind`.
 
     Raises
     ------

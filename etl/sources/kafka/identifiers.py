@@ -29,8 +29,6 @@ def of_topics(spark: SparkSession, sources: Sequence[KafkaSource], connecting: M
     ----------
     spark
         Whose class path has the client.
-    sources
-        Of one connection.
     connecting
         Options of :func:`etl.sources.kafka.connection.connecting`.
 

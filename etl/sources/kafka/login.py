@@ -43,8 +43,6 @@ def options(connection: Connection, endpoint: str | None = None) -> dict[str, st
 
     Parameters
     ----------
-    connection
-        Of the cluster.
     endpoint
         Of a local Secrets Manager; None for the region's own.
 
@@ -89,8 +87,6 @@ def spelled_out(kind: str, held: dict[str, str]) -> dict[str, str]:
     ----------
     kind
         Of authentication.
-    held
-        By the secret.
     """
 
     def quoted(text: str) -> str:
@@ -147,8 +143,6 @@ def refusal(error: BaseException, connection: Connection) -> str | None:
     ----------
     error
         Of Kafka's client.
-    connection
-        Of the cluster.
 
     Returns
     -------

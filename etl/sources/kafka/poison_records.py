@@ -58,8 +58,6 @@ class Reader:
 
     Parameters
     ----------
-    spark
-        The batch's session.
     connecting
         Options of :func:`etl.sources.kafka.connection.connecting`.
     options
@@ -78,8 +76,6 @@ class Reader:
 
         Parameters
         ----------
-        ranges
-            Of the batch.
         thorough
             Whether to look at each record, as is needed for times before 290,000 BC; otherwise the brokers' index of
             times says where the first one with too late a time is.

@@ -91,8 +91,6 @@ class Timed:
         Of Kafka.
     mixed
         Whether other streams are read too, whose part of a batch is read by the tasks that Spark planned for it.
-    name
-        Of the query.
     report
         Where is told which batches were read around some records.
     """
@@ -176,13 +174,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Overflown:
-    """A decoder to which records whose times overflow are dead letters, whatever their payloads.
-
-    Parameters
-    ----------
-    decoder
-        Of the query.
-    """
+    """A decoder to which records whose times overflow are dead letters, whatever their payloads."""
 
     decoder: Decoder
 
@@ -237,8 +229,6 @@ def timed(
         As it was built.
     job, settings
         The job's settings, and the query's.
-    binds
-        Names and values of ``--bind``.
     report
         Where is told which batches were read around some records.
     """

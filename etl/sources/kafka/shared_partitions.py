@@ -28,8 +28,6 @@ def count(spark: SparkSession, topic: str, connecting: Mapping[str, str]) -> int
     ----------
     spark
         Whose class path has the client.
-    topic
-        The topic's own name.
     connecting
         Options of :func:`etl.sources.kafka.connection.connecting`.
 
@@ -110,8 +108,6 @@ def watch(spark: SparkSession, source: KafkaSource, connection: Connection) -> W
 
     Parameters
     ----------
-    spark
-        The job's session.
     source
         What is read.
     connection

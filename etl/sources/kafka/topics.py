@@ -28,8 +28,6 @@ def read(
 
     Parameters
     ----------
-    spark
-        The job's session.
     sources
         Of one connection, and alike but for topic, name and limit; the limits are added up.
     connection
@@ -53,8 +51,6 @@ def enveloped(records: DataFrame, sources: Sequence[KafkaSource]) -> DataFrame:
     ----------
     records
         Columns of Spark's Kafka source.
-    sources
-        Of the leg.
     """
     first, *others = sources
     if not others:

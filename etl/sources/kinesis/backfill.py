@@ -28,8 +28,6 @@ def of_stream(source: KinesisSource, endpoint: str | None) -> Parts:
 
     Parameters
     ----------
-    source
-        The query's.
     endpoint
         Another endpoint than the region's own.
     """

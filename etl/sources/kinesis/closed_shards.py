@@ -138,8 +138,6 @@ def list_shards(client: Any, stream: str) -> list[Shard]:
     ----------
     client
         A boto3 ``kinesis`` client.
-    stream
-        Its own name.
     """
     found = []
     for page in client.get_paginator("list_shards").paginate(StreamName=stream):
@@ -189,10 +187,6 @@ def enveloped(spark: SparkSession, source: KinesisSource, records: Records) -> D
 
     Parameters
     ----------
-    spark
-        The batch's session.
-    source
-        The stream.
     records
         Each alone, or alone in its aggregate.
 

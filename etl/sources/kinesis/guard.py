@@ -68,8 +68,6 @@ class KinesisGuard(LegGuard):
     ----------
     source
         What the query reads.
-    checkpoint
-        The query's.
     table
         Where it lands.
     horizon

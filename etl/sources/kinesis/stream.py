@@ -45,8 +45,6 @@ def read(
 
     Parameters
     ----------
-    spark
-        The job's session.
     source
         What to read.
     engine

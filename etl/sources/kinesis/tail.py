@@ -118,8 +118,6 @@ class Tail:
         ----------
         client
             Of :meth:`client`.
-        shard
-            Its id.
         since, until
             By the stream's clock.
 

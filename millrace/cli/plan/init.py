@@ -57,11 +57,6 @@ def init(
 def files(project: str) -> dict[str, str]:
     """Make the files of a project.
 
-    Parameters
-    ----------
-    project
-        Its name.
-
     Returns
     -------
     dict

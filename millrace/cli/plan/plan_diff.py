@@ -29,8 +29,6 @@ def earlier(reference: str, env: str, root: Path) -> Mapping[str, Any]:
         A file, or what git calls a commit.
     env
         As given to the command.
-    root
-        The project.
 
     Raises
     ------

@@ -33,8 +33,6 @@ def render(environment: Environment, plan: Plan, *, width: int | None) -> Iterat
     ----------
     environment
         For what the plan does not repeat: the SLA of each job, the account.
-    plan
-        Its plan.
     width
         Columns of the terminal; ``None`` for a pipe, which gets plain lines of any length.
     """

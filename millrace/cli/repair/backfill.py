@@ -230,14 +230,10 @@ def estimate(
 
     Parameters
     ----------
-    environment
-        The loaded environment file.
     job, query
         One of its jobs, and of that job's queries.
     rows
         Records in the range.
-    begin, end
-        The range.
     """
     from millrace.sizing import plan
     from millrace.sizing.measured import speed

@@ -36,8 +36,6 @@ def lines(
 
     Parameters
     ----------
-    title
-        Of the axis.
     curves
         By name.
     x
@@ -100,8 +98,6 @@ def band(title: str, points: Sequence[tuple[str, float, float, float, str]], *, 
 
     Parameters
     ----------
-    title
-        Of the axis.
     points
         What it is about, the estimate, its low and high end, and the curve it is of.
     x

@@ -82,8 +82,6 @@ def foresee(
 
     Parameters
     ----------
-    advice, subject
-        Of the log.
     asked
         As :func:`millrace.advisor.what_if.parse` reads them.
     score_file

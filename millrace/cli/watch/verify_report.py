@@ -35,8 +35,6 @@ def before(
 
     Parameters
     ----------
-    where
-        The place.
     copy, plan
         What is made.
     wanted

@@ -260,8 +260,6 @@ class JobBase(Model, ABC):
 
         Parameters
         ----------
-        asked
-            The job.
         needed
             GiB that a worker must have, by the tasks that run on it at once.
         gib_per_core

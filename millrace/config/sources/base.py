@@ -299,23 +299,13 @@ class StreamConfig(Model, ABC):
 
         Parameters
         ----------
-        name
-            In the file.
         prefix
             Of the environment's resources.
         """
 
     @abstractmethod
     def arn(self, name: str, names: Names) -> str:
-        """Its ARN, or that of all topics whose names begin as its pattern does.
-
-        Parameters
-        ----------
-        name
-            In the file.
-        names
-            The deployed names.
-        """
+        """Its ARN, or that of all topics whose names begin as its pattern does."""
 
     def leg(self, name: str) -> tuple[str, ...]:
         """Streams of a query that are alike in this are one line of Spark's offset log: as its class in the core has it."""
@@ -331,8 +321,6 @@ class StreamConfig(Model, ABC):
 
         Parameters
         ----------
-        name
-            In the file.
         context
             Who reads it.
         """
@@ -356,10 +344,6 @@ class StreamConfig(Model, ABC):
 
         Parameters
         ----------
-        name
-            In the file.
-        names
-            The deployed names.
         readers
             Queries that land it.
         """

@@ -38,10 +38,6 @@ def alarms(names: Names, own: str, readers: Sequence[StreamReader], *, made: boo
 
     Parameters
     ----------
-    names
-        The deployed names.
-    own
-        Of the stream.
     readers
         Queries that land it.
     made

@@ -54,8 +54,6 @@ def of_query(query: Payload, root: Path) -> Payloads:
     ----------
     query
         Whose format and schema file say it.
-    root
-        The project.
     """
     return payloads(query.format, root / query.schema_)
 

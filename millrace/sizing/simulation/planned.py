@@ -79,8 +79,6 @@ def scenario(
         σ of every stream; as many partitions as it says at most.
     fixed
         All executors all the time, in place of the engine's scaling.
-    outages
-        Of the job.
     reshards
         Seconds, and the partitions that each of its streams has from then on.
     sigma

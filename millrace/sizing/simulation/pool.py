@@ -28,8 +28,6 @@ class Pool:
 
     Parameters
     ----------
-    env
-        The clock.
     scenario
         Policy and cores.
     """
