@@ -118,14 +118,7 @@ def names(spark: SparkSession, url: str) -> list[str]:
     OSError
         It could not be read.
     """
-    try:
-        path, files = _at(spark, url)
-        return sorted(str(status.getPath().getName()) for status in files.listStatus(path))
-    except Py4JJavaError as error:
-        converted = _as_python(url, error)
-        if isinstance(converted, FileNotFoundError):
-            return []
-        raise converted from error
+    return sorted(str(status.getPath().getName()) for status in _statuses(spark, url))
 
 
 @dataclass(frozen=True)
@@ -144,18 +137,22 @@ def entries(spark: SparkSession, url: str) -> list[Entry]:
     OSError
         It could not be read.
     """
+    found = (
+        Entry(str(status.getPath().getName()), None if status.isDirectory() else int(status.getLen()))
+        for status in _statuses(spark, url)
+    )
+    return sorted(found, key=lambda entry: entry.name)
+
+
+def _statuses(spark: SparkSession, url: str) -> list[Any]:
     try:
         path, files = _at(spark, url)
-        found = [
-            Entry(str(status.getPath().getName()), None if status.isDirectory() else int(status.getLen()))
-            for status in files.listStatus(path)
-        ]
+        return list(files.listStatus(path))
     except Py4JJavaError as error:
         converted = _as_python(url, error)
         if isinstance(converted, FileNotFoundError):
             return []
         raise converted from error
-    return sorted(found, key=lambda entry: entry.name)
 
 
 def read_part(spark: SparkSession, url: str, begin: int, count: int) -> bytes:

@@ -18,7 +18,7 @@ from millrace.etl.launch.settings import DeriveSettings, parse
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
 from tests.spark.batches import Events, frame, good, kafka_rows, lander
-from tests.spark.toy_projects import ROOT, SYNTHESISE, drained, project, registered, tool
+from tests.spark.toy_projects import drained, project, refused, registered, synthesised
 
 ASKED = '''
 """What may be asked for."""
@@ -140,30 +140,22 @@ def home(tmp_path: Path) -> Path:
 def test_a_mistake_in_it_is_told_as_any_other(home: Path) -> None:
     file = home / "environments" / "toy.yaml"
     file.write_text(ENVIRONMENT.replace("engine: toy", "engine: toy\n    worker: 6\n    colour: red"))
-    done = tool(home, "-m", "millrace", "validate", "--env", "toy")
-    assert done.returncode == 2, done.stderr
-    told = done.stdout + done.stderr
+    told = refused(home)
     assert "jobs.clicks.worker" in told
     assert "a multiple of 4" in told
     assert "jobs.clicks.colour" in told
     file.write_text(ENVIRONMENT.replace("engine: toy", "engine: toyy"))
-    done = tool(home, "-m", "millrace", "validate", "--env", "toy")
-    assert "did you mean toy?" in done.stdout + done.stderr
+    assert "did you mean toy?" in refused(home)
 
 
 @pytest.mark.slow
 def test_it_is_validated_planned_synthesised_and_run(
     home: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for verb in ("validate", "plan"):
-        done = tool(home, "-m", "millrace", verb, "--env", "toy")
-        assert done.returncode == 0, done.stderr
-    assert "Toys 1, " in done.stdout
-    assert "of 4 toys" in done.stdout
-    out = tmp_path / "out"
-    done = tool(home, "-c", SYNTHESISE, str(out), str(ROOT))
-    assert done.returncode == 0, done.stderr
-    (job,) = (json.loads(file.read_text()) for file in out.glob("*-job-*.template.json"))
+    made = synthesised(home)
+    assert "Toys 1, " in made.plan
+    assert "of 4 toys" in made.plan
+    job = made.job
     kinds = {each["Type"] for each in job["Resources"].values()}
     assert "AWS::SQS::Queue" in kinds
     assert not kinds & {
@@ -171,9 +163,7 @@ def test_it_is_validated_planned_synthesised_and_run(
         "AWS::EMRServerless::Application",
         "AWS::StepFunctions::StateMachine",
     }
-    url = job["Outputs"]["LaunchDocument"]["Value"]
-    text = (out / f"asset.{url.rsplit('/', 1)[1]}").read_text()
-    document = json.loads(text)
+    document = json.loads(made.launch_document)
     assert (document["engine"], document["shelf"]) == ("toy", 4)
     assert int(document["spark"]["spark.toys"]) >= 1
 
@@ -181,7 +171,9 @@ def test_it_is_validated_planned_synthesised_and_run(
     with pytest.raises(SettingsError, match="'toy' is not one of 'glue'"):
         parse(document["settings"])
     registered(monkeypatch, home, ENGINES, "toy_runs:Toys")
-    settings = read_document(text, parse_arguments(["--launch-document", "x", "--toys-own", "argument"]))
+    settings = read_document(
+        made.launch_document, parse_arguments(["--launch-document", "x", "--toys-own", "argument"])
+    )
     assert settings.engine.credentials({}) == {"toy": "yes"}
     (query,) = (each for each in settings.queries if isinstance(each, DeriveSettings))
     table = Table.of("lake", query.source_table)

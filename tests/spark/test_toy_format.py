@@ -18,7 +18,7 @@ from millrace.etl.launch.settings import LandSettings, parse
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
 from tests.spark.batches import Events, frame, kafka_rows, lander
-from tests.spark.toy_projects import ROOT, SYNTHESISE, project, registered, tool
+from tests.spark.toy_projects import project, refused, registered, synthesised, tool
 
 # PySpark 3.5 compares versions of pandas in a way that Python calls old.
 
@@ -146,37 +146,28 @@ def test_a_mistake_in_it_is_told_as_any_other(home: Path) -> None:
     (home / "environments" / "toy.yaml").write_text(
         ENVIRONMENT.replace("FORMAT", "{kind: toy, between: abc, colour: red}")
     )
-    done = tool(home, "-m", "millrace", "validate", "--env", "toy")
-    assert done.returncode == 2, done.stderr
-    told = done.stdout + done.stderr
+    told = refused(home)
     assert "jobs.clicks.queries.land.format.colour" in told
     assert "one of kind, between" in told
     assert "jobs.clicks.queries.land.format.between" in told
     (home / "environments" / "toy.yaml").write_text(ENVIRONMENT.replace("FORMAT", "toy"))
-    told = tool(home, "-m", "millrace", "validate", "--env", "toy").stderr
+    told = refused(home)
     assert "a name at least" in told
     (home / "environments" / "toy.yaml").write_text(ENVIRONMENT.replace("FORMAT", "toyy"))
-    assert "did you mean toy?" in tool(home, "-m", "millrace", "validate", "--env", "toy").stderr
+    assert "did you mean toy?" in refused(home)
     (home / "environments" / "toy.yaml").write_text(ENVIRONMENT.replace("FORMAT", "csv"))
-    assert "a .ddl file below pipelines/" in tool(home, "-m", "millrace", "validate", "--env", "toy").stderr
+    assert "a .ddl file below pipelines/" in refused(home)
 
 
 @pytest.mark.slow
 def test_it_is_validated_planned_synthesised_made_and_decoded(
     home: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for verb in ("validate", "plan"):
-        done = tool(home, "-m", "millrace", verb, "--env", "toy")
-        assert done.returncode == 0, done.stderr
-    out = tmp_path / "out"
-    done = tool(home, "-c", SYNTHESISE, str(out), str(ROOT))
-    assert done.returncode == 0, done.stderr
-    templates = {file.name: json.loads(file.read_text()) for file in out.glob("*.template.json")}
-    (job,) = (each for name, each in templates.items() if "-job-" in name)
+    made = synthesised(home)
+    job = made.job
     (deployed,) = (each for each in job["Resources"].values() if each["Type"] == "AWS::Glue::Job")
     assert "--extra-jars" in deployed["Properties"]["DefaultArguments"]
-    url = job["Outputs"]["LaunchDocument"]["Value"]
-    settings = json.loads((out / f"asset.{url.rsplit('/', 1)[1]}").read_text())["settings"]
+    settings = json.loads(made.launch_document)["settings"]
     assert settings["queries"][0]["format"] == {"kind": "toy", "between": ";"}
     done = tool(home, "-c", RECORDS)
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ from millrace.etl.launch.sink_kinds import SINKS
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
 from tests.spark.batches import Events, frame, good, kafka_rows, lander
-from tests.spark.toy_projects import ROOT, SYNTHESISE, drained, project, registered, tool
+from tests.spark.toy_projects import drained, project, refused, registered, synthesised, tool
 
 ASKED = '''
 """What may be asked for."""
@@ -138,43 +138,26 @@ def home(tmp_path: Path) -> Path:
 def test_a_mistake_in_it_is_told_as_any_other(home: Path) -> None:
     file = home / "environments" / "toy.yaml"
     file.write_text(ENVIRONMENT.format(folder="here, colour: red"))
-    done = tool(home, "-m", "millrace", "validate", "--env", "toy")
-    assert done.returncode == 2, done.stderr
-    told = done.stdout + done.stderr
+    told = refused(home)
     assert "jobs.clicks.queries.play.sink.folder" in told
     assert "an absolute path" in told
     assert "jobs.clicks.queries.play.sink.colour" in told
     assert "one of kind, folder" in told
     file.write_text(ENVIRONMENT.format(folder="/here").replace("kind: toy", "kind: toyy"))
-    done = tool(home, "-m", "millrace", "validate", "--env", "toy")
-    assert "did you mean toy?" in done.stdout + done.stderr
+    assert "did you mean toy?" in refused(home)
 
 
 def test_it_is_validated_planned_synthesised_and_run(
     home: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for verb in ("validate", "plan"):
-        done = tool(home, "-m", "millrace", verb, "--env", "toy")
-        assert done.returncode == 0, done.stderr
-    assert "the toy sink of clicks/play" in done.stdout
-    out = tmp_path / "out"
-    done = tool(home, "-c", SYNTHESISE, str(out), str(ROOT))
-    assert done.returncode == 0, done.stderr
-    assert "sqs" in json.loads(done.stdout.splitlines()[-1])["services"]
+    made = synthesised(home)
+    assert "the toy sink of clicks/play" in made.plan
+    assert "sqs" in made.services
     assert json.loads(tool(home, "-c", SCHEMA).stdout)["examples"] == ["/srv/toy"]
-    text = {file.name: file.read_text() for file in out.glob("*.template.json")}
-    (job,) = (json.loads(each) for name, each in text.items() if "-job-" in name)
-    statements = [
-        statement
-        for each in job["Resources"].values()
-        for statement in each.get("Properties", {}).get("PolicyDocument", {}).get("Statement", [])
-    ]
-    (play,) = (each for each in statements if each.get("Sid") == "Play")
-    assert play["Resource"] == "arn:aws:sqs:us-east-1:111122223333:toy"
-    (network,) = (each for name, each in text.items() if "-network" in name)
+    assert made.statement("Play")["Resource"] == "arn:aws:sqs:us-east-1:111122223333:toy"
+    (network,) = (each for name, each in made.templates.items() if "-network" in name)
     assert '"FromPort": 7777' in network
-    url = job["Outputs"]["LaunchDocument"]["Value"]
-    settings = json.loads((out / f"asset.{url.rsplit('/', 1)[1]}").read_text())["settings"]
+    settings = json.loads(made.launch_document)["settings"]
     (play,) = (query for query in settings["queries"] if query["name"] == "play")
     assert play["sink"] == {"kind": "toy", "folder": str(tmp_path / "played"), "region": "us-east-1"}
 

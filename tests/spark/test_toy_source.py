@@ -17,7 +17,7 @@ from millrace.etl.launch.source_kinds import SOURCES
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
 from tests.spark.batches import Events
-from tests.spark.toy_projects import ROOT, SYNTHESISE, drained, project, registered, tool
+from tests.spark.toy_projects import drained, project, refused, registered, synthesised
 
 ASKED = '''
 """What may be asked for."""
@@ -177,45 +177,27 @@ def put(folder: Path, name: str, pages: range) -> None:
 def test_a_mistake_in_it_is_told_as_any_other(home: Path) -> None:
     file = home / "environments" / "toy.yaml"
     file.write_text(ENVIRONMENT.format(folder="here\n    colour: red"))
-    done = tool(home, "-m", "millrace", "validate", "--env", "toy")
-    assert done.returncode == 2, done.stderr
-    told = done.stdout + done.stderr
+    told = refused(home)
     assert "streams.clicks.folder" in told
     assert "an absolute path" in told
     assert "streams.clicks.colour" in told
     file.write_text(ENVIRONMENT.format(folder="/here").replace("kind: toy", "kind: toyy"))
-    done = tool(home, "-m", "millrace", "validate", "--env", "toy")
-    assert "did you mean toy?" in done.stdout + done.stderr
+    assert "did you mean toy?" in refused(home)
     file.write_text(ENVIRONMENT.format(folder="/here").replace("schema:", "kafka: {headers: false}, schema:"))
-    done = tool(home, "-m", "millrace", "validate", "--env", "toy")
-    assert "nothing: clicks is a toy folder" in done.stdout + done.stderr
+    assert "nothing: clicks is a toy folder" in refused(home)
 
 
 def test_it_is_validated_planned_synthesised_and_run(
     home: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for verb in ("validate", "plan"):
-        done = tool(home, "-m", "millrace", verb, "--env", "toy")
-        assert done.returncode == 0, done.stderr
-    assert "toy folder" in done.stdout
-    assert "4,000 records/s in at peak, 500 a drawer" in done.stdout
-    out = tmp_path / "out"
-    done = tool(home, "-c", SYNTHESISE, str(out), str(ROOT))
-    assert done.returncode == 0, done.stderr
-    assert "sqs" in json.loads(done.stdout.splitlines()[-1])["services"]
-    text = {file.name: file.read_text() for file in out.glob("*.template.json")}
-    (job,) = (json.loads(each) for name, each in text.items() if "-job-" in name)
-    statements = [
-        statement
-        for each in job["Resources"].values()
-        for statement in each.get("Properties", {}).get("PolicyDocument", {}).get("Statement", [])
-    ]
-    (play,) = (each for each in statements if each.get("Sid") == "Play")
-    assert play["Resource"] == "arn:aws:sqs:us-east-1:111122223333:clicks"
-    (network,) = (each for name, each in text.items() if "-network" in name)
+    made = synthesised(home)
+    assert "toy folder" in made.plan
+    assert "4,000 records/s in at peak, 500 a drawer" in made.plan
+    assert "sqs" in made.services
+    assert made.statement("Play")["Resource"] == "arn:aws:sqs:us-east-1:111122223333:clicks"
+    (network,) = (each for name, each in made.templates.items() if "-network" in name)
     assert '"FromPort": 7777' in network
-    url = job["Outputs"]["LaunchDocument"]["Value"]
-    settings = json.loads((out / f"asset.{url.rsplit('/', 1)[1]}").read_text())["settings"]
+    settings = json.loads(made.launch_document)["settings"]
     played = tmp_path / "played"
     assert settings["queries"][0]["source"]["folder"] == str(played)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,56 @@ def tool(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
     )
+
+
+def refused(home: Path) -> str:
+    """What ``validate`` prints of an environment with mistakes."""
+    done = tool(home, "-m", "millrace", "validate", "--env", "toy")
+    assert done.returncode == 2, done.stderr
+    return done.stdout + done.stderr
+
+
+@dataclass(frozen=True)
+class Synthesised:
+    """What came of a project: the plan as printed, the AWS services that it calls, templates by file name, the launch document."""
+
+    plan: str
+    services: list[str]
+    templates: dict[str, str]
+    launch_document: str
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """The template of the only job."""
+        (text,) = (text for name, text in self.templates.items() if "-job-" in name)
+        template: dict[str, Any] = json.loads(text)
+        return template
+
+    def statement(self, sid: str) -> dict[str, Any]:
+        """A statement of the job's permissions."""
+        found: list[dict[str, Any]] = [
+            statement
+            for each in self.job["Resources"].values()
+            for statement in each.get("Properties", {}).get("PolicyDocument", {}).get("Statement", [])
+            if statement.get("Sid") == sid
+        ]
+        (only,) = found
+        return only
+
+
+def synthesised(home: Path) -> Synthesised:
+    """Validate, plan and synthesise the project."""
+    for verb in ("validate", "plan"):
+        planned = tool(home, "-m", "millrace", verb, "--env", "toy")
+        assert planned.returncode == 0, planned.stderr
+    out = home.parent / "out"
+    done = tool(home, "-c", SYNTHESISE, str(out), str(ROOT))
+    assert done.returncode == 0, done.stderr
+    templates = {file.name: file.read_text() for file in out.glob("*.template.json")}
+    services = json.loads(done.stdout.splitlines()[-1])["services"]
+    made = Synthesised(planned.stdout, services, templates, "")
+    document = made.job["Outputs"]["LaunchDocument"]["Value"].rsplit("/", 1)[1]
+    return replace(made, launch_document=(out / f"asset.{document}").read_text())
 
 
 def registered(monkeypatch: pytest.MonkeyPatch, home: Path, registry: dict[str, str], loader: str) -> None:

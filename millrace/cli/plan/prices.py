@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.shared.options import wrong_option
+from millrace.cli.shared.options import AsJson, wrong_option
 from millrace.cli.shared.output_files import writing
 from millrace.config import ConfigurationError, find_root
 
@@ -36,7 +36,7 @@ def update(
         str,
         typer.Option("--region", metavar="REGION", help="A region, such as eu-west-1.", show_default=False),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write environments/prices/REGION.yaml from the AWS Price List API; plans for the region then use it.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.cli.shared.failures import confirm
-from millrace.cli.shared.options import EnvironmentName, check_job
+from millrace.cli.shared.options import AsJson, EnvironmentName, check_job
 
 if TYPE_CHECKING:
     from millrace.config import Environment
@@ -40,7 +40,7 @@ def replay(
         str | None, typer.Option(help="Query of the dead letters. Default: the one that reads a source.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="On AWS: do not ask for confirmation.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Decode dead letters again, with corrected payloads or after a schema was fixed; no good record is doubled.
 

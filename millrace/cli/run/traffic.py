@@ -18,7 +18,14 @@ import typer
 
 from millrace.cli.shared.console import is_terminal
 from millrace.cli.shared.failures import confirm
-from millrace.cli.shared.options import EnvironmentName, load_with_stream
+from millrace.cli.shared.options import (
+    AsJson,
+    EnvironmentName,
+    KafkaAddress,
+    KinesisAddress,
+    Yes,
+    load_with_stream,
+)
 
 if TYPE_CHECKING:
     from millrace.config.model import Environment
@@ -108,27 +115,14 @@ def traffic(
             dir_okay=False, help="Parquet file for the ledger of sent records. Default: in .millrace."
         ),
     ] = None,
-    kafka: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Address of a Kafka broker on this machine. Default: that of the sandbox.",
-        ),
-    ] = None,
-    kinesis: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", help="Address of a Kinesis server on this machine. Default: that of the sandbox."
-        ),
-    ] = None,
+    kafka: KafkaAddress = None,
+    kinesis: KinesisAddress = None,
     aws: Annotated[
         bool, typer.Option("--aws", help="Send to the deployed stream, which costs money.")
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="With --aws: do not ask for confirmation.")
-    ] = False,
+    yes: Yes = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print some records and send none.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Send test records to a stream of the running sandbox or, with --aws, of the deployed environment.
 

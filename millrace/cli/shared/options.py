@@ -23,6 +23,18 @@ EnvironmentName = Annotated[
 ]
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="A job of the environment.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+KafkaAddress = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="Address of a Kafka broker on this machine. Default: that of the sandbox."
+    ),
+]
+KinesisAddress = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="Address of a Kinesis server on this machine. Default: that of the sandbox."
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 

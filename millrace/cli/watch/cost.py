@@ -12,7 +12,7 @@ import typer
 from millrace.cli.plan.plan import old_prices
 from millrace.cli.plan.plan_tables import cost_table, not_in_it
 from millrace.cli.shared.console import is_terminal, show
-from millrace.cli.shared.options import EnvironmentName, wrong_option
+from millrace.cli.shared.options import AsJson, EnvironmentName, wrong_option
 from millrace.config import load
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def cost_command(
             "--until", metavar="DATE", help="With --actual: the day after the last. Default: today."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the planned monthly cost of an environment; with --actual, compare it with the AWS bill.
 

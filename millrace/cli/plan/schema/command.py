@@ -13,7 +13,7 @@ import typer
 
 from millrace.cli.plan.schema.check import check
 from millrace.cli.shared.console import is_terminal, show
-from millrace.cli.shared.options import load_with_stream
+from millrace.cli.shared.options import AsJson, KafkaAddress, KinesisAddress, load_with_stream
 from millrace.cli.shared.output_files import writing
 
 if TYPE_CHECKING:
@@ -102,24 +102,13 @@ def infer(
         Path | None, typer.Option(dir_okay=False, help="Schema file to write: .ddl, or .avsc.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
-    kafka: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Address of a Kafka broker on this machine. Default: that of the sandbox.",
-        ),
-    ] = None,
-    kinesis: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", help="Address of a Kinesis server on this machine. Default: that of the sandbox."
-        ),
-    ] = None,
+    kafka: KafkaAddress = None,
+    kinesis: KinesisAddress = None,
     aws: Annotated[
         bool,
         typer.Option("--aws", help="Sample the deployed stream on AWS. Default: the stream of the sandbox."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Infer a schema from a sample of records, show the evidence for each field, and write the schema file.
 
