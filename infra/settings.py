@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from millrace.config.check_columns import ENVELOPE
 from millrace.config.kafka_login import Login, secret_of
 from millrace.config.model import Environment, ExternalCluster, Job, Stream
 from millrace.config.names import Names
@@ -24,6 +25,7 @@ from millrace.config.queries import (
     Route,
     RouteQuery,
     Routing,
+    Rule,
     SourceQuery,
     State,
     StreamQuery,
@@ -158,7 +160,7 @@ def _query(environment: Environment, job: str, query: Query, plan: QueryPlan, na
     if isinstance(query, StreamQuery):
         settings |= {
             "source": _source(environment, job, query, query.source, plan, names),
-            **_payload(query),
+            **_payload(query, None),
         }
     if isinstance(query, LandQuery):
         return settings | {"table": names.table(query.table)}
@@ -183,7 +185,7 @@ def _route(
     plan: QueryPlan,
     names: Names,
 ) -> dict[str, Any]:
-    found = {"name": name, "origin": route.topic or names.stream(route.source), **_payload(route)}
+    found = {"name": name, "origin": route.topic or names.stream(route.source), **_payload(route, name)}
     found["source"] = _source(environment, job, query, route.source, plan, names)
     return found | (_written(environment, route, plan, names) if isinstance(route, DirectRoute) else {})
 
@@ -252,13 +254,25 @@ def _part(environment: Environment, query: StreamQuery | Routing, name: str, rec
     return records if len(peaks) == 1 else math.ceil(records * peaks[name] / sum(peaks.values()))
 
 
-def _payload(asked: Payload) -> dict[str, Any]:
-    return {
+def _payload(asked: Payload, route: str | None) -> dict[str, Any]:
+    settings: dict[str, Any] = {
         "format": asked.format.settings(),
         "schema": asked.schema_,
         "decompress_up_to": asked.decompress_up_to,
         "redact": list(asked.redact),
     }
+    if asked.rules:
+        settings["rules"] = [_rule(name, rule, route) for name, rule in asked.rules.items()]
+    return settings
+
+
+def _rule(name: str, rule: Rule, route: str | None) -> dict[str, str]:
+    landed = rule.where
+    if route is not None:
+        from millrace.config.conditions import parse_condition  # its parser takes half a second to import
+
+        landed = parse_condition(rule.where).within(route, frozenset(ENVELOPE))
+    return {"name": name, "where": rule.where, "where_landed": landed, "action": rule.action}
 
 
 def _enrichment(item: Enrichment, names: Names) -> dict[str, Any]:

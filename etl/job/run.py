@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.initial_snapshot import begin_with_everything, kept_whole
-from ..formats.decoding import routes
+from ..formats.decoding import routes, rules
 from ..launch import spark_settings
 from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, QuerySettings
 from ..queries import derive
@@ -100,7 +100,14 @@ def _read(
     else:
         ends = lanes(spark, job, query, table, binds, report)
         handler = Director(
-            query.name, decoder, ends, IcebergSink(table), read.replayed, read.checkpoint, report
+            query.name,
+            decoder,
+            ends,
+            IcebergSink(table),
+            read.replayed,
+            read.checkpoint,
+            report,
+            rules.counts(query.routes),
         )
     location = read.checkpoint.location
     return Query(

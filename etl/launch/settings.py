@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from . import typed_json
@@ -13,6 +13,26 @@ from .engine import Engine
 from .format_kinds import Format
 from .sink_kinds import SinkSettings
 from .source_kinds import Source
+
+
+@dataclass(frozen=True)
+class RuleSettings:
+    """A condition in Spark SQL that each good record meets.
+
+    Attributes
+    ----------
+    where
+        On the fields of a record, and its envelope.
+    where_landed
+        The same on the columns of the landing table, where a route's fields are in a struct.
+    action
+        With a record of which it is not true: count it, make it a dead letter, or fail before the batch is committed.
+    """
+
+    name: str
+    where: str
+    where_landed: str
+    action: Literal["warn", "dead-letter", "fail"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +57,7 @@ class RouteSettings:
     schema: str
     decompress_up_to: int | None
     redact: tuple[str, ...]
+    rules: tuple[RuleSettings, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True)

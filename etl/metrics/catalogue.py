@@ -50,6 +50,7 @@ METRICS = (
     Metric("WrittenRecords", "Count", "total"),
     Metric("DuplicateRecords", "Count", "total"),
     Metric("BadRecords", "Count", "total"),
+    Metric("BrokenRules", "Count", "total"),
     Metric("FilteredRecords", "Count", "level"),  # negative where a transform adds rows
     Metric("BacklogRecords", "Count", "level"),
     Metric("BacklogSeconds", "Seconds", "level"),

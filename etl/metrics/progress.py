@@ -195,6 +195,8 @@ def _accounts(accounts: Mapping[str, Any] | None) -> dict[str, float]:
     if "refused" in accounts:
         # A row that a sink refused is a dead letter like any other.
         found["BadRecords"] = found.get("BadRecords", 0) + accounts["refused"]
+    if "rules" in accounts:
+        found["BrokenRules"] = sum(accounts["rules"].values())
     return found
 
 

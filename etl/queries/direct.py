@@ -16,13 +16,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..formats.base import Decoder, decode_observed
 from ..formats.decoding import redact
 from ..formats.decoding.routes import COLUMN, along
+from ..formats.decoding.rules import of_figures
 from ..record import accounts, envelope
 from ..record.accounts import Accounts, Reporter, count
 from ..record.envelope import stamped
@@ -124,6 +125,8 @@ class Director:
         Where dead letters go: a table in the shape of a landing table with these routes.
     replayed
         What it reads: legs that tell the offsets of a batch.
+    rules
+        Aggregates over decoded records: :func:`etl.formats.decoding.rules.counts`.
     """
 
     query: str
@@ -133,6 +136,7 @@ class Director:
     replayed: tuple[ReplayedLeg, ...]
     checkpoint: Checkpoint
     report: Reporter
+    rules: tuple[Column, ...] = ()
     _kept: Overlap = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -159,7 +163,8 @@ class Director:
         figures, done = self._passed(places[0], letters) if len(places) == 1 else self._held(places, letters)
         balance = Accounts(figures["read"], done.offered, done.written, figures["bad"], done.refused)
         times = accounts.times(begun, accounts.now(), figures["oldest"])
-        self.report.emit("batch", query=self.query, batch=batch_id, **balance.fields(), **times)
+        fields = {**balance.fields(), **of_figures(figures), **times}
+        self.report.emit("batch", query=self.query, batch=batch_id, **fields)
 
     def _passed(self, place: Place, letters: _Letters) -> tuple[Mapping[str, int], Written]:
         """Write a batch of one route, read once; one with dead letters is read once more for them."""
@@ -170,7 +175,7 @@ class Director:
             decoded = decode_observed(
                 self.decoder,
                 stamped(letters.batch),
-                lambda rows, error: read.on(rows, F.expr(f"count({error}) AS bad")),
+                lambda rows, error: read.on(rows, F.expr(f"count({error}) AS bad"), *self.rules),
             )
             return lane.rows(decoded.where("_error IS NULL"))
 
@@ -185,7 +190,7 @@ class Director:
         """Write a batch of several routes, decoded once and held for its readers."""
         held = self.decoder.decode(stamped(letters.batch)).persist()
         try:
-            figures, there = _counted(held)
+            figures, there = _counted(held, self.rules)
             good = held.where("_error IS NULL")
             done = []
             for lane, place in zip(self.lanes, places, strict=True):
@@ -215,15 +220,18 @@ class _Letters:
         self.append(lambda: as_landed(self.batch, letters, self.decoder))
 
 
-def _counted(held: DataFrame) -> tuple[Mapping[str, int], set[str]]:
+def _counted(held: DataFrame, rules: Sequence[Column]) -> tuple[Mapping[str, int], set[str]]:
     """What a batch holds, and the routes with good records; the action that counts it is the one that reads it."""
     bad = F.col("_error").isNotNull()
     aggregates = (F.count(F.lit(1)).alias("n"), F.expr("min(unix_micros(_arrived_at))").alias("oldest"))
-    found = held.groupBy(F.col(COLUMN).alias("route"), bad.alias("bad")).agg(*aggregates).collect()
+    found = held.groupBy(F.col(COLUMN).alias("route"), bad.alias("bad")).agg(*aggregates, *rules).collect()
+    kept = {"route", "bad", "n", "oldest"}
+    broken = [name for name in (found[0].asDict() if found else ()) if name not in kept]
     figures = {
         "read": sum(row["n"] for row in found),
         "bad": sum(row["n"] for row in found if row["bad"]),
         "oldest": min((row["oldest"] for row in found if row["oldest"] is not None), default=None),
+        **{name: sum(row[name] for row in found) for name in broken},
     }
     return figures, {row["route"] for row in found if not row["bad"]}
 

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..formats.base import Decoder, decode_observed
+from ..formats.decoding import rules
 from ..formats.schemas import nullable
 from ..launch.settings import LandSettings
 from ..record import accounts, envelope
@@ -169,7 +170,11 @@ class Lander:
 
     def _report(self, done: Landing, batch_id: int, begun: datetime) -> None:
         oldest = done.figures["oldest"]
-        fields = {**done.balance.landed(), **accounts.times(begun, accounts.now(), oldest)}
+        fields = {
+            **done.balance.landed(),
+            **rules.of_figures(done.figures),
+            **accounts.times(begun, accounts.now(), oldest),
+        }
         self.guard.landed(done.figures)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
@@ -203,6 +208,7 @@ class Lander:
             bound,
             F.expr("count(_error) AS bad"),
             F.expr("min(unix_micros(_arrived_at)) AS oldest"),
+            *rules.counts(self.settings.routes),
             of_offered=self.guard.figures(),
             held=self.guard.held(positions),
             beside=[read] if read else (),

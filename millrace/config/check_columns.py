@@ -26,7 +26,7 @@ from millrace.config.queries import (
 )
 
 _TEXT, _TIME = Kind("string"), Kind("timestamp")
-_OURS: Mapping[str, Kind] = {
+ENVELOPE: Mapping[str, Kind] = {
     "_id": _TEXT,
     "_source": _TEXT,
     "_shard": _TEXT,
@@ -68,7 +68,7 @@ class Landed:
             fields = {name: Kind("struct") for name in self.routes}
         else:
             fields = self.routes.get(route)
-        return None if fields is None else {**fields, **_OURS}
+        return None if fields is None else {**fields, **ENVELOPE}
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,27 @@ def check_redact(path: Path, query: Payload, root: FilePath) -> Iterator[Finding
     fields = fields_of(query, root)
     for position, name in enumerate(query.redact if fields is not None else ()):
         yield from _there((*path, position), name, fields or {}, f"a top-level field of {query.schema_}")
+
+
+def check_rules(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]:
+    """Check that each rule is a condition on fields that are there and are not redacted."""
+    if not query.rules:
+        return
+    from millrace.config.conditions import parse_condition  # its parser takes half a second to import
+
+    fields = fields_of(query, root)
+    known = None if fields is None else {name.lower(): kind for name, kind in {**fields, **ENVELOPE}.items()}
+    for name, rule in query.rules.items():
+        here = (*path, name, "where")
+        try:
+            columns = parse_condition(rule.where).columns
+        except ValueError as error:
+            yield Finding(here, rule.where, str(error))
+            continue
+        for column in columns if known is not None else ():
+            yield from _there(here, column.lower(), known or {}, f"a field of {query.schema_}")
+            if column in query.redact:
+                yield Finding(here, column, "a field that is not redacted: its value reaches no table")
 
 
 def check_columns(path: Path, end: Written, catalog: Catalog, modules: Modules) -> Iterator[Finding]:
@@ -185,7 +206,7 @@ def _read(end: Written, catalog: Catalog) -> tuple[Columns | None, str]:
     """What goes into a query, and what it is called in messages."""
     if isinstance(end, DirectQuery | DirectRoute):
         fields = fields_of(end, catalog.root)
-        return None if fields is None else {**fields, **_OURS}, f"a field of {end.schema_}"
+        return None if fields is None else {**fields, **ENVELOPE}, f"a field of {end.schema_}"
     columns = catalog.columns(end.source, end.route)
     if columns is not None and end.latest_by:
         columns = {**columns, "_deleted": Kind("boolean")}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path as FilePath
 
-from millrace.config.check_columns import Catalog, check_columns, check_redact
+from millrace.config.check_columns import Catalog, check_columns, check_redact, check_rules
 from millrace.config.check_formats import check_format
 from millrace.config.check_lists import check_lag_groups, check_lists, shares
 from millrace.config.check_reading import check_reading
@@ -218,6 +218,7 @@ def _reads(
         )
     yield from check_format(path, query, job, root)
     yield from check_redact((*path, "redact"), query, root)
+    yield from check_rules((*path, "rules"), query, root)
 
 
 def _from_kafka(path: Path, source: str, environment: Environment) -> Iterator[Finding]:

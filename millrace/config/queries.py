@@ -88,6 +88,20 @@ class State(Model):
     )
 
 
+class Rule(Model):
+    """A condition that the good records of a query meet, and what happens to a record that does not."""
+
+    where: str = Field(
+        description="A condition in Spark SQL on the fields of one record. A record breaks the rule where it is false or null.",
+        examples=["distance > 0"],
+    )
+    action: Literal["warn", "dead-letter", "fail"] = Field(
+        default="warn",
+        description="`warn` counts the record and lands it; `dead-letter` keeps its bytes as a dead letter of stage `rule`; "
+        "`fail` fails the query before the batch is committed.",
+    )
+
+
 class Payload(Model):
     """How payloads are decoded."""
 
@@ -106,6 +120,9 @@ class Payload(Model):
         default=(),
         description="Fields of the schema whose values reach no table: null in good records, cut out of dead "
         "letters.",
+    )
+    rules: Mapping[RouteName, Rule] = Field(
+        default={}, description="Data rules by name: conditions that good records meet."
     )
 
 

@@ -176,6 +176,18 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
             why=("the sink refuses rows" if refusing else "records could not be decoded")
             + "; they are in the query's table of dead letters",
         )
+    if isinstance(asked, SourceQuery) and any(payload.rules for payload in asked.payloads):
+        yield _ours(
+            names,
+            job,
+            name,
+            "broken-rules",
+            "BrokenRules",
+            "Sum",
+            threshold=0,
+            period=5 * MINUTE,
+            why="records break data rules; the job's log has the count of each rule, in the field rules of a batch",
+        )
     if isinstance(asked, DeriveQuery) and asked.state is not None:
         for kind, metric, why in (
             ("late-rows", "LateRows", "rows come behind the watermark and are missing in the results"),

@@ -28,8 +28,8 @@ def namespace(job: str) -> str:
     return f"Millrace/{job}"
 
 
-Of = Literal["job", "query", "source", "kafka", "state", "letters"]
-"""What reports a metric: a job, each query, one with a source of its own, one that reads Kafka, one with state."""
+Of = Literal["job", "query", "source", "kafka", "state", "letters", "rules"]
+"""What reports a metric: a job, each query, one with a source of its own, one that reads Kafka, one with state, with dead letters, with rules."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ METRICS = (
     Metric("WrittenRecords", "Count", "rows that a batch added to its table"),
     Metric("DuplicateRecords", "Count", "records of a batch that were there already"),
     Metric("BadRecords", "Count", "dead letters of a batch", "letters"),
+    Metric("BrokenRules", "Count", "times that a record of a batch broke a data rule", "rules"),
     Metric("FilteredRecords", "Count", "records that a transform left out; negative where it adds some"),
     Metric(
         "BacklogRecords",
@@ -168,6 +169,8 @@ def _reports(metric: Metric, environment: Environment, query: Query) -> bool:
     if metric.of == "letters":
         refusing = isinstance(query, DeriveQuery) and query.dead_letters is not None
         return isinstance(query, SourceQuery) or refusing
+    if metric.of == "rules":
+        return isinstance(query, SourceQuery) and any(payload.rules for payload in query.payloads)
     if metric.of == "state":
         return isinstance(query, DeriveQuery) and query.state is not None
     return False  # of a job as a whole

@@ -13,9 +13,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.formats.decoding.rules import ruled
 from millrace.etl.formats.json import JsonDecoder, JsonFormat
 from millrace.etl.formats.schemas import parse_schema
-from millrace.etl.launch.settings import LandSettings, RouteSettings
+from millrace.etl.launch.settings import LandSettings, RouteSettings, RuleSettings
 from millrace.etl.queries import land
 from millrace.etl.record import tables
 from millrace.etl.record.accounts import Reporter
@@ -110,11 +111,12 @@ def lander(
     sink: IcebergSink | None = None,
     horizon: Horizon | None = None,
     ddl: str = DDL,
+    rules: tuple[RuleSettings, ...] = (),
 ) -> land.Lander:
     schema = parse_schema(spark, ddl, "test.ddl")
     headers = spark.createDataFrame([], ENVELOPE).schema["_headers"]
     tables.ensure(spark, table, land.table_schema(headers, schema))
-    route = RouteSettings(None, None, source, JsonFormat(), "test.ddl", None, ())
+    route = RouteSettings(None, None, source, JsonFormat(), "test.ddl", None, (), rules=rules)
     settings = LandSettings("land", "land-flights", (route,), str(table), 1.0, None)
     log = Checkpoint(str(checkpoint))
     guard = (
@@ -123,7 +125,8 @@ def lander(
         else SourceUnion((ReplayedLeg((source,), log),), ())
     )
     sink = sink or IcebergSink(table)
-    return land.Lander(settings, JsonDecoder(schema), sink, log, events.reporter, guard)
+    decoder = ruled(spark, JsonDecoder(schema), rules)
+    return land.Lander(settings, decoder, sink, log, events.reporter, guard)
 
 
 def log_offsets(checkpoint: Path, batch: int, offset: Any) -> None:

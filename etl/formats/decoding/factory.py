@@ -8,6 +8,7 @@ from ...launch.settings import RouteSettings
 from ..base import Decoder
 from .decompress import Opening
 from .redact import Redacting
+from .rules import ruled
 from .tombstones import Deleting
 
 
@@ -24,4 +25,5 @@ def of_query(spark: SparkSession, query: RouteSettings) -> Decoder:
         made = Opening(made, query.decompress_up_to)
     if query.source.deletes:
         made = Deleting(made)
+    made = ruled(spark, made, query.rules)
     return Redacting(made, query.redact, readable=query.format.NAMES_FIELDS) if query.redact else made

@@ -1,0 +1,153 @@
+"""Data rules: conditions on decoded records. One that is not true of a record counts it, makes it a dead letter, or stops the query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, StructType
+
+from ...launch.settings import RouteSettings, RuleSettings
+from ...record.envelope import HEADERS
+from ...record.errors import StartError, describe
+from ..base import Decoder
+
+STAGE = "rule"
+"""``_stage`` of a dead letter that breaks a rule; its ``_error`` lists the rules' names."""
+
+_PAYLOAD, _BROKEN = "_ruled_payload", "_broken_rules"
+_FIGURE = "rule "
+_ENVELOPE = (
+    "_id string, _source string, _shard string, _position string, _key binary, "
+    f"_headers {HEADERS}, _arrived_at timestamp"
+)
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """A decoder that holds its good records against rules.
+
+    A condition that is null is not met. Deletes (:mod:`.tombstones`) have no fields and meet every rule.
+
+    Parameters
+    ----------
+    rules
+        With the action ``dead-letter`` or ``fail``; those that warn change no row.
+    """
+
+    decoder: Decoder
+    rules: tuple[RuleSettings, ...]
+
+    @property
+    def schema(self) -> StructType:
+        """The decoder's."""
+        return self.decoder.schema
+
+    def decode(self, rows: DataFrame) -> DataFrame:
+        """Decode as :meth:`etl.formats.base.Decoder.decode`; a record that breaks a rule is a dead letter of :data:`STAGE`."""
+        if not self.rules:
+            return self.decoder.decode(rows)
+        decoded = self.decoder.decode(rows.withColumn(_PAYLOAD, F.col("payload")))
+        good = F.col("_error").isNull() & F.col("_stage").isNull()
+        # A projection of its own: Spark keeps it apart where it is dear, and each column asks for it.
+        judged = decoded.withColumn(_BROKEN, F.when(good, self._verdict()))
+        broken = F.col(_BROKEN).isNotNull()
+        changed = {
+            "_bytes": F.when(broken, F.col(_PAYLOAD)).otherwise(F.col("_bytes")),
+            "_stage": F.when(broken, F.lit(STAGE)).otherwise(F.col("_stage")),
+            "_error": F.coalesce(F.col(_BROKEN), F.col("_error")),
+        } | {name: F.when(~broken, F.col(f"`{name}`")) for name in self.schema.fieldNames()}
+        return judged.select(
+            *(
+                changed[name].alias(name) if name in changed else F.col(f"`{name}`")
+                for name in decoded.columns
+                if name != _PAYLOAD
+            )
+        )
+
+    def _verdict(self) -> Column:
+        """Names of the broken rules; null where there are none."""
+        names = [F.when(_broken(rule.where), F.lit(rule.name)) for rule in self.rules if not _fails(rule)]
+        listed = F.concat_ws(", ", *names) if names else F.lit("")
+        verdict = F.when(listed != "", listed)
+        return reduce(
+            lambda found, rule: F.when(_broken(rule.where), _raised(rule)).otherwise(found),
+            [rule for rule in self.rules if _fails(rule)],
+            verdict,
+        )
+
+
+def ruled(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings, ...]) -> Decoder:
+    """Hold what a decoder makes against rules.
+
+    Raises
+    ------
+    StartError
+        Spark cannot evaluate a condition on the columns of a record, or it is not true or false.
+    """
+    for rule in rules:
+        record = _record(spark, decoder.schema)
+        try:
+            kind = record.select(F.expr(rule.where)).schema[0].dataType
+        except (Py4JJavaError, CapturedException) as error:
+            raise StartError(
+                f"rule {rule.name}: {rule.where}: {' '.join(describe(error).splitlines()[:2])}"
+            ) from error
+        if not isinstance(kind, BooleanType):
+            raise StartError(f"rule {rule.name}: {rule.where}: of type {kind.simpleString()}, not BOOLEAN")
+    # Also where all rules warn: what counts them needs the columns of a record (see `decode_observed`).
+    return Ruled(decoder, tuple(rule for rule in rules if rule.action != "warn")) if rules else decoder
+
+
+def counts(routes: Sequence[RouteSettings]) -> tuple[Column, ...]:
+    """Aggregates over rows of a landing table's shape: how many records break each rule, named for :func:`of_figures`."""
+    return tuple(
+        F.expr(f"count_if({_counted(route, rule)})").alias(f"{_FIGURE}{label(route, rule)}")
+        for route in routes
+        for rule in route.rules
+        if not _fails(rule)
+    )
+
+
+def label(route: RouteSettings, rule: RuleSettings) -> str:
+    """A rule's name within its query."""
+    return rule.name if route.name is None else f"{route.name}.{rule.name}"
+
+
+def of_figures(figures: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """The field ``rules`` of a batch's accounts, out of its figures; nothing for a query without rules."""
+    found = {name.removeprefix(_FIGURE): n for name, n in figures.items() if name.startswith(_FIGURE)}
+    return {"rules": found} if found else {}
+
+
+def _counted(route: RouteSettings, rule: RuleSettings) -> str:
+    mine = "" if route.name is None else f"_route = '{route.name}' AND "
+    if rule.action == "dead-letter":
+        # Redaction may add a note in brackets.
+        return rf"{mine}_stage = '{STAGE}' AND array_contains(split(_error, ', | \\('), '{rule.name}')"
+    return f"{mine}_error IS NULL AND _stage IS NULL AND NOT coalesce({rule.where_landed}, false)"
+
+
+def _broken(where: str) -> Column:
+    return ~F.coalesce(F.expr(where), F.lit(False))
+
+
+def _fails(rule: RuleSettings) -> bool:
+    return rule.action == "fail"
+
+
+def _raised(rule: RuleSettings) -> Column:
+    said = F.concat(F.lit(f"rule {rule.name} (action fail) is broken by record "), F.col("_id"))
+    return F.raise_error(said).cast("string")
+
+
+def _record(spark: SparkSession, schema: StructType) -> DataFrame:
+    """No records, with the columns of one."""
+    envelope = spark.createDataFrame([], _ENVELOPE).schema
+    return spark.createDataFrame([], StructType([*envelope.fields, *schema.fields]))
