@@ -152,6 +152,7 @@ def _job(names: Names, job: JobPlan) -> Iterator[Panel]:
         (*ours("WrittenRecords", "Sum"), *ours("FilteredRecords", "Sum", "left out")),
     )
     yield from panel("Dead letters", "short", *ours("BadRecords", "Sum"), limits=(Limit("alarm", 0),))
+    yield from panel("Broken data rules", "short", *ours("BrokenRules", "Sum"), limits=(Limit("alarm", 0),))
     yield Panel("Duplicates turned away", "short", ours("DuplicateRecords", "Sum"))
     yield from panel("Behind the watermark", "s", *ours("WatermarkDelay", "Maximum"))
     yield from panel("Rows of state", "short", *ours("StateRows", "Maximum"))

@@ -255,15 +255,13 @@ def _part(environment: Environment, query: StreamQuery | Routing, name: str, rec
 
 
 def _payload(asked: Payload, route: str | None) -> dict[str, Any]:
-    settings: dict[str, Any] = {
+    return {
         "format": asked.format.settings(),
         "schema": asked.schema_,
         "decompress_up_to": asked.decompress_up_to,
         "redact": list(asked.redact),
+        "rules": [_rule(name, rule, route) for name, rule in asked.rules.items()],
     }
-    if asked.rules:
-        settings["rules"] = [_rule(name, rule, route) for name, rule in asked.rules.items()]
-    return settings
 
 
 def _rule(name: str, rule: Rule, route: str | None) -> dict[str, str]:

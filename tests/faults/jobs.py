@@ -92,7 +92,13 @@ def queries(
     sink
         In place of the table ``out``.
     """
-    reading: dict[str, Any] = {"source": source, "format": "json", "redact": [], "schema": str(schema)}
+    reading: dict[str, Any] = {
+        "source": source,
+        "format": "json",
+        "redact": [],
+        "rules": [],
+        "schema": str(schema),
+    }
     reading |= {"decompress_up_to": None, "repartition": repartition, "trigger_seconds": trigger_seconds}
     onward: dict[str, Any] = {"enrich": [], "transform": None, "trigger_seconds": trigger_seconds}
     onward |= {"sink": sink or {"kind": "iceberg", "table": table("out")}}

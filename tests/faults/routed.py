@@ -89,7 +89,7 @@ class RoutedStage(Stage):
             "clicks": (CLICKS, web),
             "shop": (self.stream, land["source"]),
         }
-        payload = {key: land[key] for key in ("format", "schema", "decompress_up_to", "redact")}
+        payload = {key: land[key] for key in ("format", "schema", "decompress_up_to", "redact", "rules")}
         shared = {key: land[key] for key in ("trigger_seconds", "repartition", "table")}
         written = [{"name": n, "origin": o, "source": s, **payload} for n, (o, s) in routes.items()]
         derived = {"kind": "derive", "name": "derive-air", "source_table": land["table"], "route": "air"}

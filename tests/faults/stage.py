@@ -196,7 +196,13 @@ class Stage:
     def _job_settings(self, schema: Path) -> dict[str, Any]:
         query = {"kind": "land", "name": "land", "source": self._source(), "format": "json"}
         query |= {"schema": str(schema)}
-        query |= {"table": TABLE, "trigger_seconds": self.trigger_seconds, "repartition": None, "redact": []}
+        query |= {
+            "table": TABLE,
+            "trigger_seconds": self.trigger_seconds,
+            "repartition": None,
+            "redact": [],
+            "rules": [],
+        }
         query |= {"decompress_up_to": None}
         job = jobs.settings("faults", [query], f"{self.home}/checkpoints", None)
         return job | {"connections": self._connections()}

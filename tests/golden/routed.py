@@ -13,7 +13,7 @@ from tests.faults.in_process import PARTITIONS, PORTION, Job
 KINDS = {"route": "land", "direct-route": "direct"}
 """Kinds of documents, and the kind of job whose rows theirs are."""
 
-_DECODED = ("format", "schema", "redact", "decompress_up_to", "enrich", "transform", "sink")
+_DECODED = ("format", "schema", "redact", "rules", "decompress_up_to", "enrich", "transform", "sink")
 
 
 class RoutedJob(Job):

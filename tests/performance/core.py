@@ -18,6 +18,8 @@ same_columns
 landing
     The core's land query, built from job settings as on any engine: identity,
     envelope, dead letters, accounts, duplicates looked up.
+ten_rules
+    ``landing`` with ten data rules that every record meets (not by default).
 direct
     The core's direct query: the same topic to the sink without a landing table, dead letters and accounts on.
 watched
@@ -59,6 +61,26 @@ PARTS = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "
 """Of a micro-batch, as Spark reports them (``StreamingQueryProgress.durationMs``)."""
 
 
+RULES = tuple(
+    {"name": f"rule_{number}", "where": where, "where_landed": where, "action": action}
+    for number, (where, action) in enumerate(
+        (
+            ("flight > 0", "dead-letter"),
+            ("length(carrier) = 2", "dead-letter"),
+            ("origin IN ('EWR', 'JFK', 'LGA')", "dead-letter"),
+            ("length(dest) = 3", "dead-letter"),
+            ("year BETWEEN 2000 AND 2100", "fail"),
+            ("month BETWEEN 1 AND 12", "warn"),
+            ("day BETWEEN 1 AND 31", "warn"),
+            ("distance IS NULL OR distance < 10000", "warn"),
+            ("sched_dep_time < 2400", "warn"),
+            ("tailnum IS NULL OR tailnum RLIKE '^[A-Z0-9]+$'", "warn"),
+        )
+    )
+)
+"""Ten conditions that every flight meets."""
+
+
 @dataclass(frozen=True)
 class Bench:
     """What every case reads and where it writes."""
@@ -70,7 +92,14 @@ class Bench:
     log: TextIO
     topic: str = TOPIC
 
-    def land_query(self, name: str, report: Reporter | None = None, *, direct: bool = False) -> Query:
+    def land_query(
+        self,
+        name: str,
+        report: Reporter | None = None,
+        *,
+        direct: bool = False,
+        rules: Sequence[Mapping[str, str]] = (),
+    ) -> Query:
         """The core's query, built from settings as a launch document has them; or its direct one."""
         source = {"kind": "kafka", "name": "flights", "topic": self.topic, "connection": "main"}
         source |= {"start": "earliest", "records_per_batch": self.per_batch, "retention_seconds": 86400}
@@ -82,6 +111,7 @@ class Bench:
             "format": "json",
             "schema": SCHEMA,
             "redact": [],
+            "rules": list(rules),
             "decompress_up_to": None,
         }
         query |= {"trigger_seconds": 0, "repartition": None}
@@ -140,16 +170,18 @@ Case = Callable[[Bench, str], Any]
 
 
 def landing(bench: Bench, name: str) -> Any:
-    query = bench.land_query(name)
-    return (
-        query.rows.writeStream.foreachBatch(query.handle)
-        .option("checkpointLocation", query.checkpoint)
-        .start()
-    )
+    return _started(bench.land_query(name))
 
 
 def direct(bench: Bench, name: str) -> Any:
-    query = bench.land_query(name, direct=True)
+    return _started(bench.land_query(name, direct=True))
+
+
+def ten_rules(bench: Bench, name: str) -> Any:
+    return _started(bench.land_query(name, rules=RULES))
+
+
+def _started(query: Query) -> Any:
     return (
         query.rows.writeStream.foreachBatch(query.handle)
         .option("checkpointLocation", query.checkpoint)
@@ -163,6 +195,7 @@ CASES: Mapping[str, Case] = {
     "tutorial": tutorial,
     "tutorial_same_columns": tutorial_same_columns,
     "landing": landing,
+    "ten_rules": ten_rules,
     "direct": direct,
     "watched": watched,
     "listener": listener,

@@ -119,6 +119,7 @@ class Bench:
             "schema": str(self.home / "events.ddl"),
             "decompress_up_to": None,
             "redact": [],
+            "rules": [],
         }
 
     def log(self, name: str, batch: int, *offsets: Any) -> None:

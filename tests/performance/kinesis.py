@@ -80,7 +80,7 @@ def landing(spark: SparkSession, endpoint: str, name: str, per_shard: int, log: 
         "format": "json",
         "schema": SCHEMA,
     }
-    query |= {"redact": [], "decompress_up_to": None, "trigger_seconds": 0, "repartition": None}
+    query |= {"redact": [], "rules": [], "decompress_up_to": None, "trigger_seconds": 0, "repartition": None}
     query |= {"table": f"bench.{name}"}
     job: dict[str, Any] = {
         "version": 1,

@@ -25,7 +25,13 @@ def job(tmp_path: Path, kind: str = "kafka") -> JobSettings:
         }
     )  # fmt: skip
     query = {"kind": "land", "name": "land-flights", "source": source, "format": "json", "schema": "x.ddl"}
-    query |= {"decompress_up_to": None, "redact": [], "table": "tests.landed", "trigger_seconds": 5.0}
+    query |= {
+        "decompress_up_to": None,
+        "redact": [],
+        "rules": [],
+        "table": "tests.landed",
+        "trigger_seconds": 5.0,
+    }
     settings = {"version": 1, "environment": "test", "job": "flights", "engine": "sandbox", "catalog": "lake"}
     settings |= {"checkpoints": str(tmp_path / "checkpoints"), "batch_retries": 0, "upkeep": None}
     settings |= {

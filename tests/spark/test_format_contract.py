@@ -52,7 +52,7 @@ def asked(kind: str) -> FormatConfig:
 
 def decoded(spark: SparkSession, home: Path, kind: str, given: list[bytes | None], **query: Any) -> list[Row]:
     form = typed_json.read(Format, asked(kind).settings(), "format")
-    parts: dict[str, Any] = {"decompress_up_to": None, "redact": (), **query}
+    parts: dict[str, Any] = {"decompress_up_to": None, "redact": (), "rules": (), **query}
     route = settings.RouteSettings("r", "o", KAFKA, form, str(schema_file(home, kind)), **parts)
     return decode(spark, factory.of_query(spark, route), given)
 

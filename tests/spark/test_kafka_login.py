@@ -242,7 +242,7 @@ def test_a_query_follows_a_password_that_is_changed(
     }  # fmt: skip
     land = {
         "kind": "land", "name": "land", "source": source, "format": "json", "schema": str(tmp_path / "schema.ddl"),
-        "decompress_up_to": None, "redact": [], "trigger_seconds": 0.0, "repartition": None, "table": "tests.rotated",
+        "decompress_up_to": None, "redact": [], "rules": [], "trigger_seconds": 0.0, "repartition": None, "table": "tests.rotated",
     }  # fmt: skip
     main = {
         "kind": "external", "cluster": None, "bootstrap_servers": broker.servers["scram-sha-512"],

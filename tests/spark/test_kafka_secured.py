@@ -84,7 +84,7 @@ def document(place: Place, home: Path, arns: dict[str, str]) -> Path:
             "records_per_batch": 1000, "retention_seconds": 86_400, "reading": reading,
         }  # fmt: skip
         shared: dict[str, Any] = {
-            "source": source, "format": "json", "schema": str(schema), "decompress_up_to": None, "redact": [],
+            "source": source, "format": "json", "schema": str(schema), "decompress_up_to": None, "redact": [], "rules": [],
             "trigger_seconds": 0.0, "repartition": None,
         }  # fmt: skip
         queries.append({"kind": "land", "name": f"land-{kind}", **shared, "table": f"t.{name}"})

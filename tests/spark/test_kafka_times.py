@@ -81,7 +81,13 @@ class Routed(Timed):
         routes = []
         for name, topic, redact in (("a", self._topic, []), ("b", f"{self._topic}-b", ["text"])):
             source = {**land["source"], "name": name, "topic": topic}
-            route: dict[str, Any] = {"name": name, "origin": topic, "source": source, "redact": redact}
+            route: dict[str, Any] = {
+                "name": name,
+                "origin": topic,
+                "source": source,
+                "redact": redact,
+                "rules": [],
+            }
             route |= {key: land[key] for key in shared}
             if self.routed == "direct-route":
                 sink = {"kind": "iceberg", "table": self._table(f"out_{name}")}

@@ -160,7 +160,13 @@ def test_a_reset_query_begins_where_it_was_told(spark: SparkSession, tmp_path: P
         "format": "json",
         "decompress_up_to": None,
     }
-    query |= {"redact": [], "schema": str(tmp_path / "a.ddl"), "table": "d.t", "trigger_seconds": 1}
+    query |= {
+        "redact": [],
+        "rules": [],
+        "schema": str(tmp_path / "a.ddl"),
+        "table": "d.t",
+        "trigger_seconds": 1,
+    }
     (tmp_path / "a.ddl").write_text("a int")
     events = Events()
     document: dict[str, Any] = {

@@ -59,6 +59,7 @@ def test_routes_are_opened_leg_by_leg(spark: SparkSession, table: Names, tmp_pat
         "schema": str(schema),
         "decompress_up_to": None,
         "redact": [],
+        "rules": [],
     }
     topics = {
         "orders": ("orders", source("orders", "orders", "main")),

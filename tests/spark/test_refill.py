@@ -30,7 +30,7 @@ def job(table: Table, source: dict[str, Any], schema: Path, form: Any = "json") 
     schema.write_text(DDL)
     query = {
         "kind": "land", "name": "land-flights", "source": source, "format": form, "schema": str(schema),
-        "decompress_up_to": None, "redact": [], "table": f"{table.database}.{table.name}", "trigger_seconds": 1.0,
+        "decompress_up_to": None, "redact": [], "rules": [], "table": f"{table.database}.{table.name}", "trigger_seconds": 1.0,
         "repartition": None,
     }  # fmt: skip
     main = {

@@ -297,7 +297,7 @@ def job(table: Table, schema: Path) -> dict[str, Any]:
     source = {"kind": "kafka", "name": "flights", "topic": "flights-topic", "connection": "main"}
     source |= {"start": "earliest", "records_per_batch": 10, "retention_seconds": 60, "reading": None}
     land = {"kind": "land", "name": "land-flights", "source": source, "format": "json"}
-    land |= {"schema": str(schema), "redact": [], "decompress_up_to": None}
+    land |= {"schema": str(schema), "redact": [], "rules": [], "decompress_up_to": None}
     land |= {"table": f"{table.database}.{table.name}", "trigger_seconds": 1, "repartition": None}
     main = {"kind": "msk", "cluster": "nowhere", "bootstrap_servers": None, "authentication": "iam"}
     settings = {"version": 1, "environment": "dev", "job": "flights", "engine": "sandbox", "catalog": "lake"}

@@ -26,6 +26,7 @@ LAND: dict[str, Any] = {
     "format": "json",
     "decompress_up_to": None,
     "redact": [],
+    "rules": [],
     "schema": "pipelines/flights/schemas/flight.ddl",
     "table": "lake.flights",
     "trigger_seconds": 10,

@@ -31,7 +31,7 @@ DERIVE: dict[str, Any] = {
     "dead_letters": None, "route": None, "latest_by": [],
 }  # fmt: skip
 ROUTE: dict[str, Any] = {
-    key: LAND[key] for key in ("source", "format", "schema", "decompress_up_to", "redact")
+    key: LAND[key] for key in ("source", "format", "schema", "decompress_up_to", "redact", "rules")
 } | {"name": "a", "origin": "flights"}
 
 

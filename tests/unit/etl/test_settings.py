@@ -32,7 +32,17 @@ def flat(kind: str) -> dict[str, Any]:
 def routed(kind: str) -> dict[str, Any]:
     """The same with two routes, of a kind of its own."""
     query = flat(kind)
-    keys = {"source", "format", "schema", "decompress_up_to", "redact", "enrich", "transform", "sink"}
+    keys = {
+        "source",
+        "format",
+        "schema",
+        "decompress_up_to",
+        "redact",
+        "rules",
+        "enrich",
+        "transform",
+        "sink",
+    }
     route = {key: query.pop(key) for key in keys & query.keys()}
     routes = [{"name": name, "origin": f"topic-{name}", **route} for name in ("a", "b")]
     return {**query, "kind": {"land": "route", "direct": "direct-route"}[kind], "routes": routes}
