@@ -236,8 +236,8 @@ def _walk(loc: Sequence[str | int], model: Any) -> tuple[Path, Any, FieldInfo | 
             annotation, metadata = (field.annotation, tuple(field.metadata)) if field else (None, ())
             if field is not None and field.discriminator is not None:
                 metadata = (*metadata, field)
-        elif get_origin(bare) in (dict, tuple):
-            inner = get_args(bare)[1 if get_origin(bare) is dict else 0]
+        elif get_origin(bare) in (dict, Mapping, tuple):
+            inner = get_args(bare)[0 if get_origin(bare) is tuple else 1]
             annotation, metadata = inner, ()
             if loc[-1] != "[key]":
                 field = FieldInfo.from_annotation(inner)

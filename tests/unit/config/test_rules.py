@@ -92,7 +92,8 @@ def test_all_mistakes_at_once(project: Path) -> None:
     assert "cannot be read at column" in found[f"{PLACE}.read.where"][0]
     assert "not redacted" in found[f"{PLACE}.hidden.where"][0]
     assert found[f"{PLACE}.odd.action"][0] == "one of warn, dead-letter, fail"
-    assert len(found) == 4
+    assert "not redacted" in found[f"{PLACE}.odd.where"][0]
+    assert len(found) == 5
 
 
 def test_a_query_with_rules_has_a_metric_and_an_alarm(project: Path) -> None:
