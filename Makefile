@@ -25,7 +25,7 @@ PYTHON311 := $(firstword $(wildcard $(BIN)/python3.11) python3.11)
 WITH_NODE := PATH="$$($(BIN)/python -c 'from millrace.sandbox.toolchain import node_bin; print(node_bin())'):$$PWD/$(BIN):$$PWD/node_modules/.bin:$$PATH"
 NPM = $$($(BIN)/python -c 'from millrace.sandbox.toolchain import npm; print(*npm())')
 
-.PHONY: help setup setup-dev spark jars demo plan synth test test-all test-unit test-template test-spark test-integration test-pages check docs lint secrets bill audit policy policy-regions soak faults bench-core bench-formats bench-growth bench-synth bench-plan advisor restart golden validate format lock clean
+.PHONY: help setup setup-dev spark jars demo plan synth test test-all test-unit test-template test-spark test-integration test-pages check docs lint secrets bill audit policy policy-regions soak faults bench-core bench-formats bench-growth bench-synth bench-plan advisor restart golden release validate format lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -186,7 +186,10 @@ advisor: setup-dev ## Real runs with one fault each, read by the advisor; writes
 restart: setup-dev ## From kill -9 to the first committed batch, twenty times
 	@$(WITH_NODE) $(BIN)/python -m tests.performance.restart --times 20
 
-golden: setup-dev ## A checkpoint and a table of this release, for later ones to continue from
+release: setup-dev ## Wheel, bill of materials and digests of this version, into dist/
+	@$(BIN)/python -m tests.release
+
+golden: setup-dev ## Project, checkpoint and tables of this release, for later ones to continue from
 	@$(BIN)/python -m tests.golden.make
 
 validate: setup-dev ## Hold the sizing model against known answers and real runs; writes docs/validation.md

@@ -1,6 +1,6 @@
-"""Keep this release's checkpoints and tables: ``python -m tests.golden.make``, once, when a version is released.
+"""Keep this release's project, checkpoints and tables: ``python -m tests.golden.make``, once, when a version is released.
 
-Writes ``tests/golden/VERSION-KIND.tar.xz``, some tens of kilobytes each, which every later version goes on from in
+Writes ``tests/golden/VERSION-project.json`` and ``tests/golden/VERSION-KIND.tar.xz``, some tens of kilobytes each, which every later version goes on from in
 ``tests/spark/test_golden_release.py``. One that is there is not replaced: it is what that release has written.
 """
 
@@ -18,7 +18,7 @@ from millrace.etl.launch import spark_settings
 from millrace.sandbox import jars, kafka
 from millrace.sandbox.kafka import Kafka
 from tests.faults.in_process import Job
-from tests.golden import release
+from tests.golden import project, release
 from tests.spark.batches import Events
 
 
@@ -30,7 +30,12 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Land, derive, pack what is not there yet."""
     parser().parse_args()
+    new = not project.kept(etl.__version__).exists()
+    if new:
+        sys.stdout.write(f"{project.keep(etl.__version__).name}\n")
     wanted = [kind for kind in release.KINDS if not release.archive(kind, etl.__version__).exists()]
+    if not wanted and new:
+        return 0
     if not wanted:
         sys.stderr.write(f"{etl.__version__} is there: it is what the release of that version has written\n")
         return 2
