@@ -4,7 +4,7 @@ A landed row that matches stays as an empty one of stage ``erased``: with its id
 and with nothing else. Rows of other tables go. Then each table's lists of files are written anew, a commit without rows
 (the *mark*) ends its past, and when every query that derives from it has read past the mark, all before it is expired.
 
-Each call does what can be done now, so a job that was killed goes on where it was (``docs/adr/0206-erasure.md``).
+Each call does what can be done now, so a job that was killed goes on where it was (``docs/adr/0212-erasure.md``).
 """
 
 from __future__ import annotations
