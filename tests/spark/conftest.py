@@ -64,6 +64,7 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
             # What threads allocated is asked through an inner class.
             "--add-opens=jdk.management/com.sun.management.internal=ALL-UNNAMED",
         )
+        .config("spark.sql.codegen.cache.maxEntries", "5000")
         .config("spark.ui.enabled", "false")
         # What Python workers sign requests to local servers with.
         .config("spark.executorEnv.AWS_ACCESS_KEY_ID", "test")
