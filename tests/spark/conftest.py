@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.launch import spark_settings
 from millrace.etl.maintenance import table_services
 from millrace.etl.record.tables import Table
+from millrace.etl.services import jvm_names
 from millrace.sandbox import jars
 from tests.spark.profiles import profile_named
 
@@ -80,7 +81,7 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
     named = request.config.getoption("--profile", default=None)
     for key, value in (profile_named(named).settings() if named else spark_settings.RUNTIME).items():
         builder = builder.config(key, value)
-    running = builder.getOrCreate()
+    running = jvm_names.keep(builder.getOrCreate())
     running.sparkContext.setLogLevel("OFF")
     yield running
     running.stop()
