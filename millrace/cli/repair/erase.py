@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 LARGE_SHARE = 0.1
 """Of a table's rows: a person is less, and a condition that was written wrongly is often more."""
 
+CONDITION = "CONDITION"
+"""Stands for the condition in what a person is told to do elsewhere."""
+
 Where = Annotated[
     str,
     typer.Option(
@@ -162,7 +165,8 @@ def _asked(environment: Environment, place: Place, where: str, *, keep_condition
         by=str(place.client("sts").get_caller_identity()["Arn"]),
         asked_at=f"{now:%Y-%m-%dT%H:%M:%SZ}",
         keep_condition=keep_condition,
-        left_out=tuple(not_reached(environment, place.names, where)),
+        # They are kept in the record, which has no condition unless that is asked for.
+        left_out=tuple(not_reached(environment, place.names, CONDITION)),
     )
 
 
@@ -220,7 +224,7 @@ def _check_share(preview: Answers, *, large: bool) -> None:
 
 def _left_out(request: Request, answers: Answers) -> list[str]:
     own = [line for answer in answers.values() for line in answer["left_out"]]
-    return list(dict.fromkeys([*own, *request.left_out]))
+    return list(dict.fromkeys([*own, *(line.replace(CONDITION, request.where) for line in request.left_out)]))
 
 
 def _document(request: Request, answers: Answers) -> dict[str, Any]:

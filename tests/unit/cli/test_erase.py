@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,24 @@ from tests.unit.cli.test_commands import ROOT, Done, millrace
 
 WHERE = "carrier = 'AA'"
 TABLE = {"kind": "landing", "rows": 3, "dead_letters": 1, "of": 100, "files": 2, "snapshots": 9}
+
+OTHERS = """
+      copy:
+        kind: derive
+        source: clicks_landed
+        dead_letters: clicks_refused
+        sink:
+          kind: jdbc
+          url: jdbc:postgresql://localhost/shop
+          table: clicks
+          tls: "off"
+          secret: arn:aws:secretsmanager:us-east-1:111122223333:secret:shop-AbCdEf
+      unique:
+        kind: derive
+        source: clicks_landed
+        sink: {kind: iceberg, table: clicks_unique}
+        state: {watermark: {time: _arrived_at, delay: 1h}, distinct: [session]}
+"""
 
 
 @dataclass
@@ -112,7 +131,8 @@ def test_it_is_asked_of_every_job_once_and_followed(jobs: Jobs) -> None:
     assert len(asked) == len(load("prod", root=ROOT).jobs)
     assert {each["id"] for each in asked} == {told["erasure"]}
     assert (asked[0]["by"], asked[0]["keep_condition"]) == ("arn:aws:iam::111122223333:user/me", True)
-    assert asked[0]["left_out"] == told["not_covered"]
+    # What to do elsewhere is told with the condition, and recorded without.
+    assert [line.replace("CONDITION", WHERE) for line in asked[0]["left_out"]] == told["not_covered"]
     # The condition stays nowhere, in no older version either.
     assert jobs.objects == {}
     assert jobs.deleted.count("v1") == len(jobs.asked)
@@ -165,6 +185,24 @@ def test_nothing_that_matches_and_nobody_who_answers(jobs: Jobs, monkeypatch: py
     assert "no answer from" in done.stderr
     assert "millrace status --env prod" in done.stderr
     assert jobs.objects == {}
+
+
+def test_other_sinks_state_and_copies_are_named(tmp_path: Path) -> None:
+    text = (ROOT / "environments" / "minimal.yaml").read_text()
+    (tmp_path / "environments").mkdir()
+    (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
+    (tmp_path / "environments" / "shop.yaml").write_text(text + OTHERS)
+    environment = load("shop", root=tmp_path)
+    told = "\n".join(erasing.not_reached(environment, Names(environment, "111122223333"), WHERE))
+    for said in (
+        "stream clicks: the source keeps its records (1d",
+        f"clicks/copy: jdbc:postgresql://localhost/shop clicks: DELETE FROM clicks WHERE {WHERE}",  # noqa: S608 - told, not run
+        "clicks/unique keeps state in its checkpoint",
+        "`millrace checkpoint reset clicks unique`",
+        "deleted when they are 7d old",
+        "Spark's event logs hold the condition's values",
+    ):
+        assert said in told, told
 
 
 def test_the_core_reads_what_is_asked() -> None:
