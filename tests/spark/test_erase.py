@@ -187,8 +187,14 @@ def test_rows_that_were_replaced_and_rows_that_a_sink_refused(
     letters = [(f"t/0/{n}", "t", None, None, bytearray(order(n)), "sink", "too long") for n in range(5)]
     for some in (letters[:1], letters[1:]):
         spark.createDataFrame(some, LETTER).coalesce(1).writeTo(str(refused)).append()
+    # Two files of one commit, one of hers alone: the list that names both has her address as a bound.
+    plain = table("plain")
+    both = spark.sparkContext.parallelize([("amy@example.org",), (ZOE,)], 2)
+    spark.createDataFrame(both, "customer STRING").writeTo(str(plain)).using("iceberg").create()
+    assert spark.table(f"{plain}.files").count() == 2
     condition = Condition(spark, WHERE)
-    for target in (Target(results, "rows", (), kept=True), Target(refused, "refused", (), kept=True)):
+    kinds = ((results, "rows"), (refused, "refused"), (plain, "rows"))
+    for target in (Target(each, kind, (), kept=True) for each, kind in kinds):
         assert target.matches(spark, condition).matching == 1
         target.erase(spark, condition, "e1")
         assert target.matches(spark, condition).matching == 0
