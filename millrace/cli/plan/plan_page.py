@@ -1,50 +1,139 @@
-"""A plan as a page: what each way to run a job costs and how old its records get, what it can take."""
+"""A plan as a page: the verdict, what flows where, what costs what, what is close to its bound, and other ways to run it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from millrace.cli.plan.flow import flow, flow_rows
+from millrace.cli.plan.plan_tables import not_in_it
+from millrace.cli.shared.bars import Bar, Branch, bars, bars_in_words, cost_in_words, cost_tree
+from millrace.cli.shared.flow_picture import flow_picture, in_words
 from millrace.cli.shared.pages import Page
+from millrace.sizing.words import count, dollars, large, length
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from millrace.cli.plan.plan_verdict import Doubted
+    from millrace.cli.shared.verdict import Verdict
     from millrace.config import Environment
     from millrace.sizing import Plan
-    from millrace.sizing.model import Choice, JobPlan
+    from millrace.sizing.model import Choice, ClusterPlan, CostItem, JobPlan, StreamPlan
 
 
-def plan_page(environment: Environment, plan: Plan) -> Page:
-    """Return the page of a plan."""
-    from millrace.sizing import total
-
+def plan_page(found: Doubted, verdict: Verdict) -> Page:
+    """Return the page of a plan, with its verdict."""
+    environment, plan = found.environment, found.plan
     page = Page(f"{environment.project}-{environment.name}: plan")
-    page.text(f"${total(plan).value:,.2f} a month, {plan.region}, prices of {plan.prices.isoformat()}.")
-    page.heading("Throughput of each query")
-    page.text("Records per second of full batches, compared with the average and the peak traffic.")
-    page.chart(_capacity(_loads(environment, plan)), "Records per second: traffic and throughput")
+    page.verdict(verdict)
+    boxes, arrows = flow(found, verdict.risks)
+    question = "What flows where at the peak?"
+    page.picture(question, f"{in_words(boxes)}.", flow_picture(boxes, arrows), kind="flow")
+    page.table(
+        ["from", "to", "at the peak", "what it is"], flow_rows(boxes, arrows), question, words=True, fold=True
+    )
+    tree = costs(plan)
+    page.picture("What costs what, in a month?", cost_in_words(tree), cost_tree(tree), kind="costs")
+    page.text(f"Prices of {plan.prices.isoformat()}, {plan.prices_of}. {not_in_it(plan)}.")
+    for question, noun, rows in (
+        ("Do queries keep up with the peak?", "query", list(_capacity(found))),
+        ("Are records in time at the peak?", "query", list(_ages(found))),
+        ("Do shards take the peak?", "stream", list(_shards(found))),
+    ):
+        if rows:
+            page.picture(question, bars_in_words(rows), bars(rows, noun), kind="room")
+    page.heading("What would run each job for less, or faster?")
     for job in plan.jobs.values():
-        page.heading(f"Job {job.name}")
-        page.text(f"{job.max_workers.value} of {job.worker}: {job.cores.why}")
-        page.table(
-            ["way", "workers", "$ a month", "GiB needed", "worst age", "remarks"],
-            [
-                [
-                    str(each),
-                    str(each.workers),
-                    f"{each.usd:,.2f}",
-                    f"{each.memory_needed_gib:.1f} of {each.memory_gib:g}",
-                    f"{worst_age(environment, job, each):,.1f} s",
-                    each.refused or each.unproven or ("the plan" if each is job.choices[0] else ""),
-                ]
-                for each in job.choices
-            ],
-            f"Ways to run {job.name}",
-        )
-        page.chart(_ways(environment, job), f"{job.name}: cost and record age of each way to run it")
-        for line in job.advice:
-            page.text(line)
+        _ways(page, environment, job)
+    if plan.advice or plan.warnings:
+        page.heading("Notes")
     for line in (*plan.advice, *plan.warnings):
         page.text(line)
     return page
+
+
+def costs(plan: Plan) -> Branch:
+    """Return what a plan costs as a tree: its total, its sections, their members, their lines of the bill."""
+
+    def lines(items: tuple[CostItem, ...]) -> list[Branch]:
+        return [Branch(each.name, each.usd, each.assumed, each.why) for each in items]
+
+    sections: dict[str, Mapping[str, JobPlan | StreamPlan | ClusterPlan]] = {
+        "job": plan.jobs,
+        "stream": plan.streams,
+        "Kafka cluster": plan.clusters,
+    }
+    found = [
+        Branch.of(
+            count(len(members), noun), [Branch.of(m.name, lines(m.cost)) for m in members.values()], noun
+        )
+        for noun, members in sections.items()
+        if members
+    ]
+    if plan.shared:
+        found.append(Branch.of("shared by all", lines(plan.shared)))
+    return Branch.of("Total", found)
+
+
+def _capacity(found: Doubted) -> Iterator[Bar]:
+    """The peak as a share of what full batches take."""
+    for hop in found.hops:
+        query = found.plan.jobs[hop.job].queries[hop.query]
+        if query.records_per_batch is None:
+            continue
+        limit, trigger = query.records_per_batch.value, query.trigger_seconds.value
+        each = (query.batch_seconds.value - hop.work.overhead) / (hop.work.rate * trigger)
+        capacity = limit / max(trigger, hop.work.overhead + limit * each)
+        words = f"{large(hop.work.rate)} of {large(capacity)} records/s"
+        yield Bar(f"{hop.job}/{hop.query}", hop.work.rate / capacity, words)
+
+
+def _ages(found: Doubted) -> Iterator[Bar]:
+    """The oldest record of the simulator as a share of the SLA."""
+    for each in found.played:
+        if each.oldest == each.oldest:  # not a number where nothing was committed; the verdict says so
+            words = f"oldest {length(each.oldest)} of {length(each.sla)}"
+            yield Bar(f"{each.job}/{each.query}", each.oldest / each.sla, words)
+
+
+def _shards(found: Doubted) -> Iterator[Bar]:
+    from millrace.sizing.risks import fullness
+
+    for name, stream in found.environment.streams.items():
+        sized = found.plan.streams[name]
+        if share := fullness(stream, sized):
+            yield Bar(
+                name, share, f"of {count(sized.expected_partitions.value, stream.parts.removesuffix('s'))}"
+            )
+
+
+def _ways(page: Page, environment: Environment, job: JobPlan) -> None:
+    """All ways to run a job behind a summary that says which one the plan has."""
+    first, other = job.choices[0], job.runner_up
+    against = ""
+    if other is not None:
+        more = other.usd - first.usd
+        against = f"; next {other}, {dollars(abs(more))} {'more' if more >= 0 else 'less'}"
+    page.fold(f"{job.name}: {first}, {dollars(first.usd)} a month{against}", anchor=f"job-{job.name}")
+    page.text(f"{count(job.cores.value, 'core')}: {job.cores.why}")
+    page.table(
+        ["way", "workers", "$ a month", "GiB needed", "worst age", "remarks"],
+        [
+            [
+                str(each),
+                str(each.workers),
+                f"{each.usd:,.2f}",
+                f"{each.memory_needed_gib:.1f} of {each.memory_gib:g}",
+                length(worst_age(environment, job, each)),
+                each.refused or each.unproven or ("the plan" if each is first else ""),
+            ]
+            for each in job.choices
+        ],
+        f"Ways to run {job.name}",
+    )
+    for line in job.advice:
+        page.text(line)
+    page.unfold()
 
 
 def worst_age(environment: Environment, job: JobPlan, choice: Choice) -> float:
@@ -64,69 +153,3 @@ def worst_age(environment: Environment, job: JobPlan, choice: Choice) -> float:
     landed = max((ages[hop.query] for hop in own if hop.lands), default=0.0)
     derived = max((ages[hop.query] for hop in own if not hop.lands), default=0.0)
     return landed + derived
-
-
-def _loads(environment: Environment, plan: Plan) -> list[dict[str, Any]]:
-    from millrace.sizing.hops import hops
-
-    rows = []
-    for hop in hops(environment)[0]:
-        query = plan.jobs[hop.job].queries[hop.query]
-        if query.records_per_batch is None:
-            continue
-        limit = query.records_per_batch.value
-        work = query.batch_seconds.value - hop.work.overhead
-        each = work / (hop.work.rate * query.trigger_seconds.value)
-        capacity = limit / max(query.trigger_seconds.value, hop.work.overhead + limit * each)
-        name = f"{hop.job}/{hop.query}"
-        rows += [
-            {"query": name, "what": "average", "value": round(hop.work.rate * hop.average, 3)},
-            {"query": name, "what": "peak", "value": round(hop.work.rate, 3)},
-            {"query": name, "what": "capacity", "value": round(capacity, 3)},
-        ]
-    return rows
-
-
-def _capacity(rows: list[dict[str, Any]]) -> Any:
-    import altair as alt
-
-    return (
-        alt.Chart({"values": rows})
-        .mark_bar()
-        .encode(
-            y=alt.Y("query:N", title=None),
-            yOffset=alt.YOffset("what:N", sort=["average", "peak", "capacity"]),
-            x=alt.X("value:Q", title="records per second"),
-            color=alt.Color("what:N", sort=["average", "peak", "capacity"], title=None),
-            tooltip=["query:N", "what:N", "value:Q"],
-        )
-        .properties(height=20 * len(rows))
-    )
-
-
-def _ways(environment: Environment, job: JobPlan) -> Any:
-    import altair as alt
-
-    rows = [
-        {
-            "usd": round(each.usd, 2),
-            "age": round(worst_age(environment, job, each), 3),
-            "way": str(each),
-            "engine": each.place,
-            "state": "the plan" if each is job.choices[0] else "does not fit" if each.refused else "would do",
-        }
-        for each in job.choices
-    ]
-    return (
-        alt.Chart({"values": rows})
-        .mark_point(filled=True, size=90)
-        .encode(
-            x=alt.X("usd:Q", title="US dollars a month"),
-            y=alt.Y("age:Q", title="worst age at the peak, s", scale=alt.Scale(zero=False)),
-            color=alt.Color("engine:N", title=None),
-            shape=alt.Shape("state:N", sort=["the plan", "would do", "does not fit"], title=None),
-            # As objects: of text Altair makes one by its whole schema, a fortieth of a second each.
-            tooltip=[alt.Tooltip(each) for each in ("way:N", "usd:Q", "age:Q", "state:N")],
-        )
-        .properties(height=220)
-    )

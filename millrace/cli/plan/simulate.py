@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,9 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.cli.plan.simulate_page import simulation_page
+from millrace.cli.plan.simulate_verdict import month, simulation_verdict
 from millrace.cli.shared.console import is_terminal, show
 from millrace.cli.shared.options import EnvironmentName, wrong_option
 from millrace.cli.shared.pages import write_page
+from millrace.cli.shared.verdict import panel
+from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.config import ConfigurationError, load
 from millrace.config.problems import Problem
 from millrace.config.units import parse_duration
@@ -128,12 +132,39 @@ def simulate_command(
                 seed=seed,
             )
         )
+    given = [
+        ("--job", job),
+        ("--trace", trace),
+        ("--spikes", spikes),
+        ("--skew", None if skew == 1 else skew),
+    ]
+    given += [("--every", every if spikes else None), ("--for", None if trace else duration)]
+    given += [("--outage", each) for each in outage or []] + [("--reshard", each) for each in reshard or []]
+    given += [("--poisson", "") if poisson else ("", None), ("--seed", seed if seed != 1 else None)]
+    words = [
+        str(each) for option, value in given if value is not None for each in (option, value) if each != ""
+    ]
+    verdict = simulation_verdict(
+        environment,
+        sized,
+        found,
+        env=env,
+        again=shlex.join(["millrace", "simulate", "--env", env, *words]),
+        fixed=fixed,
+    )
     if html is not None:
-        write_page(html, simulation_page(environment, sized, found))
+        write_page(html, simulation_page(environment, sized, found, verdict))
     if as_json:
-        document = {name: to_json(sized, name, result) for name, result in found.items()}
-        typer.echo(json.dumps({"version": 1, "environment": environment.name, "jobs": document}, indent=2))
+        jobs_ = {name: to_json(sized, name, result) for name, result in found.items()}
+        document = {
+            "version": 1,
+            "environment": environment.name,
+            "verdict": verdict_json(verdict),
+            "jobs": jobs_,
+        }
+        typer.echo(json.dumps(document, indent=2))
         return
+    show(*panel(verdict, terminal=is_terminal(sys.stdout)))
     _print(sized, found)
     if html is not None:
         typer.echo(f"wrote {html}")
@@ -284,7 +315,7 @@ def to_json(plan: Plan, job: str, result: JobResult) -> dict[str, Any]:
     return {
         "seconds": result.seconds,
         "usd": result.usd,
-        "usd_month": result.usd / result.seconds * 3600 * 730,
+        "usd_month": month(result),
         "worker_seconds": result.worker_seconds,
         "mean_executors": result.mean_executors,
         "executors": {"times": result.times.tolist(), "count": result.executors.tolist()},
@@ -302,7 +333,7 @@ def _print(plan: Plan, found: Mapping[str, JobResult]) -> None:
         head.append(name, "bold")
         head.append(
             f"  {timedelta(seconds=round(result.seconds))}, {result.mean_executors:.2f} executors on average, "
-            f"{int(result.executors.max())} at most, ${result.usd:,.2f} ({_month(result)} a month)"
+            f"{int(result.executors.max())} at most, ${result.usd:,.2f} (${month(result):,.2f} a month)"
         )
         table = Table(box=None, pad_edge=False, padding=(0, 2))
         table.add_column("query", no_wrap=True)
@@ -337,7 +368,3 @@ def _print(plan: Plan, found: Mapping[str, JobResult]) -> None:
                 f"{query.waiting:,.0f}",
             )
         show(head, table)
-
-
-def _month(result: JobResult) -> str:
-    return f"${result.usd / result.seconds * 3600 * 730:,.2f}"
