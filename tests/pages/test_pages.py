@@ -17,10 +17,10 @@ from millrace.advisor.what_if import application, parse
 from millrace.benchmark.result import outcome
 from millrace.cli.plan.bench.report import page as benchmark_page
 from millrace.cli.plan.plan import doubt
-from millrace.cli.plan.plan_page import plan_page
-from millrace.cli.plan.plan_verdict import plan_verdict
-from millrace.cli.plan.simulate_page import simulation_page
-from millrace.cli.plan.simulate_verdict import simulation_verdict
+from millrace.cli.plan.report.plan_page import plan_page
+from millrace.cli.plan.report.plan_verdict import plan_verdict
+from millrace.cli.plan.report.simulate_page import simulation_page
+from millrace.cli.plan.report.simulate_verdict import simulation_verdict
 from millrace.cli.shared.pages import write_page
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict

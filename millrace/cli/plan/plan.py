@@ -13,9 +13,9 @@ import typer
 from rich.markup import escape
 
 from millrace.cli.plan import plan_diff
-from millrace.cli.plan.plan_page import plan_page
 from millrace.cli.plan.plan_tables import render
-from millrace.cli.plan.plan_verdict import Doubted, plan_verdict
+from millrace.cli.plan.report.plan_page import plan_page
+from millrace.cli.plan.report.plan_verdict import Doubted, plan_verdict
 from millrace.cli.shared.console import show, width
 from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.pages import write_page

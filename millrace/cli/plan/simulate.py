@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.plan.simulate_page import simulation_page
-from millrace.cli.plan.simulate_verdict import month, simulation_verdict
-from millrace.cli.shared.console import is_terminal, show
+from millrace.cli.plan.report.simulate_page import simulation_page
+from millrace.cli.plan.report.simulate_verdict import month, simulation_verdict
+from millrace.cli.shared.console import is_terminal, show, width
 from millrace.cli.shared.options import EnvironmentName, wrong_option
 from millrace.cli.shared.pages import write_page
 from millrace.cli.shared.verdict import panel
@@ -327,7 +327,14 @@ def _print(plan: Plan, found: Mapping[str, JobResult]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    terminal = is_terminal(sys.stdout)
+    from millrace.sizing.simulation.self_check import WITHIN
+
+    columns = width(sys.stdout)
+    kept = (
+        [*_COLUMNS]
+        if columns is None or columns >= _WIDE
+        else ["p95", "max", "SLA", "within", "waiting at the end"]
+    )
     for name, result in found.items():
         head = Text()
         head.append(name, "bold")
@@ -337,34 +344,26 @@ def _print(plan: Plan, found: Mapping[str, JobResult]) -> None:
         )
         table = Table(box=None, pad_edge=False, padding=(0, 2))
         table.add_column("query", no_wrap=True)
-        for column in (
-            "batches",
-            "p50",
-            "p95",
-            "p99",
-            "max",
-            "SLA",
-            "within",
-            "most waiting",
-            "waiting at the end",
-        ):
+        for column in kept:
             table.add_column(column, justify="right", no_wrap=True)
         for each, query in result.queries.items():
             sla = plan.jobs[name].queries[each].latency_seconds.value
-            most = f"{query.most_waiting:,.0f}"
-            if not len(query.ends):
-                table.add_row(each, "0", *["-"] * 4, f"{sla:g} s", "-", most, f"{query.waiting:,.0f}")
-                continue
-            ages = [query.ages.percentile(p) for p in PERCENTILES] + [query.ages.most]
+            cells = dict.fromkeys(_COLUMNS, "-")
+            cells |= {"batches": f"{len(query.ends):,}", "SLA": f"{sla:g} s"}
+            cells |= {
+                "most waiting": f"{query.most_waiting:,.0f}",
+                "waiting at the end": f"{query.waiting:,.0f}",
+            }
             within = query.ages.within(sla)
-            share = Text(f"{within:.2%}", "" if not terminal else "green" if within >= 0.9995 else "red")
-            table.add_row(
-                each,
-                f"{len(query.ends):,}",
-                *(f"{age:,.1f} s" for age in ages),
-                f"{sla:g} s",
-                share,
-                most,
-                f"{query.waiting:,.0f}",
-            )
+            if len(query.ends):
+                cells |= {f"p{p}": f"{query.ages.percentile(p):,.1f} s" for p in PERCENTILES}
+                cells |= {"max": f"{query.ages.most:,.1f} s", "within": f"{within:.2%}"}
+            late = columns is not None and not within >= WITHIN
+            red = {"within": "bold red"} if late else {}
+            table.add_row(each, *(Text(cells[column], red.get(column, "")) for column in kept))
         show(head, table)
+
+
+_COLUMNS = ("batches", "p50", "p95", "p99", "max", "SLA", "within", "most waiting", "waiting at the end")
+_WIDE = 118
+"""Columns of a terminal from which all of a query's figures are shown."""

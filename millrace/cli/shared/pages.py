@@ -90,7 +90,7 @@ class Page:
             "Next": f"<code>{escape(verdict.command)}</code> {_prose(verdict.why)}",
         }
         self._parts.append(
-            f'<section class="verdict {_class(verdict.sla.state)}" aria-labelledby="verdict"><h2 id="verdict">Verdict</h2>'
+            f'<section class="verdict {_class(verdict.tone)}" aria-labelledby="verdict"><h2 id="verdict">Verdict</h2>'
             f"<p>{escape(verdict.subject)}</p>"
             f"<dl>{''.join(f'<dt>{name}</dt><dd>{told}</dd>' for name, told in rows.items())}</dl></section>"
         )

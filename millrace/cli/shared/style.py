@@ -59,7 +59,7 @@ summary { cursor: pointer; color: var(--note); }
 .row { grid-template-columns: minmax(0, 1fr) 9rem 6.5rem 3.2rem; } .row .figure { text-align: right; }
 .tree .row, .bars li { font-variant-numeric: tabular-nums; } .tree summary { color: var(--text); list-style: none; }
 .tree .row .name::before { content: "\\2007"; display: inline-block; width: 1.1em; color: var(--note); }
-.tree summary .name::before { content: "▸"; } .tree details[open] > summary .name::before { content: "▾"; }
+.tree summary .row .name::before { content: "▸"; } .tree details[open] > summary .row .name::before { content: "▾"; }
 .tree .why { color: var(--note); font-size: .85rem; padding-left: 1.1em; margin: 0; }
 .track { height: .8rem; background: var(--soft); border: 1px solid var(--line); position: relative; }
 .track i { position: absolute; inset: 0 auto 0 0; background: var(--bar); max-width: 100%; }

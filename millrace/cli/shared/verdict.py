@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rich import box
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -132,6 +132,11 @@ class Verdict:
         return self.risks[:LARGEST]
 
     @property
+    def tone(self) -> State:
+        """The state whose colour all of it has: a breach is as bad as a missed SLA."""
+        return "missed" if any(each.severity == "breach" for each in self.risks) else self.sla.state
+
+    @property
     def more(self) -> str:
         """How many are not."""
         left = len(self.risks) - LARGEST
@@ -172,7 +177,7 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
 def panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableType]:
     """Yield a verdict: a coloured panel in a terminal, plain lines in a pipe.
 
-    The panel has no sides, so that the command can be copied where it is wrapped.
+    The panel has no sides and the command a line of its own, so that it can be copied.
     """
     rows = [("cost", _cost(verdict)), ("SLA", _marked(verdict.sla.state, verdict.sla.words, terminal))]
     for place, risk in enumerate(verdict.largest):
@@ -182,8 +187,8 @@ def panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableType]:
         rows.append(("", Text(verdict.more, "dim")))
     if not verdict.risks:
         rows.append(("risks", Text("none that was looked for")))
-    rows.append(("next", Text.assemble((verdict.command, "bold"), f"  {verdict.why}")))
     if not terminal:
+        rows.append(("next", Text(f"{verdict.command}  {verdict.why}")))
         yield Text(f"VERDICT  {verdict.subject}")
         for name, told in rows:
             yield Text(f"  {name:<7}{told.plain}")
@@ -191,12 +196,13 @@ def panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableType]:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for name, told in rows:
+    for name, told in (*rows, ("next", Text(verdict.why))):
         grid.add_row(name, told)
-    colour = _COLOURS[MARKS[verdict.sla.state]]
-    title = Text.assemble(("VERDICT", f"bold {colour}"), f"  {verdict.subject}")
+    colour = _COLOURS[MARKS[verdict.tone]]
+    title = Text("VERDICT", f"bold {colour}")
+    inside = Group(Text(verdict.subject, "bold"), grid, Text(verdict.command, "bold"))
     yield Panel(
-        grid, box=box.HORIZONTALS, title=title, title_align="left", border_style=colour, padding=(0, 1)
+        inside, box=box.HORIZONTALS, title=title, title_align="left", border_style=colour, padding=(0, 1)
     )
 
 

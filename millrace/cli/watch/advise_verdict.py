@@ -76,7 +76,7 @@ def severity(finding: Finding) -> Severity:
 
 def _costly(advice: Advice) -> str:
     wasted = sum(each.dollars_a_month or 0.0 for each in advice.findings)
-    return f"of which the findings cost {dollars(wasted)}" if wasted else "no finding costs a part of it"
+    return "for all its machines" + (f"; the findings cost {dollars(wasted)} of it" if wasted else "")
 
 
 def _sla(advice: Advice, subject: Subject | None, as_it_ran: Forecast | None) -> Sla:

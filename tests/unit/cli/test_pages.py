@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from millrace.cli.plan.flow import flow
 from millrace.cli.plan.plan import doubt
-from millrace.cli.plan.plan_page import costs, plan_page
-from millrace.cli.plan.plan_verdict import Doubted, plan_verdict
+from millrace.cli.plan.report.flow import flow
+from millrace.cli.plan.report.plan_page import costs, plan_page
+from millrace.cli.plan.report.plan_verdict import Doubted, plan_verdict
 from millrace.cli.shared.bars import SHOWN, Bar, Branch, bars
 from millrace.cli.shared.charts import band, lines
 from millrace.cli.shared.flow_picture import OPEN, Arrow, Box, flow_picture

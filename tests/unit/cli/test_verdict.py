@@ -17,8 +17,8 @@ from millrace.advisor.forecast import forecast
 from millrace.advisor.subject import Subject
 from millrace.advisor.what_if import application
 from millrace.cli.plan.plan import doubt
-from millrace.cli.plan.plan_verdict import Doubted, plan_verdict
-from millrace.cli.plan.simulate_verdict import in_time, longest_spell, simulation_verdict, waiting_for
+from millrace.cli.plan.report.plan_verdict import Doubted, plan_verdict
+from millrace.cli.plan.report.simulate_verdict import in_time, longest_spell, simulation_verdict, waiting_for
 from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, ranked
 from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import environments, load
@@ -218,14 +218,17 @@ def test_ages_out_of_a_log_are_held_against_the_sla(
 def test_it_comes_first_in_a_terminal_and_is_narrow_enough() -> None:
     for columns in (80, 120):
         lines = [line.rstrip("\r") for line in in_terminal(columns, "plan", "--env", "prod").split("\n")]
-        assert "VERDICT  flights-prod" in lines[0]
+        assert lines[0].startswith(" ─ VERDICT ")
+        assert lines[1].startswith("  flights-prod  ")
         assert max(map(len, lines)) <= columns
         top = "\n".join(
             lines[: next(n for n, line in enumerate(lines) if n and re.fullmatch(" *─+ *", line))]
         )
         assert "▲ at risk" in top
         assert "✖ breach" in top
-        assert "millrace simulate --env prod" in top
+        assert "\n  millrace simulate --env prod --job departures --spikes 4000,10000 --for 4h" in top, (
+            "in one piece"
+        )
 
 
 def test_numbers_as_people_read_them() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from millrace.cli.plan.plan import doubt
-from millrace.cli.plan.plan_page import plan_page, worst_age
-from millrace.cli.plan.plan_verdict import plan_verdict
+from millrace.cli.plan.report.plan_page import plan_page, worst_age
+from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.config import ConfigurationError, environments, load
 from millrace.sizing import plan
 from millrace.sizing.derivation import Node, explain, keys

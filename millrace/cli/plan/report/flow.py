@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 
-from millrace.cli.plan.plan_verdict import Doubted
+from millrace.cli.plan.report.plan_verdict import Doubted
 from millrace.cli.shared.flow_picture import Arrow, Box
 from millrace.cli.shared.verdict import Risk, Severity
 from millrace.config.engines import KINDS

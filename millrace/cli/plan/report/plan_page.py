@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millrace.cli.plan.flow import flow, flow_rows
 from millrace.cli.plan.plan_tables import not_in_it
+from millrace.cli.plan.report.flow import flow, flow_rows
 from millrace.cli.shared.bars import Bar, Branch, bars, bars_in_words, cost_in_words, cost_tree
 from millrace.cli.shared.flow_picture import flow_picture, in_words
 from millrace.cli.shared.pages import Page
@@ -14,7 +14,7 @@ from millrace.sizing.words import count, dollars, large, length
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from millrace.cli.plan.plan_verdict import Doubted
+    from millrace.cli.plan.report.plan_verdict import Doubted
     from millrace.cli.shared.verdict import Verdict
     from millrace.config import Environment
     from millrace.sizing import Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from millrace.cli.plan.simulate_verdict import in_time
+from millrace.cli.plan.report.simulate_verdict import in_time
 from millrace.cli.shared.charts import POINTS, lines, thin
 from millrace.cli.shared.pages import Cell, Marked, Page
 from millrace.sizing.words import dollars, large, length

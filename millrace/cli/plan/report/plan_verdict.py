@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from millrace.cli.plan.report.next_command import next_command
 from millrace.cli.shared.verdict import Risk, Sla, Verdict, concerning, ranked
 from millrace.sizing.words import count, dollars, large, length, names, percent, plural
 
 if TYPE_CHECKING:
     from millrace.config import Environment
-    from millrace.config.sources.base import Traffic
     from millrace.sizing import Plan
     from millrace.sizing.hops import Hop
     from millrace.sizing.model import ClusterPlan, CostItem, JobPlan, StreamPlan
@@ -89,7 +88,7 @@ def plan_verdict(found: Doubted, env: str | None = None) -> Verdict:
             f"; {dollars(found.total - saved, assumed=True)} with the workers that the average rate needs"
         )
     account = f"  account {environment.account}" if environment.account else ""
-    command, why = _next(found, risks, environment.name if env is None else env)
+    command, why = next_command(found, risks, environment.name if env is None else env)
     return Verdict(
         subject=f"{environment.project}-{plan.environment}  {plan.region}{account}",
         cost=f"{dollars(found.total, assumed=assumed)} a month",
@@ -346,63 +345,3 @@ _RISKS: tuple[Callable[[Doubted], Iterator[Risk]], ...] = (
     *(_late_at_peak, _late_at_rise, _contradicted_catch_up, _slow_catch_up),
     *(_assumed, _full, _drivers, _brokers, _no_peak, _prices, _unread),
 )
-
-
-def _next(found: Doubted, risks: Sequence[Risk], env: str) -> tuple[str, str]:
-    """The command for the largest risk that one helps with, else to deploy."""
-    environment = f"--env {shlex.quote(env)}"
-    for risk in risks:
-        job = next((each.split(".")[1] for each in risk.concerns if each.startswith("jobs.")), None)
-        if risk.kind == "late-at-peak":
-            return (
-                f"millrace simulate {environment} --job {job}",
-                "plays the peak and shows where records wait",
-            )
-        if risk.kind == "late-at-rise" and job is not None:
-            rates = {(t.records_per_second, t.peak_factor) for t in _traffic(found, job)}
-            if len(rates) == 1:
-                ((rate, factor),) = rates
-                command = f"millrace simulate {environment} --job {job} --spikes {rate:g},{rate * factor:g} --for 4h"
-                return command, "plays such rises; with --fixed, as `scaling: fixed` would take them"
-        if risk.kind in ("catch-up-contradicted", "slow-catch-up"):
-            first = next(each for each in found.played if each.job == job)
-            away = f"{first.outage.total_seconds():g}s"
-            return f"millrace simulate {environment} --job {job} --outage 1h:{away}", "plays the outage"
-        if risk.kind == "assumed-rates" and (measured := _bench(found, environment)) is not None:
-            return measured, "measures the rate, for `rate: {result: FILE}` in the file"
-        if risk.kind in ("full-shards", "no-peak"):
-            stream = risk.concerns[0].split(".")[1]
-            key = f"streams.{stream}.expected_partitions"
-            return f"millrace plan {environment} --explain {key}", "shows what the number rests on"
-        if risk.kind == "driver-limit":
-            return f"millrace plan {environment} --explain jobs.{job}.cores", "shows what the number rests on"
-        if risk.kind in ("other-prices", "unconfirmed-prices", "old-prices"):
-            return (
-                f"millrace prices update --region {found.plan.region}",
-                "reads the prices from AWS's price list",
-            )
-    return f"millrace deploy {environment}", "shows the difference to the account first"
-
-
-def _traffic(found: Doubted, job: str) -> list[Traffic]:
-    streams = dict.fromkeys(name for hop in found.hops if hop.job == job for name in hop.streams)
-    return [found.environment.streams[name].traffic for name in streams]
-
-
-def _bench(found: Doubted, environment: str) -> str | None:
-    """Measure the query that costs most cores, of those that read a stream and were not measured."""
-    from millrace.config.queries import StreamQuery
-
-    guessed = [
-        hop
-        for hop in found.hops
-        if hop.speed.basis == "assumed"
-        and isinstance(found.environment.jobs[hop.job].queries[hop.query], StreamQuery)
-    ]
-    if not guessed:
-        return None
-    first = max(guessed, key=lambda hop: found.usd(f"jobs.{hop.job}"))
-    several = (
-        sum(isinstance(each, StreamQuery) for each in found.environment.jobs[first.job].queries.values()) > 1
-    )
-    return f"millrace bench {first.job} {environment}" + (f" --query {first.query}" if several else "")
