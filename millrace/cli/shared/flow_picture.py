@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from millrace.cli.shared.pages import escape, mark
-from millrace.cli.shared.verdict import Severity
+from millrace.cli.shared.verdict import SEVERITIES, Severity
 from millrace.sizing.words import count
 
 WIDTH, GAP, ABOVE = 230, 88, 14
@@ -29,7 +29,7 @@ _TITLE, _LINE = 24, 32
 """Letters that fit on one line of a box."""
 
 OPEN = 6
-"""Graphs that are shown at once; those that cost less are behind a summary."""
+"""Graphs that are shown at once; those without trouble that cost less are behind a summary."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Box:
     lines
         Below it.
     usd
-        What it costs in a month: graphs that cost most come first.
+        What it costs in a month, by which graphs are ordered.
     link
         The place of the page that it leads to.
     severity, trouble
@@ -89,7 +89,7 @@ def flow_picture(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> str:
     hidden = [box.kind for more, _ in graphs[OPEN:] for box in more]
     kinds = ", ".join(count(hidden.count(kind), kind) for kind in dict.fromkeys(hidden))
     return (
-        f"{''.join(drawn[:OPEN])}<details><summary>{count(len(graphs) - OPEN, 'flow')} that cost less: {kinds}</summary>"
+        f"{''.join(drawn[:OPEN])}<details><summary>{count(len(graphs) - OPEN, 'more flow')}: {kinds}</summary>"
         f"{''.join(drawn[OPEN:])}</details>"
     )
 
@@ -101,7 +101,7 @@ def in_words(boxes: Sequence[Box]) -> str:
 
 
 def _graphs(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> list[tuple[list[Box], list[Arrow]]]:
-    """Boxes that hang together with their arrows, the dearest first."""
+    """Boxes that hang together with their arrows: those with the worst trouble first, then those that cost most."""
     root = {box.key: box.key for box in boxes}
 
     def top(key: str) -> str:
@@ -116,7 +116,13 @@ def _graphs(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> list[tuple[list[Bo
         found.setdefault(top(box.key), ([], []))[0].append(box)
     for arrow in arrows:
         found[top(arrow.begin)][1].append(arrow)
-    return sorted(found.values(), key=lambda each: -sum(box.usd for box in each[0]))
+    return sorted(found.values(), key=lambda each: (_severest(each[0]), -sum(box.usd for box in each[0])))
+
+
+def _severest(boxes: Sequence[Box]) -> int:
+    """The place of the worst severity; behind all of them where nothing is wrong."""
+    wrong = [SEVERITIES.index(box.severity) for box in boxes if box.severity is not None]
+    return min(wrong, default=len(SEVERITIES))
 
 
 def _layers(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> list[list[Box]]:

@@ -33,13 +33,14 @@ main { max-width: 62rem; margin: 0 auto; padding: 1rem; overflow-wrap: anywhere;
 h1 { font-size: 1.3rem; margin: .3rem 0 1rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
 h3 { font-size: 1rem; margin-top: 1.6rem; }
 a { color: var(--link); } :focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
+details details { margin-left: 1rem; } .tree details details { margin-left: 0; }
 .scroll { overflow-x: auto; margin: .8rem 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
 caption { text-align: left; color: var(--note); }
 td, th { padding: .25rem .8rem .25rem 0; text-align: right; vertical-align: top; border-bottom: 1px solid var(--line); }
 td:first-child, th:first-child, .words td, .words th { text-align: left; }
 tbody th { font-weight: normal; } .note { color: var(--note); }
-tr:target, section:target { outline: 2px solid var(--link); }
+tr:target, section:target, details:target { outline: 2px solid var(--link); }
 figure { margin: 1.2rem 0; } figcaption { font-weight: 600; } figcaption h2 { margin-bottom: .4rem; } .chart, .chart > div { width: 100%; }
 .chart svg text { fill: var(--text) !important; }
 .chart .role-axis line, .chart .role-axis-grid line, .chart .role-axis-domain line { stroke: var(--line) !important; }

@@ -183,7 +183,11 @@ def test_many_bars_branches_and_flows_are_behind_a_summary_and_none_is_lost():
     picture = flow_picture(boxes, [])
     assert picture.split("<details>")[0].count("data-box=") == OPEN
     assert picture.count("data-box=") == 50
-    assert f"{50 - OPEN} flows that cost less: {50 - OPEN} jobs" in picture
+    assert f"{50 - OPEN} more flows: {50 - OPEN} jobs" in picture
+    late = [*boxes[1:], Box("job j0", "job", "j0", severity="breach", trouble="late")]
+    first = flow_picture(late, []).split("data-box=")[1]
+    assert first.startswith('"job j0"'), "what is late is not folded away, however little it costs"
+    assert 'class="box job breach"' in flow_picture(late, [])
 
 
 @given(some.lists(some.tuples(some.integers(0, 7), some.integers(0, 7)), max_size=20, unique=True))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from millrace.cli.plan.plan_tables import not_in_it
 from millrace.cli.plan.report.flow import flow, flow_rows
-from millrace.cli.shared.bars import Bar, Branch, bars, bars_in_words, cost_in_words, cost_tree
+from millrace.cli.shared.bars import SHOWN, Bar, Branch, bars, bars_in_words, cost_in_words, cost_tree
 from millrace.cli.shared.flow_picture import flow_picture, in_words
 from millrace.cli.shared.pages import Page
 from millrace.sizing.words import count, dollars, large, length
@@ -43,8 +43,13 @@ def plan_page(found: Doubted, verdict: Verdict) -> Page:
         if rows:
             page.picture(question, bars_in_words(rows), bars(rows, noun), kind="room")
     page.heading("What would run each job for less, or faster?")
-    for job in plan.jobs.values():
+    jobs = sorted(plan.jobs.values(), key=lambda job: -found.usd(f"jobs.{job.name}"))
+    for place, job in enumerate(jobs):
+        if place == SHOWN:
+            page.fold(f"{count(len(jobs) - SHOWN, 'job')} that cost less")
         _ways(page, environment, job)
+    if len(jobs) > SHOWN:
+        page.unfold()
     if plan.advice or plan.warnings:
         page.heading("Notes")
     for line in (*plan.advice, *plan.warnings):
