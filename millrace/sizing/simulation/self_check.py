@@ -71,7 +71,7 @@ class Played:
         if not self.kept:
             share = f"{self.within:.1%} of the records are within {self.sla:g} s"
             told = "no record is committed" if math.isnan(self.within) else share
-            yield f"{key}: played at the peak with the engine's scaling, {told} (`millrace simulate --job {self.job}`)"
+            yield f"{key}: played at the peak with the engine's scaling, {told}"
         if self.waiting:
             yield (
                 f"{key}: {format_duration(self.outage)} away is planned to be caught up in {self.catch_up:,.0f} s; "
