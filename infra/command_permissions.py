@@ -38,6 +38,7 @@ _PARTS: dict[str, tuple[_Part, ...]] = {
     "replay": (*_ONCE, read.write_checkpoints),
     "bench": (*_ONCE, read.read_checkpoints, read.write_checkpoints),
     "backfill": (*_ONCE, read.catalog, read.table_files),
+    "erase": (read.read_checkpoints, read.write_checkpoints),
     "audit": (
         *(read.catalog, read.table_files, read.read_checkpoints),
         *(read.streams, read.kafka, run.counts),
@@ -51,7 +52,7 @@ _PARTS: dict[str, tuple[_Part, ...]] = {
 ROLES: dict[str, tuple[str, ...]] = {
     "deployer": ("deploy", "upgrade", "rollback", "start", "status"),
     "operator": (
-        *("status", "start", "stop", "drain", "logs", "checkpoint", "replay", "bench", "backfill"),
+        *("status", "start", "stop", "drain", "logs", "checkpoint", "replay", "bench", "backfill", "erase"),
         *("audit", "split", "schema", "history", "cost"),
     ),
 }

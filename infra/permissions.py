@@ -154,10 +154,12 @@ class JobPermissions:
         checkpoints, logs = self._bucket("checkpoints"), self._bucket("event-logs")
         written = [f"{location}/{table}" for table in (*self.written_tables, *self.measured_tables)]
         read = [f"{location}/{table}" for table in self.read_tables]
-        log_prefix = event_log_prefix(self.plan)
+        log_prefix, erasures = event_log_prefix(self.plan), f"{location}/_erasures/{self.plan.name}"
         found = [
             allow("WriteTableFiles", _READ_WRITE, [f"{lake}/{prefix}/*" for prefix in written], why=FILES),
-            list_prefixes("ListTableFiles", lake, [*written, *read]),
+            list_prefixes("ListTableFiles", lake, [*written, *read, erasures]),
+            # What was erased is written down where the tables are; nobody changes it, but a run that was killed repeats it.
+            allow("Erasures", ["s3:GetObject", "s3:PutObject"], [f"{lake}/{erasures}/*"], why=FILES),
             allow("Checkpoints", _READ_WRITE, [f"{checkpoints}/{self.plan.name}/*"], why=FILES),
             list_prefixes("ListCheckpoints", checkpoints, [self.plan.name]),
             *self._readers(checkpoints),

@@ -138,6 +138,10 @@ class Checkpoint:
         newest = _newest(spark, f"{self.location}/offsets")
         return newest if newest != _newest(spark, f"{self.location}/commits") else None
 
+    def committed(self, spark: SparkSession) -> int | None:
+        """The batch that was committed last; None for none."""
+        return _newest(spark, f"{self.location}/commits")
+
     def end_at(self, spark: SparkSession, batch: int, ends: Mapping[int, Any]) -> None:
         """Let a batch that is planned and not committed end elsewhere.
 

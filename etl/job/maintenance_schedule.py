@@ -19,6 +19,7 @@ from ..maintenance.table_services import Compaction, Expiry, Orphans
 from ..record.accounts import Reporter
 from ..record.errors import describe
 from ..record.tables import Table
+from ..repair.erase import Erasure
 
 FIRST = timedelta(minutes=10)
 """From a job's start: a start has a backlog to see to."""
@@ -71,7 +72,9 @@ class Maintenance:
         self._stop.set()
 
     def _run(self) -> None:
-        due = dict.fromkeys(range(len(self.chores)), time.monotonic() + self.first.total_seconds())
+        begun = time.monotonic()
+        # What somebody waits for is done as soon as it would be later on.
+        due = {n: begun + min(self.first, c.every).total_seconds() for n, c in enumerate(self.chores)}
         while not self._stop.wait(max(0.0, min(due.values()) - time.monotonic())):
             number = min(due, key=due.__getitem__)
             self._do(self.chores[number])
@@ -101,7 +104,7 @@ def of(job: JobSettings, report: Reporter) -> tuple[MaintenanceTask, ...]:
         for query in job.queries
         if (name := query.table if isinstance(query, LandSettings) else query.dead_letters) is not None
     ]
-    found: list[MaintenanceTask] = []
+    found: list[MaintenanceTask] = [Erasure(job, report)]
     if kept is not None and names:
         tables_ = tuple(Table.of(job.catalog, n) for n in dict.fromkeys(names))
         found.append(Retention(tables_, timedelta(seconds=kept), report))

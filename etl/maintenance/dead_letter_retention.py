@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from ..record import accounts
 from ..record.accounts import Reporter
+from ..record.envelope import ERASED
 from ..record.tables import Table
 
 
@@ -46,7 +47,10 @@ class Retention:
         """Delete what is too old now; a table without any is not written."""
         before = accounts.now() - self.keep
         old = f"< timestamp_micros({int(before.timestamp() * 1e6)})"
-        condition = f"_error IS NOT NULL AND _arrived_at {old} AND (_landed_at IS NULL OR _landed_at {old})"
+        condition = (
+            f"_error IS NOT NULL AND NOT _stage <=> '{ERASED}' "
+            f"AND _arrived_at {old} AND (_landed_at IS NULL OR _landed_at {old})"
+        )
         for table in self.tables:
             begun = accounts.now()
             counted = spark.table(str(table)).where(condition).select(F.count(F.lit(1)).alias("n")).first()

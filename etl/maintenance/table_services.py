@@ -59,8 +59,8 @@ def call(spark: SparkSession, table: Table, procedure: str, **arguments: str) ->
     return {} if first is None else first.asDict()
 
 
-def _moment(at: datetime) -> str:
-    """A moment as SQL, whatever the session's zone."""
+def moment(at: datetime) -> str:
+    """Return a moment as SQL, whatever the session's zone."""
     return f"TIMESTAMP '{at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}+00:00'"
 
 
@@ -171,7 +171,7 @@ class Expiry:
             spark,
             self.table,
             "expire_snapshots",
-            older_than=_moment(before),
+            older_than=moment(before),
             retain_last=str(FEWEST_SNAPSHOTS),
             stream_results="true",
         )
@@ -269,7 +269,7 @@ class Orphans:
         begun = accounts.now()
         rows = spark.sql(
             f"CALL {self.table.catalog}.system.remove_orphan_files("
-            f"table => '{self.table.database}.{self.table.name}', older_than => {_moment(begun - self.older_than)})"
+            f"table => '{self.table.database}.{self.table.name}', older_than => {moment(begun - self.older_than)})"
         )
         files = rows.count()
         if files:

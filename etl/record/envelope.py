@@ -37,6 +37,9 @@ CARRIED = ("_id", "_source", "_arrived_at", "_landed_at")
 COLUMNS = ("_id", "_source", "_shard", "_position", "_key", "_headers", "_arrived_at")
 """The envelope without its payload, as landing tables keep it."""
 
+ERASED = "erased"
+"""``_stage`` of a landed row whose record was erased: it keeps the identity, so that the record does not land again."""
+
 POSITION_DIGITS = 20
 """Digits of the largest offset (2**63 - 1 has 19), so that text sorts as numbers do."""
 

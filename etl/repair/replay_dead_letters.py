@@ -242,7 +242,8 @@ class Replayer:
             return nothing, [*(selection.payloads if selection else ())]
         held = spark.sql(f"SELECT * FROM {self.table} VERSION AS OF {snapshot.snapshotId()}")  # noqa: S608 - a name of ours
         held = held.where(self._mine())
-        letters = of_families(held.where(F.col("_error").isNotNull()))
+        erased = F.col("_stage").eqNullSafe(envelope.ERASED)
+        letters = of_families(held.where(F.col("_error").isNotNull() & ~erased))
         asked, missing = None, []
         if selection is not None:
             asked = selection.frame(spark)

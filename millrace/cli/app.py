@@ -14,7 +14,7 @@ from millrace.cli.extras import missing
 from millrace.cli.plan import import_job, init, plan, policies, prices, simulate, split
 from millrace.cli.plan.bench import command as bench
 from millrace.cli.plan.schema import command as schema
-from millrace.cli.repair import audit, backfill, checkpoint, replay
+from millrace.cli.repair import audit, backfill, checkpoint, erase, replay
 from millrace.cli.run import deploy, history_image, lifecycle, notebook, sandbox, setup, traffic, upgrade
 from millrace.cli.shared.console import show_problems, visible_output
 from millrace.cli.shared.failures import REFUSED, reported
@@ -63,6 +63,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = MappingProxyType(
             "audit": audit.audit,
             "replay": replay.replay,
             "backfill": backfill.backfill,
+            "erase": erase.erase,
             "checkpoint": checkpoint.checkpoint_app,
         },
     }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -188,3 +189,23 @@ def run_once(
     if not said:
         raise SandboxError(f"{what} ended with status {status} before its end:\n{run.process.tail()}")
     return said[-1]
+
+
+@contextmanager
+def running(environment: Environment, jobs: Sequence[str]) -> Iterator[None]:
+    """Let deployed jobs run meanwhile, as a sandbox that is kept runs none.
+
+    Raises
+    ------
+    SandboxError
+        The environment is not in the sandbox.
+    """
+    spark = kept_spark(environment)
+    names = Names(environment, environment.account or ACCOUNT)
+    client = spark.stack.client
+    with ExitStack() as ending:
+        for job in jobs:
+            document = launch_document(client("cloudformation"), client("s3"), names, job)
+            run = spark.submit(document, f"{job}-run-{time.time_ns()}")
+            ending.callback(run.process.stop, 60)
+        yield

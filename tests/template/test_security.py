@@ -196,4 +196,5 @@ def test_a_job_writes_below_its_own_prefixes_only(each: Synthesis) -> None:
             f"arn:aws:s3:::{each.names.bucket('checkpoints')}/{name}/*",
             f"arn:aws:s3:::{each.names.bucket('event-logs')}/{job.engine}/{name}/*",
             *(f"arn:aws:s3:::{lake}/warehouse/{database}.db/{table}/*" for table in tables),
+            f"arn:aws:s3:::{lake}/warehouse/{database}.db/_erasures/{name}/*",
         }

@@ -141,6 +141,16 @@ class SinkConfig(Model, ABC):
         """Logical names of the Kafka clusters that it connects to."""
         return ()
 
+    def erased_by_hand(self, where: str, context: SinkContext) -> str | None:
+        """What a person does to erase records there; None where ``millrace erase`` reaches it.
+
+        Parameters
+        ----------
+        where
+            Condition on its rows, SQL.
+        """
+        return f"delete its rows where {where}, with its own means"
+
     def check(self, use: SinkUse) -> Iterable[Finding]:
         """Find what its keys alone do not tell."""
         return ()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
 
 from millrace.config.problems import Finding
-from millrace.config.sinks.base import Promise, SinkUse
+from millrace.config.sinks.base import Promise, SinkContext, SinkUse
 from millrace.config.sinks.files import FileSink
 
 
@@ -23,6 +23,11 @@ class DeltaSink(FileSink):
     }
 
     kind: Literal["delta"]
+
+    def erased_by_hand(self, where: str, context: SinkContext) -> str:
+        """SQL, by Delta's own transaction."""
+        place = f"delta.`s3://{context.names.bucket('lake')}/{self.folder(context)}`"
+        return f"DELETE FROM {place} WHERE {where}; and after its retention of deleted files VACUUM {place};"  # noqa: S608 - for a person to read
 
     def check(self, use: SinkUse) -> Iterator[Finding]:
         """Only Glue ships Delta's jars."""

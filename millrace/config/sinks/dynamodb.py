@@ -34,6 +34,13 @@ class DynamoDbSink(SinkConfig):
         examples=["arn:aws:kms:us-east-1:111122223333:key/1234abcd"],
     )
 
+    def erased_by_hand(self, where: str, context: SinkContext) -> str:
+        """PartiQL, which deletes by the whole key only."""
+        return (
+            f"""aws dynamodb execute-statement --statement 'SELECT "_id", "_source" FROM "{self.table}" WHERE {where}', and """  # noqa: S608 - for a person to read
+            f"aws dynamodb delete-item --table-name {self.table} --key … for each; backups and the table's stream keep them"
+        )
+
     def settings(self, context: SinkContext) -> dict[str, Any]:
         """Name the table and its region."""
         return {"kind": self.kind, "table": self.table, "region": context.names.environment.region}

@@ -21,6 +21,9 @@ class IcebergSink(SinkConfig):
     kind: Literal["iceberg"]
     table: TableName = Field(description="Its name in the environment's database.", examples=["clicks"])
 
+    def erased_by_hand(self, where: str, context: SinkContext) -> None:
+        """Nothing: the command reaches it."""
+
     def settings(self, context: SinkContext) -> dict[str, Any]:
         """Name it with its database."""
         return {"kind": self.kind, "table": context.names.table(self.table)}

@@ -117,6 +117,10 @@ class JdbcSink(SinkConfig):
         """Where the server listens; 5432 where the URL does not say."""
         return (int(self._parts.netloc.partition(":")[2] or 5432),)
 
+    def erased_by_hand(self, where: str, context: SinkContext) -> str:
+        """SQL."""
+        return f"DELETE FROM {self.table} WHERE {where}; then VACUUM {self.table};"  # noqa: S608 - for a person to read
+
     def check(self, use: SinkUse) -> Iterator[Finding]:
         """The URL is one, and the server is known by its certificate, or is on this machine."""
         url, host = (*use.path, "url"), self._parts.hostname or ""

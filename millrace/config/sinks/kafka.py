@@ -54,6 +54,14 @@ class KafkaSink(StreamSink):
         assert isinstance(topic, KafkaTopic), f"{self.topic} is no Kafka topic"
         return (topic.cluster,)
 
+    def erased_by_hand(self, where: str, context: SinkContext) -> str:
+        """Nobody takes a record back: its retention does."""
+        name = context.names.stream(self.topic)
+        return (
+            "it keeps records until their retention ends, and so do its readers what they made of them; "
+            f"kafka-configs.sh --alter --topic {name} --add-config retention.ms=… lets them go sooner; of a compacted topic, a message with the same key and no value"
+        )
+
     def settings(self, context: SinkContext) -> dict[str, Any]:
         """Name the topic as it is deployed, and the connection to its cluster."""
         return {

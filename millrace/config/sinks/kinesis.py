@@ -48,6 +48,14 @@ class KinesisSink(StreamSink):
             f"raise streams.{self.stream}.max_record_size, up to 10MiB",
         )
 
+    def erased_by_hand(self, where: str, context: SinkContext) -> str:
+        """Nobody takes a record back: its retention does."""
+        name = context.names.stream(self.stream)
+        return (
+            "it keeps records until their retention ends, and so do its readers what they made of them; "
+            f"aws kinesis decrease-stream-retention-period --stream-name {name} --retention-period-hours 24 lets them go sooner"
+        )
+
     def settings(self, context: SinkContext) -> dict[str, Any]:
         """Name the stream as it is deployed."""
         return {

@@ -48,6 +48,13 @@ class OpenSearchSink(SinkConfig):
         """Domain and index."""
         return "index", f"{self.endpoint}/{self.index}"
 
+    def erased_by_hand(self, where: str, context: SinkContext) -> str:
+        """A request, whose query is not SQL."""
+        return (
+            f'POST {self.endpoint}/{self.index}/_delete_by_query {{"query": {{"term": {{FIELD: VALUE}}}}}} for {where}, '
+            f"then POST {self.endpoint}/{self.index}/_forcemerge?only_expunge_deletes=true; snapshots keep them"
+        )
+
     def settings(self, context: SinkContext) -> dict[str, Any]:
         """Name the index, and the region that requests are signed for."""
         region = arn_parts(self.domain)[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from millrace.config.sinks.base import Promise
+from millrace.config.sinks.base import Promise, SinkContext
 from millrace.config.sinks.files import FileSink
 
 
@@ -19,3 +19,11 @@ class ParquetSink(FileSink):
     )
 
     kind: Literal["parquet"]
+
+    def erased_by_hand(self, where: str, context: SinkContext) -> str:
+        """Its files are written once: without a transaction, beside the query, no row of them can go."""
+        lake = f"s3://{context.names.bucket('lake')}"
+        return (
+            f"drain the job, write the files of {lake}/{self.folder(context)} anew in Spark without the rows where {where}, "
+            "under their names, which the manifests list, and start the job"
+        )

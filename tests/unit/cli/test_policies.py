@@ -26,6 +26,7 @@ from millrace.infra.deployment import build
 from millrace.infra.policies import MANAGED
 from millrace.infra.settings import job_settings
 from millrace.lifecycle import audit_kafka, catalog
+from millrace.lifecycle import erase as erasing
 from millrace.lifecycle.audit_table import Landed
 from millrace.lifecycle.upgrade import Version
 from millrace.sandbox import history, rehearsal, toolchain
@@ -56,6 +57,8 @@ COMMANDS: dict[str, list[tuple[tuple[str, ...], int]]] = {
     # The run of a fake leaves no measurements behind.
     "bench": [(("bench", "flights", "--query", "land-flights", "--on", "emr", "--yes"), 1)],
     "backfill": [(("backfill", "departures", "--yes", *SINCE), 0)],
+    # No job runs that would answer.
+    "erase": [(("erase", "--where", "carrier = 'AA'", "--yes"), 1)],
     "audit": [
         (("audit", "departures", "--hours", "3"), 0),
         (("audit", "positions", "--hours", "3", "--read"), 0),
@@ -136,6 +139,7 @@ def account(
     monkeypatch.setattr(deploying, "_cdk", lambda *_: None)
     monkeypatch.setattr(rehearsal, "rehearse", lambda *_: rehearsal.Rehearsal({}, ()))
     monkeypatch.setattr(history, "start", _refuse)
+    monkeypatch.setattr(erasing, "PATIENCE_SECONDS", -1.0)
     monkeypatch.setattr(audit_kafka.Topic, "boundaries", functools.partialmethod(_boundaries, made))
 
     def opened(tables: Any, name: str, _source: str) -> _Table:

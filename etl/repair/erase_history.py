@@ -1,0 +1,130 @@
+"""The past of a table whose rows were erased: a mark behind which nothing of them is left, and what is before it forgotten."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+
+from ..checkpoints.checkpoint import Checkpoint
+from ..maintenance.table_services import call, moment
+from ..record.tables import Table
+
+MARK = "millrace.erasure"
+"""Property of the commit that ends the past of a table for an erasure: its id."""
+
+
+def mark(spark: SparkSession, table: Table, erasure: str) -> int:
+    """Leave nothing of erased rows in the present state, and end the past with a commit that has no rows.
+
+    A query that derives from the table reads that commit as an empty batch, so that one with nothing else to read goes past
+    it, too.
+
+    Returns
+    -------
+    int
+        Snapshot id of the mark.
+    """
+    if spark.table(f"{table}.delete_files").count():
+        # Rows that were replaced by key, merged on read: they are in their files still, with a note that they are not.
+        only_those = {
+            "delete-file-threshold": "1",
+            "min-file-size-bytes": "0",
+            "max-file-size-bytes": str(2**62),
+            "min-input-files": str(2**31 - 1),
+        }
+        pairs = ", ".join(f"'{key}', '{value}'" for key, value in only_those.items())
+        call(spark, table, "rewrite_data_files", options=f"map({pairs})")
+    _rewrite_lists(spark, table)
+    metadata = table.metadata(spark)
+    metadata.newAppend().set(MARK, erasure).commit()
+    found = marked(spark, table, erasure)
+    assert found is not None, "it was committed"
+    return found
+
+
+def _rewrite_lists(spark: SparkSession, table: Table) -> None:
+    """Write lists of files anew where they name deleted ones: those entries have the smallest and largest values."""
+    metadata = table.metadata(spark)
+    snapshot = metadata.currentSnapshot()
+    if snapshot is None or not any(m.hasDeletedFiles() for m in snapshot.dataManifests(metadata.io())):
+        return
+    # Iceberg's procedure leaves a single list as it is.
+    ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]  # PySpark's own
+    metadata.rewriteManifests().clusterBy(_OneList()).commit()
+
+
+class _OneList:
+    """A function of Java's: all files go to one list, and to the next where it is full."""
+
+    def apply(self, file: Any) -> str:
+        return ""
+
+    class Java:
+        implements = ("java.util.function.Function",)
+
+
+def marked(spark: SparkSession, table: Table, erasure: str) -> int | None:
+    """Snapshot id of an erasure's newest mark; None where there is none, or it is forgotten."""
+    metadata = table.metadata(spark)
+    snapshot = metadata.currentSnapshot()
+    while snapshot is not None:
+        if snapshot.summary().get(MARK) == erasure:
+            return int(snapshot.snapshotId())
+        parent = snapshot.parentId()
+        snapshot = None if parent is None else metadata.snapshot(parent)
+    return None
+
+
+def passed(spark: SparkSession, table: Table, reader: str, snapshot: int) -> bool:
+    """Whether a query that derives from a table has read all that was committed before a snapshot.
+
+    Parameters
+    ----------
+    reader
+        Its checkpoint. One that never began has: it begins at a state that is left.
+    """
+    checkpoint = Checkpoint(reader)
+    if not checkpoint.begun(spark):
+        return True
+    try:
+        positions = checkpoint.positions(spark)
+    except ValueError:
+        return False  # damaged, as its reader will say
+    metadata = table.metadata(spark)
+    at = metadata.snapshot(snapshot)
+    if at is None:
+        return True  # forgotten, which happens to what every reader has passed
+    found = [
+        each.sequenceNumber()
+        for offset in positions or ()
+        if isinstance(offset, dict)
+        and (each := metadata.snapshot(int(offset.get("snapshot_id", -1)))) is not None
+    ]
+    # A join's other table has states of its own, whose ids do not meet.
+    return bool(found) and min(found) >= at.sequenceNumber()
+
+
+def forget(spark: SparkSession, table: Table, snapshot: int) -> int:
+    """Expire all states before a mark, and delete the files that only they name.
+
+    Returns
+    -------
+    int
+        Files deleted.
+    """
+    at = table.metadata(spark).snapshot(snapshot)
+    if at is None:
+        return 0  # somebody has
+    before = datetime.fromtimestamp(at.timestampMillis() / 1000, tz=UTC)
+    found = call(
+        spark, table, "expire_snapshots", older_than=moment(before), retain_last="1", stream_results="true"
+    )
+    return sum(int(n or 0) for key, n in found.items() if key.startswith("deleted_"))
+
+
+def snapshots(spark: SparkSession, table: Table) -> int:
+    """How many states a table has."""
+    return int(spark.table(f"{table}.snapshots").count())

@@ -1,0 +1,286 @@
+"""Which tables of a job an erasure reaches, what of each matches, and how it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings
+from ..record.envelope import ERASED
+from ..record.tables import Table
+from .erase_condition import Condition, ConditionError
+
+KEEPS = ("_id", "_source", "_shard", "_position", "_arrived_at", "_landed_at", "_route")
+"""Columns of a landed row that stay when it is erased: where it stood in its source, and when."""
+
+_VIEW = "millrace_erased_records"
+
+_BYTES = ("_bytes", "_key")
+_ISOLATION = {
+    # Row by row, and not against what a stream appends meanwhile: that is looked at again.
+    "write.delete.isolation-level": "snapshot",
+    "write.update.isolation-level": "snapshot",
+}
+
+Kind = Literal["landing", "rows", "refused"]
+
+
+@dataclass(frozen=True)
+class Matches:
+    """What of a table matches.
+
+    Attributes
+    ----------
+    rows, letters
+        Good rows, and dead letters.
+    files
+        Data files that hold them, which are written anew.
+    total
+        Rows of the table.
+    """
+
+    rows: int
+    letters: int
+    files: int
+    total: int
+
+    @property
+    def matching(self) -> int:
+        """Both."""
+        return self.rows + self.letters
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table that an erasure reaches.
+
+    Parameters
+    ----------
+    table
+        It is there.
+    kind
+        ``landing`` has the shape of a landing table, ``refused`` holds rows that a sink refused, ``rows`` is a sink's.
+    writers
+        Checkpoints of the job's queries that write it.
+    sources
+        Of those that derive: the landing table and the query's checkpoint. Rows made of erased records go by identity.
+    readers
+        Checkpoints of the queries, of whatever job, that derive from it.
+    kept
+        Whether this job expires its history.
+    by_columns
+        Whether it has the condition's columns.
+    words
+        Whether payloads are text (:meth:`etl.repair.erase_condition.Condition.text`).
+    """
+
+    table: Table
+    kind: Kind
+    writers: tuple[str, ...]
+    sources: tuple[tuple[Table, str], ...] = ()
+    readers: tuple[str, ...] = ()
+    kept: bool = False
+    by_columns: bool = True
+    words: bool = True
+
+    def matches(self, spark: SparkSession, condition: Condition) -> Matches:
+        """Count what is to be erased now.
+
+        Returns
+        -------
+        Matches
+            None of what was erased before.
+        """
+        rows = letters = 0
+        files: set[str] = set()
+        before = "false"
+        for sql, letter in self._conditions(spark, condition):
+            found = spark.sql(
+                f"SELECT count(1) AS n, collect_set(t._file) AS files FROM {self.table} t "  # noqa: S608 - the user's own condition
+                f"WHERE {sql} AND NOT ({before}\n)"
+            ).first()
+            assert found is not None
+            rows, letters = (rows, letters + found["n"]) if letter else (rows + found["n"], letters)
+            files.update(found["files"])
+            # Whatever asks for other records stands alone: Spark joins it only there.
+            before = before if "EXISTS" in sql else f"{before} OR {sql}"
+        total = spark.table(str(self.table)).count()
+        return Matches(rows, letters, len(files), total)
+
+    def erase(self, spark: SparkSession, condition: Condition, erasure: str) -> None:
+        """Erase what matches, each condition in a transaction of its own.
+
+        Parameters
+        ----------
+        erasure
+            Its id, which rows of landing tables keep in ``_error``.
+        """
+        _without_conflicts(spark, self.table)
+        for sql, _ in self._conditions(spark, condition):
+            if self.kind == "landing":
+                spark.sql(f"UPDATE {self.table} AS t SET {self._emptied(spark, erasure)} WHERE {sql}")  # noqa: S608 - as above
+            else:
+                spark.sql(f"DELETE FROM {self.table} AS t WHERE {sql}")  # noqa: S608 - as above
+
+    def _emptied(self, spark: SparkSession, erasure: str) -> str:
+        known = {"_stage": f"'{ERASED}'", "_error": f"'erased: {erasure}'"}
+        fields = spark.table(str(self.table)).schema.fields
+        return ", ".join(
+            f"t.`{f.name}` = {known.get(f.name, f'CAST(NULL AS {f.dataType.simpleString()})')}"
+            for f in fields
+            if f.name not in KEEPS
+        )
+
+    def _conditions(self, spark: SparkSession, condition: Condition) -> Iterator[tuple[str, bool]]:
+        """Conditions on rows of the table, called ``t``, none of which is true of an erased one; whether on dead letters."""
+        if self.kind == "landing":
+            good = "t._error IS NULL AND t._stage IS NULL"
+            yield f"{good} AND {condition.sql}", False
+            told = [condition.sql, condition.text(*_BYTES, words=self.words)]
+            either = " OR ".join(each for each in told if each is not None)
+            yield f"NOT ({good}) AND NOT (t._stage <=> '{ERASED}') AND ({either})", True
+            return
+        letter = self.kind == "refused"
+        if letter:
+            text = condition.text("_bytes", words=True)
+            if text is not None:
+                yield text, True
+        elif self.by_columns:
+            yield condition.sql, False
+        made = self._made_of_erased(spark, condition)
+        if made is not None:
+            yield made, letter
+
+    def _made_of_erased(self, spark: SparkSession, condition: Condition) -> str | None:
+        """Rows by the identity of records that are erased, or match: whatever the transform left of their columns."""
+        if not identity(spark.table(str(self.table)).schema):
+            return None
+        frames = []
+        for landing in dict.fromkeys(landing for landing, _ in self.sources):
+            records = spark.table(str(landing))
+            for which in (f"_stage <=> '{ERASED}'", condition.sql):
+                frames.append(records.where(which).select("_id", "_source", "_arrived_at"))
+        if not frames:
+            return None
+        records = frames[0]
+        for frame in frames[1:]:
+            records = records.unionByName(frame)
+        records.createOrReplaceTempView(_VIEW)
+        ends = records.select(
+            F.expr("min(unix_micros(_arrived_at))"), F.expr("max(unix_micros(_arrived_at))")
+        ).first()
+        if ends is None or ends[0] is None:
+            return None
+        return (
+            f"t._arrived_at BETWEEN timestamp_micros({ends[0]}) AND timestamp_micros({ends[1]}) AND EXISTS "  # noqa: S608 - numbers and a name of ours
+            f"(SELECT 1 FROM {_VIEW} e WHERE e._source <=> t._source AND e._arrived_at <=> t._arrived_at "
+            "AND (t._id = e._id OR startswith(t._id, concat(e._id, '/'))))"
+        )
+
+
+def _without_conflicts(spark: SparkSession, table: Table) -> None:
+    has = table.metadata(spark).properties()
+    lacking = {name: value for name, value in _ISOLATION.items() if has.get(name) != value}
+    if lacking:
+        pairs = ", ".join(f"'{name}' = '{value}'" for name, value in lacking.items())
+        spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({pairs})")
+
+
+def targets(
+    spark: SparkSession, job: JobSettings, condition: Condition
+) -> tuple[tuple[Target, ...], list[str], list[str]]:
+    """Tables that a job writes and that the condition can be asked of, landing tables first.
+
+    Returns
+    -------
+    tuple
+        The tables; sentences on what is not reached; and what is wrong with the condition, all at once.
+    """
+    try:
+        condition.check()
+    except ConditionError as error:
+        return (), [], [str(error)]
+    found, left_out, problems = [], [], []
+    for target in _written(job):
+        if not target.table.exists(spark):
+            continue
+        schema = spark.table(str(target.table)).schema
+        lacking = () if target.kind == "refused" else condition.lacking(schema)
+        if lacking and target.kind == "landing":
+            if len(lacking) < len(condition.columns):
+                problems.append(f"{target.table}: no column {', '.join(lacking)}")
+            else:
+                left_out.append(f"{target.table} has no column {', '.join(lacking)}")
+            continue
+        problem = None if lacking or target.kind == "refused" else condition.problem(schema)
+        if problem is not None:
+            problems.append(f"{target.table}: {problem}")
+        sources = tuple(
+            (landing, checkpoint)
+            for landing, checkpoint in target.sources
+            if not condition.lacking(spark.table(str(landing)).schema)
+        )
+        if lacking and not (sources and identity(schema)):
+            left_out.append(
+                f"{target.table} has no column {', '.join(lacking)}, and no identity of its records"
+            )
+            continue
+        if target.kind == "refused" and not sources and condition.text("_bytes", words=True) is None:
+            left_out.append(f"{target.table}: no value of the condition can be looked for in its rows")
+            continue
+        found.append(replace(target, sources=sources, by_columns=not lacking))
+    if job.upkeep is None and found:
+        left_out.append(
+            "old snapshots and their files: storage.upkeep is null, so your catalog's service expires them"
+        )
+    # A problem of every table is one of the condition.
+    return tuple(found), left_out, problems
+
+
+def identity(schema: StructType) -> bool:
+    """Whether a table's rows say which record they were made of."""
+    return {"_id", "_source", "_arrived_at"} <= set(schema.fieldNames())
+
+
+def _written(job: JobSettings) -> tuple[Target, ...]:
+    """Tables of a job's queries, each once."""
+    kept = {one.table: one.readers for one in job.upkeep.tables} if job.upkeep is not None else {}
+    found: dict[str, Target] = {}
+
+    def add(name: str, kind: Kind, query: str, sources: tuple[str, ...] = (), *, words: bool = True) -> None:
+        checkpoint = f"{job.checkpoints}/{query}"
+        before = found.get(name)
+        pairs = tuple((Table.of(job.catalog, source), checkpoint) for source in sources)
+        found[name] = Target(
+            Table.of(job.catalog, name),
+            kind,
+            (*(before.writers if before else ()), checkpoint),
+            (*(before.sources if before else ()), *pairs),
+            kept.get(name, ()),
+            name in kept,
+            words=words and (before is None or before.words),
+        )
+
+    for query in job.queries:
+        if isinstance(query, DeriveSettings):
+            join = query.state.join if query.state is not None else None
+            sources = (query.source_table, *((join.source_table,) if join is not None else ()))
+            if query.sink.lake_table is not None:
+                add(query.sink.lake_table, "rows", query.name, sources)
+            if query.dead_letters is not None:
+                add(query.dead_letters, "refused", query.name, sources)
+            continue
+        text = all(route.format.IN_LINES for route in query.routes)
+        landing = query.table if isinstance(query, LandSettings) else query.dead_letters
+        add(landing, "landing", query.name, words=text)
+        if isinstance(query, DirectSettings):
+            for route in query.routes:
+                if route.sink.lake_table is not None:
+                    add(route.sink.lake_table, "rows", query.name)
+    order = ("landing", "rows", "refused")
+    return tuple(sorted(found.values(), key=lambda target: order.index(target.kind)))

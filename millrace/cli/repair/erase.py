@@ -1,0 +1,271 @@
+"""``millrace erase``: a person's records out of tables, dead letters and old snapshots, streams going on."""
+
+from __future__ import annotations
+
+import json
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millrace.cli.shared.failures import RefusedError, confirm
+from millrace.cli.shared.options import AsJson, EnvironmentName, Yes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from millrace.config import Environment
+    from millrace.lifecycle.audit_job import Place
+    from millrace.lifecycle.erase import Answers, Erasures, Request
+
+LARGE_SHARE = 0.1
+"""Of a table's rows: a person is less, and a condition that was written wrongly is often more."""
+
+CONDITION = "CONDITION"
+"""Stands for the condition in what a person is told to do elsewhere."""
+
+Where = Annotated[
+    str,
+    typer.Option(
+        "--where",
+        metavar="CONDITION",
+        help="SQL condition on columns of the tables: \"customer_id = '…'\".",
+        show_default=False,
+    ),
+]
+
+
+def erase(
+    env: EnvironmentName,
+    where: Where,
+    large: Annotated[
+        bool, typer.Option("--large", help="Erase though more than a tenth of a table's rows match.")
+    ] = False,
+    keep_condition: Annotated[
+        bool,
+        typer.Option(
+            "--keep-condition", help="Keep the condition in the record, too. Default: its SHA-256 only."
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be erased, and stop.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Erase a person's records from tables, dead letters and old snapshots, while the streams run.
+
+    Shows first what matches, table by table, and what is not reached; asks for confirmation. The running jobs erase beside
+    their streams: no query stops, and no other record is lost or doubled. A landed row stays as an empty one with its
+    identity, so that the record does not land again. Old snapshots go when every derive query has read past them. If you
+    interrupt the command, the jobs go on; the same command follows them again. A record of what was done is kept in the lake.
+
+    Not reached: what the source still holds, other sinks, other copies; the command names each. With --json and without
+    --yes, prints what would be erased.
+
+    [bold]Examples[/bold]
+
+      millrace erase --env local --where "customer_id = 'c-1742'" --dry-run
+
+      millrace erase --env prod --where "email IN ('a@example.com', 'b@example.com')"
+    """
+    from rich.console import Console
+
+    from millrace.config import load
+    from millrace.config.names import Names
+    from millrace.lifecycle.audit_job import on_aws
+    from millrace.lifecycle.erase import Erasures
+    from millrace.lifecycle.verbs import connect
+    from millrace.sandbox import kept
+
+    environment = load(env)
+    sandbox = kept.place(environment)
+    place = sandbox or on_aws(connect(Names(environment, environment.account or "")))
+    desk = Erasures(place.client("s3"), place.names, list(environment.jobs))
+    console = Console(stderr=True, highlight=False)
+    with kept.running(environment, desk.jobs) if sandbox is not None else nullcontext():
+        request = _under_way(desk, where)
+        if request is not None:
+            console.print(f"erasure {request.id} is under way", markup=False)
+        else:
+            request = _asked(environment, place, where, keep_condition=keep_condition)
+            preview = _preview(environment, desk, request, console)
+            if dry_run or (as_json and not yes):
+                if as_json:
+                    typer.echo(json.dumps(_document(request, preview)))
+                else:
+                    _show(request, preview)
+                return
+            _show(request, preview, err=True)
+            if not _matching(preview):
+                typer.echo("nothing matches; nothing was changed", err=True)
+                return
+            _check_share(preview, large=large)
+            confirm("Erase these records?", yes=yes)
+            request = replace(request, apply=True)
+            desk.ask(request)
+        done = _followed(desk, request, console)
+    typer.echo(json.dumps(_document(request, done)) if as_json else _sentence(request, done))
+
+
+def _under_way(desk: Erasures, where: str) -> Request | None:
+    """The erasure that was asked for before and is not done; None for none.
+
+    Raises
+    ------
+    RefusedError
+        It has another condition.
+    """
+    from millrace.lifecycle.erase import Request
+
+    found = desk.asked()
+    if found is None:
+        return None
+    if found["where"] != where:
+        raise RefusedError(
+            f"erasure {found['id']} is under way, asked for by {found['by']}; one at a time: follow it by the same command "
+            "with the same condition"
+        )
+    return Request(**{**found, "left_out": tuple(found["left_out"])})
+
+
+def _followed(desk: Erasures, request: Request, console: Console) -> Answers:
+    """Wait until every job is done.
+
+    Raises
+    ------
+    RefusedError
+        A table has changed meanwhile, so that the condition is wrong now.
+    """
+    with console.status(f"erasure {request.id}") as spinner:
+
+        def progress(line: str) -> None:
+            spinner.update(f"erasure {request.id}: {line}")
+
+        done = desk.wait(request.id, ("done", "refused"), progress, patience_seconds=float("inf"))
+    desk.withdraw(request.id)
+    refused = [problem for answer in done.values() for problem in answer["problems"]]
+    if refused:
+        raise RefusedError("; ".join(refused))
+    return done
+
+
+def _asked(environment: Environment, place: Place, where: str, *, keep_condition: bool) -> Request:
+    from millrace.lifecycle.erase import Request, not_reached
+
+    now = datetime.now(UTC)
+    return Request(
+        f"{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}",
+        where,
+        apply=False,
+        by=str(place.client("sts").get_caller_identity()["Arn"]),
+        asked_at=f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        keep_condition=keep_condition,
+        # They are kept in the record, which has no condition unless that is asked for.
+        left_out=tuple(not_reached(environment, place.names, CONDITION)),
+    )
+
+
+def _preview(environment: Environment, desk: Erasures, request: Request, console: Console) -> Answers:
+    """Ask every job what matches; the request is gone again when this returns.
+
+    Raises
+    ------
+    ConfigurationError
+        With all that is wrong with the condition.
+    """
+    from millrace.config.problems import ConfigurationError, Problem
+
+    desk.ask(request)
+    try:
+        with console.status("asking the running jobs what matches"):
+            found = desk.wait(request.id, ("previewed", "refused"), lambda _: None)
+    finally:
+        desk.withdraw(request.id)
+    problems = [problem for answer in found.values() for problem in answer["problems"]]
+    if not problems and not any(answer["tables"] for answer in found.values()):
+        problems = [line for answer in found.values() for line in answer["left_out"]] or [
+            "no job has a table"
+        ]
+    if problems:
+        where = f"environment {environment.name}"
+        raise ConfigurationError(
+            [Problem(where, 0, "--where", request.where, problem) for problem in dict.fromkeys(problems)]
+        )
+    return found
+
+
+def _tables(answers: Answers) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for job, answer in answers.items():
+        for name, figures in answer["tables"].items():
+            yield job, name, figures
+
+
+def _matching(preview: Answers) -> int:
+    return sum(f["rows"] + f["dead_letters"] for _, _, f in _tables(preview))
+
+
+def _check_share(preview: Answers, *, large: bool) -> None:
+    wide = [
+        f"{name}: {f['rows'] + f['dead_letters']:,} of {f['of']:,} rows"
+        for _, name, f in _tables(preview)
+        if f["rows"] + f["dead_letters"] > LARGE_SHARE * f["of"]
+    ]
+    if wide and not large:
+        raise RefusedError(
+            f"the condition matches more than {LARGE_SHARE:.0%} of a table ({'; '.join(wide)}); nothing was changed. If it is "
+            "meant, repeat the command with --large"
+        )
+
+
+def _left_out(request: Request, answers: Answers) -> list[str]:
+    own = [line for answer in answers.values() for line in answer["left_out"]]
+    return list(dict.fromkeys([*own, *(line.replace(CONDITION, request.where) for line in request.left_out)]))
+
+
+def _document(request: Request, answers: Answers) -> dict[str, Any]:
+    return {
+        "erasure": request.id,
+        "state": "done" if all(a["state"] == "done" for a in answers.values()) else "previewed",
+        "tables": [{"job": job, "table": name, **figures} for job, name, figures in _tables(answers)],
+        "not_covered": _left_out(request, answers),
+    }
+
+
+def _show(request: Request, preview: Answers, *, err: bool = False) -> None:
+    from rich.console import Console
+
+    stream = sys.stderr if err else sys.stdout
+    console = Console(stderr=err, width=None if stream.isatty() else 120, highlight=False)
+    console.print(_figures(preview))
+    console.print("Not reached:")
+    for line in _left_out(request, preview):
+        console.print(f"- {line}", markup=False, soft_wrap=True)
+    console.print(
+        "Dead letters have no columns: those that hold a value of the condition as text are found. What is compressed, "
+        "encrypted, or written otherwise is missed.",
+        soft_wrap=True,
+    )
+
+
+def _figures(preview: Answers) -> Table:
+    from rich.table import Table
+
+    table = Table(title="What matches", title_justify="left")
+    for name in ("job", "table"):
+        table.add_column(name)
+    for name in ("rows", "dead letters", "of", "files to rewrite", "snapshots to expire"):
+        table.add_column(name, justify="right")
+    for job, name, f in _tables(preview):
+        counts = (f["rows"], f["dead_letters"], f["of"], f["files"], f["snapshots"])
+        table.add_row(job, name.partition(".")[2], *(f"{n:,}" for n in counts))
+    return table
+
+
+def _sentence(request: Request, done: Answers) -> str:
+    told = ", ".join(f"{name.partition('.')[2]} {f['rows']:,}" for _, name, f in _tables(done))
+    return f"erasure {request.id} is done; rows erased: {told}. Its record is in the lake's bucket, below _erasures/"

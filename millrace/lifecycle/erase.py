@@ -1,0 +1,214 @@
+"""Erasure of a person's records: asked of the environment's running jobs by files beside their checkpoints, and followed.
+
+The jobs do it beside their streams (``etl/repair/erase.py``). This module writes the request, and reads the answers.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from millrace.config.model import Environment
+from millrace.config.names import Names
+from millrace.config.queries import DeriveQuery, DirectQuery, DirectRouteQuery, SourceQuery, written
+from millrace.config.sinks.base import SinkContext
+from millrace.config.units import format_duration
+from millrace.lifecycle.deployed import split_url
+from millrace.lifecycle.problems import AwsError, told
+
+FOLDER = "_millrace/erase"
+"""As the core has it (``etl/repair/erase.py``; a test holds the two together)."""
+
+PATIENCE_SECONDS = 180.0
+"""A running job looks every 30 s for a request, between its other chores."""
+
+POLL_SECONDS = 2.0
+
+Answers = dict[str, dict[str, Any]]
+"""What each job says, by its name."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """As :class:`etl.repair.erase.EraseRequest`, which reads it."""
+
+    id: str
+    where: str
+    apply: bool
+    by: str
+    asked_at: str
+    keep_condition: bool = False
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass
+class Erasures:
+    """Requests to the jobs of an environment, and their answers.
+
+    Parameters
+    ----------
+    s3
+        Client of where the checkpoints are.
+    jobs
+        Names of the jobs.
+    """
+
+    s3: Any
+    names: Names
+    jobs: Sequence[str]
+    _versions: list[tuple[str, str, str]] = field(default_factory=list, repr=False)
+
+    def ask(self, request: Request) -> None:
+        """Lay a request before every job; it takes the place of one that is there."""
+        body = json.dumps(asdict(request)).encode()
+        for job in self.jobs:
+            bucket, key = self._place(job, "request")
+            with told(f"writing s3://{bucket}/{key}"):
+                done = self.s3.put_object(Bucket=bucket, Key=key, Body=body)
+            if "VersionId" in done:
+                self._versions.append((bucket, key, done["VersionId"]))
+
+    def asked(self) -> dict[str, Any] | None:
+        """The request that is being carried out; None for none."""
+        for job in self.jobs:
+            found = self._read(job, "request")
+            if found is not None and found["apply"]:
+                return found
+        return None
+
+    def answers(self, erasure: str) -> Answers:
+        """What each job has answered, where it has."""
+        found = {job: self._read(job, erasure) for job in self.jobs}
+        return {job: answer for job, answer in found.items() if answer is not None}
+
+    def wait(
+        self,
+        erasure: str,
+        states: tuple[str, ...],
+        progress: Callable[[str], None],
+        *,
+        poll_seconds: float = POLL_SECONDS,
+        patience_seconds: float | None = None,
+    ) -> Answers:
+        """Wait until every job's answer has one of some states.
+
+        Parameters
+        ----------
+        progress
+            Called with a line whenever what is waited for changes.
+        patience_seconds
+            How long a job may say nothing at all; left out, :data:`PATIENCE_SECONDS`.
+
+        Raises
+        ------
+        AwsError
+            A job did not answer.
+        """
+        begun, before = time.monotonic(), ""
+        patience = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
+        while True:
+            found = self.answers(erasure)
+            open_ = [job for job in self.jobs if found.get(job, {}).get("state") not in states]
+            if not open_:
+                return found
+            silent = [job for job in open_ if job not in found]
+            if silent and time.monotonic() - begun > patience:
+                raise AwsError(
+                    f"no answer from {', '.join(silent)} for {patience:.0f} s. A job erases beside its streams, so it "
+                    f"must run, with this version: `millrace status --env {self.names.environment.name}`"
+                )
+            waits = [line for job in open_ for line in found.get(job, {}).get("waiting", [])]
+            now = "; ".join(waits) or f"waiting for {', '.join(open_)}"
+            if now != before:
+                progress(now)
+                before = now
+            time.sleep(poll_seconds)
+
+    def withdraw(self, erasure: str) -> None:
+        """Delete what was laid before the jobs for an erasure that is over, was only looked at, or is not wanted."""
+        for job in self.jobs:
+            for name in ("request", erasure):
+                bucket, key = self._place(job, name)
+                with told(f"deleting s3://{bucket}/{key}"):
+                    self.s3.delete_object(Bucket=bucket, Key=key)
+        for bucket, key, version in self._versions:
+            # In a bucket that keeps versions, a deletion without it hides the condition only.
+            with told(f"deleting s3://{bucket}/{key}"):
+                self.s3.delete_object(Bucket=bucket, Key=key, VersionId=version)
+        self._versions.clear()
+
+    def _read(self, job: str, name: str) -> dict[str, Any] | None:
+        bucket, key = self._place(job, name)
+        try:
+            with told(f"reading s3://{bucket}/{key}"):
+                text = self.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+        except AwsError as error:
+            cause = error.__cause__
+            if isinstance(cause, ClientError) and cause.response["Error"]["Code"] in ("NoSuchKey", "404"):
+                return None
+            raise
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def _place(self, job: str, name: str) -> tuple[str, str]:
+        bucket, prefix = split_url(self.names.checkpoints(job))
+        return bucket, f"{prefix}/{FOLDER}/{name}.json"
+
+
+def not_reached(environment: Environment, names: Names, where: str) -> Iterator[str]:
+    """What an erasure leaves as it is, a sentence each, with what a person can do there.
+
+    Parameters
+    ----------
+    where
+        The condition.
+    """
+    for name in dict.fromkeys(s for job in environment.jobs.values() for s in _read_by(job.queries)):
+        stream = environment.streams[name]
+        yield (
+            f"stream {name}: the source keeps its records ({format_duration(stream.retention)} by the environment file); those "
+            "that no query has read yet, or that a producer sends again, land as new ones"
+        )
+    context = SinkContext(names)
+    for job, one in environment.jobs.items():
+        for query, each in one.queries.items():
+            for end in written(each).values():
+                by_hand = end.sink.erased_by_hand(where, context)
+                if by_hand is not None:
+                    yield f"{job}/{query}: {end.sink.place[1]}: {by_hand}"
+                for reference in end.enrich:
+                    yield f"{job}/{query}: reference table {reference.table}: only its owner changes it"
+            if isinstance(each, DeriveQuery):
+                if each.state is not None:
+                    yield (
+                        f"{job}/{query} keeps state in its checkpoint until its watermark has passed; a new one: "
+                        f"`millrace checkpoint reset {job} {query}`"
+                    )
+            elif isinstance(each, DirectQuery | DirectRouteQuery):
+                yield (
+                    f"{job}/{query} has no landing table: a checkpoint that is put back writes the record again while the "
+                    "source keeps it; erase again then"
+                )
+    storage = environment.storage
+    if storage.upkeep is not None:
+        age = format_duration(storage.upkeep.orphans)
+        yield f"files of writes that failed, which no table names: deleted when they are {age} old"
+    yield (
+        "S3: where the lake's bucket keeps versions (ours does, 7 days), deleted files are there as older ones until then; "
+        "copies and backups are yours"
+    )
+    yield (
+        "logs: Spark's event logs hold the condition's values, and expire after "
+        f"{format_duration(storage.event_log_retention)}"
+    )
+
+
+def _read_by(queries: Mapping[str, Any]) -> list[str]:
+    return [
+        stream for query in queries.values() if isinstance(query, SourceQuery) for stream in query.streams
+    ]
