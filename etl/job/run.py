@@ -104,7 +104,7 @@ def _read(
             decoder,
             ends,
             IcebergSink(table),
-            read.replayed,
+            read.guard.replayed,
             read.checkpoint,
             report,
             rules.counts(query.routes),

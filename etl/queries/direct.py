@@ -31,7 +31,7 @@ from ..record.errors import AccountsError
 from ..sinks.base import STAGE, Again, Place, Sink, Written, place_of, refuses_none
 from ..sinks.delivery.python_tasks import Counted
 from ..sources.base import ReplayedLeg
-from ..sources.batch_offsets import OffsetRange
+from ..sources.offsets import OffsetRange
 from ..sources.union import offsets_of
 from . import offset_overlap
 from .derive import DEAD_LETTER, Composition
@@ -140,9 +140,7 @@ class Director:
     _kept: Overlap = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._kept = offset_overlap.of_landed(
-            {s: name for leg in self.replayed for s, name in leg.names().items()}
-        )
+        self._kept = offset_overlap.of_landed(source.name for leg in self.replayed for source in leg.sources)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch and report its accounts.

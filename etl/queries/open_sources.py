@@ -14,7 +14,7 @@ from ..launch.source_kinds import Source, in_order
 from ..record import tables
 from ..record.accounts import Reporter
 from ..record.tables import Table
-from ..sources.base import Guard, LegGuard, ReplayedLeg, SourceContext
+from ..sources.base import LegGuard, ReplayedLeg, SourceContext
 from ..sources.union import SourceUnion, union
 from . import land
 
@@ -29,10 +29,8 @@ class Opened:
         Of all legs, in the envelope's shape.
     checkpoint
         The query's.
-    replayed
-        Legs whose batches are fixed ranges.
-    guards
-        Of the others.
+    guard
+        Of all legs.
     reopen
         Opens all legs again, with limits, and secrets, of that moment.
     watch
@@ -41,16 +39,9 @@ class Opened:
 
     rows: DataFrame
     checkpoint: Checkpoint
-    replayed: tuple[ReplayedLeg, ...]
-    guards: tuple[LegGuard, ...]
+    guard: SourceUnion
     reopen: Callable[[], DataFrame]
     watch: Callable[[], None] | None
-
-    @property
-    def guard(self) -> Guard:
-        """Of all legs."""
-        alone = len(self.guards) == 1 and not self.replayed
-        return self.guards[0] if alone else SourceUnion(self.replayed, self.guards)
 
 
 def opened(
@@ -98,7 +89,7 @@ def opened(
     def reopen() -> DataFrame:
         return union([opener() for opener in openers])
 
-    return Opened(reopen(), whole, tuple(replayed), tuple(guards), reopen, watch)
+    return Opened(reopen(), whole, SourceUnion(tuple(replayed), tuple(guards)), reopen, watch)
 
 
 def landing_table(

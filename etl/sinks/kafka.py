@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Any, Literal
+from typing import Literal
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from ..launch.settings import Connection
 from ..launch.sink_kinds import JobContext, SinkSettings
 from ..record.accounts import Observed
-from ..record.errors import SinkError, StartError
+from ..record.errors import SinkError, StartError, UnansweredError
 from ..services.backoff import Backoff
 from ..sources.kafka import login
 from ..sources.kafka.connection import Entry, admin, bind, bootstrap_servers, resolved
@@ -124,18 +124,12 @@ class KafkaSink:
             raise StartError(f"there is no Kafka topic {topic} on {bootstrap_servers(self.connection)}")
 
     def _topics(self, spark: SparkSession) -> set[str]:
-        jvm: Any = spark._jvm
-        client = None
         try:
-            client = admin(spark, self._entry.options(), _START_SECONDS)
-            names = client.listTopics().names().get(_START_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
-            return {str(name) for name in names}
-        except Py4JJavaError as error:
-            said = login.refusal(error, self.connection) or error.java_exception.toString()
+            with admin(spark, self._entry.options(), _START_SECONDS) as (client, answer):
+                return {str(name) for name in answer(client.listTopics().names())}
+        except UnansweredError as error:
+            said = login.refusal(error.__cause__, self.connection) or str(error)
             raise StartError(f"Kafka topic {self.settings.topic}: {said}") from error
-        finally:
-            if client is not None:
-                client.close()
 
     def messages(self, rows: DataFrame, batch: str = "") -> DataFrame:
         """Rows as messages: key, value, headers, and ``_refused`` where one cannot be; with their identity.
@@ -180,7 +174,8 @@ class KafkaSink:
         try:
             self._entry.options()
             yield
-        except StartError as error:
+        except (StartError, UnansweredError) as error:
+            self._entry.forget()
             raise SinkError(f"Kafka topic {self.settings.topic}: {error}") from error
         except BaseException:
             self._entry.forget()

@@ -120,7 +120,7 @@ def lander(
     settings = LandSettings("land", "land-flights", (route,), str(table), 1.0, None)
     log = Checkpoint(str(checkpoint))
     guard = (
-        KinesisGuard(source, log, table, horizon)
+        SourceUnion((), (KinesisGuard(source, log, table, horizon),))
         if isinstance(source, KinesisSource)
         else SourceUnion((ReplayedLeg((source,), log),), ())
     )

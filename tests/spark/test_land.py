@@ -267,8 +267,9 @@ def test_a_record_older_than_the_bound_is_looked_up_wider(spark: SparkSession, t
     sink.attempts.clear()
     ancient = kinesis_rows(range(400, 405), EPOCH)
     for _ in range(2):
-        assert isinstance(write.guard, kinesis_guard.KinesisGuard)
-        write.guard.oldest, write.guard.steps = now, ()
+        (guard,) = write.guard.streams
+        assert isinstance(guard, kinesis_guard.KinesisGuard)
+        guard.oldest, guard.steps = now, ()
         write(frame(spark, ancient), 3)
     assert [b.minimum is None for b in sink.attempts] == [False, False, True] * 2
     assert events.accounts() == (5, 5, 0, 0, 0)
