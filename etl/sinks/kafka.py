@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Literal
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -206,18 +204,18 @@ class KafkaSink:
         spark = rows.sparkSession
         if place is None or not place.name:
             return self._send(rows, "", None, refuse)
-        tail = Tail(self.settings.topic, self._entry.options())
-        backoff = Backoff(f"Kafka topic {self.settings.topic}")
-        mark = self._marks.begin(spark, place, lambda: tail.end(spark))
-        while True:
-            known = None if mark is None else tail.held(spark, mark.end, place.name)
+        tail, name = Tail(self.settings.topic, self._entry.options()), place.name
+
+        def send(offered: DataFrame, since: Mapping[str, int] | None) -> Written:
+            known = None if since is None else tail.held(spark, since, name)
             try:
-                return self._send(rows, place.name, known, refuse)
-            except (CapturedException, Py4JJavaError) as error:
-                mark, rows = self._marks.retry(error, again, backoff)
+                return self._send(offered, name, known, refuse)
             finally:
                 if known is not None:
                     known.unpersist()
+
+        waits = Backoff(f"Kafka topic {self.settings.topic}")
+        return self._marks.write(rows, place, again, waits, lambda: tail.end(spark), send)
 
     def _send(self, rows: DataFrame, batch: str, known: DataFrame | None, refuse: Refuse) -> Written:
         """Write the messages that are not known; those of no batch are never known."""
