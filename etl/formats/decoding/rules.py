@@ -16,7 +16,7 @@ from pyspark.sql.types import BooleanType, StructType
 from ...launch.settings import RouteSettings, RuleSettings
 from ...record.envelope import HEADERS
 from ...record.errors import StartError, describe
-from ..base import Decoder
+from ..base import Around, Decoder
 
 STAGE = "rule"
 """``_stage`` of a dead letter that breaks a rule; its ``_error`` lists the rules' names."""
@@ -30,7 +30,7 @@ _ENVELOPE = (
 
 
 @dataclass(frozen=True)
-class Ruled:
+class Ruled(Around):
     """A decoder that holds its good records against rules.
 
     A condition that is null is not met. Deletes (:mod:`.tombstones`) have no fields and meet every rule.
@@ -41,13 +41,7 @@ class Ruled:
         With the action ``dead-letter`` or ``fail``; those that warn change no row.
     """
 
-    decoder: Decoder
     rules: tuple[RuleSettings, ...]
-
-    @property
-    def schema(self) -> StructType:
-        """The decoder's."""
-        return self.decoder.schema
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode as :meth:`etl.formats.base.Decoder.decode`; a record that breaks a rule is a dead letter of :data:`STAGE`."""

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from ...checkpoints.checkpoint import Checkpoint
-from ...formats.base import Decoder
+from ...formats.base import Around
 from ...formats.decoding import redact
 from ...formats.decoding.routes import COLUMN
 from ...launch.settings import DeriveSettings, JobSettings, QuerySettings
@@ -159,15 +158,8 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Overflown:
+class Overflown(Around):
     """A decoder to which records whose times overflow are dead letters, whatever their payloads."""
-
-    decoder: Decoder
-
-    @property
-    def schema(self) -> StructType:
-        """Of the decoder."""
-        return self.decoder.schema
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """See :meth:`etl.formats.base.Decoder.decode`; the stage of these dead letters is ``timestamp``."""
