@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..launch.engine import Engine
 from ..launch.start_position import milliseconds, moment_of
-from ..services.lookups import domain, sts_endpoint
+from ..services.aws import domain, sts_endpoint
 
 if TYPE_CHECKING:
     from ..sources.kinesis.source import KinesisSource

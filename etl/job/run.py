@@ -56,10 +56,7 @@ def opened(
 ) -> Query:
     """One query of a job, to be measured; ``most`` rows in a batch where it derives from a table."""
     spark_settings.prepare(spark, job)
-    query = next(q for q in job.queries if q.name == name)
-    if isinstance(query, DeriveSettings):
-        return _derive(spark, job, query, binds, report, most)
-    return _read(spark, job, query, binds, report)
+    return _query(spark, job, next(q for q in job.queries if q.name == name), binds, report, most)
 
 
 def _query(
@@ -68,9 +65,10 @@ def _query(
     query: QuerySettings,
     binds: Mapping[str, str],
     report: Reporter,
+    most: int | None = derive.ROWS_PER_BATCH,
 ) -> Query:
     if isinstance(query, DeriveSettings):
-        return _derive(spark, job, query, binds, report)
+        return _derive(spark, job, query, binds, report, most)
     return _read(spark, job, query, binds, report)
 
 
@@ -121,7 +119,7 @@ def _derive(
     query: DeriveSettings,
     binds: Mapping[str, str],
     report: Reporter,
-    most: int | None = derive.ROWS_PER_BATCH,
+    most: int | None,
 ) -> Query:
     landing = source_table(spark, job, query.name, query.source_table)
     checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")

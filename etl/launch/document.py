@@ -8,12 +8,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
 from ..record.errors import StartError
-from . import engine_kinds, settings
+from . import engine_kinds, settings, start_position
 from .engine_kinds import ENGINES
 from .settings import JobSettings
 from .typed_json import SettingsError
@@ -152,15 +152,12 @@ def _backfill(parser: argparse.ArgumentParser, known: argparse.Namespace) -> Bac
 
 
 def _moment(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+    found = start_position.moment(text)
+    if found is None:
         raise argparse.ArgumentTypeError(
             f"{text!r}: write a time in ISO 8601 with its zone, 2026-11-21T08:00:00Z"
         )
-    return moment.astimezone(UTC)
+    return found
 
 
 def _identities(text: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from ..record import accounts
 from ..record.accounts import ReplayAccounts, Reporter
 from ..record.envelope import CARRIED
 from ..record.lookup_bounds import EVERYTHING
-from ..record.tables import Table
+from ..record.tables import Table, nullable_columns
 from ..sinks.base import JSON_OPTIONS, LETTER, STAGE, Sink
 from ..sinks.iceberg import IcebergSink
 from .replay_dead_letters import FAMILY, Selection, conclude, next_of, of_families, read_corrected, told_apart
@@ -155,7 +155,7 @@ class RefusedReplayer:
         shape = StructType([*self.schema.fields, StructField(_CORRUPT, StringType())])
         options = {**JSON_OPTIONS, "columnNameOfCorruptRecord": _CORRUPT}
         text = F.coalesce("_corrected", "_bytes").cast("string")
-        read = still.withColumn("_row", F.from_json(text, _nullable(shape), options))
+        read = still.withColumn("_row", F.from_json(text, nullable_columns(shape), options))
         broken = F.col("_row").isNull() | F.col(f"_row.{_CORRUPT}").isNotNull()
         own: dict[str, Column] = {"_id": F.col("_root"), "_written_at": F.current_timestamp()}
         own |= {name: F.col(name) for name in CARRIED[1:]}
@@ -198,7 +198,3 @@ class RefusedReplayer:
 def _changed() -> Column:
     """Whether a letter was corrected, and not to what it was."""
     return F.col("_corrected").isNotNull() & ~F.col("_corrected").eqNullSafe(F.col("_bytes"))
-
-
-def _nullable(schema: StructType) -> StructType:
-    return StructType([StructField(f.name, f.dataType, True) for f in schema.fields])

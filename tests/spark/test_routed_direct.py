@@ -27,8 +27,8 @@ from millrace.etl.sinks.base import letters_of
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committed_files
 from millrace.etl.sources.base import ReplayedLeg
-from millrace.etl.sources.offsets import OffsetRange
 from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
+from millrace.etl.sources.offsets import OffsetRange
 from millrace.etl.sources.union import offsets_of
 from tests.spark.batches import ENVELOPE, EPOCH, Events, frame
 from tests.spark.test_direct import NoLookUp

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from ...launch.connections import Connection, SecretLogin
 from ...record.errors import StartError, UnansweredError, describe
 from ...services import bundled
-from ...services.lookups import as_start_error
+from ...services.aws import as_start_error
 from . import login as kafka_login
 
 Answer = TypeVar("Answer")
