@@ -23,8 +23,7 @@ from ...record.tables import Table
 from .. import arrival_ranges
 from ..arrival_ranges import Range
 from ..base import LegGuard
-from .closed_shards import SPLIT_AGGREGATE, Records, enveloped
-from .positions import Positions
+from .closed_shards import SPLIT_AGGREGATE, Positions, Records, enveloped
 
 if TYPE_CHECKING:
     from .source import KinesisSource

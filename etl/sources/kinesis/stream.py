@@ -21,9 +21,8 @@ from ...services import bundled
 from ...services.aws import as_start_error, sts_endpoint
 from ..identity_check import Ids
 from . import closed_shards
-from .closed_shards import Records, Shard
+from .closed_shards import Positions, Records, Shard, Tail
 from .guard import Horizon
-from .positions import Positions
 
 if TYPE_CHECKING:
     from .source import KinesisSource
@@ -139,19 +138,10 @@ def horizon(source: KinesisSource, endpoint: str | None, *, client: Any = None) 
     def oldest(shard: str) -> str | None:
         kinesis = asked()
         try:
-            answer = kinesis.get_shard_iterator(
-                StreamName=source.stream, ShardId=shard, ShardIteratorType="TRIM_HORIZON"
-            )
+            first = next(closed_shards.pages(kinesis, source.stream, Tail(shard, None), limit=1), None)
         except kinesis.exceptions.ResourceNotFoundException:
             return None  # a closed shard whose records are all gone
-        iterator = answer["ShardIterator"]
-        while iterator:
-            page = kinesis.get_records(ShardIterator=iterator, Limit=1)
-            if page["Records"]:
-                return str(page["Records"][0]["SequenceNumber"])
-            # An empty answer is no end: Kinesis looks through a shard piece by piece.
-            iterator = page.get("NextShardIterator") if page["MillisBehindLatest"] else None
-        return None
+        return None if first is None else str(first[0]["SequenceNumber"])
 
     return oldest
 
