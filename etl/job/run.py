@@ -91,7 +91,7 @@ def _read(
     decoder = routes.decoder(spark, query.routes)
     table = Table.of(job.catalog, query.table if isinstance(query, LandSettings) else query.dead_letters)
     read = sources.opened(spark, job, query.name, query.sources, table, binds, query.repartition)
-    sources.landing_table(spark, table, read, decoder, report)
+    sources.landing_table(spark, table, decoder, report)
     handler: Lander | Director
     if isinstance(query, LandSettings):
         handler = Lander(query, decoder, IcebergSink(table), read.checkpoint, report, read.guard)

@@ -39,30 +39,12 @@ MOST_READS = 3
 _CONTENT = "_content"
 """The payload beside what was decoded of it, until its record has an identity of its own."""
 
-_ENVELOPE = StructType(
-    [
-        StructField("_id", StringType()),
-        StructField("_source", StringType()),
-        StructField("_shard", StringType()),
-        StructField("_position", StringType()),
-        StructField("_key", BinaryType()),
-    ]
-)
 
-
-def table_schema(headers: StructField, schema: StructType) -> StructType:
-    """Columns of a landing table.
-
-    Parameters
-    ----------
-    headers
-        The envelope's ``_headers`` column.
-    """
+def table_schema(schema: StructType) -> StructType:
+    """Columns of a landing table, whose records have those of a schema."""
     return StructType(
         [
-            *_ENVELOPE.fields,
-            StructField("_headers", headers.dataType),
-            StructField("_arrived_at", TimestampType()),
+            *envelope.SCHEMA.fields,
             StructField("_hash", LongType()),
             StructField("_landed_at", TimestampType()),
             *nullable(schema).fields,

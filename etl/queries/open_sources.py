@@ -92,15 +92,11 @@ def opened(
     return Opened(reopen(), whole, SourceUnion(tuple(replayed), tuple(guards)), reopen, watch)
 
 
-def landing_table(
-    spark: SparkSession, table: Table, read: Opened, decoder: Decoder, report: Reporter
-) -> Table:
+def landing_table(spark: SparkSession, table: Table, decoder: Decoder, report: Reporter) -> None:
     """Make the table that takes a query's records or its dead letters, or alter it, or check it.
 
     Parameters
     ----------
-    read
-        What the query reads.
     report
         Where alterations are told.
 
@@ -109,6 +105,4 @@ def landing_table(
     StartError
         It has another shape.
     """
-    shape = land.table_schema(read.rows.schema["_headers"], decoder.schema)
-    tables.ensure(spark, table, shape, report=report)
-    return table
+    tables.ensure(spark, table, land.table_schema(decoder.schema), report=report)

@@ -79,12 +79,11 @@ class Backfiller:
         """
         begun = accounts.now()
         # What lands meanwhile belongs to the stream.
-        snapshot = self.landing.metadata(spark).currentSnapshot()
+        landed = self.landing.as_it_is(spark)
         totals = dict.fromkeys(("read", "duplicates", "filtered", "written", "replaced"), 0)
         assert request.since is not None, "a landing table is read by time"
         assert request.until is not None, "a landing table is read by time"
-        if snapshot is not None:
-            landed = spark.sql(f"SELECT * FROM {self.landing} VERSION AS OF {snapshot.snapshotId()}")  # noqa: S608 - a name of ours
+        if landed is not None:
             for since, until in steps(request, STEP):
                 for name, count in self._step(landed, since, until, replace=request.replace).items():
                     totals[name] += count

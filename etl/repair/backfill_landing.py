@@ -19,7 +19,7 @@ from ..launch import spark_settings
 from ..launch.document import BackfillRequest
 from ..launch.settings import JobSettings, LandSettings, RouteSettings
 from ..queries import land
-from ..record import accounts, envelope, tables
+from ..record import accounts, tables
 from ..record.accounts import Reporter
 from ..record.envelope import stamped
 from ..record.errors import StartError
@@ -142,8 +142,7 @@ def of_query(
     if not table.exists(spark):
         raise StartError(f"--backfill {query.name}: there is no table {table}: start the job, which makes it")
     decoder = formats.of_query(spark, route)
-    headers = spark.createDataFrame([], f"_headers {envelope.HEADERS}").schema["_headers"]
-    tables.check(spark, table, land.table_schema(headers, decoder.schema))
+    tables.check(spark, table, land.table_schema(decoder.schema))
     return Refiller(query.name, parts, decoder, IcebergSink(table), report)
 
 

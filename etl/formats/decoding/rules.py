@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructType
 
 from ...launch.settings import RouteSettings, RuleSettings
-from ...record.envelope import HEADERS
+from ...record import envelope
 from ...record.errors import StartError, describe
 from ..base import Around, Decoder
 
@@ -23,10 +23,6 @@ STAGE = "rule"
 
 _PAYLOAD, _BROKEN = "_ruled_payload", "_broken_rules"
 _FIGURE = "rule "
-_ENVELOPE = (
-    "_id string, _source string, _shard string, _position string, _key binary, "
-    f"_headers {HEADERS}, _arrived_at timestamp"
-)
 
 
 @dataclass(frozen=True)
@@ -143,5 +139,4 @@ def _raised(rule: RuleSettings) -> Column:
 
 def _record(spark: SparkSession, schema: StructType) -> DataFrame:
     """No records, with the columns of one."""
-    envelope = spark.createDataFrame([], _ENVELOPE).schema
-    return spark.createDataFrame([], StructType([*envelope.fields, *schema.fields]))
+    return spark.createDataFrame([], StructType([*envelope.SCHEMA.fields, *schema.fields]))
