@@ -15,8 +15,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
 
 from ..metrics import ages
-from ..metrics.monitor import Monitor
-from ..metrics.spark_progress import SparkFeed
+from ..metrics.monitor import Monitor, SparkFeed
 from ..record.accounts import Reporter, in_background
 from ..record.errors import (
     LeaseLostError,

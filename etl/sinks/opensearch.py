@@ -71,6 +71,24 @@ class Http:
             self.close()
             raise
 
+    def patiently(self, method: str, path: str, waits: Backoff, body: bytes = b"") -> tuple[int, bytes]:
+        """As :meth:`ask`, again where the domain is busy or away.
+
+        Raises
+        ------
+        SinkError
+            It is for longer than the patience.
+        """
+        while True:
+            try:
+                status, answer = self.ask(method, path, body)
+            except (OSError, http.client.HTTPException) as error:
+                waits.wait(f"{type(error).__name__}: {error}")
+                continue
+            if status not in _BUSY:
+                return status, answer
+            waits.wait(f"status {status}: {answer[:300].decode(errors='replace')}")
+
     def close(self) -> None:
         """Close the connection."""
         if self._connection is not None:
@@ -149,7 +167,8 @@ class DocumentWriter(RequestWriter):
 
     def _finish(self, waiting: list[Entry]) -> Iterator[Refused]:
         while waiting:
-            status, answer = self._ask(b"".join(entry for _, entry in waiting))
+            body = b"".join(entry for _, entry in waiting)
+            status, answer = self.client.patiently("POST", f"/{quote(self.index)}/_bulk", self.backoff, body)
             if status == _TOO_LARGE:
                 if len(waiting) == 1:
                     yield (
@@ -178,18 +197,6 @@ class DocumentWriter(RequestWriter):
                     self.written += 1
             self.backoff.settle(len(waiting), len(left), "documents: the domain is busy")
             waiting = left
-
-    def _ask(self, body: bytes) -> tuple[int, bytes]:
-        path = f"/{quote(self.index)}/_bulk"
-        while True:
-            try:
-                status, answer = self.client.ask("POST", path, body)
-            except (OSError, http.client.HTTPException) as error:
-                self.backoff.wait(f"{type(error).__name__}: {error}")
-                continue
-            if status not in _BUSY:
-                return status, answer
-            self.backoff.wait(f"status {status}: {answer[:300].decode(errors='replace')}")
 
     def _results(self, status: int, answer: bytes, count: int) -> list[dict[str, Any]]:
         """What the domain says of each document, in their order.
@@ -304,22 +311,13 @@ class OpenSearchSink:
         where = f"{self.settings.endpoint}/{self.settings.index}"
         waits = Backoff("at the start", patience=START_SECONDS)
         try:
-            while (status := self._status(reached, waits)) in _BUSY:
-                waits.wait(f"status {status}")
+            status, _ = reached.patiently("HEAD", f"/{quote(self.settings.index)}", waits)
         except SinkError as error:
             raise StartError(f"{where}: {error}") from error
         finally:
             reached.close()
         if status != 200:
             raise StartError(f"{where}: status {status}; the index must be there, with its mapping")
-
-    def _status(self, reached: Http, waits: Backoff) -> int:
-        """Status of the question whether the index is there."""
-        while True:
-            try:
-                return reached.ask("HEAD", f"/{quote(self.settings.index)}")[0]
-            except (OSError, http.client.HTTPException) as error:
-                waits.wait(f"{type(error).__name__}: {error}")
 
     def write(
         self,
