@@ -219,7 +219,9 @@ class Result:
 def run(part: Part, scratch: Path, slow: str) -> Result:
     """Run one part; what it prints goes to a log in ``scratch``."""
     started = time.monotonic()
-    report = scratch / f"{part.name}.xml"
+    SANDBOXES.mkdir(parents=True, exist_ok=True)
+    report = SANDBOXES / f"{part.name}.xml"
+    report.unlink(missing_ok=True)
     python = spark_environment(LINES[part.line])["PYSPARK_PYTHON"] if part.line else sys.executable
     command = [
         *(python, "-u", "-m", "pytest", "-q"),

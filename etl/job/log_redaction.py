@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from ..services import jvm_names
+
 OURS = {
     # Names of settings and options, and texts; Spark's own default is secret, password, token and access key.
     "spark.redaction.regex": (
@@ -39,4 +41,4 @@ def session() -> SparkSession:
     builder = SparkSession.builder
     for name, pattern in joined(asked).items():
         builder = builder.config(name, pattern)
-    return builder.getOrCreate()
+    return jvm_names.keep(builder.getOrCreate())

@@ -51,7 +51,7 @@ from millrace.etl.record.query import Query
 from millrace.sandbox import jars, kafka
 from millrace.sandbox.toolchain import program_environment
 from tests.performance.by_hand import HOME, SCHEMA, plain, same_columns, tutorial, tutorial_same_columns
-from tests.performance.cpu import cpu_seconds, task_seconds
+from tests.performance.cpu import cpu_since_now, task_seconds
 from tests.performance.intervals import interval
 from tests.performance.preloaded import PARTITIONS, TOPIC, preload
 from tests.performance.rounds import in_turn
@@ -211,14 +211,14 @@ DEFAULT = ("plain", "same_columns", "tutorial", "tutorial_same_columns", "landin
 def measure(bench: Bench, case: str, number: int) -> Outcome:
     """Run one case over the whole topic, from a fresh checkpoint into fresh tables."""
     name = f"{case}_{number}"
-    before, tasks = cpu_seconds(bench.spark), task_seconds(bench.spark)
+    since, tasks = cpu_since_now(bench.spark), task_seconds(bench.spark)
     query = CASES[case](bench, name)
     try:
         query.processAllAvailable()
         batches = [b for b in query.recentProgress if b["numInputRows"]]
     finally:
         query.stop()
-    cpu, tasks = cpu_seconds(bench.spark) - before, task_seconds(bench.spark) - tasks
+    cpu, tasks = since(), task_seconds(bench.spark) - tasks
     records = bench.events
     if (landed := bench.spark.table(f"lake.bench.{name}").count()) != records:
         raise SystemExit(f"{case}: {landed:,} rows of {records:,} records")

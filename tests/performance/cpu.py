@@ -2,27 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 import psutil
 from pyspark.sql import SparkSession
 
 
-def cpu_seconds(spark: SparkSession) -> float:
-    """CPU that the session's JVM and its Python workers have used so far."""
-    return tree_seconds(int(spark._jvm.java.lang.ProcessHandle.current().pid()))
+@dataclass(frozen=True)
+class Used:
+    """CPU seconds of one process so far.
+
+    Attributes
+    ----------
+    own
+        Its own.
+    ended
+        What its children had used when they ended, as the kernel adds it to a parent that waited for them.
+    """
+
+    own: float
+    ended: float
 
 
-def tree_seconds(pid: int) -> float:
-    """CPU that a process and all that it ever started have used, also those that are at their end."""
+def used(pid: int) -> Mapping[int, Used]:
+    """What a process and all below it have used so far, by their ids."""
+    found = {}
     first = psutil.Process(pid)
-    total = 0.0
     for process in (first, *first.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
-            # A parent keeps what its children had used when they ended: workers come and go within a run.
             times = process.cpu_times()
-            total += times.user + times.system + times.children_user + times.children_system
-    return total
+            found[process.pid] = Used(times.user + times.system, times.children_user + times.children_system)
+    return found
+
+
+def between(before: Mapping[int, Used], after: Mapping[int, Used]) -> float:
+    """CPU seconds that processes used between two looks.
+
+    Workers come and go. What one had used when it ended is added to its parent, the time before the first look included,
+    which is taken off again; one whose parent ended first leaves nothing, and then there is nothing to take off.
+    """
+    own = sum(now.own - (before[pid].own if pid in before else 0.0) for pid, now in after.items())
+    ended = sum(now.ended - (before[pid].ended if pid in before else 0.0) for pid, now in after.items())
+    gone = sum(then.own + then.ended for pid, then in before.items() if pid not in after)
+    return own + max(0.0, ended - gone)
+
+
+def cpu_since_now(spark: SparkSession) -> Callable[[], float]:
+    """Give a function that says what the session's JVM and its Python workers have used since this call."""
+    pid = int(spark._jvm.java.lang.ProcessHandle.current().pid())
+    before = used(pid)
+    return lambda: between(before, used(pid))
 
 
 def task_seconds(spark: SparkSession) -> float:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.launch import spark_settings
 from millrace.etl.maintenance import table_services
 from millrace.etl.record.tables import Table
+from millrace.etl.services import jvm_names
 from millrace.sandbox import jars
 from tests.spark.profiles import profile_named
 
@@ -64,6 +65,7 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
             # What threads allocated is asked through an inner class.
             "--add-opens=jdk.management/com.sun.management.internal=ALL-UNNAMED",
         )
+        .config("spark.sql.codegen.cache.maxEntries", "5000")
         .config("spark.ui.enabled", "false")
         # What Python workers sign requests to local servers with.
         .config("spark.executorEnv.AWS_ACCESS_KEY_ID", "test")
@@ -79,7 +81,7 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
     named = request.config.getoption("--profile", default=None)
     for key, value in (profile_named(named).settings() if named else spark_settings.RUNTIME).items():
         builder = builder.config(key, value)
-    running = builder.getOrCreate()
+    running = jvm_names.keep(builder.getOrCreate())
     running.sparkContext.setLogLevel("OFF")
     yield running
     running.stop()

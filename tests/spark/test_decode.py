@@ -224,6 +224,7 @@ def allocated_by(spark: SparkSession, action: Callable[[], object]) -> int:
     return sum(max(0, taken - max(0, before.get(thread, 0))) for thread, taken in by_thread().items())
 
 
+@pytest.mark.slow
 def test_a_record_is_parsed_once_and_a_bad_one_a_few_times(spark: SparkSession) -> None:
     """What is allocated tells: an expression that Spark does not share is parsed again for each of 30 fields."""
     ddl = ", ".join(f"f{n} INT NOT NULL" for n in range(30))

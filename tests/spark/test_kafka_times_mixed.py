@@ -118,6 +118,7 @@ def found_by_no_index(job: Mixed) -> None:
     job.send_at(begun, -NANOS, begun, partition=1)
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 @pytest.mark.parametrize("send", [poisoned, found_by_no_index])
 def test_a_query_on_topics_and_a_stream_goes_on_at_a_time_that_overflows(mixed: Mixed, send: Send) -> None:

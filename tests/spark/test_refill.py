@@ -107,6 +107,7 @@ def test_a_topics_range_lands_where_it_is_lacking(
     assert filled(spark, settings, later)[:2] == (10, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_a_record_that_claims_another_time_neither_stops_a_refill_nor_ends_it_early(
     spark: SparkSession, table: Names, broker: kafka.Kafka, tmp_path: Path

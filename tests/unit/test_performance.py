@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.performance import growth
-from tests.performance.cpu import tree_seconds
+from tests.performance.cpu import Used, between, used
 from tests.performance.growth import Outcome, first_line, growth_of, run
 from tests.performance.growth_bench import Step
 from tests.performance.growth_cases import CASES
@@ -28,14 +28,23 @@ sys.stdin.read()
 
 
 def test_cpu_of_a_worker_that_ended_is_counted() -> None:
-    """Spark ends Python workers in the middle of a run; without theirs a run's CPU fell below nothing."""
+    """Spark ends Python workers in the middle of a run."""
     with subprocess.Popen(
         [sys.executable, "-c", _PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == "done\n"
-        assert tree_seconds(parent.pid) >= 0.5
+        assert between({}, used(parent.pid)) >= 0.5
         parent.communicate()
+
+
+def test_cpu_of_a_worker_is_counted_once_and_is_never_less_than_none() -> None:
+    daemon, worker = Used(1.0, 0.0), Used(20.0, 0.0)
+    before = {1: daemon, 2: worker}
+    assert between(before, {1: Used(1.5, 0.0), 2: Used(22.0, 0.0)}) == 2.5
+    assert between(before, {1: Used(1.5, 23.0)}) == 3.5  # it ended after 3 s more, and its parent knows
+    assert between(before, {1: Used(1.5, 0.0)}) == 0.5  # its parent does not: once this was -19.5
+    assert between(before, {1: daemon, 2: worker, 3: Used(4.0, 1.0)}) == 5.0
 
 
 @pytest.mark.parametrize(
