@@ -84,7 +84,7 @@ class Backfiller:
         assert request.since is not None, "a landing table is read by time"
         assert request.until is not None, "a landing table is read by time"
         if landed is not None:
-            for since, until in steps(request, STEP):
+            for since, until in steps(request, STEP, whole=True):
                 for name, count in self._step(landed, since, until, replace=request.replace).items():
                     totals[name] += count
         self.report.emit(

@@ -202,13 +202,22 @@ class Part:
 Parts = Callable[[SparkSession, BackfillRequest], Iterator[Part]]
 
 
-def steps(request: BackfillRequest, step: timedelta = STEP) -> Iterator[tuple[datetime, datetime]]:
-    """The parts of a backfill's range of time, cut at whole steps, UTC: from each moment up to, not including, the other."""
+def steps(
+    request: BackfillRequest, step: timedelta = STEP, *, whole: bool = False
+) -> Iterator[tuple[datetime, datetime]]:
+    """The parts of a backfill's range of time: from each moment up to, not including, the other.
+
+    Parameters
+    ----------
+    whole
+        Whether they are cut at whole steps, UTC; otherwise from the beginning of the range on.
+    """
     assert request.since is not None, "a stream or a landing table is read by time"
     assert request.until is not None, "a stream or a landing table is read by time"
     start, end = request.since.astimezone(UTC), request.until.astimezone(UTC)
     while start < end:
-        border = min(start - (start - datetime.min.replace(tzinfo=UTC)) % step + step, end)
+        past = (start - datetime.min.replace(tzinfo=UTC)) % step if whole else timedelta(0)
+        border = min(start - past + step, end)
         yield start, border
         start = border
 
