@@ -14,9 +14,10 @@ from millrace.sizing.tables import PriceTable, known_prices
 
 def item(name: str, quantity: float, price: str, prices: PriceTable, why: str, *, assumed: bool) -> CostItem:
     """Return one line of the bill: ``quantity`` times a price, which is named where it is unconfirmed."""
-    if not prices.prices[price].confirmed:
+    unconfirmed = not prices.prices[price].confirmed
+    if unconfirmed:
         why += f"; the price {price} is unconfirmed"
-    return CostItem(name, quantity * prices.usd(price), why, assumed)
+    return CostItem(name, quantity * prices.usd(price), why, assumed, unconfirmed)
 
 
 def stream_cost(

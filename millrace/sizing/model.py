@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Generic, Literal, TypeVar
 
@@ -48,6 +48,8 @@ class CostItem:
     usd: float
     why: str
     assumed: bool = False
+    unconfirmed: bool = False
+    """Whether nobody has read its price on a page of AWS."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,8 @@ class JobPlan:
     advice: tuple[str, ...] = ()
     expected_usd: Figure[float] | None = None
     """A month's workers under the stated traffic, where that was played (:mod:`millrace.sizing.simulation.expected`)."""
+    late_at_rise: Mapping[str, float] = field(default_factory=dict)
+    """Share of records in time, by query, when a peak finds the workers of the average, and not with all of them; played too."""
 
     @property
     def runner_up(self) -> Choice | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from millrace.config.model import Environment
+from millrace.config.model import Environment, Stream
 from millrace.config.units import format_duration
 from millrace.sizing.hops import Hop
 from millrace.sizing.model import JobPlan, StreamPlan
@@ -46,14 +46,12 @@ def risks(
             yield f"{where}: {rate * traffic.peak_factor:,.0f} records/s at peak; is the rate one a second?"
         elif rate < FEW:
             yield f"{where}: {rate:g} records/s is one in {_about(1 / rate)}; is the rate one a second?"
-        shards = streams[name].expected_partitions.value
-        if stream.refuses_fewer and stream.elastic is None:
-            share = max(demand.partitions for demand in demands(stream, 1)) / shards
-            if share > FULL:
-                yield (
-                    f"streams.{name}: {count(shards, stream.parts.removesuffix('s'))} {share:.0%} full at peak, if no key is hot; "
-                    "`partition_buffer` adds spare ones"
-                )
+        if (share := fullness(stream, streams[name])) > FULL:
+            shards = streams[name].expected_partitions.value
+            yield (
+                f"streams.{name}: {count(shards, stream.parts.removesuffix('s'))} {share:.0%} full at peak, if no key is hot; "
+                "`partition_buffer` adds spare ones"
+            )
     for hop in hops:
         again = jobs[hop.job].queries[hop.query].catch_up_seconds
         outage = outage_of(environment.jobs[hop.job])
@@ -67,6 +65,13 @@ def risks(
             else f"; `catch_up: {{outage: {format_duration(outage)}, within: TIME}}` of the job plans cores for it"
         )
         yield f"jobs.{hop.job}.queries.{hop.query}: {format_duration(outage)} away is caught up {took}{remedy}"
+
+
+def fullness(stream: Stream, sized: StreamPlan) -> float:
+    """Return the share of what its partitions take that arrives at the peak; 0 where they refuse nothing, or AWS adds some."""
+    if not stream.refuses_fewer or stream.elastic is not None:
+        return 0.0
+    return max(demand.partitions for demand in demands(stream, 1)) / sized.expected_partitions.value
 
 
 def _about(seconds: float) -> str:

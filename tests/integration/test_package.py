@@ -143,7 +143,7 @@ def test_the_base_is_small_and_decides(base: Installed, project: Path) -> None:
 
 def test_a_verb_whose_part_is_left_out_says_which(base: Installed, project: Path) -> None:
     for extra, *verb in (
-        ("pages", "plan", "--html", "plan.html"),
+        ("pages", "simulate", "--for", "10m", "--html", "page.html"),
         ("deploy", "deploy"),
         ("sandbox", "bench", "orders"),
     ):

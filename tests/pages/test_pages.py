@@ -16,10 +16,14 @@ from millrace.advisor.forecast import forecast
 from millrace.advisor.what_if import application, parse
 from millrace.benchmark.result import outcome
 from millrace.cli.plan.bench.report import page as benchmark_page
-from millrace.cli.plan.plan_page import plan_page
-from millrace.cli.plan.simulate_page import simulation_page
+from millrace.cli.plan.plan import doubt
+from millrace.cli.plan.report.plan_page import plan_page
+from millrace.cli.plan.report.plan_verdict import plan_verdict
+from millrace.cli.plan.report.simulate_page import simulation_page
+from millrace.cli.plan.report.simulate_verdict import simulation_verdict
 from millrace.cli.shared.pages import write_page
 from millrace.cli.watch.advise_page import advice_page
+from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import load
 from millrace.sizing import plan
 from millrace.sizing.simulation import Arrivals, simulate
@@ -54,7 +58,7 @@ def advice(file: Path) -> None:
     asked = [
         forecast(twin, twin.what_if(parse(text, ["short"]), draws=3)) for text in ("cores=4", "limit=6000")
     ]
-    write_page(file, advice_page(found, twin, asked))
+    write_page(file, advice_page(found, advice_verdict(found), twin, asked))
 
 
 def simulated(file: Path) -> None:
@@ -62,12 +66,16 @@ def simulated(file: Path) -> None:
     sized = plan(environment)
     arrivals = {name: Arrivals.spikes(100, 9000, 300, 1200) for name in streams_of(environment, "on-glue")}
     result = simulate(scenario(environment, sized, "on-glue", arrivals))
-    write_page(file, simulation_page(environment, sized, {"on-glue": result}))
+    played = {"on-glue": result}
+    verdict = simulation_verdict(environment, sized, played, env="x", again="millrace simulate", fixed=False)
+    assert verdict.sla.state == "missed"
+    write_page(file, simulation_page(environment, sized, played, verdict))
 
 
 def planned(file: Path) -> None:
     environment = load("prod", ROOT)
-    write_page(file, plan_page(environment, plan(environment)))
+    found = doubt(environment, plan(environment))
+    write_page(file, plan_page(found, plan_verdict(found, "prod")))
 
 
 def measured(file: Path) -> None:
@@ -78,8 +86,10 @@ def measured(file: Path) -> None:
     write_page(file, benchmark_page(environment, job, found))
 
 
-PAGES = {"advice": (advice, 24), "simulate": (simulated, 5), "plan": (planned, 6), "benchmark": (measured, 1)}
-"""Each with the charts that it has."""
+PAGES = {"advice": (advice, 24), "simulate": (simulated, 5), "plan": (planned, 0), "benchmark": (measured, 1)}
+"""Each with the curves that it has."""
+PICTURES = {"plan": ["flow", "costs", "room", "room", "room"]}
+"""Of HTML and SVG."""
 
 
 @pytest.fixture(scope="session")
@@ -125,24 +135,29 @@ def test_every_chart_is_drawn_and_nothing_is_fetched(opened):
         "all => all.map(each => each.querySelectorAll('[class*=mark-][class*=role-mark] path, .role-mark line').length)",
     )
     assert len(marks) == PAGES[name][1]
-    assert min(marks) > 0, marks
+    assert all(marks), marks
     assert found.complaints == []
     assert found.requests == []
 
 
 def test_every_chart_has_a_name_and_a_table(opened):
-    page = opened[1].page
+    name, page = opened[0], opened[1].page
+    pictures = page.eval_on_selector_all(
+        "figure[class]", "all => all.map(each => [each.className, each.getAttribute('aria-label')])"
+    )
+    assert [kind for kind, _ in pictures] == PICTURES.get(name, [])
     names = page.eval_on_selector_all(".chart", "all => all.map(each => each.getAttribute('aria-label'))")
+    assert all(len(each) > 40 for _, each in pictures)
     assert all(len(each) > 20 for each in names)
     assert len(set(names)) == len(names)
     assert page.eval_on_selector_all(
         ".chart", "all => all.every(each => each.getAttribute('role') === 'img')"
     )
     rows = page.eval_on_selector_all(
-        "figure details", "all => all.map(each => each.querySelectorAll('tbody tr').length)"
+        "figure:not([class]) details", "all => all.map(each => each.querySelectorAll('tbody tr').length)"
     )
     assert len(rows) == len(names)
-    assert min(rows) > 0
+    assert all(rows)
     levels = [
         int(each[1])
         for each in page.eval_on_selector_all("h1, h2, h3", "all => all.map(each => each.tagName)")
@@ -231,7 +246,9 @@ def test_a_keyboard_reaches_findings_and_their_batches(opened):
             page.evaluate("[document.activeElement.tagName, document.activeElement.getAttribute('href')]")
         )
     assert [href for tag, href in reached if tag == "A"] == links
-    assert sum(tag == "SUMMARY" for tag, _ in reached) == PAGES[name][1]
+    folded = page.eval_on_selector_all("summary", "all => all.filter(each => each.checkVisibility()).length")
+    assert folded >= PAGES[name][1]
+    assert sum(tag == "SUMMARY" for tag, _ in reached) == folded
     if name == "advice":
         page.focus("a[href^='#batch-']")
         page.keyboard.press("Enter")
@@ -244,8 +261,50 @@ def test_a_keyboard_reaches_findings_and_their_batches(opened):
 
 
 def test_a_chart_opens_its_table_by_keyboard(opened):
-    page = opened[1].page
-    page.focus("figure summary")
+    name, page = opened[0], opened[1].page
+    place = "figure + details" if name == "plan" else "figure:not([class]) details"
+    page.focus(f"{place} summary")
     page.keyboard.press("Enter")
-    page.wait_for_selector("figure details[open] table caption")
+    page.wait_for_selector(f"{place}[open] table caption")
     page.keyboard.press("Enter")
+
+
+@pytest.mark.parametrize("width", [400, 900, 1400])
+def test_the_verdict_fills_the_top_and_no_box_lies_on_another(opened, width):
+    """Whatever the window: the text of each box fits into it, and arrows have their own place."""
+    name, page = opened[0], opened[1].page
+    page.set_viewport_size({"width": width, "height": 900})
+    if name != "benchmark":
+        order = page.eval_on_selector_all(
+            "main > *", "all => all.map(each => each.className || each.tagName)"
+        )
+        assert order[0] == "H1"
+        assert order[1].startswith("verdict ")
+        assert page.evaluate("document.querySelector('.verdict').getBoundingClientRect().top") < 200
+    boxes = page.eval_on_selector_all(
+        ".box",
+        """all => all.filter(each => each.checkVisibility()).map(each => {
+          const {left, top, right, bottom} = each.getBoundingClientRect();
+          return [left, top, right, bottom, each.scrollHeight - each.clientHeight];
+        })""",
+    )
+    page.set_viewport_size(WIDE)  # type: ignore[arg-type]
+    assert (len(boxes) > 20) == (name == "plan")
+    assert [each for each in boxes if each[4] > 1] == []
+    for (left, top, right, bottom, _), other in itertools.combinations(boxes, 2):
+        assert other[0] >= right or other[2] <= left or other[1] >= bottom or other[3] <= top
+
+
+def test_arrows_run_one_way_only_at_each_width(opened):
+    name, page = opened[0], opened[1].page
+    if name != "plan":
+        return
+    seen = {}
+    for width in (400, 1200):
+        page.set_viewport_size({"width": width, "height": 900})
+        seen[width] = page.eval_on_selector_all(
+            ".graph svg",
+            "all => all.filter(each => each.checkVisibility()).map(each => each.className.baseVal)",
+        )
+    assert set(seen[400]) == {"down"}
+    assert set(seen[1200]) == {"across"}

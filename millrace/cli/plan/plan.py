@@ -13,11 +13,14 @@ import typer
 from rich.markup import escape
 
 from millrace.cli.plan import plan_diff
-from millrace.cli.plan.plan_page import plan_page
 from millrace.cli.plan.plan_tables import render
-from millrace.cli.shared.console import hint, show, width
+from millrace.cli.plan.report.plan_page import plan_page
+from millrace.cli.plan.report.plan_verdict import Doubted, plan_verdict
+from millrace.cli.shared.console import show, width
 from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.pages import write_page
+from millrace.cli.shared.verdict import panel
+from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.config import ConfigurationError, load
 from millrace.config.problems import Problem
 
@@ -80,36 +83,45 @@ def plan_command(
         )
     environment = load(env)
     sized = plan(environment)
+    verdict = None
     if html is not None or (diff is None and key is None):
-        sized = _doubted(environment, sized)
-    if html is not None:
-        write_page(html, plan_page(environment, sized))
+        doubted = doubt(environment, sized)
+        sized, verdict = doubted.plan, plan_verdict(doubted, env)
+        if html is not None:
+            write_page(html, plan_page(doubted, verdict))
     if diff is not None:
         _differs(environment, sized, diff, env, as_json=as_json, as_markdown=as_markdown)
         return
     if key is not None:
         _explain(environment, sized, key, as_json=as_json)
         return
+    if verdict is None:  # of --explain and --diff, which have ended
+        return
     if as_json:
         from millrace.sizing.export import to_json
 
-        typer.echo(json.dumps(to_json(sized), indent=2, ensure_ascii=False))
+        document = to_json(sized)
+        document = {"version": document.pop("version"), "verdict": verdict_json(verdict), **document}
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
 
-    show(*render(environment, sized, width=width(sys.stdout)))
-    hint(f"run it on this machine: millrace sandbox run --env {env}; on AWS: millrace deploy --env {env}")
+    columns = width(sys.stdout)
+    show(*panel(verdict, terminal=columns is not None), *render(environment, sized, width=columns))
+    if html is not None:
+        typer.echo(f"wrote {html}")
 
 
-def _doubted(environment: Environment, sized: Plan) -> Plan:
-    """A plan with what its own simulator and the age of its prices say against it."""
+def doubt(environment: Environment, sized: Plan) -> Doubted:
+    """Return a plan with what its own simulator and the age of its prices say against it."""
     from millrace.sizing.simulation.expected import with_expected
-    from millrace.sizing.simulation.self_check import contradictions
+    from millrace.sizing.simulation.self_check import self_check
 
     sized = with_expected(environment, sized)
-    more = [*contradictions(environment, sized)]
+    played = tuple(self_check(environment, sized))
+    more = [line for each in played for line in each.contradictions()]
     if (note := old_prices(environment)) is not None:
         more.append(note)
-    return replace(sized, warnings=(*sized.warnings, *more))
+    return Doubted(environment, replace(sized, warnings=(*sized.warnings, *more)), played, note)
 
 
 def old_prices(environment: Environment, today: date | None = None) -> str | None:

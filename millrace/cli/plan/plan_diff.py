@@ -103,7 +103,8 @@ def cells(each: Difference) -> tuple[str, str, str, str]:
         if money:
             return f"{plus}${abs(value):,.2f}"
         number = f"{abs(value):,}" if isinstance(value, int) else f"{abs(value):,.6g}"
-        return f"{plus}{number}" if sign else f"{plus}{number} {each.unit}".rstrip()
+        unit = each.unit.removesuffix("s") if value == 1 and len(each.unit) > 1 else each.unit
+        return f"{plus}{number}" if sign else f"{plus}{number} {unit}".rstrip()
 
     more = each.more
     whole = isinstance(each.before, int) and isinstance(each.after, int)

@@ -27,23 +27,17 @@ _WORKERS = "Workers are counted as if all ran all month."
 
 
 def render(environment: Environment, plan: Plan, *, width: int | None) -> Iterator[RenderableType]:
-    """Yield what ``millrace plan`` prints, top to bottom.
+    """Yield what ``millrace plan`` prints below its verdict, top to bottom.
 
     Parameters
     ----------
     environment
-        For what the plan does not repeat: the SLA of each job, the account.
+        For what the plan does not repeat: the SLA of each job.
     width
         Columns of the terminal; ``None`` for a pipe, which gets plain lines of any length.
     """
     terminal = width is not None
     inline = width is None or width >= _WIDE
-    sum_ = total(plan)
-    head = Text()
-    head.append(f"{environment.project}-{plan.environment}", "bold")
-    head.append(f"  {plan.region}" + (f"  account {environment.account}" if environment.account else ""))
-    head.append(f"  {_dollars(sum_.value, assumed=sum_.assumed)} a month", "bold green")
-    yield head
     yield Text(_LEGEND, "dim")
     yield from _section("Streams", _streams(plan.streams.values(), terminal, inline), terminal)
     if plan.clusters:

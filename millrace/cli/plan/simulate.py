@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,10 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.plan.simulate_page import simulation_page
-from millrace.cli.shared.console import is_terminal, show
+from millrace.cli.plan.report.simulate_page import simulation_page
+from millrace.cli.plan.report.simulate_verdict import month, simulation_verdict
+from millrace.cli.shared.console import is_terminal, show, width
 from millrace.cli.shared.options import EnvironmentName, wrong_option
 from millrace.cli.shared.pages import write_page
+from millrace.cli.shared.verdict import panel
+from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.config import ConfigurationError, load
 from millrace.config.problems import Problem
 from millrace.config.units import parse_duration
@@ -128,12 +132,39 @@ def simulate_command(
                 seed=seed,
             )
         )
+    given = [
+        ("--job", job),
+        ("--trace", trace),
+        ("--spikes", spikes),
+        ("--skew", None if skew == 1 else skew),
+    ]
+    given += [("--every", every if spikes else None), ("--for", None if trace else duration)]
+    given += [("--outage", each) for each in outage or []] + [("--reshard", each) for each in reshard or []]
+    given += [("--poisson", "") if poisson else ("", None), ("--seed", seed if seed != 1 else None)]
+    words = [
+        str(each) for option, value in given if value is not None for each in (option, value) if each != ""
+    ]
+    verdict = simulation_verdict(
+        environment,
+        sized,
+        found,
+        env=env,
+        again=shlex.join(["millrace", "simulate", "--env", env, *words]),
+        fixed=fixed,
+    )
     if html is not None:
-        write_page(html, simulation_page(environment, sized, found))
+        write_page(html, simulation_page(environment, sized, found, verdict))
     if as_json:
-        document = {name: to_json(sized, name, result) for name, result in found.items()}
-        typer.echo(json.dumps({"version": 1, "environment": environment.name, "jobs": document}, indent=2))
+        jobs_ = {name: to_json(sized, name, result) for name, result in found.items()}
+        document = {
+            "version": 1,
+            "environment": environment.name,
+            "verdict": verdict_json(verdict),
+            "jobs": jobs_,
+        }
+        typer.echo(json.dumps(document, indent=2))
         return
+    show(*panel(verdict, terminal=is_terminal(sys.stdout)))
     _print(sized, found)
     if html is not None:
         typer.echo(f"wrote {html}")
@@ -284,7 +315,7 @@ def to_json(plan: Plan, job: str, result: JobResult) -> dict[str, Any]:
     return {
         "seconds": result.seconds,
         "usd": result.usd,
-        "usd_month": result.usd / result.seconds * 3600 * 730,
+        "usd_month": month(result),
         "worker_seconds": result.worker_seconds,
         "mean_executors": result.mean_executors,
         "executors": {"times": result.times.tolist(), "count": result.executors.tolist()},
@@ -296,48 +327,43 @@ def _print(plan: Plan, found: Mapping[str, JobResult]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    terminal = is_terminal(sys.stdout)
+    from millrace.sizing.simulation.self_check import WITHIN
+
+    columns = width(sys.stdout)
+    kept = (
+        [*_COLUMNS]
+        if columns is None or columns >= _WIDE
+        else ["p95", "max", "SLA", "within", "waiting at the end"]
+    )
     for name, result in found.items():
         head = Text()
         head.append(name, "bold")
         head.append(
             f"  {timedelta(seconds=round(result.seconds))}, {result.mean_executors:.2f} executors on average, "
-            f"{int(result.executors.max())} at most, ${result.usd:,.2f} ({_month(result)} a month)"
+            f"{int(result.executors.max())} at most, ${result.usd:,.2f} (${month(result):,.2f} a month)"
         )
         table = Table(box=None, pad_edge=False, padding=(0, 2))
         table.add_column("query", no_wrap=True)
-        for column in (
-            "batches",
-            "p50",
-            "p95",
-            "p99",
-            "max",
-            "SLA",
-            "within",
-            "most waiting",
-            "waiting at the end",
-        ):
+        for column in kept:
             table.add_column(column, justify="right", no_wrap=True)
         for each, query in result.queries.items():
             sla = plan.jobs[name].queries[each].latency_seconds.value
-            most = f"{query.most_waiting:,.0f}"
-            if not len(query.ends):
-                table.add_row(each, "0", *["-"] * 4, f"{sla:g} s", "-", most, f"{query.waiting:,.0f}")
-                continue
-            ages = [query.ages.percentile(p) for p in PERCENTILES] + [query.ages.most]
+            cells = dict.fromkeys(_COLUMNS, "-")
+            cells |= {"batches": f"{len(query.ends):,}", "SLA": f"{sla:g} s"}
+            cells |= {
+                "most waiting": f"{query.most_waiting:,.0f}",
+                "waiting at the end": f"{query.waiting:,.0f}",
+            }
             within = query.ages.within(sla)
-            share = Text(f"{within:.2%}", "" if not terminal else "green" if within >= 0.9995 else "red")
-            table.add_row(
-                each,
-                f"{len(query.ends):,}",
-                *(f"{age:,.1f} s" for age in ages),
-                f"{sla:g} s",
-                share,
-                most,
-                f"{query.waiting:,.0f}",
-            )
+            if len(query.ends):
+                cells |= {f"p{p}": f"{query.ages.percentile(p):,.1f} s" for p in PERCENTILES}
+                cells |= {"max": f"{query.ages.most:,.1f} s", "within": f"{within:.2%}"}
+            late = columns is not None and not within >= WITHIN
+            red = {"within": "bold red"} if late else {}
+            table.add_row(each, *(Text(cells[column], red.get(column, "")) for column in kept))
         show(head, table)
 
 
-def _month(result: JobResult) -> str:
-    return f"${result.usd / result.seconds * 3600 * 730:,.2f}"
+_COLUMNS = ("batches", "p50", "p95", "p99", "max", "SLA", "within", "most waiting", "waiting at the end")
+_WIDE = 118
+"""Columns of a terminal from which all of a query's figures are shown."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from millrace.cli.shared.style import BREACH
 
 POINTS = 600
 """Of one curve: more cannot be told apart on a screen."""
@@ -32,7 +35,7 @@ def lines(
     rules: Mapping[str, float] | None = None,
     height: int = 180,
 ) -> Any:
-    """Return curves over time, with a dashed rule across for each bound.
+    """Return curves over time, with a dashed rule across for each bound, and a red triangle where a curve is beyond its own.
 
     Parameters
     ----------
@@ -49,7 +52,7 @@ def lines(
     """
     import altair as alt
 
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"x": round(at, 5), "value": round(value, 4), "of": name}
         for name, points in curves.items()
         for at, value in points
@@ -68,7 +71,19 @@ def lines(
         .mark_rule(strokeDash=[4, 4])
         .encode(y=alt.Y("value:Q", title=title), color=color)
     )
-    return (base + rule).properties(height=height)
+    beyond = [row for row in rows if row["value"] > rules.get(str(row["of"]), math.inf)]
+    if not beyond:
+        return (base + rule).properties(height=height)
+    late = (
+        alt.Chart({"values": [{**row, "late": f"beyond the bound of {row['of']}"} for row in beyond]})
+        .mark_point(shape="triangle-up", filled=True, size=45, color=BREACH, opacity=1)
+        .encode(
+            x=alt.X("x:Q", title=x),
+            y=alt.Y("value:Q", title=title),
+            shape=alt.Shape("late:N", title=None, scale=alt.Scale(range=["triangle-up"])),
+        )
+    )
+    return (base + rule + late).properties(height=height)
 
 
 def bars(title: str, parts: Mapping[str, Points], *, x: str) -> Any:

@@ -1,4 +1,4 @@
-"""Pages with charts that need no network: Vega-Lite, its program within the page.
+"""Pages that need no network: pictures of HTML and SVG, and curves of Vega-Lite with its program within the page.
 
 A page reads from 400 pixels on, in light and in dark, with a keyboard and with a screen reader: each chart has a name,
 what it shows in words and a table of its points; each table has a caption and heads; nothing may be fetched.
@@ -7,6 +7,7 @@ what it shows in words and a table of its points; each table has a caption and h
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape as _escape
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from millrace.cli.shared.output_files import writing
+from millrace.cli.shared.style import CONFIG, STYLE
+from millrace.cli.shared.verdict import LARGEST, MARKS, Verdict
 from millrace.config.visible import visible
 
 
@@ -25,45 +28,13 @@ def escape(text: str) -> str:
 _TABLE_ROWS = 24
 """Of a chart's own table: who listens to it wants its course, not each point."""
 
-_COLORS = ("#1f77d0", "#d1541f", "#2b8a43", "#a34fd1", "#c2348a", "#8a7400", "#0f8a8a", "#7a7f87")
-"""Each at least 3 : 1 against both backgrounds, as WCAG 2.2 asks of graphics (1.4.11)."""
-
-_CONFIG = {
-    "background": None,
-    "font": "system-ui, sans-serif",
-    "range": {"category": list(_COLORS)},
-    "legend": {"orient": "bottom", "columns": 2, "labelLimit": 300, "symbolStrokeWidth": 2.5},
-    "axis": {"titleFontWeight": "normal", "labelLimit": 140, "gridOpacity": 0.35},
-    "view": {"stroke": None},
-}
-
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
 )
 """Vega compiles its expressions; nothing else of the page could, as nothing may be fetched."""
 
-_STYLE = """
-:root { color-scheme: light dark; --back: #fff; --text: #1d2733; --note: #55616e; --line: #d5dce4; --link: #0b5cad; }
-@media (prefers-color-scheme: dark) {
-  :root { --back: #12181f; --text: #e3e8ee; --note: #a9b5c2; --line: #3a4652; --link: #7db4f5; }
-}
-* { box-sizing: border-box; }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 0; color: var(--text); background: var(--back); }
-main { max-width: 62rem; margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; } h3 { font-size: 1rem; margin-top: 1.6rem; }
-a { color: var(--link); } :focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
-.scroll { overflow-x: auto; margin: .8rem 0; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
-caption { text-align: left; color: var(--note); }
-td, th { padding: .25rem .8rem .25rem 0; text-align: right; vertical-align: top; border-bottom: 1px solid var(--line); }
-td:first-child, th:first-child, .words td, .words th { text-align: left; }
-tbody th { font-weight: normal; } .note { color: var(--note); }
-tr:target, section:target { outline: 2px solid var(--link); }
-figure { margin: 1.2rem 0; } figcaption { font-weight: 600; } .chart, .chart > div { width: 100%; }
-.chart svg text { fill: var(--text) !important; }
-.chart .role-axis line, .chart .role-axis-grid line, .chart .role-axis-domain line { stroke: var(--line) !important; }
-summary { cursor: pointer; color: var(--note); }
-"""
+_SILENT = "default-src 'none'; style-src 'unsafe-inline'"
+"""Of a page without Vega: no program at all."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +53,14 @@ class Link:
     to: str
 
 
-Cell = str | Link | Sequence[Link]
+@dataclass(frozen=True)
+class Marked:
+    """A severity or a state, as a shape and a word in its colour."""
+
+    name: str
+
+
+Cell = str | Marked | Link | Sequence[Link]
 
 
 class Page:
@@ -93,6 +71,58 @@ class Page:
         self._parts = [f"<h1>{escape(title)}</h1>"]
         self._charts: list[dict[str, Any]] = []
 
+    def verdict(self, verdict: Verdict) -> None:
+        """Open with a verdict."""
+        more = ""
+        if verdict.more:
+            rest = "".join(
+                f"<li>{_marked(each.severity, each.words)}</li>" for each in verdict.risks[LARGEST:]
+            )
+            more = (
+                f'<details><summary>{verdict.more}</summary><ol start="{LARGEST + 1}">{rest}</ol></details>'
+            )
+        largest = "".join(f"<li>{_marked(each.severity, each.words)}</li>" for each in verdict.largest)
+        risks = f"<ol>{largest}</ol>{more}" if largest else "none that was looked for"
+        rows = {
+            "Cost": f'<span class="cost">{escape(verdict.cost)}</span> {escape(verdict.cost_words)}',
+            "SLA": _marked(verdict.sla.state, verdict.sla.words),
+            "Risks": risks,
+            "Next": f"<code>{escape(verdict.command)}</code> {_prose(verdict.why)}",
+        }
+        self._parts.append(
+            f'<section class="verdict {_class(verdict.tone)}" aria-labelledby="verdict"><h2 id="verdict">Verdict</h2>'
+            f"<p>{escape(verdict.subject)}</p>"
+            f"<dl>{''.join(f'<dt>{name}</dt><dd>{told}</dd>' for name, told in rows.items())}</dl></section>"
+        )
+
+    def picture(self, question: str, words: str, drawn: str, *, kind: str) -> None:
+        """Add a picture that is drawn already, under the question that it answers.
+
+        Parameters
+        ----------
+        question
+            Its title.
+        words
+            What it shows, for who does not see it.
+        drawn
+            HTML, every name in it escaped.
+        kind
+            Its class in the style.
+        """
+        self._parts.append(
+            f'<figure class="{kind}" aria-label="{escape(f"{question} {words}")}">'
+            f"<figcaption><h2>{escape(question)}</h2></figcaption>{drawn}</figure>"
+        )
+
+    def fold(self, summary: str, anchor: str | None = None) -> None:
+        """Put what is added from here on behind a summary, until :meth:`unfold`."""
+        place = f' id="{escape(anchor)}"' if anchor else ""
+        self._parts.append(f"<details{place}><summary>{escape(summary)}</summary>")
+
+    def unfold(self) -> None:
+        """End what :meth:`fold` began."""
+        self._parts.append("</details>")
+
     def heading(self, text: str, *, below: bool = False, anchor: str | None = None) -> None:
         """Begin a section, or with ``below`` one within it."""
         level = 3 if below else 2
@@ -101,7 +131,7 @@ class Page:
 
     def text(self, text: str) -> None:
         """Add a paragraph."""
-        self._parts.append(f'<p class="note">{escape(text)}</p>')
+        self._parts.append(f'<p class="note">{_prose(text)}</p>')
 
     def links(self, before: str, links: Sequence[Link]) -> None:
         """Add a paragraph of words and links."""
@@ -115,6 +145,7 @@ class Page:
         *,
         ids: Sequence[str] = (),
         words: bool = False,
+        fold: bool = False,
     ) -> None:
         """Add a table.
 
@@ -130,8 +161,13 @@ class Page:
             Names of the rows that links lead to.
         words
             Whether it holds words more than figures.
+        fold
+            Whether it is the text of a picture, and behind a summary.
         """
-        self._parts.append(_table(head, rows, caption, ids=ids, words=words))
+        drawn = _table(head, rows, caption, ids=ids, words=words)
+        if fold:
+            drawn = f"<details><summary>{escape(caption)} As a table</summary>{drawn}</details>"
+        self._parts.append(drawn)
 
     def chart(self, chart: Any, name: str) -> None:
         """Add an Altair chart under its name; what it shows in words and as a table is taken from its points."""
@@ -150,23 +186,22 @@ class Page:
 
     def html(self) -> str:
         """Return the page."""
-        import vl_convert as vlc
-
-        # Data apart from the program: what bundles that would write characters back that must not end a script.
-        specs = json.dumps(_visible(self._charts)).replace("<", "\\u003c")
         program = ""
         if self._charts:
-            program = vlc.javascript_bundle(
+            import vl_convert as vlc
+
+            # Data apart from the program: what bundles that would write characters back that must not end a script.
+            specs = json.dumps(_visible(self._charts)).replace("<", "\\u003c")
+            drawing = vlc.javascript_bundle(
                 "JSON.parse(document.getElementById('specs').textContent).forEach("
                 "(spec, i) => vegaEmbed('#chart' + i, spec, {actions: false, renderer: 'svg'}));"
             )
+            program = f'<script type="application/json" id="specs">{specs}</script><script type="module">{drawing}</script>'
         return (
             f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(self._title)}</title>'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-            f"<style>{_STYLE}</style></head><body><main>{''.join(self._parts)}</main>"
-            f'<script type="application/json" id="specs">{specs}</script>'
-            f'<script type="module">{program}</script></body></html>\n'
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY if self._charts else _SILENT}">'
+            f"<style>{STYLE}</style></head><body><main>{''.join(self._parts)}</main>{program}</body></html>\n"
         )
 
 
@@ -211,9 +246,30 @@ def number(value: Any) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def mark(name: str) -> str:
+    """Write a severity or a state as a shape and a word in its colour."""
+    return f'<span class="mark {_class(name)}"><span aria-hidden="true">{MARKS[name]}</span> {name}</span>'
+
+
+def _class(name: str) -> str:
+    """A severity's class; that of a note is not the class of small print."""
+    return "note-mark" if name == "note" else name.replace(" ", "-")
+
+
+def _marked(name: str, words: str) -> str:
+    return f"{mark(name)} {_prose(words)}"
+
+
+def _prose(text: str) -> str:
+    """Write a text in which what is typed stands between backticks."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
 def _cell(cell: Cell) -> str:
     if isinstance(cell, str):
         return escape(cell)
+    if isinstance(cell, Marked):
+        return mark(cell.name)
     links = [cell] if isinstance(cell, Link) else cell
     return " ".join(f'<a href="#{escape(each.to)}">{escape(each.text)}</a>' for each in links)
 
@@ -242,7 +298,7 @@ def _table(
 
 def _responsive(spec: dict[str, Any]) -> dict[str, Any]:
     """Take the width from the page, the colours from its style."""
-    made = {**spec, "width": "container", "config": {**spec.get("config", {}), **_CONFIG}}
+    made = {**spec, "width": "container", "config": {**spec.get("config", {}), **CONFIG}}
     made["autosize"] = {"type": "fit-x", "contains": "padding"}
     for each in made.get("layer", ()):
         each.pop("width", None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,12 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.shared.console import show
+from millrace.cli.shared.console import is_terminal, show
 from millrace.cli.shared.options import check_job, wrong_option
 from millrace.cli.shared.pages import check_page, write_page
+from millrace.cli.shared.verdict import panel
+from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.cli.watch import advise_options as options
 from millrace.cli.watch.advise_options import Apply, Html, Numbers, ScoreFile, WhatIfs
 from millrace.cli.watch.advise_page import advice_page
+from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import Environment, load
 
 if TYPE_CHECKING:
@@ -112,21 +117,32 @@ def advise_command(
     advice = advise(history, subject)
     advice = replace(advice, notes=(*doubt, *advice.notes))
     foreseen = None
-    if what_if or score is not None or apply or html is not None or as_json:
+    asked = bool(what_if or score is not None or apply or html is not None or as_json)
+    if asked or environment is not None:  # whose SLA is held against the ages of records
         foreseen = options.foresee(
             advice, subject, what_if or (), score, findings=as_json or apply or bool(html)
         )
+    ran = foreseen.forecasts[0] if foreseen is not None and foreseen.forecasts else None
+    given = [("--glue-job", glue_job), ("--emr-app", emr_app), ("--run", run), ("--env", env), ("--job", job)]
+    words = [word for option, value in given if value is not None for word in (option, value)]
+    source = shlex.join([*([] if path is None else [path]), *words])
+    verdict = advice_verdict(advice, subject, ran, source=source, env=env)
     if html is not None and foreseen is not None:
-        write_page(html, advice_page(advice, foreseen.twin, foreseen.forecasts[1:]))
+        write_page(html, advice_page(advice, verdict, foreseen.twin, foreseen.forecasts[1:]))
     told = options.apply(advice, env, finding or ()) if apply else None
     if as_json:
-        made = to_json(advice) | (options.to_json(foreseen) if foreseen is not None else {})
+        made = (
+            to_json(advice)
+            | {"verdict": verdict_json(verdict)}
+            | (options.to_json(foreseen) if foreseen is not None else {})
+        )
         typer.echo(json.dumps(made, indent=2, ensure_ascii=False))
         if told is not None:
             typer.echo(told, err=True)
         return
+    show(*panel(verdict, terminal=is_terminal(sys.stdout)))
     _show(advice, log.name)
-    if foreseen is not None:
+    if foreseen is not None and asked:
         options.show_foreseen(foreseen)
     if told is not None:
         typer.echo(f"\n{told}")
@@ -227,7 +243,7 @@ def to_json(advice: Advice) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``version``; ``application`` with ``id``, ``name``, ``spark``, ``engine``, ``cores``, ``started``, ``ended``,
+        ``version``; ``verdict``, where the command adds it (:func:`millrace.cli.shared.verdict.to_json`); ``application`` with ``id``, ``name``, ``spark``, ``engine``, ``cores``, ``started``, ``ended``,
         ``complete``; ``queries``, a run each, with ``name``, ``run``, ``batches``, ``failure``; ``disturbed`` (words or null); ``notes``;
         ``findings``, the dearest first, each with ``kind``, ``query``, ``words``, ``evidence``, ``batches``, ``changes``,
         ``effect`` (``what``, ``unit``, ``low``, ``likely``, ``high``), ``dollars_a_month`` and ``run`` (of the query). With ``--json`` also what
@@ -271,16 +287,8 @@ def _show(advice: Advice, log: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    history = advice.history
-    lasted = history.ended - history.started
-    batches = sum(len(each.batches) for each in history.queries)
     # Names come from the log: as texts, no bracket or colon in them is taken for markup.
-    show(
-        Text(
-            f"{history.title} on {history.engine}, {history.cores} cores: "
-            f"{batches} batches of {len(history.queries)} queries in {lasted:,.0f} s ({log})"
-        )
-    )
+    show(Text(f"log: {log}"))
     if advice.disturbed is not None:
         show(Text(f"disturbed: {advice.disturbed}"))
     if advice.findings:

@@ -10,14 +10,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from millrace.cli.shared.charts import POINTS, band, bars, lines, thin
-from millrace.cli.shared.pages import Cell, Link, Page, number
+from millrace.cli.shared.pages import Cell, Link, Marked, Page, number
 from millrace.cli.watch.advise_options import backlog_of, cells_of
+from millrace.cli.watch.advise_verdict import severity
 
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Change, Finding
     from millrace.advisor.forecast import Forecast
     from millrace.advisor.history import Batch, History, Query
     from millrace.advisor.what_if import Changed, Key, Twin
+    from millrace.cli.shared.verdict import Verdict
 
 PARTS = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
 """Of a batch, in their order, as Spark names them."""
@@ -60,13 +62,17 @@ class _Run:
         return f"batch-{re.sub(r'[^A-Za-z0-9_-]', '-', self.query.name)}-{self.place}-{batch}"
 
 
-def advice_page(advice: Advice, twin: Twin | None = None, forecasts: Sequence[Forecast] = ()) -> Page:
+def advice_page(
+    advice: Advice, verdict: Verdict, twin: Twin | None = None, forecasts: Sequence[Forecast] = ()
+) -> Page:
     """Return the page of advice.
 
     Parameters
     ----------
     advice
         What was found, with the history that it was found in.
+    verdict
+        Of it.
     twin
         For latency, backlog and the curves of what if; left out, or without queries, there are none.
     forecasts
@@ -74,14 +80,8 @@ def advice_page(advice: Advice, twin: Twin | None = None, forecasts: Sequence[Fo
     """
     history = advice.history
     page = Page(f"{history.name or history.app_id or 'An application'}: advice")
-    batches = sum(len(each.batches) for each in history.queries)
-    page.text(
-        f"{history.title} on {history.engine}, {history.cores} cores: {batches} batches of "
-        f"{len(history.queries)} queries in {history.ended - history.started:,.0f} s from "
-        f"{datetime.fromtimestamp(history.started, UTC):%Y-%m-%d %H:%M} UTC."
-    )
-    if advice.disturbed is not None:
-        page.text(f"Disturbed: {advice.disturbed}")
+    page.verdict(verdict)
+    page.text(f"From {datetime.fromtimestamp(history.started, UTC):%Y-%m-%d %H:%M} UTC on.")
     runs = _runs(history, advice.findings)
     _findings(page, advice, runs)
     for note in (*advice.notes, *(twin.notes if twin is not None else ())):
@@ -124,6 +124,7 @@ def _findings(page: Page, advice: Advice, runs: Mapping[str, _Run]) -> None:
     rows: list[list[Cell]] = [
         [
             Link(f"{place}. {each.kind}", f"finding-{place}"),
+            Marked(severity(each)),
             "all" if each.run is None else runs[each.run].title,
             f"{number(each.effect.likely)} {each.effect.unit}",
             f"{number(each.effect.low)} to {number(each.effect.high)} {each.effect.unit}",
@@ -132,7 +133,7 @@ def _findings(page: Page, advice: Advice, runs: Mapping[str, _Run]) -> None:
         ]
         for place, each in enumerate(advice.findings, 1)
     ]
-    head = ["finding", "query", "gain", "95 % interval", "of", "a month"]
+    head = ["finding", "", "query", "gain", "95 % interval", "of", "a month"]
     page.table(head, rows, "Recommended changes, largest savings first")
     for place, each in enumerate(advice.findings, 1):
         page.heading(f"{place}. {each.kind}", below=True, anchor=f"finding-{place}")
@@ -205,8 +206,8 @@ def _curves(page: Page, twin: Twin) -> None:
             for name, outcome in played.queries.items():
                 points.append((at, outcome.duration.value, outcome.duration.low, outcome.duration.high, name))
                 waits.append((at, outcome.oldest.value, outcome.oldest.low, outcome.oldest.high, name))
-        page.chart(band("seconds", points, x=words), f"Median duration of a batch by {words}")
-        page.chart(band("seconds", waits, x=words), f"Record age, p95, by {words}")
+        page.chart(band("seconds", points, x=words), f"How long does a batch last by {words}? The median")
+        page.chart(band("seconds", waits, x=words), f"How old do records get by {words}? p95")
 
 
 def _asked(twin: Twin) -> list[tuple[Key, str, list[float]]]:
@@ -260,9 +261,12 @@ def _query(page: Page, run: _Run, twin: Twin | None) -> None:
         "input rate": over(rows / np.maximum(gaps, 1e-3)),
         "process rate": over(rows / np.maximum(lasted, 1e-3)),
     }
-    page.chart(lines("rows per second", rates, x=x), f"{name}: input rate and process rate")
-    page.chart(lines("rows", {"input rows": over(rows)}, x=x), f"{name}: input rows of a batch")
-    page.chart(lines("seconds", {"batch duration": over(lasted)}, x=x), f"{name}: batch duration")
+    page.chart(lines("rows per second", rates, x=x), f"{name}: does it keep up? Input rate and process rate")
+    page.chart(lines("rows", {"input rows": over(rows)}, x=x), f"{name}: how many input rows has a batch?")
+    page.chart(
+        lines("seconds", {"batch duration": over(lasted)}, x=x),
+        f"{name}: how long do batches last? Batch duration",
+    )
     step = max(1, -(-len(at) // (POINTS // len(PARTS))))
     parts = {
         part: [
@@ -273,12 +277,12 @@ def _query(page: Page, run: _Run, twin: Twin | None) -> None:
         if any(each.parts.get(part) for each in query.batches)
     }
     if parts:
-        page.chart(bars("seconds", parts, x=x), f"{name}: parts of the batch duration")
+        page.chart(bars("seconds", parts, x=x), f"{name}: what takes the time of a batch?")
     _latency(page, run, twin, begin)
     _tasks(page, run, over)
     if any(each.state for each in query.batches):
         kept = np.array([sum(one.rows for one in each.state) for each in query.batches], float)
-        page.chart(lines("rows", {"rows in state": over(kept)}, x=x), f"{name}: rows in state")
+        page.chart(lines("rows", {"rows in state": over(kept)}, x=x), f"{name}: does state grow? Rows kept")
 
 
 def _latency(page: Page, run: _Run, twin: Twin | None, begin: float) -> None:
@@ -295,7 +299,7 @@ def _latency(page: Page, run: _Run, twin: Twin | None, begin: float) -> None:
             for ended, done in zip(fitted.ended.tolist(), taken.tolist(), strict=True)
         ]
         points = thin(fitted.ended + (first - begin), np.array(ages), per=_MINUTE)
-        title = f"{run.title}: latency, age of a batch's oldest record at its commit"
+        title = f"{run.title}: how late are records? Latency, age of a batch's oldest at its commit"
         page.chart(lines("seconds", {"oldest record": points}, x="minutes"), title)
     behind = [
         (each.begun - begin, float(sum(source.behind or 0 for source in each.sources)))
@@ -307,7 +311,7 @@ def _latency(page: Page, run: _Run, twin: Twin | None, begin: float) -> None:
         points = thin(times, left, per=_MINUTE)
         page.chart(
             lines("records", {"left behind": points}, x="minutes"),
-            f"{run.title}: backlog, records that a batch left",
+            f"{run.title}: does a backlog grow? Records that a batch left",
         )
 
 
@@ -328,11 +332,14 @@ def _tasks(page: Page, run: _Run, over: Callable[..., list[tuple[float, float]]]
         return
     times, table = np.array(at), np.array(found, float)
     curves = {label: over(table[:, place], times) for place, label in enumerate(("p50", "p95", "max"))}
-    page.chart(lines("seconds", curves, x="minutes"), f"{run.title}: task times of the longest stage")
+    page.chart(
+        lines("seconds", curves, x="minutes"),
+        f"{run.title}: how long do tasks take? Those of the longest stage",
+    )
     skew = table[:, 2] / np.maximum(table[:, 0], 1e-3)
     page.chart(
         lines("times", {"largest over median": over(skew, times)}, x="minutes"),
-        f"{run.title}: skew, the longest task over the median one",
+        f"{run.title}: is work spread evenly? The longest task over the median one",
     )
 
 

@@ -78,15 +78,17 @@ def _told(environment: Environment, plan: Plan, job: JobPlan) -> JobPlan:
     if figure.value > ALIKE * most:
         return told
     line = f"workers cost about ${figure.value:,.2f} a month at the average rate, ${most:,.2f} at most ({figure.why}); "
-    if late := list(_late_at_a_rise(environment, plan, job)):
-        line += f"when the traffic then rises to its peak, {' and '.join(late)} are in time: `scaling: fixed` holds all workers, for the most"
+    if late := dict(_late_at_a_rise(environment, plan, job)):
+        told = replace(told, late_at_rise=MappingProxyType(late))
+        shares = " and ".join(f"{share:.0%} of {name}'s records" for name, share in late.items())
+        line += f"when the traffic then rises to its peak, {shares} are in time: `scaling: fixed` holds all workers, for the most"
     else:
         line += "`scaling: fixed` holds all of them"
     return replace(told, advice=(line, *job.advice))
 
 
-def _late_at_a_rise(environment: Environment, plan: Plan, job: JobPlan) -> Iterator[str]:
-    """Say of which queries records are late when a peak finds the workers that the average needs, and not with all of them."""
+def _late_at_a_rise(environment: Environment, plan: Plan, job: JobPlan) -> Iterator[tuple[str, float]]:
+    """Yield queries that are late when a peak finds the workers of the average, and not with all of them, with their share in time."""
     seconds = RISE * max(query.trigger_seconds.value for query in job.queries.values())
     arrivals = {}
     for name in streams_of(environment, job.name):
@@ -99,4 +101,4 @@ def _late_at_a_rise(environment: Environment, plan: Plan, job: JobPlan) -> Itera
     for name, query in job.queries.items():
         shares = [played.queries[name].ages.within(query.latency_seconds.value) for played in (moving, held)]
         if shares[0] < IN_TIME <= shares[1]:
-            yield f"{shares[0]:.0%} of {name}'s records"
+            yield name, shares[0]

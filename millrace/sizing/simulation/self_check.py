@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
 
 from millrace.config.model import Environment
 from millrace.config.units import format_duration
@@ -27,6 +29,82 @@ LONGEST = 6 * 3600.0
 """Seconds of catching up beyond which it is not played: the plan has said by itself that it takes so long."""
 
 
+@dataclass(frozen=True)
+class Played:
+    """A query of a plan in the simulator.
+
+    Attributes
+    ----------
+    job, query
+        Which one.
+    sla
+        Seconds within which its records must be committed.
+    within
+        Share of the records that are, at the steady peak; not a number where none is committed.
+    oldest
+        Age in seconds of the oldest record at its commit, at the steady peak.
+    outage
+        That was played, too.
+    catch_up
+        Seconds in which the plan catches up after it; None for derive queries.
+    waiting
+        Records that still wait when that time is well over; 0 where none do, or where it was not played.
+    """
+
+    job: str
+    query: str
+    sla: float
+    within: float
+    oldest: float
+    outage: timedelta
+    catch_up: float | None = None
+    waiting: float = 0.0
+
+    @property
+    def kept(self) -> bool:
+        """Whether its records are in time at the steady peak."""
+        return self.within >= WITHIN
+
+    def contradictions(self) -> Iterator[str]:
+        """Yield a line for each promise of the plan that is not kept."""
+        key = f"jobs.{self.job}.queries.{self.query}"
+        if not self.kept:
+            share = f"{self.within:.1%} of the records are within {self.sla:g} s"
+            told = "no record is committed" if math.isnan(self.within) else share
+            yield f"{key}: played at the peak with the engine's scaling, {told}"
+        if self.waiting:
+            yield (
+                f"{key}: {format_duration(self.outage)} away is planned to be caught up in {self.catch_up:,.0f} s; "
+                f"played, {self.waiting:,.0f} records still wait then"
+            )
+
+
+def self_check(environment: Environment, plan: Plan) -> Iterator[Played]:
+    """Play each query of a plan at its steady peak, and after an outage.
+
+    Parameters
+    ----------
+    environment, plan
+        An environment and its plan.
+    """
+    for job in plan.jobs.values():
+        arrivals = _peak(environment, job.name, _settling(job))
+        at_peak = simulate(scenario(environment, plan, job.name, arrivals))
+        waiting = dict(_after_an_outage(environment, plan, job))
+        for name, query in job.queries.items():
+            ages, again = at_peak.queries[name].ages, query.catch_up_seconds
+            yield Played(
+                job=job.name,
+                query=name,
+                sla=query.latency_seconds.value,
+                within=ages.within(query.latency_seconds.value),
+                oldest=ages.most,
+                outage=outage_of(environment.jobs[job.name]),
+                catch_up=None if again is None else again.value,
+                waiting=waiting.get(name, 0.0),
+            )
+
+
 def contradictions(environment: Environment, plan: Plan) -> Iterator[str]:
     """Yield a line for each promise of a plan that its own simulator does not see kept.
 
@@ -35,9 +113,8 @@ def contradictions(environment: Environment, plan: Plan) -> Iterator[str]:
     environment, plan
         An environment and its plan.
     """
-    for job in plan.jobs.values():
-        yield from _at_peak(environment, plan, job)
-        yield from _after_an_outage(environment, plan, job)
+    for each in self_check(environment, plan):
+        yield from each.contradictions()
 
 
 def _peak(environment: Environment, job: str, seconds: float) -> dict[str, Arrivals]:
@@ -52,25 +129,8 @@ def _settling(job: JobPlan) -> float:
     return PEAK_TRIGGERS * max(query.trigger_seconds.value for query in job.queries.values())
 
 
-def _at_peak(environment: Environment, plan: Plan, job: JobPlan) -> Iterator[str]:
-    arrivals = _peak(environment, job.name, _settling(job))
-    played = simulate(scenario(environment, plan, job.name, arrivals))
-    for name, query in job.queries.items():
-        result, sla = played.queries[name], query.latency_seconds.value
-        share = result.ages.within(sla)
-        if math.isnan(share) or share < WITHIN:
-            kept = (
-                "no record is committed"
-                if math.isnan(share)
-                else f"{share:.1%} of the records are within {sla:g} s"
-            )
-            yield (
-                f"jobs.{job.name}.queries.{name}: played at the peak with the engine's scaling, {kept} "
-                f"(`millrace simulate --job {job.name}`)"
-            )
-
-
-def _after_an_outage(environment: Environment, plan: Plan, job: JobPlan) -> Iterator[str]:
+def _after_an_outage(environment: Environment, plan: Plan, job: JobPlan) -> Iterator[tuple[str, float]]:
+    """Yield the queries of which records still wait when they should be caught up, with how many."""
     planned = [
         query.catch_up_seconds.value for query in job.queries.values() if query.catch_up_seconds is not None
     ]
@@ -93,7 +153,4 @@ def _after_an_outage(environment: Environment, plan: Plan, job: JobPlan) -> Iter
         due = back + LATER * whole + query.trigger_seconds.value
         late = result.backlog[(result.starts > due) & (result.backlog > 1.1 * usual)]
         if len(late):
-            yield (
-                f"jobs.{job.name}.queries.{name}: {format_duration(outage_of(environment.jobs[job.name]))} away is planned to be "
-                f"caught up in {query.catch_up_seconds.value:,.0f} s; played, {max(late):,.0f} records still wait then"
-            )
+            yield name, float(max(late))

@@ -34,7 +34,7 @@ def run(*arguments: str):
 
 def test_it_says_what_was_read_and_what_was_not_judged():
     text = run(REAL)
-    assert text.startswith("main.py, Spark 3.5.7 on local, 2 cores: 15 batches of 2 queries")
+    assert text.startswith("VERDICT  main.py, Spark 3.5.7 on local, 2 cores: 15 batches of 2 queries")
     assert "no change is recommended" in text
     assert "note: land-flights has 6 settled batches" in text
 

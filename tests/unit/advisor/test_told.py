@@ -15,6 +15,7 @@ from millrace.cli.app import app
 from millrace.cli.shared.pages import write_page
 from millrace.cli.watch import advise_page
 from millrace.cli.watch.advise_page import advice_page
+from millrace.cli.watch.advise_verdict import advice_verdict
 from tests.unit.advisor.made import batch, history, job, stage, twice
 from tests.unit.advisor.runs import Truth
 from tests.unit.advisor.runs import history as costed
@@ -48,7 +49,7 @@ def test_names_are_printed_as_they_are(tmp_path: Path, count, told):
     [query] = made.queries
     log = write(replace(made, name=NAME, queries=(replace(query, name=QUERY),)), tmp_path / "local-1")
     text = run(log)
-    assert text.startswith(f"{NAME}, Spark 3.5.7")
+    assert text.startswith(f"VERDICT  {NAME}, Spark 3.5.7")
     assert told in text
     if count > 8:
         assert f"change: query {QUERY}: maxOffsetsPerTrigger" in text
@@ -83,7 +84,7 @@ def again(tmp_path: Path) -> str:
         ("silent-backlog", "orders", "first"),
         ("missing-cache", "orders", "second"),
     ]
-    write_page(tmp_path / "page.html", advice_page(found, application(found.history)))
+    write_page(tmp_path / "page.html", advice_page(found, advice_verdict(found), application(found.history)))
     return (tmp_path / "page.html").read_text().split("<script", 1)[0]
 
 
@@ -102,7 +103,7 @@ def test_runs_of_one_query_have_tables_and_charts_of_their_own(tmp_path: Path, m
     for run in ("orders, run 1 of 2", "orders, run 2 of 2"):
         assert f"Query {run}" in page
         assert f"Batches of {run}" in page
-        assert f"{run}: batch duration" in page
+        assert f"{run}: how long do batches last?" in page
     # The twin is of the last run: only that one has a latency.
-    assert "run 2 of 2: latency" in page
-    assert "run 1 of 2: latency" not in page
+    assert "run 2 of 2: how late are records?" in page
+    assert "run 1 of 2: how late are records?" not in page

@@ -61,12 +61,12 @@ def test_the_page_leads_from_findings_to_batches(logs, tmp_path):
     assert any(each.startswith("batch-land-departures-") for each in links)
     assert links <= set(re.findall(r'id="([^"]+)"', page))
     for chart in (
-        "input rate and process rate",
-        "batch duration",
-        "latency",
-        "backlog",
-        "task times",
-        "skew",
+        "does it keep up?",
+        "how long do batches last?",
+        "how late are records?",
+        "does a backlog grow?",
+        "how long do tasks take?",
+        "is work spread evenly?",
     ):
         assert f"land-departures: {chart}" in page
 

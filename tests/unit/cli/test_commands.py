@@ -17,6 +17,7 @@ from millrace.cli import main
 from millrace.config import environments, load
 from millrace.config.schema import schema_text
 from millrace.sizing import plan, total
+from millrace.sizing.words import dollars
 
 ROOT = Path(__file__).parents[3]
 NAMES = environments(ROOT)
@@ -78,7 +79,10 @@ def test_a_pipe_gets_plain_whole_lines(name: str) -> None:
     assert not set("─│╭╰…") & set(done.stdout)
     assert all(line == line.rstrip() for line in done.stdout.splitlines())
     found = plan(load(name, root=ROOT))
-    assert f"${total(found).value:,.2f} a month" in done.stdout
+    verdict, cost = done.stdout.splitlines()[:2]
+    assert verdict.startswith(f"VERDICT  {load(name, root=ROOT).project}-{name}  ")
+    assert re.match(rf"  cost   ~?{re.escape(dollars(total(found).value))} a month, ", cost)
+    assert re.search(rf"^  total .*\${total(found).value:,.2f} ", done.stdout, re.MULTILINE)
     assert found.prices.isoformat() in done.stdout
     for job in found.jobs.values():
         assert job.cores.why in done.stdout
@@ -121,6 +125,8 @@ def test_json_for_scripts() -> None:
     found = plan(load("prod", root=ROOT))
     assert document["total"]["value"] == pytest.approx(total(found).value)
     assert document["jobs"].keys() == found.jobs.keys()
+    assert document["verdict"].keys() == {"cost", "sla", "risks", "next"}
+    assert document["verdict"]["cost"]["usd_month"] == pytest.approx(total(found).value)
 
 
 def test_a_mistake_is_one_message_and_status_2(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_what_a_change_costs_and_which_sizes_it_moves(project: Path) -> None:
     assert (shards["before"], shards["after"], shards["unit"]) == (1, 8, "shards")
     assert by_key["jobs.clicks.cores"]["more"] > 0
     assert not any(".cost" in key or "choices" in key for key in by_key)
-    assert "| `streams.clicks.expected_partitions` | 1 shards | 8 shards | +7 |" in run(
+    assert "| `streams.clicks.expected_partitions` | 1 shard | 8 shards | +7 |" in run(
         "--diff", "HEAD", "--markdown"
     )
     assert "streams.clicks.expected_partitions" in run("--diff", "HEAD")

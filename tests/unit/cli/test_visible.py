@@ -17,7 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from millrace.cli.shared import console
+from millrace.cli.shared.bars import Bar, Branch, bars, cost_tree
+from millrace.cli.shared.flow_picture import Box, flow_picture
 from millrace.cli.shared.pages import Page
+from millrace.cli.shared.verdict import Risk, Sla, Verdict
 from millrace.config import ConfigurationError
 from millrace.config.problems import Problem
 from millrace.config.visible import TABLE, visible
@@ -117,12 +120,19 @@ def test_a_page_shows_them_and_obeys_nothing(log, tmp_path):
 def test_no_name_becomes_a_tag_of_a_page():
     page = Page("</title><script>alert(1)</script>")
     page.heading("<img src=x onerror=alert(1)>", anchor='"><script>')
-    page.table(["<b>"], [["<i>'\""]], "</caption><script>")
+    page.table(["<em>"], [["<var>'\""]], "</caption><script>")
+    bad = "<script>`<img>`"
+    page.verdict(Verdict(bad, bad, bad, 1.0, False, Sla("kept", bad), (Risk("x", "note", bad),), bad, bad))
+    page.picture(bad, bad, flow_picture([Box("<u>", "stream", bad, (bad,), link='"><img>')], []), kind="flow")
+    page.picture(
+        bad, bad, bars([Bar(bad, 2.0, bad)], "bar") + cost_tree(Branch(bad, 1.0, why=bad)), kind="room"
+    )
     text = page.html()
-    assert text.count("<script") == 2
+    assert text.count("<script") == 0, "a page without curves has no program"
+    assert "<u>" not in text
     assert "<img" not in text
-    assert "<b>" not in text
-    assert "<i>" not in text
+    assert "<em>" not in text
+    assert "<var>" not in text
 
 
 @pytest.mark.parametrize("where", [in_a_pipe, in_a_terminal])

@@ -52,16 +52,25 @@ def test_every_import_is_installed_or_named_by_its_extra() -> None:
 
 
 def test_who_lacks_an_extra_is_told_which(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setitem(sys.modules, "altair", None)
-    monkeypatch.setattr(sys, "argv", ["millrace", "plan", "--env", "minimal", "--html", "plan.html"])
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    page = tmp_path / "page.html"
+    curves = ["millrace", "simulate", "--env", "minimal", "--for", "10m", "--html", str(page)]
+    monkeypatch.setattr(sys, "argv", curves)
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
     assert "pip install 'millrace[pages]'" in capsys.readouterr().err
-    assert not (ROOT / "plan.html").exists()
+    assert not page.exists()
+    # A plan's pictures are drawn without them.
+    monkeypatch.setattr(sys, "argv", ["millrace", "plan", "--env", "minimal", "--html", str(page)])
+    with pytest.raises(SystemExit) as planned:
+        main()
+    assert not planned.value.code
+    assert "</html>" in page.read_text()
 
 
 def test_another_missing_module_is_a_defect() -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from millrace.cli.plan.plan_page import plan_page, worst_age
+from millrace.cli.plan.plan import doubt
+from millrace.cli.plan.report.plan_page import plan_page, worst_age
+from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.config import ConfigurationError, environments, load
 from millrace.sizing import plan
 from millrace.sizing.derivation import Node, explain, keys
@@ -92,19 +94,13 @@ def test_the_command_prints_the_tree() -> None:
     assert "limits.yaml: Kinesis quotas" in done.stdout
 
 
-def test_the_page_has_what_it_promises() -> None:
+def test_the_page_has_all_ways_to_run_each_job_behind_a_summary() -> None:
     environment = load("prod", root=ROOT)
-    sized = plan(environment)
-    page = plan_page(environment, sized)
-    text_ = "".join(page._parts)
-    assert len(page._charts) == 1 + len(sized.jobs)
-    for job in sized.jobs.values():
-        assert str(job.choices[0]) in text_
-        drawn = {
-            row["way"]: row
-            for chart in page._charts[1:]
-            for rows in chart.get("datasets", {"": chart["data"].get("values", [])}).values()
-            for row in rows
-        }
-        assert drawn[str(job.choices[0])]["usd"] > 0
+    found = doubt(environment, plan(environment))
+    page = plan_page(found, plan_verdict(found)).html()
+    for job in found.plan.jobs.values():
+        folded = page.split(f'<details id="job-{job.name}">')[1].split("</details>")[0]
+        assert folded.startswith(f"<summary>{job.name}: {job.choices[0]}, ")
+        for choice in job.choices:
+            assert f'<th scope="row">{choice}</th><td>{choice.workers}</td>' in folded
         assert worst_age(environment, job, job.choices[0]) > 0

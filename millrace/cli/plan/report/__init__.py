@@ -1,0 +1,1 @@
+"""The verdicts and the pages of a plan and of a simulation."""

@@ -1,0 +1,164 @@
+"""The flow of an environment: its streams, jobs and tables, with what flows between them at the peak."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+
+from millrace.cli.plan.report.plan_verdict import Doubted
+from millrace.cli.shared.flow_picture import Arrow, Box
+from millrace.cli.shared.verdict import Risk, Severity
+from millrace.config.engines import KINDS
+from millrace.config.queries import DeriveQuery, Landing, Query, written
+from millrace.config.sinks.streams import StreamSink
+from millrace.config.units import format_duration
+from millrace.sizing.cost import GB, SECONDS
+from millrace.sizing.stored import stored_gb
+from millrace.sizing.words import count, dollars, large, size
+
+_TROUBLES: Mapping[str, str] = {
+    "late-at-peak": "late at the peak",
+    "late-at-rise": "late when traffic rises",
+    "catch-up-contradicted": "catches up late",
+    "slow-catch-up": "slow to catch up",
+    "full-shards": "nearly full",
+    "driver-limit": "near one driver's limit",
+}
+"""What a box says of the risks that are its own."""
+
+
+def flow(found: Doubted, risks: Sequence[Risk]) -> tuple[list[Box], list[Arrow]]:
+    """Return a box for each stream, job and table that a job writes, and the arrows between them.
+
+    A sink that is a stream of the environment is that stream's box; of a table that its own job reads again there is
+    one arrow only, from the job to the table.
+
+    Parameters
+    ----------
+    found
+        A plan.
+    risks
+        Of its verdict: boxes show those that concern them.
+    """
+    troubles = _troubles(risks)
+    writers = _written(found)
+    streams = [_stream(found, name, troubles) for name in found.environment.streams]
+    jobs = [_job(found, name, troubles) for name in found.environment.jobs]
+    names = {box.key for box in streams}
+    tables = [_table(key, *told) for key, (_, told) in writers.items() if key not in names]
+    arrows = [*_reads(found, writers)]
+    arrows += [Arrow(f"job {job}", key) for key, (by_job, _) in writers.items() for job in sorted(by_job)]
+    return [*streams, *jobs, *tables], arrows
+
+
+def flow_rows(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> list[list[str]]:
+    """Return the flow as rows of a table: each arrow, then what no arrow touches."""
+    touched = {each for arrow in arrows for each in (arrow.begin, arrow.end)}
+    told = {box.key: "; ".join((*box.lines, box.trouble)).rstrip("; ") for box in boxes}
+    rows = [[each.begin, each.end, each.label or "-", told[each.begin]] for each in arrows]
+    return rows + [[box.key, "-", "-", told[box.key]] for box in boxes if box.key not in touched]
+
+
+def _troubles(risks: Sequence[Risk]) -> dict[str, tuple[Severity, str]]:
+    """The largest risk of each stream and job."""
+    found: dict[str, tuple[Severity, str]] = {}
+    for risk in risks:
+        if risk.kind in _TROUBLES:
+            for each in risk.concerns:
+                section, name = each.split(".")[:2]
+                found.setdefault(f"{section.removesuffix('s')} {name}", (risk.severity, _TROUBLES[risk.kind]))
+    return found
+
+
+def _stream(found: Doubted, name: str, troubles: Mapping[str, tuple[Severity, str]]) -> Box:
+    stream, sized = found.environment.streams[name], found.plan.streams[name]
+    traffic, key = stream.traffic, f"stream {name}"
+    severity, trouble = troubles.get(key, (None, ""))
+    peak = traffic.records_per_second * traffic.peak_factor
+    parts = count(sized.expected_partitions.value, stream.parts.removesuffix("s"))
+    guess = "" if traffic.basis == "measured" else "~"
+    lines = (
+        f"{sized.kind} {sized.mode}, {parts}",
+        f"{guess}{large(traffic.records_per_second)} records/s, peak {large(peak)}",
+        f"{guess}{size(traffic.record_size)} a record",
+    )
+    return Box(key, "stream", name, lines, found.usd(f"streams.{name}"), None, severity, trouble)
+
+
+def _job(found: Doubted, name: str, troubles: Mapping[str, tuple[Severity, str]]) -> Box:
+    job, key = found.plan.jobs[name], f"job {name}"
+    severity, trouble = troubles.get(key, (None, ""))
+    usd = found.usd(f"jobs.{name}")
+    sla = format_duration(found.environment.jobs[name].latency)
+    lines = (
+        f"{KINDS[job.engine].title} {job.version}",
+        f"{count(job.max_workers.value, 'worker')} of {job.worker}",
+        f"SLA {sla}, {dollars(usd, assumed=any(line.assumed for line in job.cost))} a month",
+    )
+    return Box(key, "job", name, lines, usd, f"job-{name}", severity, trouble)
+
+
+def _table(key: str, rate: float, gb_month: float) -> Box:
+    kind, name = key.split(" ", 1)
+    lines = [f"peak {large(rate)} records/s"] * bool(rate) + [f"+{size(gb_month * GB)} a month"] * bool(
+        gb_month
+    )
+    return Box(key, "table", name, (_KINDS.get(kind, kind), *lines))
+
+
+_KINDS = {"table": "Iceberg table", "letters": "dead letters"}
+
+
+def _targets(query: Query, streams: Container[str]) -> Iterator[str]:
+    """Keys of what a query writes: ``table x`` in the catalogue, ``stream x`` of this environment, else kind and name."""
+    if isinstance(query, Landing):
+        yield f"table {query.table}"
+    for each in written(query).values():
+        named = getattr(each.sink, each.sink.named_by, None)
+        if each.sink.catalog_table is not None:
+            yield f"table {each.sink.catalog_table}"
+        elif isinstance(each.sink, StreamSink) and named in streams:
+            yield f"stream {named}"
+        else:
+            yield each.sink.place[1]
+    letters = getattr(query, "dead_letters", None)
+    if letters is not None:
+        yield f"letters {letters}"
+
+
+_Written = dict[str, tuple[set[str], tuple[float, float]]]
+"""By what is written: the jobs that do, rows a second at the peak, and GB that a month adds; 0 where nobody knows."""
+
+
+def _written(found: Doubted) -> _Written:
+    writers: _Written = {}
+    for hop in found.hops:
+        query = found.environment.jobs[hop.job].queries[hop.query]
+        targets = list(dict.fromkeys(_targets(query, found.environment.streams)))
+        own = [key for key in targets if not key.startswith("letters ")]
+        added = stored_gb(found.environment, query, hop) * SECONDS
+        for key in targets:
+            # Of several sinks nobody knows which takes how much, and of dead letters how many there are.
+            alone = float(own == [key])
+            jobs, (rate, gb_month) = writers.get(key, (set(), (0.0, 0.0)))
+            writers[key] = (jobs | {hop.job}, (rate + alone * hop.work.rate, gb_month + alone * added))
+    return writers
+
+
+def _reads(found: Doubted, writers: _Written) -> Iterator[Arrow]:
+    """From streams to jobs with the bytes of the peak, and from tables to jobs that do not write them."""
+    flows: dict[tuple[str, str], float] = {}
+    for hop in found.hops:
+        query = found.environment.jobs[hop.job].queries[hop.query]
+        if isinstance(query, DeriveQuery):
+            for table, _ in query.reads:
+                if hop.job not in writers[f"table {table}"][0]:
+                    flows.setdefault((f"table {table}", f"job {hop.job}"), 0.0)
+            continue
+        for name, part in hop.streams.items():
+            key = (f"stream {name}", f"job {hop.job}")
+            flows[key] = (
+                flows.get(key, 0.0)
+                + hop.work.rate * part * found.environment.streams[name].traffic.record_size
+            )
+    for (begin, end), flowing in flows.items():
+        yield Arrow(begin, end, f"{size(flowing)}/s" if flowing else "")

@@ -1,0 +1,82 @@
+"""The command that a plan's verdict ends with."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from millrace.cli.plan.report.plan_verdict import Doubted
+    from millrace.cli.shared.verdict import Risk
+    from millrace.config.sources.base import Traffic
+
+
+def next_command(found: Doubted, risks: Sequence[Risk], env: str) -> tuple[str, str]:
+    """Return the command for the largest risk that one helps with, else the one that deploys, and what it brings.
+
+    Parameters
+    ----------
+    found
+        A plan, and what was seen of it.
+    risks
+        The largest first.
+    env
+        As the user named the environment.
+    """
+    environment = f"--env {shlex.quote(env)}"
+    for risk in risks:
+        job = next((each.split(".")[1] for each in risk.concerns if each.startswith("jobs.")), None)
+        if risk.kind == "late-at-peak":
+            return (
+                f"millrace simulate {environment} --job {job}",
+                "plays the peak and shows where records wait",
+            )
+        if risk.kind == "late-at-rise" and job is not None:
+            rates = {(t.records_per_second, t.peak_factor) for t in _traffic(found, job)}
+            if len(rates) == 1:
+                ((rate, factor),) = rates
+                command = f"millrace simulate {environment} --job {job} --spikes {rate:g},{rate * factor:g} --for 4h"
+                return command, "plays such rises; with --fixed, as `scaling: fixed` would take them"
+        if risk.kind in ("catch-up-contradicted", "slow-catch-up"):
+            first = next(each for each in found.played if each.job == job)
+            away = f"{first.outage.total_seconds():g}s"
+            return f"millrace simulate {environment} --job {job} --outage 1h:{away}", "plays the outage"
+        if risk.kind == "assumed-rates" and (measured := _bench(found, environment)) is not None:
+            return measured, "measures the rate, for `rate: {result: FILE}` in the file"
+        if risk.kind in ("full-shards", "no-peak"):
+            stream = risk.concerns[0].split(".")[1]
+            key = f"streams.{stream}.expected_partitions"
+            return f"millrace plan {environment} --explain {key}", "shows what the number rests on"
+        if risk.kind == "driver-limit":
+            return f"millrace plan {environment} --explain jobs.{job}.cores", "shows what the number rests on"
+        if risk.kind in ("other-prices", "unconfirmed-prices", "old-prices"):
+            return (
+                f"millrace prices update --region {found.plan.region}",
+                "reads the prices from AWS's price list",
+            )
+    return f"millrace deploy {environment}", "shows the difference to the account first"
+
+
+def _traffic(found: Doubted, job: str) -> list[Traffic]:
+    streams = dict.fromkeys(name for hop in found.hops if hop.job == job for name in hop.streams)
+    return [found.environment.streams[name].traffic for name in streams]
+
+
+def _bench(found: Doubted, environment: str) -> str | None:
+    """Measure the query that costs most cores, of those that read a stream and were not measured."""
+    from millrace.config.queries import StreamQuery
+
+    guessed = [
+        hop
+        for hop in found.hops
+        if hop.speed.basis == "assumed"
+        and isinstance(found.environment.jobs[hop.job].queries[hop.query], StreamQuery)
+    ]
+    if not guessed:
+        return None
+    first = max(guessed, key=lambda hop: found.usd(f"jobs.{hop.job}"))
+    several = (
+        sum(isinstance(each, StreamQuery) for each in found.environment.jobs[first.job].queries.values()) > 1
+    )
+    return f"millrace bench {first.job} {environment}" + (f" --query {first.query}" if several else "")

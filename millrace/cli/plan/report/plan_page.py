@@ -1,0 +1,160 @@
+"""A plan as a page: the verdict, what flows where, what costs what, what is close to its bound, and other ways to run it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millrace.cli.plan.plan_tables import not_in_it
+from millrace.cli.plan.report.flow import flow, flow_rows
+from millrace.cli.shared.bars import SHOWN, Bar, Branch, bars, bars_in_words, cost_in_words, cost_tree
+from millrace.cli.shared.flow_picture import flow_picture, in_words
+from millrace.cli.shared.pages import Page
+from millrace.sizing.words import count, dollars, large, length
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from millrace.cli.plan.report.plan_verdict import Doubted
+    from millrace.cli.shared.verdict import Verdict
+    from millrace.config import Environment
+    from millrace.sizing import Plan
+    from millrace.sizing.model import Choice, ClusterPlan, CostItem, JobPlan, StreamPlan
+
+
+def plan_page(found: Doubted, verdict: Verdict) -> Page:
+    """Return the page of a plan, with its verdict."""
+    environment, plan = found.environment, found.plan
+    page = Page(f"{environment.project}-{environment.name}: plan")
+    page.verdict(verdict)
+    boxes, arrows = flow(found, verdict.risks)
+    question = "What flows where at the peak?"
+    page.picture(question, f"{in_words(boxes)}.", flow_picture(boxes, arrows), kind="flow")
+    page.table(
+        ["from", "to", "at the peak", "what it is"], flow_rows(boxes, arrows), question, words=True, fold=True
+    )
+    tree = costs(plan)
+    page.picture("What costs what, in a month?", cost_in_words(tree), cost_tree(tree), kind="costs")
+    page.text(f"Prices of {plan.prices.isoformat()}, {plan.prices_of}. {not_in_it(plan)}.")
+    for question, noun, rows in (
+        ("Do queries keep up with the peak?", "query", list(_capacity(found))),
+        ("Are records in time at the peak?", "query", list(_ages(found))),
+        ("Do shards take the peak?", "stream", list(_shards(found))),
+    ):
+        if rows:
+            page.picture(question, bars_in_words(rows), bars(rows, noun), kind="room")
+    page.heading("What would run each job for less, or faster?")
+    jobs = sorted(plan.jobs.values(), key=lambda job: -found.usd(f"jobs.{job.name}"))
+    for place, job in enumerate(jobs):
+        if place == SHOWN:
+            page.fold(f"{count(len(jobs) - SHOWN, 'job')} that cost less")
+        _ways(page, environment, job)
+    if len(jobs) > SHOWN:
+        page.unfold()
+    if plan.advice or plan.warnings:
+        page.heading("Notes")
+    for line in (*plan.advice, *plan.warnings):
+        page.text(line)
+    return page
+
+
+def costs(plan: Plan) -> Branch:
+    """Return what a plan costs as a tree: its total, its sections, their members, their lines of the bill."""
+
+    def lines(items: tuple[CostItem, ...]) -> list[Branch]:
+        return [Branch(each.name, each.usd, each.assumed, each.why) for each in items]
+
+    sections: dict[str, Mapping[str, JobPlan | StreamPlan | ClusterPlan]] = {
+        "job": plan.jobs,
+        "stream": plan.streams,
+        "Kafka cluster": plan.clusters,
+    }
+    found = [
+        Branch.of(
+            count(len(members), noun), [Branch.of(m.name, lines(m.cost)) for m in members.values()], noun
+        )
+        for noun, members in sections.items()
+        if members
+    ]
+    if plan.shared:
+        found.append(Branch.of("shared by all", lines(plan.shared)))
+    return Branch.of("Total", found)
+
+
+def _capacity(found: Doubted) -> Iterator[Bar]:
+    """The peak as a share of what full batches take."""
+    for hop in found.hops:
+        query = found.plan.jobs[hop.job].queries[hop.query]
+        if query.records_per_batch is None:
+            continue
+        limit, trigger = query.records_per_batch.value, query.trigger_seconds.value
+        each = (query.batch_seconds.value - hop.work.overhead) / (hop.work.rate * trigger)
+        capacity = limit / max(trigger, hop.work.overhead + limit * each)
+        words = f"{large(hop.work.rate)} of {large(capacity)} records/s"
+        yield Bar(f"{hop.job}/{hop.query}", hop.work.rate / capacity, words)
+
+
+def _ages(found: Doubted) -> Iterator[Bar]:
+    """The oldest record of the simulator as a share of the SLA."""
+    for each in found.played:
+        if each.oldest == each.oldest:  # not a number where nothing was committed; the verdict says so
+            words = f"oldest {length(each.oldest)} of {length(each.sla)}"
+            yield Bar(f"{each.job}/{each.query}", each.oldest / each.sla, words)
+
+
+def _shards(found: Doubted) -> Iterator[Bar]:
+    from millrace.sizing.risks import fullness
+
+    for name, stream in found.environment.streams.items():
+        sized = found.plan.streams[name]
+        if share := fullness(stream, sized):
+            yield Bar(
+                name, share, f"of {count(sized.expected_partitions.value, stream.parts.removesuffix('s'))}"
+            )
+
+
+def _ways(page: Page, environment: Environment, job: JobPlan) -> None:
+    """All ways to run a job behind a summary that says which one the plan has."""
+    first, other = job.choices[0], job.runner_up
+    against = ""
+    if other is not None:
+        more = other.usd - first.usd
+        against = f"; next {other}, {dollars(abs(more))} {'more' if more >= 0 else 'less'}"
+    page.fold(f"{job.name}: {first}, {dollars(first.usd)} a month{against}", anchor=f"job-{job.name}")
+    page.text(f"{count(job.cores.value, 'core')}: {job.cores.why}")
+    page.table(
+        ["way", "workers", "$ a month", "GiB needed", "worst age", "remarks"],
+        [
+            [
+                str(each),
+                str(each.workers),
+                f"{each.usd:,.2f}",
+                f"{each.memory_needed_gib:.1f} of {each.memory_gib:g}",
+                length(worst_age(environment, job, each)),
+                each.refused or each.unproven or ("the plan" if each is first else ""),
+            ]
+            for each in job.choices
+        ],
+        f"Ways to run {job.name}",
+    )
+    for line in job.advice:
+        page.text(line)
+    page.unfold()
+
+
+def worst_age(environment: Environment, job: JobPlan, choice: Choice) -> float:
+    """Return the age in seconds that no record exceeds at the peak with a choice's cores: T + D, in each hop.
+
+    Cores of whole workers, also those beyond what the queries need, are shared out as the plan shares its own.
+    """
+    from millrace.sizing.hops import hops
+
+    own = [hop for hop in hops(environment)[0] if hop.job == job.name]
+    factor = choice.executors * choice.vcpu / job.cores.value
+    ages = {}
+    for hop in own:
+        query = job.queries[hop.query]
+        work = query.batch_seconds.value - hop.work.overhead
+        ages[hop.query] = query.trigger_seconds.value + hop.work.overhead + work / factor
+    landed = max((ages[hop.query] for hop in own if hop.lands), default=0.0)
+    derived = max((ages[hop.query] for hop in own if not hop.lands), default=0.0)
+    return landed + derived

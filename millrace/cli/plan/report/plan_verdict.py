@@ -1,0 +1,347 @@
+"""The verdict of a plan: what it costs, whether the simulator sees its SLA kept, what may go otherwise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from millrace.cli.plan.report.next_command import next_command
+from millrace.cli.shared.verdict import Risk, Sla, Verdict, concerning, ranked
+from millrace.sizing.words import count, dollars, large, length, names, percent, plural
+
+if TYPE_CHECKING:
+    from millrace.config import Environment
+    from millrace.sizing import Plan
+    from millrace.sizing.hops import Hop
+    from millrace.sizing.model import ClusterPlan, CostItem, JobPlan, StreamPlan
+    from millrace.sizing.simulation.self_check import Played
+
+
+class Doubted:
+    """A plan, what the simulator saw of it, and what risks ask of both.
+
+    Parameters
+    ----------
+    environment, plan
+        An environment and its plan, with what its jobs cost at the average rate.
+    played
+        Each of its queries.
+    old_prices
+        What is to be said of their age.
+    """
+
+    def __init__(
+        self, environment: Environment, plan: Plan, played: Sequence[Played], old_prices: str | None = None
+    ) -> None:
+        from millrace.sizing import total
+        from millrace.sizing.hops import hops
+
+        self.environment, self.plan, self.played, self.old_prices = environment, plan, played, old_prices
+        self.hops: list[Hop] = hops(environment)[0]
+        self.total = total(plan).value
+
+    def usd(self, *keys: str) -> float:
+        """What jobs, streams and clusters cost in a month, each once, by keys such as ``jobs.flights``."""
+        sections: dict[str, Mapping[str, JobPlan | StreamPlan | ClusterPlan]] = {
+            "jobs": self.plan.jobs,
+            "streams": self.plan.streams,
+            "clusters": self.plan.clusters,
+        }
+        found = 0.0
+        for key in dict.fromkeys(keys):
+            section, name = key.split(".")[:2]
+            found += sum(line.usd for line in sections[section][name].cost)
+        return found
+
+    def items(self) -> Iterator[CostItem]:
+        """Every line of the bill."""
+        for section in (self.plan.streams, self.plan.clusters, self.plan.jobs):
+            for each in section.values():
+                yield from each.cost
+        yield from self.plan.shared
+
+
+def plan_verdict(found: Doubted, env: str | None = None) -> Verdict:
+    """Return the verdict of a plan.
+
+    Parameters
+    ----------
+    found
+        The plan, and what was seen of it.
+    env
+        As the user named the environment, for the command that comes next.
+    """
+    from millrace.sizing.simulation.expected import ALIKE, at_most
+
+    environment, plan = found.environment, found.plan
+    risks = ranked(risk for find in _RISKS for risk in find(found))
+    assumed = any(line.assumed for line in found.items())
+    saved = sum(
+        max(0.0, at_most(job) - job.expected_usd.value)
+        for job in plan.jobs.values()
+        if job.expected_usd is not None
+    )
+    words = "with every worker all month"
+    if saved > (1 - ALIKE) * found.total:
+        words += (
+            f"; {dollars(found.total - saved, assumed=True)} with the workers that the average rate needs"
+        )
+    account = f"  account {environment.account}" if environment.account else ""
+    command, why = next_command(found, risks, environment.name if env is None else env)
+    return Verdict(
+        subject=f"{environment.project}-{plan.environment}  {plan.region}{account}",
+        cost=f"{dollars(found.total, assumed=assumed)} a month",
+        cost_words=words,
+        usd_month=found.total,
+        assumed=assumed,
+        sla=_sla(found),
+        risks=risks,
+        command=command,
+        why=why,
+    )
+
+
+def _sla(found: Doubted) -> Sla:
+    if not found.played:
+        return Sla("unknown", "no job")
+    worst = min(found.played, key=_in_time)
+    share = _in_time(worst)
+    if not worst.kept:
+        words = f"{percent(share)} of {worst.query}'s records within {length(worst.sla)} at the steady peak"
+        return Sla("missed", words, share)
+    late = [(share, name) for job in found.plan.jobs.values() for name, share in job.late_at_rise.items()]
+    if late:
+        least, name = min(late)
+        words = f"{percent(least)} of {name}'s records in time when traffic rises to its peak; "
+        return Sla("at risk", f"{words}{percent(share)} at the steady peak", least)
+    closest = max(found.played, key=lambda each: each.oldest / each.sla)
+    words = f"{percent(share)} of the records in time at the peak; closest is {closest.query}, "
+    return Sla("kept", f"{words}oldest {length(closest.oldest)} of {length(closest.sla)}", share)
+
+
+def _in_time(played: Played) -> float:
+    """The share of a query's records that are in time; where none is committed, none is."""
+    return 0.0 if math.isnan(played.within) else played.within
+
+
+def _late_at_peak(found: Doubted) -> Iterator[Risk]:
+    late = sorted((each for each in found.played if not each.kept), key=_in_time)
+    if late:
+        first = late[0]
+        yield _of_queries(
+            found,
+            "late-at-peak",
+            [(each.job, each.query) for each in late],
+            "the simulator contradicts the plan at the steady peak: {names} {miss}; "
+            f"{percent(_in_time(first))} of {first.query}'s records are within {length(first.sla)}",
+            severe=True,
+        )
+
+
+def _late_at_rise(found: Doubted) -> Iterator[Risk]:
+    late = sorted(
+        (share, job.name, query)
+        for job in found.plan.jobs.values()
+        for query, share in job.late_at_rise.items()
+    )
+    if late:
+        share, _, first = late[0]
+        yield _of_queries(
+            found,
+            "late-at-rise",
+            [(job, query) for _, job, query in late],
+            f"workers come too late for a peak: {percent(share)} of {first}'s records in time when traffic rises"
+            "{also}; `scaling: fixed` of the job holds its workers",
+            severe=True,
+        )
+
+
+def _contradicted_catch_up(found: Doubted) -> Iterator[Risk]:
+    late = sorted((each for each in found.played if each.waiting), key=lambda each: -each.waiting)
+    if late:
+        first = late[0]
+        yield _of_queries(
+            found,
+            "catch-up-contradicted",
+            [(each.job, each.query) for each in late],
+            f"the simulator contradicts the catch-up after {length(first.outage.total_seconds())} away: "
+            f"{large(first.waiting)} records of {first.query} still wait when the plan has none{{also}}",
+        )
+
+
+def _slow_catch_up(found: Doubted) -> Iterator[Risk]:
+    from millrace.sizing.risks import SLOW
+
+    slow = [
+        each
+        for each in found.played
+        if each.catch_up is not None and each.catch_up > SLOW * each.outage.total_seconds()
+    ]
+    if slow:
+        slow.sort(key=lambda each: -(each.catch_up or 0.0))
+        first = slow[0]
+        assert first.catch_up is not None
+        away = length(first.outage.total_seconds())
+        took = "never made good" if math.isinf(first.catch_up) else f"made good in {length(first.catch_up)}"
+        yield _of_queries(
+            found,
+            "slow-catch-up",
+            [(each.job, each.query) for each in slow],
+            f"{away} away at the peak is {took} by {first.query}{{also}}",
+            severe=math.isinf(first.catch_up),
+        )
+
+
+def _of_queries(
+    found: Doubted, kind: str, queries: Sequence[tuple[str, str]], words: str, *, severe: bool = False
+) -> Risk:
+    """A risk of several queries; ``{names}``, ``{also}`` and ``{miss}`` in the words are theirs."""
+    told = words.format(
+        names=names([query for _, query in queries]),
+        also=concerning([query for _, query in queries]),
+        miss="misses its SLA" if len(queries) == 1 else "miss their SLA",
+    )
+    return Risk(
+        kind,
+        "breach" if severe else "warning",
+        told,
+        tuple(f"jobs.{job}.queries.{query}" for job, query in queries),
+        found.usd(*(f"jobs.{job}" for job, _ in queries)),
+    )
+
+
+def _assumed(found: Doubted) -> Iterator[Risk]:
+    usd = sum(line.usd for line in found.items() if line.assumed)
+    read = {name for hop in found.hops for name in hop.streams}
+    streams = [
+        n for n, each in found.environment.streams.items() if n in read and each.traffic.basis == "assumed"
+    ]
+    jobs = list(dict.fromkeys(hop.job for hop in found.hops if hop.speed.basis == "assumed"))
+    if usd and (streams or jobs):
+        what = [f"{_nouns('stream', streams)} {names(streams)}"] * bool(streams)
+        what += [f"{_nouns('job', jobs)} {names(jobs)}"] * bool(jobs)
+        yield Risk(
+            "assumed-rates",
+            "warning",
+            f"{dollars(usd)} of the cost ({percent(usd / found.total)}) rest on rates that nobody measured: "
+            + "; ".join(what),
+            (*(f"streams.{each}" for each in streams), *(f"jobs.{each}" for each in jobs)),
+            usd,
+        )
+
+
+def _nouns(noun: str, several: Sequence[str]) -> str:
+    return noun if len(several) == 1 else plural(noun)
+
+
+def _full(found: Doubted) -> Iterator[Risk]:
+    from millrace.sizing.risks import FULL, fullness
+
+    shares = {n: fullness(each, found.plan.streams[n]) for n, each in found.environment.streams.items()}
+    full = sorted((name for name, share in shares.items() if share > FULL), key=lambda name: -shares[name])
+    if full:
+        stream = found.environment.streams[full[0]]
+        parts = count(found.plan.streams[full[0]].expected_partitions.value, stream.parts.removesuffix("s"))
+        keys = [f"streams.{each}" for each in full]
+        yield Risk(
+            "full-shards",
+            "warning",
+            f"no room for a hot key or a busier day: {parts} of {full[0]} {percent(shares[full[0]])} full at the peak"
+            + concerning(full),
+            tuple(keys),
+            found.usd(*keys),
+        )
+
+
+def _drivers(found: Doubted) -> Iterator[Risk]:
+    from millrace.sizing.risks import FULL
+    from millrace.sizing.tables import limits
+
+    most = limits()["spark.driver.most_cores"]
+    large_ones = [job for job in found.plan.jobs.values() if job.cores.value > FULL * most]
+    if large_ones:
+        first = max(large_ones, key=lambda job: job.cores.value)
+        keys = [f"jobs.{job.name}" for job in large_ones]
+        yield Risk(
+            "driver-limit",
+            "warning",
+            f"one driver hands tasks to {first.cores.value:,} cores of {first.name}, of the {most:,.0f} that it is "
+            "trusted with" + concerning([job.name for job in large_ones]),
+            tuple(keys),
+            found.usd(*keys),
+        )
+
+
+def _brokers(found: Doubted) -> Iterator[Risk]:
+    """Clusters whose brokers cannot do the work of one of them, which AWS restarts for each patch."""
+    from millrace.sizing.tables import limits
+
+    known = limits().brokers
+    for name, cluster in found.plan.clusters.items():
+        if cluster.brokers is None or cluster.broker_type is None:
+            continue
+        brokers, key = cluster.brokers.value, f"clusters.{name}"
+        if brokers == 1:
+            words = f"cluster {name} has a single broker: its topics stop whenever AWS patches it"
+            yield Risk("broker-limit", "warning", words, (key,), found.usd(key))
+            continue
+        topics = [each for each in found.environment.streams.values() if each.cluster_name == name]
+        peak = sum(
+            t.traffic.records_per_second * t.traffic.peak_factor * t.traffic.record_size for t in topics
+        )
+        share = peak / 1024**2 / ((brokers - 1) * known[cluster.broker_type.value].mib_in)
+        if share > 1:
+            words = (
+                f"with one broker of {name} away, as for each patch, the other {count(brokers - 1, 'broker')} "
+                f"must take {percent(share)} of what they can at the peak"
+            )
+            yield Risk("broker-limit", "warning", words, (key,), found.usd(key))
+
+
+def _no_peak(found: Doubted) -> Iterator[Risk]:
+    calm = [
+        name
+        for name, stream in found.environment.streams.items()
+        if "peak_factor" not in stream.traffic.model_fields_set
+    ]
+    if calm:
+        keys = [f"streams.{each}" for each in calm]
+        keys += [f"jobs.{hop.job}" for hop in found.hops if set(hop.streams) & set(calm)]
+        yield Risk(
+            "no-peak",
+            "warning",
+            f"sized for the average alone: {_nouns('stream', calm)} {names(calm)} "
+            f"{'has' if len(calm) == 1 else 'have'} no `peak_factor`",
+            tuple(dict.fromkeys(keys)),
+            found.usd(*keys),
+        )
+
+
+def _prices(found: Doubted) -> Iterator[Risk]:
+    if found.plan.prices_of != found.plan.region:
+        words = f"all prices are those of {found.plan.prices_of}: there is no table of {found.plan.region}"
+        yield Risk("other-prices", "note", words, ("total",), found.total)
+    usd = sum(line.usd for line in found.items() if line.unconfirmed)
+    if usd:
+        words = (
+            f"{dollars(usd)} of the cost ({percent(usd / found.total)}) are at prices that nobody confirmed"
+        )
+        yield Risk("unconfirmed-prices", "note", words, ("total",), usd)
+    if found.old_prices is not None:
+        yield Risk("old-prices", "note", found.old_prices, ("total",), found.total)
+
+
+def _unread(found: Doubted) -> Iterator[Risk]:
+    read = {name for hop in found.hops for name in hop.streams}
+    idle = [name for name in found.plan.streams if name not in read]
+    if idle:
+        keys = [f"streams.{each}" for each in idle]
+        words = f"no job reads {_nouns('stream', idle)} {names(idle)}"
+        yield Risk("unread-streams", "note", words, tuple(keys), found.usd(*keys))
+
+
+_RISKS: tuple[Callable[[Doubted], Iterator[Risk]], ...] = (
+    *(_late_at_peak, _late_at_rise, _contradicted_catch_up, _slow_catch_up),
+    *(_assumed, _full, _drivers, _brokers, _no_peak, _prices, _unread),
+)

@@ -1,0 +1,80 @@
+"""A simulation as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from millrace.cli.plan.report.simulate_verdict import in_time
+from millrace.cli.shared.charts import POINTS, lines, thin
+from millrace.cli.shared.pages import Cell, Marked, Page
+from millrace.sizing.words import dollars, large, length
+
+if TYPE_CHECKING:
+    from millrace.cli.shared.verdict import Verdict
+    from millrace.config import Environment
+    from millrace.sizing import Plan
+    from millrace.sizing.simulation import JobResult
+
+
+def simulation_page(
+    environment: Environment, plan: Plan, found: Mapping[str, JobResult], verdict: Verdict
+) -> Page:
+    """Return the page of a simulation: its verdict, and of each job over time what came, how old it got, and what it took."""
+    import numpy as np
+
+    from millrace.sizing.simulation.self_check import WITHIN
+
+    page = Page(f"{environment.project}-{environment.name}: simulation")
+    page.verdict(verdict)
+    for name, result in found.items():
+        page.heading(f"Job {name}")
+        page.text(
+            f"{length(result.seconds)}, {result.mean_executors:.2f} executors on average, "
+            f"{dollars(result.usd)}. Ages are those of records at their commit, weighted by records."
+        )
+        rows: list[list[Cell]] = []
+        times = np.linspace(0.0, result.seconds, POINTS)
+        for each, query in result.queries.items():
+            sla = plan.jobs[name].queries[each].latency_seconds.value
+            ages = [
+                length(age) for age in (*(query.ages.percentile(p) for p in (50, 95, 99)), query.ages.most)
+            ]
+            told = "kept" if in_time(query, sla, result.seconds) >= WITHIN else "missed"
+            rows.append(
+                [
+                    each,
+                    *(ages if len(query.ends) else "-" * 4),
+                    length(sla),
+                    Marked(told),
+                    large(query.waiting),
+                ]
+            )
+        page.table(
+            ["query", "p50", "p95", "p99", "max", "SLA", "", "waiting at the end"],
+            rows,
+            f"Record age of {name}",
+        )
+        hours = times / 3600
+
+        def over(values: object, hours: object = hours) -> list[tuple[float, float]]:
+            return list(zip(np.asarray(hours).tolist(), np.asarray(values).tolist(), strict=True))
+
+        traffic = {
+            each: over(np.gradient(np.interp(times, q.arrivals.times, q.arrivals.totals), times))
+            for each, q in result.queries.items()
+        }
+        page.chart(lines("records per second", traffic), f"How many records a second come to {name}?")
+        oldest = {each: thin(q.ends, q.oldest) for each, q in result.queries.items() if len(q.ends)}
+        slas = {each: plan.jobs[name].queries[each].latency_seconds.value for each in result.queries}
+        page.chart(
+            lines("oldest record, s; dashed: SLA", oldest, rules=slas),
+            f"Are the records of {name} in time?",
+        )
+        waiting = {each: over(q.waiting_at(times)) for each, q in result.queries.items()}
+        page.chart(lines("records", waiting), f"How many records wait for {name}?")
+        executors = {"executors": over(result.executors_at(times))}
+        page.chart(lines("executors", executors, step=True), f"How many executors does {name} have?")
+        spent = {"workers": over(result.usd_until(times))}
+        page.chart(lines("US dollars", spent), f"What has {name} cost so far?")
+    return page

@@ -1,0 +1,202 @@
+"""The verdict of a simulation: what its workers cost, whether records were in time, what waited."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from millrace.cli.shared.verdict import Risk, Sla, Verdict, concerning, ranked
+from millrace.sizing.cost import HOURS
+from millrace.sizing.words import dollars, large, length, names, percent
+
+if TYPE_CHECKING:
+    from millrace.config import Environment
+    from millrace.sizing import Plan
+    from millrace.sizing.simulation import JobResult
+    from millrace.sizing.simulation.result import QueryResult
+
+MONTH = HOURS * 3600.0
+"""Seconds of the plan's month."""
+
+AT_MOST = 0.5
+"""Share of the time with all executors from which there is little room left."""
+
+
+def simulation_verdict(
+    environment: Environment, plan: Plan, found: Mapping[str, JobResult], *, env: str, again: str, fixed: bool
+) -> Verdict:
+    """Return the verdict of a simulation.
+
+    Parameters
+    ----------
+    found
+        By job.
+    env
+        How the command line named the environment.
+    again
+        The command that does the same once more.
+    fixed
+        Whether all executors were held.
+    """
+    usd = sum(month(result) for result in found.values())
+    risks = ranked(
+        (*_late(plan, found), *_silent(plan, found), *_outgrown(plan, found), *_assumed(plan, found))
+    )
+    sla = _sla(plan, found)
+    assumed = any(plan.jobs[name].max_workers.assumed for name in found)
+    named = f"--env {shlex.quote(env)}"
+    command, why = f"millrace plan {named}", "shows what these jobs cost with all that is around them"
+    if sla.state != "kept":
+        job = next(each.split(".")[1] for risk in risks for each in risk.concerns)
+        command = f"millrace plan {named} --explain jobs.{job}.cores"
+        why = "shows what its cores rest on"
+        if not fixed:
+            command, why = f"{again} --fixed", "plays the same with all executors held"
+    seconds = max(result.seconds for result in found.values())
+    return Verdict(
+        subject=f"{environment.project}-{environment.name}  {length(seconds)} simulated of {names(list(found))}",
+        cost=f"{dollars(usd, assumed=assumed)} a month",
+        cost_words="for workers, if a month were like this",
+        usd_month=usd,
+        assumed=assumed,
+        sla=sla,
+        risks=risks,
+        command=command,
+        why=why,
+    )
+
+
+def month(result: JobResult) -> float:
+    """Return USD of a month that is like a result."""
+    return result.usd / result.seconds * MONTH
+
+
+def _queries(
+    plan: Plan, found: Mapping[str, JobResult]
+) -> Iterator[tuple[str, QueryResult, float, float, float]]:
+    """Yield each query with its job, SLA, share in time, and age of what waits at the end.
+
+    Of the records that wait, those older than the SLA are late already, and count as such.
+    """
+    for job, result in found.items():
+        for name, query in result.queries.items():
+            sla = plan.jobs[job].queries[name].latency_seconds.value
+            yield job, query, sla, in_time(query, sla, result.seconds), waiting_for(query, result.seconds)
+
+
+def waiting_for(query: QueryResult, end: float) -> float:
+    """Return for how many seconds the oldest record has waited at the end; 0 where none waits."""
+    if query.waiting < 1:
+        return 0.0
+    return end - query.arrivals.moment(query.arrived - query.waiting + 1)
+
+
+def in_time(query: QueryResult, sla: float, end: float) -> float:
+    """Return the share of the records that were committed in time, of those that were or can no longer be.
+
+    Ages are those of committed records: one that waits has none, and an SLA of which only these were counted would be
+    kept best by a job that commits nothing.
+    """
+    due = query.arrivals.before(end - sla)
+    late_already = max(0.0, due - query.committed)
+    judged = query.committed + late_already
+    within = query.ages.within(sla)
+    return 1.0 if not judged else (0.0 if math.isnan(within) else within) * query.committed / judged
+
+
+def _sla(plan: Plan, found: Mapping[str, JobResult]) -> Sla:
+    from millrace.sizing.simulation.self_check import WITHIN
+
+    _, query, sla, share, _ = min(_queries(plan, found), key=lambda each: each[3])
+    words = f"{percent(share)} of {query.name}'s records within {length(sla)}"
+    if len(query.ends):
+        words += f", the oldest {length(query.ages.most)}"
+    return Sla("kept" if share >= WITHIN else "missed", words, share)
+
+
+def _late(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
+    from millrace.sizing.simulation.self_check import WITHIN
+
+    late = [(share, job, query, sla) for job, query, sla, share, _ in _queries(plan, found) if share < WITHIN]
+    if late:
+        _, _, query, sla = min(late, key=lambda each: each[0])
+        spell, begin = longest_spell(query, sla)
+        told = (
+            f"longest for {length(spell)} from {length(begin)} on, by {query.name}" if spell else query.name
+        )
+        yield Risk(
+            "late",
+            "breach",
+            f"records are late: {told}{concerning([each[2].name for each in late])}",
+            tuple(
+                f"jobs.{each[1]}.queries.{each[2].name}" for each in sorted(late, key=lambda each: each[0])
+            ),
+            _usd(found, [each[1] for each in late]),
+        )
+
+
+def longest_spell(query: QueryResult, sla: float) -> tuple[float, float]:
+    """Return how long at most, and from when on, one batch after the other committed a record that was late; seconds."""
+    spell, begin, since = 0.0, 0.0, None
+    for start, end, oldest in zip(
+        query.starts.tolist(), query.ends.tolist(), query.oldest.tolist(), strict=True
+    ):
+        if oldest <= sla:
+            since = None
+            continue
+        since = start if since is None else since
+        if end - since > spell:
+            spell, begin = end - since, since
+    return spell, begin
+
+
+def _silent(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
+    old = [(age, job, query) for job, query, sla, _, age in _queries(plan, found) if age > sla]
+    if old:
+        age, _, query = max(old, key=lambda each: each[0])
+        yield Risk(
+            "silent-backlog",
+            "breach",
+            f"{large(query.waiting)} records of {query.name} wait at the end, the oldest for {length(age)}: no age of a "
+            f"committed record shows it{concerning([each[2].name for each in old])}",
+            tuple(f"jobs.{job}.queries.{each.name}" for _, job, each in old),
+            _usd(found, [job for _, job, _ in old]),
+        )
+
+
+def _outgrown(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
+    """Jobs that have no executor left to add for much of the time, where some come and go."""
+    import numpy as np
+
+    shares = {}
+    for name, result in found.items():
+        lasts = np.diff(np.append(result.times, result.seconds))
+        most = plan.jobs[name].executors.value
+        if int(result.executors.min()) < int(result.executors.max()):
+            shares[name] = float(lasts[result.executors >= most].sum() / result.seconds)
+    used = [name for name, share in shares.items() if share > AT_MOST]
+    if used:
+        first = max(used, key=lambda name: shares[name])
+        yield Risk(
+            "all-executors",
+            "warning",
+            f"{first} runs all of its executors for {percent(shares[first])} of the time: a larger peak finds no more"
+            f"{concerning(used)}",
+            tuple(f"jobs.{name}" for name in used),
+            _usd(found, used),
+        )
+
+
+def _assumed(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
+    guessed = [name for name in found if plan.jobs[name].cores.assumed]
+    if guessed:
+        words = f"rates that nobody measured decide how fast {names(guessed)} {'is' if len(guessed) == 1 else 'are'}"
+        yield Risk(
+            "assumed-rates", "warning", words, tuple(f"jobs.{each}" for each in guessed), _usd(found, guessed)
+        )
+
+
+def _usd(found: Mapping[str, JobResult], jobs: list[str]) -> float:
+    return sum(month(found[name]) for name in dict.fromkeys(jobs))

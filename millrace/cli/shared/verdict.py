@@ -1,0 +1,216 @@
+"""The verdict that a plan, a simulation and advice open with: cost, SLA, largest risks, next command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from millrace.sizing.words import count, names
+
+Severity = Literal["breach", "warning", "note"]
+State = Literal["kept", "at risk", "missed", "unknown"]
+
+SEVERITIES: tuple[Severity, ...] = ("breach", "warning", "note")
+"""The worst first."""
+
+MARKS: Mapping[str, str] = {
+    "breach": "✖",
+    "missed": "✖",
+    "warning": "▲",
+    "at risk": "▲",
+    "note": "●",
+    "unknown": "●",
+    "kept": "✔",
+}
+"""Shapes beside the words, for who does not see the colours."""
+
+_COLOURS: Mapping[str, str] = {"✖": "red", "▲": "yellow", "●": "blue", "✔": "green"}
+
+LARGEST = 3
+"""Risks that a verdict names."""
+
+
+@dataclass(frozen=True)
+class Risk:
+    """One thing that may go otherwise, or goes wrong; of all that it concerns together.
+
+    Attributes
+    ----------
+    kind
+        Its name for scripts.
+    severity
+        ``breach``: a promise is not kept in a case that was played or measured. ``warning``: it may not be. ``note``:
+        what else the figures rest on.
+    words
+        For people.
+    concerns
+        Keys such as ``jobs.flights`` or ``streams.clicks``; names of queries in advice.
+    usd_month
+        What it concerns costs in a month; None where that is not known.
+    """
+
+    kind: str
+    severity: Severity
+    words: str
+    concerns: tuple[str, ...] = ()
+    usd_month: float | None = None
+
+
+def ranked(risks: Iterable[Risk]) -> tuple[Risk, ...]:
+    """Order risks, the largest first.
+
+    A breach stands before a warning, a warning before a note. Among equals the one that concerns more dollars a month
+    stands first, and one whose dollars are not known last. What is equal in both keeps its order.
+    """
+    return tuple(sorted(risks, key=lambda each: (SEVERITIES.index(each.severity), -(each.usd_month or 0.0))))
+
+
+def concerning(several: Sequence[str]) -> str:
+    """Name what a risk concerns beside the one that its words are about; nothing where that is all."""
+    return f"; concerns {names(several)}" if len(set(several)) > 1 else ""
+
+
+@dataclass(frozen=True)
+class Sla:
+    """Whether records are in time.
+
+    Attributes
+    ----------
+    state
+        ``at risk``: kept in one case that was played and not in another; ``unknown``: nobody said what in time is.
+    words
+        The figures.
+    share
+        Of the records that are in time, in the worst case that was played; None where that is not known.
+    """
+
+    state: State
+    words: str
+    share: float | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What to know before anything else.
+
+    Attributes
+    ----------
+    subject
+        What it is about.
+    cost, cost_words
+        A month's, as a headline, and what it counts.
+    usd_month, assumed
+        The same for scripts; whether it rests on what nobody measured.
+    sla
+        Whether it is kept.
+    risks
+        All of them, the largest first (:func:`ranked`).
+    command, why
+        What to do next, and what that brings.
+    """
+
+    subject: str
+    cost: str
+    cost_words: str
+    usd_month: float | None
+    assumed: bool
+    sla: Sla
+    risks: tuple[Risk, ...]
+    command: str
+    why: str
+
+    @property
+    def largest(self) -> tuple[Risk, ...]:
+        """Those that are named at once."""
+        return self.risks[:LARGEST]
+
+    @property
+    def tone(self) -> State:
+        """The state whose colour all of it has: a breach is as bad as a missed SLA."""
+        return "missed" if any(each.severity == "breach" for each in self.risks) else self.sla.state
+
+    @property
+    def more(self) -> str:
+        """How many are not."""
+        left = len(self.risks) - LARGEST
+        return "" if left <= 0 else f"and {count(left, 'smaller risk')}"
+
+
+def to_json(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict as an object that ``json.dumps`` takes.
+
+    Returns
+    -------
+    dict
+        ``cost`` (``usd_month``, ``assumed``, ``words``), ``sla`` (``state``: ``kept``, ``at risk``, ``missed`` or
+        ``unknown``; ``share``, ``words``), ``risks``, the largest first, each with ``kind``, ``severity`` (``breach``,
+        ``warning`` or ``note``), ``words``, ``concerns`` and ``usd_month``, and ``next`` (``command``, ``words``).
+    """
+    return {
+        "cost": {
+            "usd_month": verdict.usd_month,
+            "assumed": verdict.assumed,
+            "words": f"{verdict.cost}, {verdict.cost_words}",
+        },
+        "sla": {"state": verdict.sla.state, "share": verdict.sla.share, "words": verdict.sla.words},
+        "risks": [
+            {
+                "kind": each.kind,
+                "severity": each.severity,
+                "words": each.words,
+                "concerns": list(each.concerns),
+                "usd_month": each.usd_month,
+            }
+            for each in verdict.risks
+        ],
+        "next": {"command": verdict.command, "words": verdict.why},
+    }
+
+
+def panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableType]:
+    """Yield a verdict: a coloured panel in a terminal, plain lines in a pipe.
+
+    The panel has no sides and the command a line of its own, so that it can be copied.
+    """
+    rows = [("cost", _cost(verdict)), ("SLA", _marked(verdict.sla.state, verdict.sla.words, terminal))]
+    for place, risk in enumerate(verdict.largest):
+        name = "risks" if place == 0 else ""
+        rows.append((name, _marked(risk.severity, risk.words, terminal)))
+    if verdict.more:
+        rows.append(("", Text(verdict.more, "dim")))
+    if not verdict.risks:
+        rows.append(("risks", Text("none that was looked for")))
+    if not terminal:
+        rows.append(("next", Text(f"{verdict.command}  {verdict.why}")))
+        yield Text(f"VERDICT  {verdict.subject}")
+        for name, told in rows:
+            yield Text(f"  {name:<7}{told.plain}")
+        return
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, told in (*rows, ("next", Text(verdict.why))):
+        grid.add_row(name, told)
+    colour = _COLOURS[MARKS[verdict.tone]]
+    title = Text("VERDICT", f"bold {colour}")
+    inside = Group(Text(verdict.subject, "bold"), grid, Text(verdict.command, "bold"))
+    yield Panel(
+        inside, box=box.HORIZONTALS, title=title, title_align="left", border_style=colour, padding=(0, 1)
+    )
+
+
+def _cost(verdict: Verdict) -> Text:
+    return Text.assemble((verdict.cost, "bold"), f", {verdict.cost_words}")
+
+
+def _marked(name: str, words: str, terminal: bool) -> Text:
+    if not terminal:
+        return Text(f"{name.upper()}: {words}")
+    return Text.assemble((f"{MARKS[name]} {name}", f"bold {_COLOURS[MARKS[name]]}"), f"  {words}")

@@ -1,0 +1,141 @@
+"""The verdict of advice: what the job costs, whether its records are in time, its largest findings."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from millrace.cli.shared.verdict import Risk, Severity, Sla, Verdict, ranked
+from millrace.sizing.words import count, dollars, length, names
+
+if TYPE_CHECKING:
+    from millrace.advisor.findings import Advice, Finding, Kind
+    from millrace.advisor.forecast import Forecast
+    from millrace.advisor.subject import Subject
+
+_BREACHES: frozenset[Kind] = frozenset({"failed-query", "at-capacity", "silent-backlog"})
+"""Records wait without an end, or nobody takes them any more."""
+
+_WARNINGS: frozenset[Kind] = frozenset(
+    {"growing-state", "unstable-start", "skewed-tasks", "retried-tasks", "slow-checkpoint"}
+)
+"""What grows with traffic or time, or fails now and then; the rest costs time or money, and no more than it does now."""
+
+
+def advice_verdict(
+    advice: Advice,
+    subject: Subject | None = None,
+    as_it_ran: Forecast | None = None,
+    *,
+    source: str = "LOG",
+    env: str | None = None,
+) -> Verdict:
+    """Return the verdict of advice.
+
+    Parameters
+    ----------
+    advice
+        What was found.
+    subject
+        Whose job it is; left out, nobody's.
+    as_it_ran
+        The simulation of what ran: ages of records, and whether a backlog grows.
+    source
+        How the command line named the log or the job.
+    env
+        How it named the environment.
+    """
+    history = advice.history
+    risks = ranked(_risks(advice))
+    usd = None if subject is None else subject.dollars_month
+    command, why = _next(advice, risks, source, env)
+    batches = sum(len(each.batches) for each in history.queries)
+    queries = count(len(history.queries), "query")
+    cores = count(history.cores, "core")
+    lasted = length(history.ended - history.started)
+    return Verdict(
+        subject=f"{history.title} on {history.engine}, {cores}: {count(batches, 'batch')} of {queries} in {lasted}",
+        cost="unknown" if usd is None else f"{dollars(usd)} a month",
+        cost_words="no price is known: --env, --glue-job or --emr-app tells it"
+        if usd is None
+        else _costly(advice),
+        usd_month=usd,
+        assumed=False,
+        sla=_sla(advice, subject, as_it_ran),
+        risks=risks,
+        command=command,
+        why=why,
+    )
+
+
+def severity(finding: Finding) -> Severity:
+    """Return how bad a finding is: a breach where records are not taken any more, or wait without an end."""
+    return "breach" if finding.kind in _BREACHES else "warning" if finding.kind in _WARNINGS else "note"
+
+
+def _costly(advice: Advice) -> str:
+    wasted = sum(each.dollars_a_month or 0.0 for each in advice.findings)
+    return "for all its machines" + (f"; the findings cost {dollars(wasted)} of it" if wasted else "")
+
+
+def _sla(advice: Advice, subject: Subject | None, as_it_ran: Forecast | None) -> Sla:
+    """Compare the 95th percentile of records' age, as the simulation of the log has it, with what a query may take."""
+    if subject is None or as_it_ran is None:
+        return Sla("unknown", "no SLA is known: --env NAME tells it")
+    judged = []
+    for query in advice.history.queries:
+        allowed, ran = subject.latency(query), as_it_ran.queries.get(query.name)
+        if allowed is not None and ran is not None:
+            judged.append((ran.figures["oldest"], allowed, query.name, ran.keeps_up))
+    if not judged:
+        return Sla("unknown", "no SLA is known of its queries: --env NAME tells it")
+    behind = [name for *_, name, keeps_up in judged if not keeps_up]
+    if behind:
+        return Sla("missed", f"the backlog of {names(behind)} grows, and with it the age of records")
+    age, allowed, name, _ = max(judged, key=lambda each: each[0].value / each[1])
+    words = f"age of {name}'s records, p95: {length(age.value)} [{length(age.low)} to {length(age.high)}] of {length(allowed)}"
+    return Sla("missed" if age.low > allowed else "at risk" if age.high > allowed else "kept", words)
+
+
+def _risks(advice: Advice) -> Iterator[Risk]:
+    """Findings of one kind together, by its largest; and a disturbed run."""
+    if advice.disturbed is not None:
+        yield Risk("disturbed", "warning", f"times of this run are not to be trusted: {advice.disturbed}")
+    kinds: dict[Kind, list[Finding]] = {}
+    for finding in advice.findings:
+        kinds.setdefault(finding.kind, []).append(finding)
+    for kind, several in kinds.items():
+        queries = [each.query or "all queries" for each in several]
+        more = f" Also {names(queries[1:])}." if len(several) > 1 else ""
+        usd = [each.dollars_a_month for each in several if each.dollars_a_month is not None]
+        yield Risk(
+            kind,
+            severity(several[0]),
+            f"{several[0].words}{more}",
+            tuple(dict.fromkeys(queries)),
+            sum(usd) if usd else None,
+        )
+
+
+def _next(advice: Advice, risks: Sequence[Risk], source: str, env: str | None) -> tuple[str, str]:
+    """Write the change of the largest risk that has one, else play it, else look at the page."""
+    from millrace.advisor.forecast import playable
+
+    command = f"millrace advise {source}"
+    numbers: Mapping[str, list[tuple[int, Finding]]] = {
+        risk.kind: [(n, each) for n, each in enumerate(advice.findings, 1) if each.kind == risk.kind]
+        for risk in risks
+    }
+    queries = [each.name for each in advice.history.queries]
+    for number, finding in (each for several in numbers.values() for each in several):
+        change = next((each for each in finding.changes if each.kind == "environment"), None)
+        if env is not None and change is not None:
+            return (
+                f"{command} --apply --finding {number}",
+                f"sets {change.key} to {change.new} and shows the new plan",
+            )
+        if played := playable([finding], queries):
+            asked = ",".join(str(each) for each in played[0])
+            return f"{command} --what-if {shlex.quote(asked)}", "predicts what this change brings"
+    return f"{command} --html advice.html", "draws what ran, batch by batch"

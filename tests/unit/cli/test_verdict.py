@@ -1,0 +1,268 @@
+"""What a plan, a simulation and advice open with follows from what was planned, played or read, and its command works."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from millrace.advisor.advise import advise
+from millrace.advisor.forecast import forecast
+from millrace.advisor.subject import Subject
+from millrace.advisor.what_if import application
+from millrace.cli.plan.plan import doubt
+from millrace.cli.plan.report.plan_verdict import Doubted, plan_verdict
+from millrace.cli.plan.report.simulate_verdict import in_time, longest_spell, simulation_verdict, waiting_for
+from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, ranked
+from millrace.cli.watch.advise_verdict import advice_verdict
+from millrace.config import environments, load
+from millrace.sizing import plan, total
+from millrace.sizing.simulation import Arrivals, Outage, simulate
+from millrace.sizing.simulation.planned import scenario, streams_of
+from millrace.sizing.words import count, dollars, large, length, names, percent, size
+from tests.unit.advisor.runs import Truth, history
+from tests.unit.cli.test_commands import ROOT, in_terminal, millrace
+from tests.unit.docs.test_commands import parse_millrace
+from tests.unit.sizing.conftest import Loader, from_text, text
+
+__all__ = ["from_text"]
+
+
+@pytest.fixture(scope="module", params=environments(ROOT))
+def found(request) -> Doubted:
+    environment = load(request.param, root=ROOT)
+    return doubt(environment, plan(environment))
+
+
+def kinds(verdict: Verdict) -> dict[str, Risk]:
+    return {each.kind: each for each in verdict.risks}
+
+
+def test_every_risk_concerns_what_the_plan_has_and_its_dollars_are_a_part_of_the_bill(found: Doubted) -> None:
+    verdict = plan_verdict(found)
+    assert verdict.usd_month == pytest.approx(total(found.plan).value)
+    assert verdict.risks == ranked(verdict.risks)
+    for risk in verdict.risks:
+        assert risk.usd_month is not None
+        assert 0 < risk.usd_month <= verdict.usd_month + 0.01
+        for each in risk.concerns:
+            if each != "total":
+                section, name = each.split(".")[:2]
+                assert name in getattr(found.plan, section)
+    assumed = sum(line.usd for line in found.items() if line.assumed)
+    assert kinds(verdict)["assumed-rates"].usd_month == pytest.approx(assumed)
+    assert dollars(assumed) in kinds(verdict)["assumed-rates"].words
+    parse_millrace(shlex.split(verdict.command)[1:])
+
+
+def test_the_next_command_runs() -> None:
+    environment = load("prod", root=ROOT)
+    verdict = plan_verdict(doubt(environment, plan(environment)), "prod")
+    assert verdict.risks[0].kind == "late-at-rise"
+    assert verdict.sla.state == "at risk"
+    program, *arguments = shlex.split(verdict.command)
+    assert program == "millrace"
+    done = millrace(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)["verdict"]
+    assert said["sla"]["state"] == "missed", "it shows what the verdict says"
+    assert said["risks"][0]["concerns"][0].startswith("jobs.departures.queries.")
+    parse_millrace(shlex.split(said["next"]["command"])[1:])
+    assert said["next"]["command"].endswith(" --fixed")
+
+
+def test_nothing_is_told_of_what_is_well(from_text: Loader) -> None:
+    """A measured stream with room, that says its peak: no warning is left, and what to do next is to deploy."""
+    yaml = text(rate="900", sla="60s", per_core="9000", stream="shards: 3", job="").replace(
+        "record_size: 100B,", "record_size: 100B, peak_factor: 1,"
+    )
+    environment = from_text(yaml)
+    well = plan_verdict(doubt(environment, plan(environment)))
+    assert well.sla.state == "kept"
+    assert well.sla.share == 1.0
+    assert {each.severity for each in well.risks} <= {"note"}
+    guessed = from_text(yaml.replace("basis: measured", "basis: assumed"))
+    assert "assumed-rates" in kinds(plan_verdict(doubt(guessed, plan(guessed))))
+
+
+def test_a_plan_that_the_simulator_contradicts_is_a_breach(from_text: Loader) -> None:
+    environment = from_text(text(rate="990", size="1KiB", sla="60s", per_core="100000"))
+    seen = doubt(environment, plan(environment))
+    (played,) = seen.played
+    assert plan_verdict(seen).sla.state == "kept"
+    late = Doubted(environment, seen.plan, [replace(played, within=0.93412)])
+    verdict = plan_verdict(late)
+    assert (verdict.sla.state, verdict.sla.share) == ("missed", 0.93412)
+    assert verdict.risks[0].kind == "late-at-peak"
+    assert verdict.risks[0].severity == "breach"
+    assert "93%" in verdict.risks[0].words
+    assert verdict.command.startswith("millrace simulate --env advice --job clicks")
+    none = plan_verdict(Doubted(environment, seen.plan, [replace(played, within=math.nan)]))
+    assert (none.sla.state, none.sla.share) == ("missed", 0.0)
+    never = plan_verdict(Doubted(environment, seen.plan, [replace(played, catch_up=math.inf)]))
+    assert kinds(never)["slow-catch-up"].severity == "breach"
+    waits = plan_verdict(Doubted(environment, seen.plan, [replace(played, waiting=1_234_567.0)]))
+    assert "1.23 million records" in kinds(waits)["catch-up-contradicted"].words
+
+
+@given(
+    some.lists(
+        some.builds(
+            Risk,
+            some.just("x"),
+            some.sampled_from(SEVERITIES),
+            some.just(""),
+            some.just(()),
+            some.none() | some.floats(0, 1e9),
+        )
+    )
+)
+def test_risks_are_ranked_by_severity_and_then_by_dollars(risks: list[Risk]) -> None:
+    order = [(SEVERITIES.index(each.severity), -(each.usd_month or 0.0)) for each in ranked(risks)]
+    assert order == sorted(order)
+    assert len(order) == len(risks)
+
+
+def played(outage: float = 0.0):
+    environment = load(str(ROOT / "docs" / "examples" / "spiky.yaml"), ROOT)
+    sized = plan(environment)
+    arrivals = {
+        name: Arrivals.constant(9000, 2400 + outage / 2) for name in streams_of(environment, "on-glue")
+    }
+    away = [Outage(1200, outage)] if outage else []
+    return (
+        environment,
+        sized,
+        simulate(scenario(environment, sized, "on-glue", arrivals, fixed=True, outages=away)),
+    )
+
+
+def test_records_that_wait_too_long_are_late_though_nobody_committed_them() -> None:
+    """The job never comes back: of committed records all are in time, and the SLA is missed all the same."""
+    environment, sized, result = played(outage=10_000)
+    query = result.queries["land-glue"]
+    assert query.ages.within(60) == 1.0
+    assert waiting_for(query, result.seconds) == pytest.approx(result.seconds - 1200, abs=120)
+    late = query.arrivals.before(result.seconds - 60) - query.committed
+    assert in_time(query, 60, result.seconds) == pytest.approx(query.committed / (query.committed + late))
+    verdict = simulation_verdict(environment, sized, {"on-glue": result}, env="e", again="again", fixed=False)
+    assert verdict.sla.state == "missed"
+    assert verdict.command == "again --fixed"
+    assert kinds(verdict)["silent-backlog"].severity == "breach"
+    calm = simulation_verdict(*played()[:2], {"on-glue": played()[2]}, env="e", again="again", fixed=True)
+    assert calm.sla.state == "kept"
+    assert "silent-backlog" not in kinds(calm)
+    assert "late" not in kinds(calm)
+
+
+def test_the_longest_spell_of_late_batches() -> None:
+    _, _, result = played(outage=300)
+    query = result.queries["land-glue"]
+    spell, begin = longest_spell(query, 60)
+    late = query.ends[query.oldest > 60]
+    assert begin + spell == pytest.approx(late.max())
+    assert begin <= late.min()
+    assert longest_spell(query, math.inf) == (0.0, 0.0)
+
+
+def test_advice_opens_with_what_it_found() -> None:
+    short = Truth(swing=0.4, seed=1, name="short", limit=3000, rate=900.0, trigger=4.0, seconds=240.0)
+    advice = advise(history([short]))
+    assert advice.findings
+    unknown = advice_verdict(advice, source="LOG")
+    assert unknown.sla.state == "unknown"
+    assert unknown.usd_month is None
+    assert {each.kind for each in unknown.risks} == {each.kind for each in advice.findings}
+    assert unknown.risks[0].severity == "breach"
+    parse_millrace(shlex.split(unknown.command)[1:])
+    assert " --what-if " in unknown.command
+
+
+class Promised(Subject):
+    """Somebody said how old records may be."""
+
+    seconds = 0.0
+
+    def latency(self, query: object) -> float:
+        del query
+        return self.seconds
+
+
+@pytest.mark.parametrize(("factor", "state"), [(1.1, "kept"), (1.0, "at risk"), (0.9, "missed")])
+def test_ages_out_of_a_log_are_held_against_the_sla(
+    factor: float, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advice = advise(history([Truth(name="well", rate=500.0, seed=2, seconds=240.0)]))
+    twin = application(advice.history, 0.44)
+    ran = forecast(twin, twin.as_it_ran())
+    assert ran.queries["well"].keeps_up
+    oldest = ran.queries["well"].figures["oldest"]
+    bound = {"kept": oldest.high, "at risk": (oldest.low + oldest.high) / 2, "missed": oldest.low}[state]
+    monkeypatch.setattr(Promised, "seconds", bound * factor)
+    assert advice_verdict(advice, Promised(), ran).sla.state == state
+    short = advise(history([Truth(name="short", limit=3000, rate=900.0, trigger=4.0, seconds=240.0)]))
+    behind = application(short.history, 0.44)
+    said = advice_verdict(short, Promised(), forecast(behind, behind.as_it_ran())).sla
+    assert (said.state, said.words) == (
+        "missed",
+        "the backlog of short grows, and with it the age of records",
+    )
+
+
+def test_it_comes_first_in_a_terminal_and_is_narrow_enough() -> None:
+    for columns in (80, 120):
+        lines = [line.rstrip("\r") for line in in_terminal(columns, "plan", "--env", "prod").split("\n")]
+        assert lines[0].startswith(" ─ VERDICT ")
+        assert lines[1].startswith("  flights-prod  ")
+        assert max(map(len, lines)) <= columns
+        top = "\n".join(
+            lines[: next(n for n, line in enumerate(lines) if n and re.fullmatch(" *─+ *", line))]
+        )
+        assert "▲ at risk" in top
+        assert "✖ breach" in top
+        assert "\n  millrace simulate --env prod --job departures --spikes 4000,10000 --for 4h" in top, (
+            "in one piece"
+        )
+
+
+def test_numbers_as_people_read_them() -> None:
+    assert [large(each) for each in (1_234_567, 12_345, 999_999.9, 0.25, 3)] == [
+        *("1.23 million", "12,345", "1 million", "0.25", "3")
+    ]
+    assert [size(each) for each in (512, 13_314_398_617, 1024**2 - 1, 5e15)] == [
+        *("512 B", "12.4 GiB", "1 MiB", "4.44 PiB")
+    ]
+    assert [length(each) for each in (200, 0.25, 4.25, 60, 7199.9, 7199, 90_000, math.inf)] == [
+        *("3 min 20 s", "250 ms", "4.2 s", "1 min", "2 h", "1 h 59 min", "1 day 1 h", "for ever")
+    ]
+    assert [dollars(each) for each in (1234.4, 12.4, 99.999)] == ["$1,234", "$12.40", "$100"]
+    assert [percent(each) for each in (0.34, 0.99996, 1.0, 0.0004, 0.0)] == [
+        "34%",
+        "99.9%",
+        "100%",
+        "<0.1%",
+        "0%",
+    ]
+    assert [
+        count(n, noun) for n, noun in ((1, "shard"), (2, "shard"), (0, "query"), (2, "batch"), (1, "day"))
+    ] == [*("1 shard", "2 shards", "0 queries", "2 batches", "1 day")]
+    assert names("abcd") == "a, b, c and d"
+    assert names("abcde") == "a, b, c and 2 more"
+
+
+@given(some.floats(0, 1))
+def test_a_share_that_is_not_all_is_never_told_as_all(share: float) -> None:
+    assert (percent(share) == "100%") == (share == 1.0)
+    assert (percent(share) == "0%") == (share == 0.0)
+
+
+def test_a_path_is_quoted_in_the_command() -> None:
+    environment = load("minimal", root=ROOT)
+    words = shlex.split(plan_verdict(doubt(environment, plan(environment)), "a b/my plan.yaml").command)
+    assert words[words.index("--env") + 1] == "a b/my plan.yaml"
