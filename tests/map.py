@@ -1,8 +1,9 @@
-"""Prints the product as a list: folder, file, lines, and what the file's first line says of it.
+"""Prints the product as a list: folder, file, lines, and what the file's first line says of it; or counts its statements.
 
 .. code-block:: console
 
    python -m tests.map etl/sinks
+   python -m tests.map --statements etl
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ast
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,13 +43,40 @@ def lines(places: list[str]) -> Iterator[str]:
         yield f"  {path.name:<28} {len(source.splitlines()):>4}  {first_line(source)}"
 
 
+def statements(source: str) -> int:
+    """Logical statements of a module, those inside others too; documentation, comments and blank lines aside."""
+    found = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt))
+    return sum(not _documents(node) for node in found)
+
+
+def _documents(node: ast.stmt) -> bool:
+    """Whether it is a text that stands by itself: a docstring, or one behind a constant or a field."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def counts(places: list[str]) -> Iterator[str]:
+    """The statements of each folder without those below it, and of all."""
+    found: Counter[str] = Counter()
+    for path in files(places):
+        found[f"{path.parent}/"] += statements((ROOT / path).read_text(encoding="utf-8"))
+    for name, count in (*sorted(found.items()), ("in total", found.total())):
+        yield f"{name:<32} {count:>6,}"
+
+
 def main(arguments: list[str]) -> int:
     """Print the list of what was asked for."""
     reading = argparse.ArgumentParser(prog="python -m tests.map", description="The product, a line a file.")
     reading.add_argument(
         "place", nargs="*", default=list(PRODUCT), help="folder of the repository; all of the product"
     )
-    sys.stdout.write("\n".join(lines(reading.parse_args(arguments).place)).lstrip("\n") + "\n")
+    reading.add_argument("--statements", action="store_true", help="count logical statements of each folder")
+    asked = reading.parse_args(arguments)
+    found = counts(asked.place) if asked.statements else lines(asked.place)
+    sys.stdout.write("\n".join(found).lstrip("\n") + "\n")
     return 0
 
 

@@ -251,9 +251,7 @@ def _is_there(spark: SparkSession, url: str) -> bool:
     """Whether a file is what was written."""
     try:
         return isinstance(json.loads(hadoop.read_text(spark, url)), dict)
-    except ValueError:
-        return False
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):
         return False
     except OSError as error:
         if hadoop.spoiled(error):

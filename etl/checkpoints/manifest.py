@@ -199,16 +199,9 @@ def read(text: str) -> Manifest:
         Not JSON, not a manifest, or one of a later format.
     """
     try:
-        held: Any = json.loads(text)
-        found = held.pop("version") if isinstance(held, dict) else None
-        if found != FORMAT:
-            raise ManifestError(f"of format {found!r}; this version reads {FORMAT}")
-        manifest = typed_json.read(Manifest, held, "manifest")
-    except ManifestError:
-        raise
-    except (KeyError, ValueError) as error:
+        manifest: Manifest = typed_json.read_versioned(Manifest, text, "manifest", FORMAT)
+    except ValueError as error:
         raise ManifestError(f"not a manifest: {error}") from error
-    assert isinstance(manifest, Manifest)
     return manifest
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..launch.engine import Engine
 from ..launch.start_position import moment_of
-from ..services.lookups import domain
+from ..services.aws import domain
 
 if TYPE_CHECKING:
     from ..sources.kinesis.source import KinesisSource

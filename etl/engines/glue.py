@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..launch.engine import Engine
 from ..launch.start_position import milliseconds, moment_of
-from ..services.lookups import domain, sts_endpoint
+from ..services.aws import domain, sts_endpoint
 
 if TYPE_CHECKING:
     from ..sources.kinesis.source import KinesisSource
@@ -23,9 +23,8 @@ MOST_RECORDS_OF_A_CALL = 10_000
 class GlueFamily(Engine):
     """Engines with Glue's Kinesis connector, or one of its family."""
 
+    # It reads closed shards to their end, and hands over whole what one call brought: as of the base.
     KINESIS_FORMAT = "kinesis"
-    PASSES_OVER_CLOSED_SHARDS = False  # closed shards are read to their end
-    SPLITS_AGGREGATES = False  # what one call brought is handed over whole
 
     def kinesis_options(
         self, source: KinesisSource, endpoint: str | None, shards: Sequence[str] = ()

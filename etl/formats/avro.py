@@ -321,7 +321,7 @@ def decoder(
         engine without spark-avro.
     """
     _limited(spark, path)
-    reader = json.dumps(avro_schemas.parse(text, path))
+    reader = json.dumps(avro_schemas.parse(spark, text, path))
     writers = {"": reader}
     if settings.framing != "none":
         if settings.registry is not None and settings.subject is not None:
@@ -329,7 +329,9 @@ def decoder(
         else:
             assert settings.writers is not None, f"{path}: framing without writers"
             found = avro_schemas.from_folder(settings.writers, settings.framing)
-        writers = {i: json.dumps(avro_schemas.parse(w, f"{path}: writer {i}")) for i, w in found.items()}
+        writers = {
+            i: json.dumps(avro_schemas.parse(spark, w, f"{path}: writer {i}")) for i, w in found.items()
+        }
     schema = _columns(spark, reader, path)
     for identity, writer in writers.items():
         _compatible(spark, reader, writer, f"{path}: writer {identity}")
@@ -365,13 +367,8 @@ def _columns(spark: SparkSession, reader: str, path: str) -> StructType:
 
 def _compatible(spark: SparkSession, reader: str, writer: str, where: str) -> None:
     jvm: Any = spark._jvm
-    avro = jvm.org.apache.avro
-    one = avro.Schema.Parser().parse(reader)
-    try:
-        other = avro.Schema.Parser().parse(writer)
-    except Py4JJavaError as error:
-        raise StartError(f"{where}: {errors.describe(error)}") from error
-    result = avro.SchemaCompatibility.checkReaderWriterCompatibility(one, other)
+    one, other = (avro_schemas.java_schema(spark, each, where) for each in (reader, writer))
+    result = jvm.org.apache.avro.SchemaCompatibility.checkReaderWriterCompatibility(one, other)
     if result.getType().toString() != "COMPATIBLE":
         found = result.getResult().getIncompatibilities()
         reasons = "; ".join(f"{i.getLocation()}: {i.getMessage()}" for i in found)

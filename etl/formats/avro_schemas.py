@@ -12,21 +12,39 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..record.errors import StartError
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from ..record.errors import StartError, describe
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _ANSWER_SECONDS = 10
 
 
-def parse(text: str, where: str) -> Any:
+def java_schema(spark: SparkSession, text: str, where: str) -> Any:
+    """A schema as Avro's own parser has it.
+
+    Raises
+    ------
+    StartError
+        It is none, in the parser's words.
+    """
+    jvm: Any = spark._jvm
+    try:
+        return jvm.org.apache.avro.Schema.Parser().parse(text)
+    except Py4JJavaError as error:
+        raise StartError(f"{where}: {describe(error)}") from error
+
+
+def parse(spark: SparkSession, text: str, where: str) -> Any:
     """Read a schema's JSON.
 
     Raises
     ------
     StartError
-        Not JSON, no record, a part without what makes it one, or an array whose items take no bytes: a few bytes
-        could then stand for billions of them.
+        Not JSON, no record, as of :func:`java_schema`, or an array whose items take no bytes: a few bytes could then
+        stand for billions of them.
     """
     try:
         schema = json.loads(text)
@@ -34,49 +52,24 @@ def parse(text: str, where: str) -> Any:
         raise StartError(f"{where}: not JSON: {error}") from error
     if not isinstance(schema, dict) or schema.get("type") != "record" or not schema.get("fields"):
         raise StartError(f"{where}: the schema of a payload is a record with fields")
-    named: dict[str, Any] = {}
-    for kind in _kinds(schema, where):
-        if isinstance(kind, dict) and "name" in kind:
-            named[kind["name"]] = kind
-    for kind in _kinds(schema, where):
-        if isinstance(kind, dict) and kind.get("type") == "array" and _is_nothing(kind["items"], named):
-            raise StartError(f"{where}: an array whose items take no bytes")
+    java_schema(spark, text, where)
+    kinds = [kind for kind in _kinds(schema) if isinstance(kind, dict)]
+    named = {kind["name"]: kind for kind in kinds if "name" in kind}
+    if any(kind.get("type") == "array" and _is_nothing(kind["items"], named) for kind in kinds):
+        raise StartError(f"{where}: an array whose items take no bytes")
     return schema
 
 
-def _check(kind: Mapping[str, Any], where: str) -> None:
-    """Refuse a part of a schema that lacks what Avro asks of its type (specification, "Complex Types")."""
-    of, fields = kind.get("type"), kind.get("fields")
-    part = {"array": "items", "map": "values"}.get(of) if isinstance(of, str) else None
-    if part is not None and part not in kind:
-        raise StartError(f"{where}: type {of} without {part}")
-    if not isinstance(kind.get("name", ""), str):
-        raise StartError(f"{where}: a name that is no text: {json.dumps(kind['name'])[:100]}")
-    if of != "record":
-        return
-    if not isinstance(fields, list):
-        raise StartError(f"{where}: record {kind.get('name')} without a list of fields")
-    for field in fields:
-        if not (isinstance(field, dict) and "type" in field and isinstance(field.get("name"), str)):
-            raise StartError(
-                f"{where}: a field is an object with name and type, not {json.dumps(field)[:100]}"
-            )
-
-
-def _kinds(kind: Any, where: str) -> Iterator[Any]:
-    """A schema and all that it is made of, each part once it is known to be one."""
-    if isinstance(kind, dict):
-        _check(kind, where)
+def _kinds(kind: Any) -> Iterator[Any]:
+    """A schema and all that it is made of."""
     yield kind
-    if isinstance(kind, list):
-        for each in kind:
-            yield from _kinds(each, where)
-    elif isinstance(kind, dict):
-        for each in (kind.get("type"), kind.get("items"), kind.get("values")):
-            if isinstance(each, dict | list):
-                yield from _kinds(each, where)
-        for field in kind["fields"] if kind.get("type") == "record" else ():
-            yield from _kinds(field["type"], where)
+    parts = kind if isinstance(kind, list) else ()
+    if isinstance(kind, dict):
+        fields = [field["type"] for field in kind["fields"]] if kind.get("type") == "record" else ()
+        parts = (kind.get("type"), kind.get("items"), kind.get("values"), *fields)
+    for each in parts:
+        if isinstance(each, dict | list):
+            yield from _kinds(each)
 
 
 def _is_nothing(kind: Any, named: Mapping[str, Any]) -> bool:

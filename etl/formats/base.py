@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame
@@ -22,6 +23,18 @@ class Decoder(Protocol):
         Every row comes out: a good one with the last three null, a bad one with the schema's
         columns null, its payload as ``_bytes`` and the reason. Other columns are kept.
         """
+
+
+@dataclass(frozen=True)
+class Around:
+    """What stands around a decoder, and gives rows of its columns."""
+
+    decoder: Decoder
+
+    @property
+    def schema(self) -> StructType:
+        """The decoder's."""
+        return self.decoder.schema
 
 
 Observe = Callable[[DataFrame, str], DataFrame]

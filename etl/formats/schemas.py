@@ -12,6 +12,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from ..record import hadoop
 from ..record.errors import StartError
+from .decoding.rows import check_names
 
 
 def read_schema(spark: SparkSession, path: str) -> str:
@@ -89,20 +90,10 @@ def parse_schema(spark: SparkSession, ddl: str, name: str) -> StructType:
         schema = spark.createDataFrame([], ddl).schema
     except (ArithmeticException, ParseException) as error:  # the former for a decimal of more than 38 digits
         raise StartError(f"{name}: not a schema: {_first_line(error)}") from error
-    names = schema.fieldNames()
-    taken = sorted({n for n in names if n.startswith("_")})
-    lowered = [n.lower() for n in names]
-    twice = sorted({n for n in names if lowered.count(n.lower()) > 1})
     hidden = sorted(f.name for f in schema.fields if _hides_required(f.dataType))
-    problems = [
-        *(["it has no fields"] if not names else []),
-        *([f"names that begin with _ are taken: {', '.join(taken)}"] if taken else []),
-        *([f"names that clash: {', '.join(twice)}"] if twice else []),
-        *([f"NOT NULL inside an array or map cannot be kept: {', '.join(hidden)}"] if hidden else []),
-    ]
-    if problems:
-        raise StartError(f"{name}: {'; '.join(problems)}")
-    return schema
+    if hidden:
+        raise StartError(f"{name}: NOT NULL inside an array or map cannot be kept: {', '.join(hidden)}")
+    return check_names(schema, name)
 
 
 def _first_line(error: Exception) -> str:

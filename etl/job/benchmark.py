@@ -32,9 +32,6 @@ POLL_SECONDS = 0.1
 MOST_SECONDS = 900.0
 """Longest that one run may take; one that hangs must not hang all."""
 
-STAGES_KEPT = 10_000
-"""Stages whose figures are asked for after a run: three a batch or so."""
-
 _BATCH = re.compile(r"batch = (\d+)")
 
 Route = TypeVar("Route", bound=RouteSettings)

@@ -92,7 +92,8 @@ class Manifests:
         """
         origin = self._origins.get(query.name)
         if origin is not None:
-            check = origin if query.check is None else identity_check.both(query.check, origin)
+            checks = (origin,) if query.check is None else (query.check, origin)
+            check = partial(identity_check.in_turn, *checks)
             handle = AroundFirst(query.handle, before=origin.before_first)
             query = dataclasses.replace(query, check=check, handle=handle)
         new = self._new[query.name]

@@ -7,37 +7,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Protocol
 
 from py4j.protocol import Py4JError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from ..launch.settings import JobSettings, LandSettings
-from ..maintenance.dead_letter_retention import Retention
-from ..maintenance.table_services import Compaction, Expiry, Orphans
+from ..maintenance.table_services import Compaction, Expiry, Orphans, Retention, TableTask
 from ..record.accounts import Reporter
 from ..record.errors import describe
 from ..record.tables import Table
 from ..repair.erase import Erasure
 
+MaintenanceTask = TableTask | Erasure
+
 FIRST = timedelta(minutes=10)
 """From a job's start: a start has a backlog to see to."""
-
-
-class MaintenanceTask(Protocol):
-    """Something to do to a table."""
-
-    @property
-    def name(self) -> str:
-        """What it does, in a word, and to which table: for reports."""
-
-    @property
-    def every(self) -> timedelta:
-        """From one time to the next."""
-
-    def __call__(self, spark: SparkSession) -> None:
-        """Do it now."""
 
 
 @dataclass
@@ -98,16 +83,12 @@ def of(job: JobSettings, report: Reporter) -> tuple[MaintenanceTask, ...]:
     report
         Where is reported what was done.
     """
-    kept = job.dead_letters_kept_seconds
-    names = [
-        name
-        for query in job.queries
-        if (name := query.table if isinstance(query, LandSettings) else query.dead_letters) is not None
-    ]
     found: list[MaintenanceTask] = [Erasure(job, report)]
-    if kept is not None and names:
-        tables_ = tuple(Table.of(job.catalog, n) for n in dict.fromkeys(names))
-        found.append(Retention(tables_, timedelta(seconds=kept), report))
+    if job.dead_letters_kept_seconds is not None:
+        keep = timedelta(seconds=job.dead_letters_kept_seconds)
+        names = (q.table if isinstance(q, LandSettings) else q.dead_letters for q in job.queries)
+        tables = (Table.of(job.catalog, name) for name in dict.fromkeys(names) if name is not None)
+        found += (Retention(table, keep, report) for table in tables)
     upkeep = job.upkeep
     if upkeep is None:
         return tuple(found)

@@ -56,10 +56,7 @@ def opened(
 ) -> Query:
     """One query of a job, to be measured; ``most`` rows in a batch where it derives from a table."""
     spark_settings.prepare(spark, job)
-    query = next(q for q in job.queries if q.name == name)
-    if isinstance(query, DeriveSettings):
-        return _derive(spark, job, query, binds, report, most)
-    return _read(spark, job, query, binds, report)
+    return _query(spark, job, next(q for q in job.queries if q.name == name), binds, report, most)
 
 
 def _query(
@@ -68,9 +65,10 @@ def _query(
     query: QuerySettings,
     binds: Mapping[str, str],
     report: Reporter,
+    most: int | None = derive.ROWS_PER_BATCH,
 ) -> Query:
     if isinstance(query, DeriveSettings):
-        return _derive(spark, job, query, binds, report)
+        return _derive(spark, job, query, binds, report, most)
     return _read(spark, job, query, binds, report)
 
 
@@ -93,7 +91,7 @@ def _read(
     decoder = routes.decoder(spark, query.routes)
     table = Table.of(job.catalog, query.table if isinstance(query, LandSettings) else query.dead_letters)
     read = sources.opened(spark, job, query.name, query.sources, table, binds, query.repartition)
-    sources.landing_table(spark, table, read, decoder, report)
+    sources.landing_table(spark, table, decoder, report)
     handler: Lander | Director
     if isinstance(query, LandSettings):
         handler = Lander(query, decoder, IcebergSink(table), read.checkpoint, report, read.guard)
@@ -104,7 +102,7 @@ def _read(
             decoder,
             ends,
             IcebergSink(table),
-            read.replayed,
+            read.guard.replayed,
             read.checkpoint,
             report,
             rules.counts(query.routes),
@@ -121,7 +119,7 @@ def _derive(
     query: DeriveSettings,
     binds: Mapping[str, str],
     report: Reporter,
-    most: int | None = derive.ROWS_PER_BATCH,
+    most: int | None,
 ) -> Query:
     landing = source_table(spark, job, query.name, query.source_table)
     checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")

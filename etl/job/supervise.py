@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,8 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
 
 from ..metrics import ages
-from ..metrics.monitor import Monitor
-from ..metrics.spark_progress import SparkFeed
-from ..record.accounts import Reporter
+from ..metrics.monitor import Monitor, SparkFeed
+from ..record.accounts import Reporter, in_background
 from ..record.errors import (
     LeaseLostError,
     LossError,
@@ -28,7 +28,6 @@ from ..record.errors import (
 )
 from ..record.query import BatchHandler, Query
 from . import fence, shutdown
-from .background_check import BackgroundCheck
 from .fence import Fence
 from .lease import Lease
 
@@ -80,7 +79,7 @@ class _Running:
     attempts: int = 0
     again_at: float | None = None
     interrupted: bool = False
-    look: BackgroundCheck | None = None
+    look: Future[None] | None = None
     checked_at: float = field(default_factory=time.monotonic)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -264,11 +263,11 @@ class Supervisor:
         if one.look is None:
             if one.spec.check is not None and time.monotonic() >= one.checked_at + self.check_seconds:
                 one.checked_at = time.monotonic()
-                one.look = BackgroundCheck(one.spec.check)
+                one.look = in_background(one.spec.check)
             return
-        if one.look.goes_on:
+        if not one.look.done():
             return
-        error, one.look = one.look.error, None
+        error, one.look = one.look.exception(), None
         if isinstance(error, UnansweredError):
             self.report.emit("unchecked", query=one.name, error=str(error))
         elif error is not None:

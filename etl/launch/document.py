@@ -8,12 +8,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
 from ..record.errors import StartError
-from . import engine_kinds, settings
+from . import engine_kinds, settings, start_position
 from .engine_kinds import ENGINES
 from .settings import JobSettings
 from .typed_json import SettingsError
@@ -111,15 +111,16 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     parser.add_argument("--launch-document", required=True, metavar="URL")
     parser.add_argument("--engine", choices=ENGINES)
     parser.add_argument("--bind", action="append", default=[], metavar="NAME=VALUE", type=_bind)
-    parser.add_argument("--replay", metavar="QUERY")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--replay", metavar="QUERY")
+    instead.add_argument("--backfill", metavar="QUERY")
+    instead.add_argument("--benchmark", metavar="URL")
     parser.add_argument("--id", action="extend", nargs="+", default=[], metavar="IDENTITY", type=_identities)
     parser.add_argument("--corrected", metavar="URL")
-    parser.add_argument("--backfill", metavar="QUERY")
     parser.add_argument("--since", metavar="TIME", type=_moment)
     parser.add_argument("--until", metavar="TIME", type=_moment)
     parser.add_argument("--replace", action="store_true")
     parser.add_argument("--from", dest="origin", metavar="stream|URL")
-    parser.add_argument("--benchmark", metavar="URL")
     known, unknown = parser.parse_known_args(list(arguments))
     ids = tuple(dict.fromkeys(i for some in known.id for i in some))
     if known.replay is None and (ids or known.corrected):
@@ -127,8 +128,6 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     replay = None if known.replay is None else ReplayRequest(known.replay, ids, known.corrected)
     binds = MappingProxyType(dict(known.bind))
     backfill = _backfill(parser, known)
-    if known.benchmark is not None and (replay or backfill):
-        parser.error("--benchmark goes with neither --replay nor --backfill")
     return Arguments(
         known.launch_document, known.engine, binds, replay, backfill, known.benchmark, tuple(unknown)
     )
@@ -139,8 +138,6 @@ def _backfill(parser: argparse.ArgumentParser, known: argparse.Namespace) -> Bac
         if known.since or known.until or known.replace or known.origin:
             parser.error("--since, --until, --replace and --from go with --backfill QUERY")
         return None
-    if known.replay is not None:
-        parser.error("--backfill does not go with --replay")
     if known.origin is not None and known.replace:
         parser.error("--replace does not go with --from, which lands what the table lacks")
     if known.origin not in (None, "stream"):
@@ -152,15 +149,12 @@ def _backfill(parser: argparse.ArgumentParser, known: argparse.Namespace) -> Bac
 
 
 def _moment(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+    found = start_position.moment(text)
+    if found is None:
         raise argparse.ArgumentTypeError(
             f"{text!r}: write a time in ISO 8601 with its zone, 2026-11-21T08:00:00Z"
         )
-    return moment.astimezone(UTC)
+    return found
 
 
 def _identities(text: str) -> tuple[str, ...]:

@@ -27,15 +27,21 @@ def moment_of(start: str) -> datetime | None:
     """
     if start in ("earliest", "latest"):
         return None
-    try:
-        moment = datetime.fromisoformat(start)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+    found = moment(start)
+    if found is None:
         raise StartError(f"start {start!r}: earliest, latest, or a moment such as 2026-01-31T00:00:00Z")
-    return moment.astimezone(UTC)
+    return found
 
 
-def milliseconds(moment: datetime) -> str:
+def moment(text: str) -> datetime | None:
+    """A moment in ISO 8601 with its zone, in UTC; None for anything else."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if found.tzinfo is None else found.astimezone(UTC)
+
+
+def milliseconds(at: datetime) -> str:
     """Milliseconds of the epoch, as Kafka and Kinesis count them."""
-    return str(round(moment.timestamp() * 1000))
+    return str(round(at.timestamp() * 1000))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 import sys
 import types
 import typing
@@ -62,6 +63,28 @@ def read(kind: Any, value: Any, path: str) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise SettingsError(f"{path}: expected {kind.__name__}, found {value!r}")
     return value
+
+
+def read_versioned(kind: Any, text: str, path: str, version: int) -> Any:
+    """Read a value of a type out of a JSON object that says beside it of which version it is.
+
+    Parameters
+    ----------
+    kind, path
+        As for :func:`read`.
+    version
+        The only one that is read.
+
+    Raises
+    ------
+    ValueError
+        Not JSON, of another version, or as of :func:`read`.
+    """
+    held: Any = json.loads(text)
+    found = held.pop("version", None) if isinstance(held, dict) else None
+    if found != version:
+        raise SettingsError(f"of format {found!r}; this version reads {version}")
+    return read(kind, held, path)
 
 
 def _read_union(arguments: tuple[Any, ...], value: Any, path: str) -> Any:

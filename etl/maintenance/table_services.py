@@ -1,14 +1,17 @@
 """What keeps a table quick and small over months, while streams write to it and read from it.
 
-Three chores, by Iceberg's own procedures. *Compaction* makes large files out of the small ones
+Four chores, three of them by Iceberg's own procedures. *Compaction* makes large files out of the small ones
 that batches leave; it makes no records, so a stream that derives from the table passes over it.
 *Expiry* forgets the table's past states, but none that a derive query has yet to read: their
 checkpoints say where they are. *Orphan removal* deletes files that no state names, which a writer
-that was killed left behind.
+that was killed left behind. *Retention* deletes dead letters that are older than a company keeps them, in one
+transaction that rewrites the files of old days only; a stream that derives from the table makes no records of it. The
+bytes leave S3 with the table's old snapshots.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,6 +23,7 @@ from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.initial_snapshot import beginning
 from ..record import accounts
 from ..record.accounts import Reporter
+from ..record.envelope import ERASED
 from ..record.tables import Table
 
 MOST_SNAPSHOTS = 5_000
@@ -35,7 +39,7 @@ _GROUP_FILES = 2
 """Files of the wanted size that are written at once: so many cores the stream lacks meanwhile."""
 
 
-def call(spark: SparkSession, table: Table, procedure: str, **arguments: str) -> Mapping[str, Any]:
+def call(spark: SparkSession, table: Table, procedure: str, **arguments: str) -> DataFrame:
     """Run one of Iceberg's procedures on a table.
 
     Parameters
@@ -49,14 +53,17 @@ def call(spark: SparkSession, table: Table, procedure: str, **arguments: str) ->
 
     Returns
     -------
-    Mapping
-        The first row that it gives; empty where it gives none.
+    DataFrame
+        What it gives, when it has run.
     """
     given = "".join(f", {name} => {value}" for name, value in arguments.items())
     statement = f"CALL {table.catalog}.system.{procedure}(table => '{table.database}.{table.name}'{given})"
-    rows: DataFrame = spark.sql(statement)
-    first = rows.first()
-    return {} if first is None else first.asDict()
+    return spark.sql(statement)
+
+
+def first_row(rows: DataFrame) -> Mapping[str, Any]:
+    """Return the first row; empty where there is none."""
+    return next((row.asDict() for row in rows.take(1)), {})
 
 
 def moment(at: datetime) -> str:
@@ -64,8 +71,47 @@ def moment(at: datetime) -> str:
     return f"TIMESTAMP '{at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}+00:00'"
 
 
+class TableTask(ABC):
+    """Something to do to a table now and then.
+
+    Attributes
+    ----------
+    WHAT
+        In a word, for reports.
+    report
+        Told what was done.
+    every
+        From one time to the next.
+    """
+
+    WHAT = ""
+
+    table: Table
+    report: Reporter
+    every: timedelta
+
+    @property
+    def name(self) -> str:
+        """What it does, and to which table."""
+        return f"{self.WHAT} {self.table}"
+
+    def __call__(self, spark: SparkSession) -> None:
+        """Do it now, to a table that is there."""
+        if self.table.exists(spark):
+            self.work(spark, accounts.now())
+
+    @abstractmethod
+    def work(self, spark: SparkSession, begun: datetime) -> None:
+        """Do it; where there is nothing to do, nothing is written or told."""
+
+    def tell(self, event: str, begun: datetime, **fields: Any) -> None:
+        """Report what was done."""
+        times = accounts.times(begun, accounts.now())
+        self.report.emit(event, table=str(self.table), **fields, **times)
+
+
 @dataclass(frozen=True)
-class Compaction:
+class Compaction(TableTask):
     """Makes files of a wanted size out of small ones.
 
     Parameters
@@ -85,16 +131,10 @@ class Compaction:
     report: Reporter
     every: timedelta = timedelta(days=1)
 
-    @property
-    def name(self) -> str:
-        """See :class:`etl.job.maintenance_schedule.MaintenanceTask`."""
-        return f"compact {self.table}"
+    WHAT = "compact"
 
-    def __call__(self, spark: SparkSession) -> None:
+    def work(self, spark: SparkSession, begun: datetime) -> None:
         """Rewrite small files; a table without any is not written."""
-        if not self.table.exists(spark):
-            return
-        begun = accounts.now()
         options = {
             "target-file-size-bytes": str(self.file_size),
             # One group after the other, each committed by itself: what a failure costs is one group.
@@ -105,21 +145,20 @@ class Compaction:
             "delete-file-threshold": str(_DELETE_FILES),
         }
         pairs = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
-        found = call(spark, self.table, "rewrite_data_files", options=f"map({pairs})")
+        found = first_row(call(spark, self.table, "rewrite_data_files", options=f"map({pairs})"))
         if found.get("rewritten_data_files_count") or found.get("failed_data_files_count"):
-            self.report.emit(
+            self.tell(
                 "compacted",
-                table=str(self.table),
+                begun,
                 files_before=found["rewritten_data_files_count"],
                 files_after=found["added_data_files_count"],
                 files_failed=found["failed_data_files_count"],
                 bytes=found["rewritten_bytes_count"],
-                **accounts.times(begun, accounts.now()),
             )
 
 
 @dataclass(frozen=True)
-class Expiry:
+class Expiry(TableTask):
     """Forgets a table's past states, and deletes the files that only they name.
 
     A derive query that is behind is never cut off: the state that it has read last, by its
@@ -143,16 +182,10 @@ class Expiry:
     report: Reporter
     every: timedelta = timedelta(hours=1)
 
-    @property
-    def name(self) -> str:
-        """See :class:`etl.job.maintenance_schedule.MaintenanceTask`."""
-        return f"expire {self.table}"
+    WHAT = "expire"
 
-    def __call__(self, spark: SparkSession) -> None:
+    def work(self, spark: SparkSession, begun: datetime) -> None:
         """Expire what is old enough and no reader needs."""
-        if not self.table.exists(spark):
-            return
-        begun = accounts.now()
         before = self._wanted(spark, begun)
         if before is None:
             return
@@ -167,23 +200,11 @@ class Expiry:
                 at=accounts.text(begun),
             )
         before = min([before, *behind.values(), self._beginning(spark) or before])
-        found = call(
-            spark,
-            self.table,
-            "expire_snapshots",
-            older_than=moment(before),
-            retain_last=str(FEWEST_SNAPSHOTS),
-            stream_results="true",
-        )
+        limits = {"older_than": moment(before), "retain_last": str(FEWEST_SNAPSHOTS)}
+        found = first_row(call(spark, self.table, "expire_snapshots", **limits, stream_results="true"))
         files = sum(int(n or 0) for key, n in found.items() if key.startswith("deleted_"))
         if files:
-            self.report.emit(
-                "snapshots_expired",
-                table=str(self.table),
-                older_than=accounts.text(before),
-                files=files,
-                **accounts.times(begun, accounts.now()),
-            )
+            self.tell("snapshots_expired", begun, older_than=accounts.text(before), files=files)
 
     def _wanted(self, spark: SparkSession, now: datetime) -> datetime | None:
         """Before when states may go if nobody reads them; None where there is none to go."""
@@ -241,7 +262,7 @@ def _committed(snapshot: Any) -> datetime:
 
 
 @dataclass(frozen=True)
-class Orphans:
+class Orphans(TableTask):
     """Deletes files below a table's location that none of its states names.
 
     Parameters
@@ -257,22 +278,42 @@ class Orphans:
     report: Reporter
     every: timedelta = timedelta(days=1)
 
-    @property
-    def name(self) -> str:
-        """See :class:`etl.job.maintenance_schedule.MaintenanceTask`."""
-        return f"remove orphans of {self.table}"
+    WHAT = "remove orphans of"
 
-    def __call__(self, spark: SparkSession) -> None:
+    def work(self, spark: SparkSession, begun: datetime) -> None:
         """Delete them."""
-        if not self.table.exists(spark):
-            return
-        begun = accounts.now()
-        rows = spark.sql(
-            f"CALL {self.table.catalog}.system.remove_orphan_files("
-            f"table => '{self.table.database}.{self.table.name}', older_than => {moment(begun - self.older_than)})"
+        rows = call(spark, self.table, "remove_orphan_files", older_than=moment(begun - self.older_than))
+        if files := rows.count():
+            self.tell("orphans_removed", begun, files=files)
+
+
+@dataclass(frozen=True)
+class Retention(TableTask):
+    """Deletes old dead letters of a landing table, or of a table of dead letters of a direct query, while the stream writes.
+
+    Parameters
+    ----------
+    keep
+        Age from which on a dead letter goes: since it arrived and since it was landed. The time of
+        arrival of a Kafka record is what its producer says, and may lie years back.
+    """
+
+    table: Table
+    keep: timedelta
+    report: Reporter
+    every: timedelta = timedelta(days=1)
+
+    WHAT = "expire dead letters of"
+
+    def work(self, spark: SparkSession, begun: datetime) -> None:
+        """Delete what is too old now; a table without any is not written."""
+        before = begun - self.keep
+        old = f"< timestamp_micros({int(before.timestamp() * 1e6)})"
+        condition = (
+            f"_error IS NOT NULL AND NOT _stage <=> '{ERASED}' "
+            f"AND _arrived_at {old} AND (_landed_at IS NULL OR _landed_at {old})"
         )
-        files = rows.count()
-        if files:
-            self.report.emit(
-                "orphans_removed", table=str(self.table), files=files, **accounts.times(begun, accounts.now())
-            )
+        if count := spark.table(str(self.table)).where(condition).count():
+            # A table's name is checked (``Table.of``), and the rest holds one number of ours.
+            spark.sql(f"DELETE FROM {self.table} WHERE {condition}")  # noqa: S608
+            self.tell("expired", begun, dead_letters=count, arrived_before=accounts.text(before))

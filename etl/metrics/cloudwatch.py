@@ -16,7 +16,7 @@ from typing import Any
 from ..record.accounts import Reporter
 from ..record.errors import StartError
 from ..services import bundled
-from ..services.lookups import as_start_error
+from ..services.aws import as_start_error
 from . import sketch
 from .catalogue import BY_NAME, PREFIX
 from .progress import Sample

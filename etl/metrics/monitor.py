@@ -1,20 +1,28 @@
-"""Collects the metrics of all queries of a job and hands them to the outputs."""
+"""Collects the metrics of all queries of a job and hands them to the outputs.
+
+A query is asked about once a second, in place of a ``StreamingQueryListener`` in Python, which runs inside a thread of
+Spark's own (``docs/adr/0500-polled-progress.md``): no call of Spark's ever waits for us.
+"""
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.sql import SparkSession
 
 from .pipe import Pipe
 from .progress import Meter, Origin, Sample
-from .spark_progress import Feed
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_SECONDS = 1.0
 
@@ -68,8 +76,8 @@ class Monitor:
         self._close_seconds = close_seconds
         self._heard: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
         self._accounts: dict[tuple[str, int], Mapping[str, Any]] = {}
-        self._watched: dict[str, tuple[Meter, Feed]] = {}
-        self._ended: list[tuple[Meter, Feed]] = []
+        self._watched: dict[str, tuple[Meter, SparkFeed]] = {}
+        self._ended: list[tuple[Meter, SparkFeed]] = []
         self._lock = threading.Lock()
         self._lost = 0
         self._closing = threading.Event()
@@ -77,7 +85,7 @@ class Monitor:
         self._put(Sample(time.time(), None, {"Starts": 1}))
         self._thread.start()
 
-    def watch(self, query: str, feed: Feed) -> None:
+    def watch(self, query: str, feed: SparkFeed) -> None:
         """Ask about a query from now on; one that was started anew goes on where it was."""
         with self._lock:
             before = self._watched.get(query)
@@ -168,3 +176,62 @@ class Monitor:
     def _put(self, sample: Sample) -> None:
         for pipe in self._outputs:
             pipe.put(sample)
+
+
+class SparkFeed:
+    """A query of this Spark session.
+
+    Parameters
+    ----------
+    query
+        Started.
+    """
+
+    def __init__(self, spark: SparkSession, query: StreamingQuery) -> None:
+        self._query: Any = query._jsq
+        self._group = str(query.runId)
+        self._context: Any = spark._jsc.sc()
+        self._seen = ""
+        self._last_job = -1
+
+    def progress(self) -> list[dict[str, Any]]:
+        """Return the triggers that ended since the last call, the oldest first.
+
+        Spark keeps a hundred; those with data come when they end, those without every ten seconds
+        (``spark.sql.streaming.noDataProgressEventInterval``).
+        """
+        recent = self._query.recentProgress()
+        new: list[dict[str, Any]] = []
+        # From the newest backwards: each look into the JVM is a call.
+        for index in range(len(recent) - 1, -1, -1):
+            begun = str(recent[index].timestamp())
+            if begun <= self._seen:
+                break
+            new.append(json.loads(recent[index].json()))
+        if new:
+            self._seen = str(new[0]["timestamp"])
+        return new[::-1]
+
+    def failed_tasks(self) -> int:
+        """Return the tasks that failed in jobs of the query that ended since the last call.
+
+        A job of Spark's that still runs is left for a later call.
+        """
+        jobs = self._context.statusTracker().getJobIdsForGroup(self._group)
+        last, failed = self._last_job, 0
+        newest = last
+        for index in range(len(jobs)):  # the newest first
+            job = int(jobs[index])
+            if job <= last:
+                break
+            newest = max(newest, job)
+            try:
+                data = self._context.statusStore().job(job)
+                if str(data.status()) == "RUNNING":
+                    newest = job - 1
+                else:
+                    failed += int(data.numFailedTasks())
+            except Py4JJavaError:
+                continue  # so many jobs since that Spark has forgotten this one
+        self._last_job = newest
+        return failed

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -31,7 +32,7 @@ from ..record.errors import AccountsError
 from ..sinks.base import STAGE, Again, Place, Sink, Written, place_of, refuses_none
 from ..sinks.delivery.python_tasks import Counted
 from ..sources.base import ReplayedLeg
-from ..sources.batch_offsets import OffsetRange
+from ..sources.offsets import OffsetRange
 from ..sources.union import offsets_of
 from . import offset_overlap
 from .derive import DEAD_LETTER, Composition
@@ -78,10 +79,10 @@ class Lane:
     source: str
     compose: Composition
     sink: Sink
-    _overlap: Overlap = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_overlap", offset_overlap.of_derived(self.source))
+    @cached_property
+    def _overlap(self) -> Overlap:
+        return offset_overlap.of_derived(self.source)
 
     def rows(self, good: DataFrame) -> DataFrame:
         """The lane's rows of the sink, out of good records of all routes."""
@@ -137,12 +138,10 @@ class Director:
     checkpoint: Checkpoint
     report: Reporter
     rules: tuple[Column, ...] = ()
-    _kept: Overlap = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        self._kept = offset_overlap.of_landed(
-            {s: name for leg in self.replayed for s, name in leg.names().items()}
-        )
+    @cached_property
+    def _kept(self) -> Overlap:
+        return offset_overlap.of_landed(source.name for leg in self.replayed for source in leg.sources)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch and report its accounts.

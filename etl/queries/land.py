@@ -30,8 +30,7 @@ from ..record.errors import LossError
 from ..record.lookup_bounds import Bound, Look, with_first_that_holds
 from ..record.projection import Projection
 from ..sinks.iceberg import Appended, IcebergSink
-from ..sources.base import Guard
-from ..sources.union import offsets_of
+from ..sources.union import SourceUnion, offsets_of
 from .offset_overlap import Overlap, of_landed
 
 MOST_READS = 3
@@ -40,30 +39,12 @@ MOST_READS = 3
 _CONTENT = "_content"
 """The payload beside what was decoded of it, until its record has an identity of its own."""
 
-_ENVELOPE = StructType(
-    [
-        StructField("_id", StringType()),
-        StructField("_source", StringType()),
-        StructField("_shard", StringType()),
-        StructField("_position", StringType()),
-        StructField("_key", BinaryType()),
-    ]
-)
 
-
-def table_schema(headers: StructField, schema: StructType) -> StructType:
-    """Columns of a landing table.
-
-    Parameters
-    ----------
-    headers
-        The envelope's ``_headers`` column.
-    """
+def table_schema(schema: StructType) -> StructType:
+    """Columns of a landing table, whose records have those of a schema."""
     return StructType(
         [
-            *_ENVELOPE.fields,
-            StructField("_headers", headers.dataType),
-            StructField("_arrived_at", TimestampType()),
+            *envelope.SCHEMA.fields,
             StructField("_hash", LongType()),
             StructField("_landed_at", TimestampType()),
             *nullable(schema).fields,
@@ -97,7 +78,7 @@ class Lander:
     Attributes
     ----------
     guard
-        Of its legs; of a single one that does not replay, its own.
+        Of its legs.
     """
 
     settings: LandSettings
@@ -105,7 +86,7 @@ class Lander:
     sink: IcebergSink
     checkpoint: Checkpoint
     report: Reporter
-    guard: Guard
+    guard: SourceUnion
     _blind: bool = False
     _commits: Commits = field(init=False, repr=False)
     _overlap: Overlap = field(init=False, repr=False)
@@ -113,7 +94,7 @@ class Lander:
 
     def __post_init__(self) -> None:
         self._commits = Commits(self.sink.table)
-        self._overlap = of_landed({s: name for leg in self.guard.replayed for s, name in leg.names().items()})
+        self._overlap = of_landed(source.name for leg in self.guard.replayed for source in leg.sources)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Land a batch and report its accounts.

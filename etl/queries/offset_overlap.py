@@ -9,9 +9,9 @@ those after it, in this process and the next: the commit says so (``millrace.alo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,11 +20,10 @@ from ..record.commits import History
 from ..record.lookup_bounds import Bound, Look, LookUp
 from ..record.tables import Table
 from ..sinks.iceberg import may_hold
-from ..sources.batch_offsets import MOST_PARTITIONS, OffsetRange
-from ..sources.offset_bounds import Range, any_of, offset_bound
+from ..sources.offsets import MOST_PARTITIONS, OffsetRange, Range, any_of, offset_bound
 
 Ends = Mapping[str, int]
-"""By partition, as a batch's offsets name it: the offset from which on a table holds nothing."""
+"""By partition, as a batch's offsets name it (``stream/partition``): the offset from which on a table holds nothing."""
 
 EndsOf = Callable[[DataFrame, Collection[str]], Ends | None]
 """Reads those of some partitions off rows of a table, and maybe of more; None where nobody can tell."""
@@ -109,15 +108,16 @@ class Overlap:
         return True
 
 
-def of_landed(names: Mapping[str, str]) -> Overlap:
+def of_landed(names: Iterable[str]) -> Overlap:
     """Of a table in the shape of a landing table, which has positions.
 
     Parameters
     ----------
     names
-        Logical name of each stream, to what its partitions' names begin with in a batch's offsets.
+        Logical names of the streams that are landed.
     """
-    return Overlap(landed_ends(names), landed_bound(names))
+    mine = sorted(names)
+    return Overlap(partial(landed_ends, mine), partial(_landed_bound, mine))
 
 
 def of_derived(source: str) -> Overlap:
@@ -128,88 +128,63 @@ def of_derived(source: str) -> Overlap:
     source
         Logical name of the stream.
     """
-    return Overlap(derived_ends(source, f"{source}/"), lambda _: Bound(F.col("_source") == source))
+    return Overlap(partial(derived_ends, source), lambda _: Bound(F.col("_source") == source))
 
 
-def landed_ends(names: Mapping[str, str]) -> EndsOf:
+def landed_ends(names: Sequence[str], rows: DataFrame, partitions: Collection[str]) -> Ends:
     """Ends of partitions in a landing table.
 
     Parameters
     ----------
     names
-        Logical name of each stream, to what its partitions' names begin with in a batch's offsets.
+        Logical names of the streams.
     """
-
-    def ends_of(rows: DataFrame, partitions: Collection[str]) -> Ends:
-        mine = rows.where(F.col("_source").isin(sorted(names)) & F.col("_shard").isNotNull())
-        if len(partitions) <= MOST_PARTITIONS:
-            # Files of one partition, as landing writes them, tell by their metadata whose they are.
-            shards = {
-                p.removeprefix(prefix)
-                for p in partitions
-                for prefix in names.values()
-                if p.startswith(prefix)
-            }
-            mine = mine.where(F.col("_shard").isin(sorted(shards)))
-        mine = mine.select("_source", "_shard", "_position")
-        if not may_hold(mine):
-            return {}
-        last = F.max(F.col("_position").cast("long")).alias("last")
-        found = mine.groupBy("_source", "_shard").agg(last).collect()
-        return {f"{names[row['_source']]}{row['_shard']}": row["last"] + 1 for row in found}
-
-    return ends_of
+    mine = rows.where(F.col("_source").isin([*names]) & F.col("_shard").isNotNull())
+    if len(partitions) <= MOST_PARTITIONS:
+        # Files of one partition, as landing writes them, tell by their metadata whose they are.
+        shards = {partition.partition("/")[2] for partition in partitions}
+        mine = mine.where(F.col("_shard").isin(sorted(shards)))
+    mine = mine.select("_source", "_shard", "_position")
+    if not may_hold(mine):
+        return {}
+    last = F.max(F.col("_position").cast("long")).alias("last")
+    found = mine.groupBy("_source", "_shard").agg(last).collect()
+    return {f"{row['_source']}/{row['_shard']}": row["last"] + 1 for row in found}
 
 
 _ID = r"^([^/]+)/(\d+)/(\d+)(\D.*)?$"
 """A record's identity: topic, partition, offset. A transform that makes several rows of it adds to it, and a replay."""
 
 
-def derived_ends(source: str, prefix: str) -> EndsOf:
+def derived_ends(source: str, rows: DataFrame, partitions: Collection[str]) -> Ends | None:  # noqa: ARG001 - no column tells
     """Ends of partitions in a table that has identities and no positions.
 
     Parameters
     ----------
     source
         Logical name of the stream.
-    prefix
-        What the names of its partitions begin with in a batch's offsets.
     """
-
-    def ends_of(rows: DataFrame, partitions: Collection[str]) -> Ends | None:  # noqa: ARG001 - no column tells
-        mine = rows.where(F.col("_source") == source).select("_id")
-        if not may_hold(mine):
-            return {}
-        topic, partition, offset = (F.regexp_extract("_id", _ID, number) for number in (1, 2, 3))
-        last = F.max(offset.cast("long")).alias("last")
-        ends: dict[str, int] = {}
-        for row in mine.groupBy(topic.alias("topic"), partition.alias("partition")).agg(last).collect():
-            if not row["topic"]:
-                return None
-            # Of a single topic the offsets name the number alone.
-            for name in (row["partition"], f"{row['topic']}/{row['partition']}"):
-                ends[prefix + name] = max(ends.get(prefix + name, 0), row["last"] + 1)
-        return ends
-
-    return ends_of
+    mine = rows.where(F.col("_source") == source).select("_id")
+    if not may_hold(mine):
+        return {}
+    topic, partition, offset = (F.regexp_extract("_id", _ID, number) for number in (1, 2, 3))
+    last = F.max(offset.cast("long")).alias("last")
+    ends: dict[str, int] = {}
+    for row in mine.groupBy(topic.alias("topic"), partition.alias("partition")).agg(last).collect():
+        if not row["topic"]:
+            return None
+        # Of a single topic the offsets name the number alone.
+        for name in (row["partition"], f"{row['topic']}/{row['partition']}"):
+            ends[f"{source}/{name}"] = max(ends.get(f"{source}/{name}", 0), row["last"] + 1)
+    return ends
 
 
-def landed_bound(names: Mapping[str, str]) -> Callable[[Mapping[str, Range] | None], Bound]:
-    """Where in a landing table records of some ranges can be.
-
-    Parameters
-    ----------
-    names
-        As of :func:`landed_ends`.
-    """
-
-    def bound_of(ranges: Mapping[str, Range] | None) -> Bound:
-        if ranges is None:
-            return Bound(F.col("_source").isin(sorted(names)))
-        by_source: dict[str, dict[str, Range]] = {}
-        for partition, range_ in ranges.items():
-            source, prefix = next((s, p) for s, p in names.items() if partition.startswith(p))
-            by_source.setdefault(source, {})[partition.removeprefix(prefix)] = range_
-        return Bound(any_of([offset_bound(source, mine) for source, mine in by_source.items()]))
-
-    return bound_of
+def _landed_bound(names: Sequence[str], ranges: Mapping[str, Range] | None) -> Bound:
+    """Where in a landing table records of some ranges can be."""
+    if ranges is None:
+        return Bound(F.col("_source").isin([*names]))
+    by_source: dict[str, dict[str, Range]] = {}
+    for partition, range_ in ranges.items():
+        source, _, shard = partition.partition("/")
+        by_source.setdefault(source, {})[shard] = range_
+    return Bound(any_of([offset_bound(source, mine) for source, mine in by_source.items()]))

@@ -14,7 +14,7 @@ from ..launch.source_kinds import Source, in_order
 from ..record import tables
 from ..record.accounts import Reporter
 from ..record.tables import Table
-from ..sources.base import Guard, LegGuard, ReplayedLeg, SourceContext
+from ..sources.base import LegGuard, ReplayedLeg, SourceContext
 from ..sources.union import SourceUnion, union
 from . import land
 
@@ -29,10 +29,8 @@ class Opened:
         Of all legs, in the envelope's shape.
     checkpoint
         The query's.
-    replayed
-        Legs whose batches are fixed ranges.
-    guards
-        Of the others.
+    guard
+        Of all legs.
     reopen
         Opens all legs again, with limits, and secrets, of that moment.
     watch
@@ -41,16 +39,9 @@ class Opened:
 
     rows: DataFrame
     checkpoint: Checkpoint
-    replayed: tuple[ReplayedLeg, ...]
-    guards: tuple[LegGuard, ...]
+    guard: SourceUnion
     reopen: Callable[[], DataFrame]
     watch: Callable[[], None] | None
-
-    @property
-    def guard(self) -> Guard:
-        """Of all legs."""
-        alone = len(self.guards) == 1 and not self.replayed
-        return self.guards[0] if alone else SourceUnion(self.replayed, self.guards)
 
 
 def opened(
@@ -98,18 +89,14 @@ def opened(
     def reopen() -> DataFrame:
         return union([opener() for opener in openers])
 
-    return Opened(reopen(), whole, tuple(replayed), tuple(guards), reopen, watch)
+    return Opened(reopen(), whole, SourceUnion(tuple(replayed), tuple(guards)), reopen, watch)
 
 
-def landing_table(
-    spark: SparkSession, table: Table, read: Opened, decoder: Decoder, report: Reporter
-) -> Table:
+def landing_table(spark: SparkSession, table: Table, decoder: Decoder, report: Reporter) -> None:
     """Make the table that takes a query's records or its dead letters, or alter it, or check it.
 
     Parameters
     ----------
-    read
-        What the query reads.
     report
         Where alterations are told.
 
@@ -118,6 +105,4 @@ def landing_table(
     StartError
         It has another shape.
     """
-    shape = land.table_schema(read.rows.schema["_headers"], decoder.schema)
-    tables.ensure(spark, table, shape, report=report)
-    return table
+    tables.ensure(spark, table, land.table_schema(decoder.schema), report=report)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import queue
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -18,6 +18,23 @@ from .errors import AccountsError, describe
 
 OBSERVATION_SECONDS = 120.0
 """Longest wait for the figures of a finished action; they come through Spark's listener bus."""
+
+
+Answer = TypeVar("Answer")
+
+
+def in_background(call: Callable[[], Answer]) -> Future[Answer]:
+    """Call something in a thread of its own: what does not answer holds nobody up. An executor's threads, which are none, are waited for at the end of Python."""
+    answer: Future[Answer] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except Exception as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="background", daemon=True).start()
+    return answer
 
 
 class Observed:
@@ -58,16 +75,11 @@ def values_of(*observed: Observed, timeout: float = OBSERVATION_SECONDS) -> list
         They did not come in time. Spark would wait for ever where its optimizer
         removed the observed part of a plan, or where the listener bus dropped the event.
     """
-    answer: queue.Queue[list[dict[str, Any]]] = queue.Queue()
-
-    def ask() -> None:
-        answer.put([one._observation.get for one in observed])
-
     # All of them in one thread: each thread of Python's opens a connection to the JVM, and a thread there.
-    threading.Thread(target=ask, daemon=True).start()
+    answer = in_background(lambda: [one._observation.get for one in observed])
     try:
-        return answer.get(timeout=timeout)
-    except queue.Empty:
+        return answer.result(timeout)
+    except TimeoutError:
         raise AccountsError(f"no figures of the batch after {timeout:.0f} s") from None
 
 

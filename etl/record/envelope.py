@@ -24,6 +24,7 @@ from functools import cache
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType, TimestampType
 
 from . import accounts
 from .projection import Projection
@@ -44,6 +45,22 @@ POSITION_DIGITS = 20
 """Digits of the largest offset (2**63 - 1 has 19), so that text sorts as numbers do."""
 
 HEADERS = "array<struct<key:string,value:binary>>"
+
+SCHEMA = StructType(
+    [
+        StructField("_id", StringType()),
+        StructField("_source", StringType()),
+        StructField("_shard", StringType()),
+        StructField("_position", StringType()),
+        StructField("_key", BinaryType()),
+        StructField(
+            "_headers",
+            ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+        ),
+        StructField("_arrived_at", TimestampType()),
+    ]
+)
+"""Of the columns that landing tables keep."""
 
 TIME_HEADER = "millrace-timestamp"
 """Header that a Kafka record is given where ``_arrived_at`` is not its own time: that, in milliseconds, as text."""

@@ -56,11 +56,6 @@ def whole_text(error: BaseException) -> str:
     return "\n".join(texts)
 
 
-def without_frames(text: str) -> str:
-    """What a text of the JVM says, without the lines of its stacks, which name much that has nothing to do with it."""
-    return "\n".join(line for line in text.splitlines() if not _FRAME.match(line))
-
-
 def is_interruption(error: BaseException | None) -> bool:
     """Whether a thread was interrupted; Spark knows Java's own exceptions for it, and not those of every client."""
     return error is not None and any(

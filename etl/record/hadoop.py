@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -51,15 +52,12 @@ def read_bytes(spark: SparkSession, url: str) -> bytes:
         It could not be read.
     """
     jvm: Any = spark._jvm
-    try:
-        path, files = _at(spark, url)
+    with _at(spark, url) as (path, files):
         stream = files.open(path)
         try:
             return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
         finally:
             stream.close()
-    except Py4JJavaError as error:
-        raise _as_python(url, error) from error
 
 
 def write_text(spark: SparkSession, url: str, text: str) -> None:
@@ -72,8 +70,7 @@ def write_text(spark: SparkSession, url: str, text: str) -> None:
     OSError
         It could not be written; one that was there is as it was.
     """
-    try:
-        path, files = _at(spark, url)
+    with _at(spark, url) as (path, files):
         if files.getScheme() == "file":
             _replace(Path(str(path.toUri().getPath())), text)
             return
@@ -82,8 +79,6 @@ def write_text(spark: SparkSession, url: str, text: str) -> None:
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
-    except Py4JJavaError as error:
-        raise _as_python(url, error) from error
 
 
 def _replace(path: Path, text: str) -> None:
@@ -103,11 +98,8 @@ def delete(spark: SparkSession, url: str) -> None:
     OSError
         It could not be deleted.
     """
-    try:
-        path, files = _at(spark, url)
+    with _at(spark, url) as (path, files):
         files.delete(path, True)
-    except Py4JJavaError as error:
-        raise _as_python(url, error) from error
 
 
 def names(spark: SparkSession, url: str) -> list[str]:
@@ -118,64 +110,11 @@ def names(spark: SparkSession, url: str) -> list[str]:
     OSError
         It could not be read.
     """
-    return sorted(str(status.getPath().getName()) for status in _statuses(spark, url))
-
-
-@dataclass(frozen=True)
-class Entry:
-    """What is in a folder: a file with its size in bytes, or a folder, which has none."""
-
-    name: str
-    size: int | None
-
-
-def entries(spark: SparkSession, url: str) -> list[Entry]:
-    """List what is in a folder with sizes, by name, in one call of the file system; nothing where there is no such folder.
-
-    Raises
-    ------
-    OSError
-        It could not be read.
-    """
-    found = (
-        Entry(str(status.getPath().getName()), None if status.isDirectory() else int(status.getLen()))
-        for status in _statuses(spark, url)
-    )
-    return sorted(found, key=lambda entry: entry.name)
-
-
-def _statuses(spark: SparkSession, url: str) -> list[Any]:
     try:
-        path, files = _at(spark, url)
-        return list(files.listStatus(path))
-    except Py4JJavaError as error:
-        converted = _as_python(url, error)
-        if isinstance(converted, FileNotFoundError):
-            return []
-        raise converted from error
-
-
-def read_part(spark: SparkSession, url: str, begin: int, count: int) -> bytes:
-    """Read some bytes of a file, all of which are there.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
-    OSError
-        It could not be read, or ends before.
-    """
-    jvm: Any = spark._jvm
-    try:
-        path, files = _at(spark, url)
-        stream = files.open(path)
-        try:
-            stream.seek(begin)
-            return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream, count))
-        finally:
-            stream.close()
-    except Py4JJavaError as error:
-        raise _as_python(url, error) from error
+        with _at(spark, url) as (path, files):
+            return sorted(str(status.getPath().getName()) for status in files.listStatus(path))
+    except FileNotFoundError:
+        return []
 
 
 def modified(spark: SparkSession, url: str) -> datetime:
@@ -188,25 +127,21 @@ def modified(spark: SparkSession, url: str) -> datetime:
     OSError
         It could not be read.
     """
-    try:
-        path, files = _at(spark, url)
+    with _at(spark, url) as (path, files):
         return datetime.fromtimestamp(files.getFileStatus(path).getModificationTime() / 1000, tz=UTC)
-    except Py4JJavaError as error:
-        raise _as_python(url, error) from error
 
 
-def _at(spark: SparkSession, url: str) -> tuple[Any, Any]:
-    """A URL as the JVM's path, and the file system that it lies in."""
+@contextmanager
+def _at(spark: SparkSession, url: str) -> Iterator[tuple[Any, Any]]:
+    """A URL as the JVM's path, and the file system that it lies in, whose errors become Python's."""
     jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(url)
-    return path, path.getFileSystem(spark._jsc.hadoopConfiguration())
-
-
-def _as_python(url: str, error: Py4JJavaError) -> OSError:
-    name = error.java_exception.getClass().getName()
-    if name.endswith("FileNotFoundException"):
-        return FileNotFoundError(f"no such file: {url}")
-    return OSError(f"{url}: {error.java_exception.toString()}")
+    try:
+        path = jvm.org.apache.hadoop.fs.Path(url)
+        yield path, path.getFileSystem(spark._jsc.hadoopConfiguration())
+    except Py4JJavaError as error:
+        if error.java_exception.getClass().getName().endswith("FileNotFoundException"):
+            raise FileNotFoundError(f"no such file: {url}") from error
+        raise OSError(f"{url}: {error.java_exception.toString()}") from error
 
 
 _SPOILED = ("ChecksumException", "not UTF-8")

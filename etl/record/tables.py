@@ -9,7 +9,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from . import accounts, schema_evolution
@@ -96,6 +96,13 @@ class Table:
                 return False
             raise
         return True
+
+    def as_it_is(self, spark: SparkSession) -> DataFrame | None:
+        """All rows of this moment, whatever is written meanwhile; None for a table without a snapshot."""
+        snapshot = self.metadata(spark).currentSnapshot()
+        if snapshot is None:
+            return None
+        return spark.sql(f"SELECT * FROM {self} VERSION AS OF {snapshot.snapshotId()}")  # noqa: S608 - plain names
 
     def metadata(self, spark: SparkSession) -> Any:
         """The table as Iceberg's Java object, freshly loaded."""

@@ -8,11 +8,10 @@ step that is run again comes to the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..formats.decoding.routes import along
@@ -24,6 +23,7 @@ from ..record.envelope import IDENTITY
 from ..record.lookup_bounds import Bound
 from ..record.tables import Table
 from ..sinks.iceberg import IcebergSink
+from ..sources.base import arrived, steps
 
 _VIEW, _GONE = "millrace_backfilled", "_gone"
 """Name of a view, and what begins the identity of a row in it that leaves the table."""
@@ -79,13 +79,12 @@ class Backfiller:
         """
         begun = accounts.now()
         # What lands meanwhile belongs to the stream.
-        snapshot = self.landing.metadata(spark).currentSnapshot()
+        landed = self.landing.as_it_is(spark)
         totals = dict.fromkeys(("read", "duplicates", "filtered", "written", "replaced"), 0)
         assert request.since is not None, "a landing table is read by time"
         assert request.until is not None, "a landing table is read by time"
-        if snapshot is not None:
-            landed = spark.sql(f"SELECT * FROM {self.landing} VERSION AS OF {snapshot.snapshotId()}")  # noqa: S608 - a name of ours
-            for since, until in steps(request.since, request.until):
+        if landed is not None:
+            for since, until in steps(request, STEP, whole=True):
                 for name, count in self._step(landed, since, until, replace=request.replace).items():
                     totals[name] += count
         self.report.emit(
@@ -101,7 +100,7 @@ class Backfiller:
 
     def _step(self, landed: DataFrame, since: datetime, until: datetime, *, replace: bool) -> dict[str, int]:
         begun = accounts.now()
-        within = _within(since, until)
+        within = arrived(since, until)
         rows = along(good_records(landed.where(within)), self.route, str(self.landing))
         if rows.isEmpty():
             # Nothing landed then: what the sink has of that time has another origin.
@@ -136,7 +135,7 @@ class Backfiller:
         # A MERGE reads its source twice.
         new = rows.persist()
         try:
-            there = spark.table(str(self.sink.table)).where(_within(since, until)).select(*IDENTITY)
+            there = spark.table(str(self.sink.table)).where(arrived(since, until)).select(*IDENTITY)
             count, before = new.count(), there.count()
             gone = there.distinct().select(*(F.col(c).alias(_GONE + c) for c in IDENTITY))
             gone.unionByName(new, allowMissingColumns=True).createOrReplaceTempView(_VIEW)
@@ -156,24 +155,3 @@ class Backfiller:
         finally:
             spark.catalog.dropTempView(_VIEW)
             new.unpersist()
-
-
-def steps(since: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:
-    """Cut a range at whole hours, UTC.
-
-    Parameters
-    ----------
-    since, until
-        ``until`` is not part of it.
-    """
-    start = since.astimezone(UTC)
-    until = until.astimezone(UTC)
-    while start < until:
-        border = start.replace(minute=0, second=0, microsecond=0) + STEP
-        end = min(border, until)
-        yield start, end
-        start = end
-
-
-def _within(since: datetime, until: datetime) -> Column:
-    return (F.col("_arrived_at") >= F.lit(since)) & (F.col("_arrived_at") < F.lit(until))

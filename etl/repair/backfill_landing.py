@@ -19,7 +19,7 @@ from ..launch import spark_settings
 from ..launch.document import BackfillRequest
 from ..launch.settings import JobSettings, LandSettings, RouteSettings
 from ..queries import land
-from ..record import accounts, envelope, tables
+from ..record import accounts, tables
 from ..record.accounts import Reporter
 from ..record.envelope import stamped
 from ..record.errors import StartError
@@ -27,7 +27,7 @@ from ..record.lookup_bounds import Bound
 from ..record.tables import Table
 from ..sinks.iceberg import Appended, IcebergSink
 from ..sources.base import Part, Parts
-from ..sources.kafka.poison_records import is_overflow
+from ..sources.kafka.ranges import is_overflow
 from ..sources.kafka.record_times import Overflown
 from .backfill_files import of_files
 
@@ -100,18 +100,9 @@ class Refiller:
         try:
             return self._append(part.records, self.decoder, part.bound)
         except Exception as error:
-            if part.around is None or not is_overflow(error):
+            if part.around is None or not is_overflow(error) or (records := part.around()) is None:
                 raise
-            for thorough in (False, True):
-                records = part.around(thorough)
-                if records is None:
-                    continue
-                try:
-                    return self._append(records, Overflown(self.decoder), part.bound)
-                except Exception as another:
-                    if thorough or not is_overflow(another):
-                        raise
-            raise
+            return self._append(records, Overflown(self.decoder), part.bound)
 
     def _append(self, records: DataFrame, decoder: Decoder, bound: Bound) -> Appended:
         return self.sink.append(decoder.decode(stamped(records)), bound, F.count("_error").alias("bad"))
@@ -151,8 +142,7 @@ def of_query(
     if not table.exists(spark):
         raise StartError(f"--backfill {query.name}: there is no table {table}: start the job, which makes it")
     decoder = formats.of_query(spark, route)
-    headers = spark.createDataFrame([], f"_headers {envelope.HEADERS}").schema["_headers"]
-    tables.check(spark, table, land.table_schema(headers, decoder.schema))
+    tables.check(spark, table, land.table_schema(decoder.schema))
     return Refiller(query.name, parts, decoder, IcebergSink(table), report)
 
 

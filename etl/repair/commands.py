@@ -12,7 +12,7 @@ from ..launch.settings import DeriveSettings, JobSettings, LandSettings
 from ..queries import land
 from ..queries.components import composition, derived, lanes, prepared, source_table, written
 from ..queries.direct import Onward
-from ..record import envelope, tables
+from ..record import tables
 from ..record.accounts import Reporter
 from ..record.errors import StartError
 from ..record.tables import Table
@@ -56,8 +56,7 @@ def replayer(
     table = Table.of(job.catalog, kept)
     if not table.exists(spark):
         raise StartError(f"--replay {name}: there is no table {table}: nothing was landed")
-    headers = spark.createDataFrame([], f"_headers {envelope.HEADERS}").schema["_headers"]
-    tables.check(spark, table, land.table_schema(headers, decoder.schema))
+    tables.check(spark, table, land.table_schema(decoder.schema))
     onward = None
     if not isinstance(query, LandSettings):
         onward = Onward(lanes(spark, job, query, table, binds or {}, report))

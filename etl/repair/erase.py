@@ -103,7 +103,7 @@ class Erasure:
 
     @property
     def name(self) -> str:
-        """See :class:`etl.job.maintenance_schedule.MaintenanceTask`."""
+        """See :class:`etl.maintenance.table_services.TableTask`."""
         return "erase"
 
     @property

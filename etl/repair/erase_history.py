@@ -9,7 +9,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..maintenance.table_services import call, moment
+from ..maintenance.table_services import call, first_row, moment
 from ..record.tables import Table
 
 MARK = "millrace.erasure"
@@ -119,9 +119,8 @@ def forget(spark: SparkSession, table: Table, snapshot: int) -> int:
     if at is None:
         return 0  # somebody has
     before = datetime.fromtimestamp(at.timestampMillis() / 1000, tz=UTC)
-    found = call(
-        spark, table, "expire_snapshots", older_than=moment(before), retain_last="1", stream_results="true"
-    )
+    limits = {"older_than": moment(before), "retain_last": "1"}
+    found = first_row(call(spark, table, "expire_snapshots", **limits, stream_results="true"))
     return sum(int(n or 0) for key, n in found.items() if key.startswith("deleted_"))
 
 

@@ -6,9 +6,9 @@ import base64
 import binascii
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -132,49 +132,77 @@ class Selection:
         return spark.createDataFrame(rows, "_root STRING, _corrected BINARY")
 
 
-def conclude(
-    report: Reporter,
-    query: str,
-    table: Table,
-    balance: ReplayAccounts,
-    selection: Selection | None,
-    missing: Sequence[str],
-    begun: datetime,
-) -> int:
-    """Report what a replay came to.
+class LetterReplay(ABC):
+    """Replays letters of one table once.
 
-    Parameters
+    Attributes
     ----------
-    report
-        Where.
-    query, table
-        Whose letters, and where they are.
-    balance
-        Accounts.
-    selection, missing
-        What was asked for, and those of it that no letter has, as the source named them.
-
-    Returns
-    -------
-    int
-        Exit status: 1 where something that was asked for is not there.
+    BETWEEN
+        A record's identity and the number of its replay.
+    NOTHING
+        Accounts of a replay that finds nothing.
+    query
+        Whose letters they are.
+    table
+        Where they are.
     """
-    unknown: list[str] = []
-    if selection is not None:
-        unknown = [*selection.unknown, *(i for root in missing for i in selection.written[root])]
-    report.emit(
-        "replayed",
-        query=query,
-        table=str(table),
-        **balance.fields(),
-        unknown_ids=sorted(unknown),
-        **accounts.times(begun, accounts.now()),
-    )
-    return int(bool(unknown))
+
+    BETWEEN = MARK
+    NOTHING = ReplayAccounts(0, 0, 0, 0, 0)
+
+    query: str
+    table: Table
+    report: Reporter
+
+    def __call__(self, spark: SparkSession, request: ReplayRequest) -> int:
+        """Replay, report, end.
+
+        Parameters
+        ----------
+        request
+            Which letters, with which payloads. With both ``ids`` and ``corrected``, those of the file
+            that are named.
+
+        Returns
+        -------
+        int
+            Exit status: 1 where an identity is that of no dead letter (or not in the file).
+
+        Raises
+        ------
+        StartError
+            The corrected payloads cannot be read; nothing was written.
+        """
+        begun, selection = accounts.now(), None
+        if request.ids or request.corrected:
+            corrected = read_corrected(spark, request.corrected, self.BETWEEN) if request.corrected else None
+            selection = Selection.of(request.ids, corrected, self.BETWEEN)
+        # The stream appends meanwhile: every action reads the table as it is now.
+        held = self.table.as_it_is(spark)
+        if held is None or (selection is not None and not selection.payloads):
+            balance, missing = self.NOTHING, [*(selection.payloads if selection else ())]
+        else:
+            balance, missing = self.replay(held, selection)
+        unknown: list[str] = []
+        if selection is not None:
+            unknown = [*selection.unknown, *(i for root in missing for i in selection.written[root])]
+        self.report.emit(
+            "replayed",
+            query=self.query,
+            table=str(self.table),
+            **balance.fields(),
+            unknown_ids=sorted(unknown),
+            **accounts.times(begun, accounts.now()),
+        )
+        return int(bool(unknown))
+
+    @abstractmethod
+    def replay(self, held: DataFrame, selection: Selection | None) -> tuple[ReplayAccounts, list[str]]:
+        """Replay letters of a table; accounts, and the identities of the selection that no letter has."""
 
 
 @dataclass(frozen=True)
-class Replayer:
+class Replayer(LetterReplay):
     """Decodes dead letters of one source again and appends what came of it to their own table.
 
     A record and its replays are a *family*: ``ID``, ``ID#replay``, ``ID#replay2`` and so on. The
@@ -206,47 +234,14 @@ class Replayer:
     report: Reporter
     onward: Callable[[DataFrame], None] | None = None
 
-    def __call__(self, spark: SparkSession, request: ReplayRequest) -> int:
-        """Replay, report, end.
-
-        Parameters
-        ----------
-        request
-            Which letters, with which payloads. With both ``ids`` and ``corrected``, those of the file
-            that are named.
-
-        Returns
-        -------
-        int
-            Exit status: 1 where an identity is that of no dead letter (or not in the file).
-
-        Raises
-        ------
-        StartError
-            The corrected payloads cannot be read; nothing was written.
-        """
-        begun = accounts.now()
-        corrected = read_corrected(spark, request.corrected) if request.corrected else None
-        selection = Selection.of(request.ids, corrected) if request.ids or request.corrected else None
-        balance, missing = self._replay(spark, selection)
-        return conclude(self.report, self.query, self.table, balance, selection, missing, begun)
-
-    def _replay(
-        self, spark: SparkSession, selection: Selection | None
-    ) -> tuple[ReplayAccounts, Sequence[str]]:
-        """Accounts, and the identities of the selection that no letter has."""
-        nothing = ReplayAccounts(0, 0, 0, 0, 0)
-        # The stream appends meanwhile: every action here reads the table as it is now.
-        snapshot = self.table.metadata(spark).currentSnapshot()
-        if snapshot is None or (selection is not None and not selection.payloads):
-            return nothing, [*(selection.payloads if selection else ())]
-        held = spark.sql(f"SELECT * FROM {self.table} VERSION AS OF {snapshot.snapshotId()}")  # noqa: S608 - a name of ours
+    def replay(self, held: DataFrame, selection: Selection | None) -> tuple[ReplayAccounts, list[str]]:
+        """See :meth:`LetterReplay.replay`."""
         held = held.where(self._mine())
         erased = F.col("_stage").eqNullSafe(envelope.ERASED)
         letters = of_families(held.where(F.col("_error").isNotNull() & ~erased))
-        asked, missing = None, []
+        asked, missing = None, list[str]()
         if selection is not None:
-            asked = selection.frame(spark)
+            asked = selection.frame(held.sparkSession)
             missing = [r["_root"] for r in asked.join(letters, "_root", "left_anti").collect()]
             letters = letters.join(asked, "_root", "left_semi")
             told_apart(letters, selection)
@@ -256,7 +251,7 @@ class Replayer:
         ).first()
         assert span is not None
         if span["first"] is None:
-            return nothing, missing
+            return self.NOTHING, missing
         # A replay arrives when its record did, so a family lies between the letters' first and last.
         first, last = (F.expr(f"timestamp_micros({span[end]})") for end in ("first", "last"))
         within = self._mine() & F.col("_arrived_at").between(first, last)

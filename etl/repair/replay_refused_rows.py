@@ -11,21 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ..formats.decoding.routes import along
-from ..launch.document import ReplayRequest
 from ..queries.derive import Composition, good_records
-from ..record import accounts
 from ..record.accounts import ReplayAccounts, Reporter
 from ..record.envelope import CARRIED
 from ..record.lookup_bounds import EVERYTHING
-from ..record.tables import Table
+from ..record.tables import Table, nullable_columns
 from ..sinks.base import JSON_OPTIONS, LETTER, STAGE, Sink
 from ..sinks.iceberg import IcebergSink
-from .replay_dead_letters import FAMILY, Selection, conclude, next_of, of_families, read_corrected, told_apart
+from .replay_dead_letters import FAMILY, LetterReplay, Selection, next_of, of_families, told_apart
 
 MARK = "#sent"
 """Between a letter's identity and the number of its replay; another than that of landing tables (0203), whose replays
@@ -36,14 +34,17 @@ _ERROR = "_why"
 
 
 @dataclass(frozen=True)
-class RefusedReplayer:
+class RefusedReplayer(LetterReplay):
     """Offers refused rows to their sink again; one replay of a query at a time.
+
+    A corrected payload is a row as the letter has it: JSON with the sink's columns; identity and times are the
+    letter's, whatever it says.
 
     Parameters
     ----------
     query
         Name of the derive query.
-    letters
+    table
         Its table of dead letters, which exists.
     landing
         The table that it derives from; None where it keeps state, so that a row cannot be made of one record again and
@@ -58,8 +59,11 @@ class RefusedReplayer:
         After ``prepare``.
     """
 
+    BETWEEN = MARK
+    NOTHING = ReplayAccounts(0, 0, 0, 0, 0, 0)
+
     query: str
-    letters: Table
+    table: Table
     landing: Table | None
     compose: Composition
     route: str | None
@@ -67,25 +71,8 @@ class RefusedReplayer:
     sink: Sink
     report: Reporter
 
-    def __call__(self, spark: SparkSession, request: ReplayRequest) -> int:
-        """Replay, report, end; parameters, result and errors as of :class:`etl.repair.replay_dead_letters.Replayer`.
-
-        A corrected payload is a row as the letter has it: JSON with the sink's columns; identity and times are the
-        letter's, whatever it says.
-        """
-        begun = accounts.now()
-        corrected = read_corrected(spark, request.corrected, MARK) if request.corrected else None
-        asked = request.ids or request.corrected
-        selection = Selection.of(request.ids, corrected, MARK) if asked else None
-        balance, missing = self._replay(spark, selection)
-        return conclude(self.report, self.query, self.letters, balance, selection, missing, begun)
-
-    def _replay(self, spark: SparkSession, selection: Selection | None) -> tuple[ReplayAccounts, list[str]]:
-        snapshot = self.letters.metadata(spark).currentSnapshot()
-        if snapshot is None or (selection is not None and not selection.payloads):
-            return ReplayAccounts(0, 0, 0, 0, 0, 0), [*(selection.payloads if selection else ())]
-        # The query refuses on meanwhile: every action here reads the table as it is now.
-        held = spark.sql(f"SELECT * FROM {self.letters} VERSION AS OF {snapshot.snapshotId()}")  # noqa: S608 - a name of ours
+    def replay(self, held: DataFrame, selection: Selection | None) -> tuple[ReplayAccounts, list[str]]:
+        """See :meth:`etl.repair.replay_dead_letters.LetterReplay.replay`."""
         # Results of many records have no source, and what is null is equal to nothing.
         held = held.fillna("", ["_source"])
         letters = of_families(held.where(F.col("_error").isNotNull()), MARK)
@@ -94,7 +81,7 @@ class RefusedReplayer:
         last = letters.groupBy(*FAMILY).agg(F.max_by(row, "_attempt").alias("last")).select("_root", "last.*")
         missing: list[str] = []
         if selection is not None:
-            named = selection.frame(spark)
+            named = selection.frame(held.sparkSession)
             missing = [r["_root"] for r in named.join(last, "_root", "left_anti").collect()]
             last = last.join(named, "_root")
             told_apart(last, selection)
@@ -148,14 +135,14 @@ class RefusedReplayer:
             "_error": F.col(_ERROR),
         }
         rows = found.select(*(known.get(name, F.col(name)).alias(name) for name in LETTER.fieldNames()))
-        IcebergSink(self.letters).append(rows, EVERYTHING)
+        IcebergSink(self.table).append(rows, EVERYTHING)
 
     def _from_text(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
         """Rows out of their letters, or out of what was corrected; and those that are none."""
         shape = StructType([*self.schema.fields, StructField(_CORRUPT, StringType())])
         options = {**JSON_OPTIONS, "columnNameOfCorruptRecord": _CORRUPT}
         text = F.coalesce("_corrected", "_bytes").cast("string")
-        read = still.withColumn("_row", F.from_json(text, _nullable(shape), options))
+        read = still.withColumn("_row", F.from_json(text, nullable_columns(shape), options))
         broken = F.col("_row").isNull() | F.col(f"_row.{_CORRUPT}").isNotNull()
         own: dict[str, Column] = {"_id": F.col("_root"), "_written_at": F.current_timestamp()}
         own |= {name: F.col(name) for name in CARRIED[1:]}
@@ -198,7 +185,3 @@ class RefusedReplayer:
 def _changed() -> Column:
     """Whether a letter was corrected, and not to what it was."""
     return F.col("_corrected").isNotNull() & ~F.col("_corrected").eqNullSafe(F.col("_bytes"))
-
-
-def _nullable(schema: StructType) -> StructType:
-    return StructType([StructField(f.name, f.dataType, True) for f in schema.fields])

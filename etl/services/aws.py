@@ -1,4 +1,4 @@
-"""Clients of AWS services inside tasks: boto3's, whose errors are told apart here.
+"""Clients of AWS services: boto3's, whose errors are told apart here, and questions that only AWS can answer at a start.
 
 ``etl`` uses the standard library and PySpark only; boto3 is the exception where a service has no connector on
 both engines. It is imported where it is used, so that a job without such a sink runs without it.
@@ -6,7 +6,8 @@ both engines. It is imported where it is used, so that a job without such a sink
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ..record.errors import SinkError, StartError
@@ -168,3 +169,57 @@ def asked_at_start(what: str, client: Any, ask: Callable[[Any], Answer]) -> Answ
 def refuses(what: str, error: Exception) -> SinkError:
     """The error of a service that will not work, whatever the rows: no such table, or no permission."""
     return SinkError(f"{what}: {error}")
+
+
+@contextmanager
+def as_start_error(what: str) -> Iterator[None]:
+    """Turn what AWS, or the way there, answers instead into an error of the start.
+
+    Parameters
+    ----------
+    what
+        Is asked about: the beginning of the message.
+
+    Raises
+    ------
+    StartError
+        No permission, no credentials, no region, no answer.
+    """
+    try:
+        yield
+    except _refusals() as error:
+        raise StartError(f"{what}: {error}") from error
+
+
+def sts_endpoint(region: str) -> str:
+    """Return where a region's own STS answers.
+
+    The global one, which older SDKs take by themselves, cannot be reached from a VPC that has only
+    interface endpoints.
+
+    Examples
+    --------
+    >>> sts_endpoint("eu-west-1")
+    'https://sts.eu-west-1.amazonaws.com'
+    """
+    return f"https://sts.{region}.{domain(region)}"
+
+
+def domain(region: str) -> str:
+    """Return the domain of a region's endpoints.
+
+    Examples
+    --------
+    >>> domain("cn-north-1")
+    'amazonaws.com.cn'
+    """
+    return "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    """Errors of botocore; none where it is not there, so that nobody can have asked."""
+    try:
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError:
+        return ()
+    return BotoCoreError, ClientError

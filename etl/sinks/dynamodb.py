@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,8 +18,8 @@ from ..services import aws
 from ..services.backoff import Backoff
 from .base import Again, Place, Refuse, Written, version_of
 from .delivery import python_tasks
-from .delivery.dynamodb_items import Form, UnfitError
-from .delivery.python_tasks import Buffer, Record, Refused
+from .delivery.dynamodb_items import Form
+from .delivery.python_tasks import Entry, Record, Refused, RequestWriter
 
 MOST_ITEMS = 25
 MOST_BYTES = 16 * 1024 * 1024
@@ -42,46 +42,28 @@ _OF_AN_ITEM = frozenset({"ItemCollectionSizeLimitExceededException", "Validation
 
 
 @dataclass
-class ItemWriter:
+class ItemWriter(RequestWriter):
     """Writes the items of one partition."""
+
+    MOST, MOST_BYTES = MOST_ITEMS, MOST_BYTES
 
     table: str
     form: Form
-    client: Any
-    backoff: Backoff
-    written: int = 0
-    _buffer: Buffer = field(default_factory=lambda: Buffer(MOST_ITEMS, MOST_BYTES))
-    _keys: set[tuple[str, ...]] = field(default_factory=set)
-
-    def add(self, record: Record) -> Iterable[Refused]:
-        """Take a row; writes the rows before it where a request is full."""
-        try:
-            item, size = self.formed(record)
-        except UnfitError as error:
-            yield record, str(error)
-            return
-        key = tuple(item[name]["S"] for name in self.form.key)
-        # One request must not name an item twice.
-        if self._buffer.full(size) or key in self._keys:
-            yield from self.finish()
-        self._keys.add(key)
-        self._buffer.put(record, item, size)
 
     def formed(self, record: Record) -> tuple[dict[str, Any], int]:
         """As :meth:`Form.item`."""
         return self.form.item(record.text)
 
-    def taken(self) -> list[tuple[Record, Any, int]]:
-        """Rows and items that wait, which then wait no more."""
-        self._keys.clear()
-        return self._buffer.take()
+    def key(self, entry: Any) -> Any:
+        """One request must not name an item twice."""
+        return tuple(entry[name]["S"] for name in self.form.key)
 
     def finish(self) -> Iterator[Refused]:
         """Write what waits."""
         from botocore.exceptions import ClientError
 
         taken = self.taken()
-        waiting = [item for _, item, _ in taken]
+        waiting = [item for _, item in taken]
         try:
             while waiting:
                 waiting = self._put(waiting)
@@ -91,7 +73,7 @@ class ItemWriter:
                 raise aws.refuses(f"DynamoDB table {self.table}", error) from error
             # One item spoils a request of many; each by itself tells which. Those that the table
             # already took are put again, as they were.
-            for record, item, _ in taken:
+            for record, item in taken:
                 yield from self._put_alone(record, item)
 
     def _put(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -115,10 +97,6 @@ class ItemWriter:
             self.backoff.progress()
             self.written += 1
 
-    def close(self) -> None:
-        """Close the client's connections."""
-        self.client.close()
-
 
 @dataclass
 class ResultWriter(ItemWriter):
@@ -127,8 +105,9 @@ class ResultWriter(ItemWriter):
     Each has a request of its own: BatchWriteItem takes no condition (DynamoDB API reference), and a transaction costs twice.
     """
 
+    MOST = MOST_RESULTS
+
     version: int = 0
-    _buffer: Buffer = field(default_factory=lambda: Buffer(MOST_RESULTS, MOST_BYTES))
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE), repr=False)
 
     def formed(self, record: Record) -> tuple[dict[str, Any], int]:
@@ -152,11 +131,11 @@ class ResultWriter(ItemWriter):
             self.backoff.settle(len(waiting), len(left), f"items: {why}")
             waiting = left
 
-    def _put_result(self, entry: tuple[Record, dict[str, Any], int]) -> bool | Exception:
+    def _put_result(self, entry: Entry) -> bool | Exception:
         """Put or delete one, once: True, False where a later one is there, or why it was not put."""
         from botocore.exceptions import ClientError
 
-        record, item, _ = entry
+        record, item = entry
         asked = {
             "ConditionExpression": NOT_LATER,
             "ExpressionAttributeNames": {"#version": VERSION},
@@ -207,8 +186,8 @@ def _writer(
         Backoff(f"DynamoDB table {settings.table}"),
     )
     if version is None:
-        return ItemWriter(settings.table, form, client, waits)
-    return ResultWriter(settings.table, form, client, waits, version=version)
+        return ItemWriter(client, waits, settings.table, form)
+    return ResultWriter(client, waits, settings.table, form, version)
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Any, Literal
+from typing import Literal
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -17,7 +15,7 @@ from pyspark.sql.types import StructType
 from ..launch.settings import Connection
 from ..launch.sink_kinds import JobContext, SinkSettings
 from ..record.accounts import Observed
-from ..record.errors import SinkError, StartError
+from ..record.errors import SinkError, StartError, UnansweredError
 from ..services.backoff import Backoff
 from ..sources.kafka import login
 from ..sources.kafka.connection import Entry, admin, bind, bootstrap_servers, resolved
@@ -124,18 +122,12 @@ class KafkaSink:
             raise StartError(f"there is no Kafka topic {topic} on {bootstrap_servers(self.connection)}")
 
     def _topics(self, spark: SparkSession) -> set[str]:
-        jvm: Any = spark._jvm
-        client = None
         try:
-            client = admin(spark, self._entry.options(), _START_SECONDS)
-            names = client.listTopics().names().get(_START_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
-            return {str(name) for name in names}
-        except Py4JJavaError as error:
-            said = login.refusal(error, self.connection) or error.java_exception.toString()
+            with admin(spark, self._entry.options(), _START_SECONDS) as (client, answer):
+                return {str(name) for name in answer(client.listTopics().names())}
+        except UnansweredError as error:
+            said = login.refusal(error.__cause__, self.connection) or str(error)
             raise StartError(f"Kafka topic {self.settings.topic}: {said}") from error
-        finally:
-            if client is not None:
-                client.close()
 
     def messages(self, rows: DataFrame, batch: str = "") -> DataFrame:
         """Rows as messages: key, value, headers, and ``_refused`` where one cannot be; with their identity.
@@ -180,7 +172,8 @@ class KafkaSink:
         try:
             self._entry.options()
             yield
-        except StartError as error:
+        except (StartError, UnansweredError) as error:
+            self._entry.forget()
             raise SinkError(f"Kafka topic {self.settings.topic}: {error}") from error
         except BaseException:
             self._entry.forget()
@@ -211,18 +204,18 @@ class KafkaSink:
         spark = rows.sparkSession
         if place is None or not place.name:
             return self._send(rows, "", None, refuse)
-        tail = Tail(self.settings.topic, self._entry.options())
-        backoff = Backoff(f"Kafka topic {self.settings.topic}")
-        mark = self._marks.begin(spark, place, lambda: tail.end(spark))
-        while True:
-            known = None if mark is None else tail.held(spark, mark.end, place.name)
+        tail, name = Tail(self.settings.topic, self._entry.options()), place.name
+
+        def send(offered: DataFrame, since: Mapping[str, int] | None) -> Written:
+            known = None if since is None else tail.held(spark, since, name)
             try:
-                return self._send(rows, place.name, known, refuse)
-            except (CapturedException, Py4JJavaError) as error:
-                mark, rows = self._marks.retry(error, again, backoff)
+                return self._send(offered, name, known, refuse)
             finally:
                 if known is not None:
                     known.unpersist()
+
+        waits = Backoff(f"Kafka topic {self.settings.topic}")
+        return self._marks.write(rows, place, again, waits, lambda: tail.end(spark), send)
 
     def _send(self, rows: DataFrame, batch: str, known: DataFrame | None, refuse: Refuse) -> Written:
         """Write the messages that are not known; those of no batch are never known."""

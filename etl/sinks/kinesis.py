@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import Any, Literal
 
-from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
-from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -25,7 +23,7 @@ from ..sources.kinesis.tail import QUIET_SECONDS, Tail
 from .base import Again, Place, Refuse, Written
 from .delivery import python_tasks
 from .delivery.end_positions import TASK_RETRIED, EndPositions
-from .delivery.python_tasks import Buffer, PlanCounted, Record, Refused
+from .delivery.python_tasks import Entry, PlanCounted, Record, Refused, RequestWriter, UnfitError
 
 MOST_RECORDS = 500
 MOST_BYTES = 5 * 1024 * 1024
@@ -34,11 +32,9 @@ MOST_BYTES = 5 * 1024 * 1024
 KEY_CHARACTERS = 256
 """Longest partition key (the same page)."""
 
-_Entry = tuple[Record, dict[str, Any]]
-
 
 @dataclass
-class RecordWriter:
+class RecordWriter(RequestWriter):
     """Writes the records of one partition.
 
     Parameters
@@ -48,34 +44,28 @@ class RecordWriter:
         records are not looked for: their identity is in the stream from before.
     """
 
+    MOST, MOST_BYTES = MOST_RECORDS, MOST_BYTES
+
     tail: Tail
     max_record_bytes: int
-    client: Any
-    backoff: Backoff
     once: bool
-    written: int = 0
-    _buffer: Buffer = field(default_factory=lambda: Buffer(MOST_RECORDS, MOST_BYTES))
 
-    def add(self, record: Record) -> Iterable[Refused]:
-        """Take a row; writes the rows before it where a request is full."""
+    def formed(self, record: Record) -> tuple[dict[str, Any], int]:
+        """Data and partition key."""
         key = record.key if record.key is not None else record.id
         if not 0 < len(key) <= KEY_CHARACTERS:
-            yield record, f"a partition key of {len(key)} characters; it has 1 to {KEY_CHARACTERS}"
-            return
+            raise UnfitError(f"a partition key of {len(key)} characters; it has 1 to {KEY_CHARACTERS}")
         data = record.text.encode()
         size = len(data) + len(key.encode())
         if size > self.max_record_bytes:
-            yield record, f"a record of {size} bytes with its key; the most is {self.max_record_bytes}"
-            return
-        if self._buffer.full(size):
-            yield from self.finish()
-        self._buffer.put(record, {"Data": data, "PartitionKey": key}, size)
+            raise UnfitError(f"a record of {size} bytes with its key; the most is {self.max_record_bytes}")
+        return {"Data": data, "PartitionKey": key}, size
 
     def finish(self) -> Iterator[Refused]:
         """Write what waits, and again what a shard refused, until all of it is written."""
         from botocore.exceptions import ClientError
 
-        waiting = [(record, entry) for record, entry, _ in self._buffer.take()]
+        waiting = self.taken()
         try:
             while waiting:
                 waiting = self._put(waiting)
@@ -83,7 +73,7 @@ class RecordWriter:
             raise aws.refuses(f"Kinesis stream {self.tail.stream}", error) from error
         yield from ()
 
-    def _put(self, waiting: list[_Entry]) -> list[_Entry]:
+    def _put(self, waiting: list[Entry]) -> list[Entry]:
         """Write records in one request; give back those that were refused."""
         began = time.monotonic()
         entries = [entry for _, entry in waiting]
@@ -103,7 +93,7 @@ class RecordWriter:
         self.backoff.settle(len(waiting), len(left), f"records: {codes}")
         return left
 
-    def _lacking(self, waiting: list[_Entry], began: float) -> list[_Entry]:
+    def _lacking(self, waiting: list[Entry], began: float) -> list[Entry]:
         """Of records whose answer was lost, those that the stream does not hold: looked for where they would be."""
         time.sleep(QUIET_SECONDS)
         now = self.tail.now(self.client)
@@ -118,10 +108,6 @@ class RecordWriter:
         left = [each for each in waiting if (each[0].source, each[0].id) not in held]
         self.written += len(waiting) - len(left)
         return left
-
-    def close(self) -> None:
-        """Close the client's connections."""
-        self.client.close()
 
 
 @dataclass(frozen=True)
@@ -153,7 +139,7 @@ def _writer(tail: Tail, max_record_bytes: int, once: bool) -> RecordWriter:
     task = TaskContext.get()
     if once and task is not None and task.attemptNumber():
         raise SinkError(TASK_RETRIED)
-    return RecordWriter(tail, max_record_bytes, tail.client(), Backoff(f"Kinesis stream {tail.stream}"), once)
+    return RecordWriter(tail.client(), Backoff(f"Kinesis stream {tail.stream}"), tail, max_record_bytes, once)
 
 
 @dataclass(frozen=True)
@@ -219,14 +205,8 @@ class KinesisSink:
         if not once:
             return self._send(rows, refuse)
         assert place is not None
-        spark = rows.sparkSession
-        mark = self._marks.begin(spark, place, self._now)
-        backoff = Backoff(f"Kinesis stream {self.settings.stream}")
-        while True:
-            try:
-                return self._send_lacking(rows, None if mark is None else mark.end, refuse)
-            except (CapturedException, Py4JJavaError) as error:
-                mark, rows = self._marks.retry(error, again, backoff)
+        waits, send = Backoff(f"Kinesis stream {self.settings.stream}"), partial(self._send_lacking, refuse)
+        return self._marks.write(rows, place, again, waits, self._now, send)
 
     def _now(self) -> str:
         client = self._tail.client()
@@ -235,7 +215,7 @@ class KinesisSink:
         finally:
             client.close()
 
-    def _send_lacking(self, rows: DataFrame, since: str | None, refuse: Refuse) -> Written:
+    def _send_lacking(self, refuse: Refuse, rows: DataFrame, since: str | None) -> Written:
         """Put the rows that the stream does not hold since a moment; all of them where there is none."""
         known = None if since is None else self._tail.held(rows.sparkSession, since)
         if known is None:

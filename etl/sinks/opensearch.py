@@ -6,7 +6,7 @@ import http.client
 import json
 import os
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -21,7 +21,7 @@ from ..record.errors import SinkError, StartError
 from ..services.backoff import START_SECONDS, Backoff
 from .base import DELETED, Again, Place, Refuse, Written, version_of
 from .delivery import python_tasks
-from .delivery.python_tasks import Buffer, Record, Refused
+from .delivery.python_tasks import Entry, Record, Refused, RequestWriter, UnfitError
 
 MOST_DOCUMENTS = 1000
 MOST_BYTES = 5 * 1024 * 1024
@@ -71,6 +71,24 @@ class Http:
             self.close()
             raise
 
+    def patiently(self, method: str, path: str, waits: Backoff, body: bytes = b"") -> tuple[int, bytes]:
+        """As :meth:`ask`, again where the domain is busy or away.
+
+        Raises
+        ------
+        SinkError
+            It is for longer than the patience.
+        """
+        while True:
+            try:
+                status, answer = self.ask(method, path, body)
+            except (OSError, http.client.HTTPException) as error:
+                waits.wait(f"{type(error).__name__}: {error}")
+                continue
+            if status not in _BUSY:
+                return status, answer
+            waits.wait(f"status {status}: {answer[:300].decode(errors='replace')}")
+
     def close(self) -> None:
         """Close the connection."""
         if self._connection is not None:
@@ -117,7 +135,7 @@ def action(identity: str, version: int | None, *, deletes: bool = False) -> byte
 
 
 @dataclass
-class DocumentWriter:
+class DocumentWriter(RequestWriter):
     """Writes the documents of one partition.
 
     Parameters
@@ -126,34 +144,31 @@ class DocumentWriter:
         Of rows that are results, of which a later one takes the place of an earlier one.
     """
 
+    MOST, MOST_BYTES = MOST_DOCUMENTS, MOST_BYTES
+
+    client: Http
     index: str
     version: int | None
-    http: Http
-    backoff: Backoff
-    written: int = 0
-    _buffer: Buffer = field(default_factory=lambda: Buffer(MOST_DOCUMENTS, MOST_BYTES))
 
-    def add(self, record: Record) -> Iterable[Refused]:
-        """Take a row; writes the rows before it where a request is full."""
+    def formed(self, record: Record) -> tuple[bytes, int]:
+        """The lines of a document, or of a delete."""
         # Identities of two sources may be alike: the source is a part of the document's.
         identity = record.id if record.source is None else f"{record.source}/{record.id}"
         length = len(identity.encode())
         if not 0 < length <= ID_BYTES:
-            yield record, f"an id of {length} bytes; a document's has 1 to {ID_BYTES}"
-            return
-        if record.deleted:
-            entry = action(identity, self.version, deletes=True) + b"\n"
-        else:
-            entry = action(identity, self.version) + b"\n" + document(record.text) + b"\n"
-        if self._buffer.full(len(entry)):
-            yield from self.finish()
-        self._buffer.put(record, entry, len(entry))
+            raise UnfitError(f"an id of {length} bytes; a document's has 1 to {ID_BYTES}")
+        entry = action(identity, self.version, deletes=record.deleted) + b"\n"
+        entry += b"" if record.deleted else document(record.text) + b"\n"
+        return entry, len(entry)
 
     def finish(self) -> Iterator[Refused]:
         """Write what waits, and again what the domain had no room for."""
-        waiting = [(record, entry) for record, entry, _ in self._buffer.take()]
+        yield from self._finish(self.taken())
+
+    def _finish(self, waiting: list[Entry]) -> Iterator[Refused]:
         while waiting:
-            status, answer = self._ask(b"".join(entry for _, entry in waiting))
+            body = b"".join(entry for _, entry in waiting)
+            status, answer = self.client.patiently("POST", f"/{quote(self.index)}/_bulk", self.backoff, body)
             if status == _TOO_LARGE:
                 if len(waiting) == 1:
                     yield (
@@ -163,13 +178,11 @@ class DocumentWriter:
                     return
                 # The domain's own limit is lower than ours: by halves.
                 half = len(waiting) // 2
-                for part in (waiting[:half], waiting[half:]):
-                    for record, entry in part:
-                        self._buffer.put(record, entry, len(entry))
-                    yield from self.finish()
+                yield from self._finish(waiting[:half])
+                yield from self._finish(waiting[half:])
                 return
             results = self._results(status, answer, len(waiting))
-            left: list[tuple[Record, bytes]] = []
+            left: list[Entry] = []
             for (record, entry), result in zip(waiting, results, strict=True):
                 code = result["status"]
                 if code in _BUSY:
@@ -184,22 +197,6 @@ class DocumentWriter:
                     self.written += 1
             self.backoff.settle(len(waiting), len(left), "documents: the domain is busy")
             waiting = left
-
-    def close(self) -> None:
-        """Close the connection."""
-        self.http.close()
-
-    def _ask(self, body: bytes) -> tuple[int, bytes]:
-        path = f"/{quote(self.index)}/_bulk"
-        while True:
-            try:
-                status, answer = self.http.ask("POST", path, body)
-            except (OSError, http.client.HTTPException) as error:
-                self.backoff.wait(f"{type(error).__name__}: {error}")
-                continue
-            if status not in _BUSY:
-                return status, answer
-            self.backoff.wait(f"status {status}: {answer[:300].decode(errors='replace')}")
 
     def _results(self, status: int, answer: bytes, count: int) -> list[dict[str, Any]]:
         """What the domain says of each document, in their order.
@@ -284,7 +281,7 @@ class OpenSearchSinkSettings(SinkSettings):
 def _writer(settings: OpenSearchSinkSettings, version: int | None) -> DocumentWriter:
     """Make a writer where a partition is."""
     reached = Http(settings.endpoint, settings.region)
-    return DocumentWriter(settings.index, version, reached, Backoff(f"OpenSearch index {settings.index}"))
+    return DocumentWriter(reached, Backoff(f"OpenSearch index {settings.index}"), settings.index, version)
 
 
 @dataclass(frozen=True)
@@ -314,22 +311,13 @@ class OpenSearchSink:
         where = f"{self.settings.endpoint}/{self.settings.index}"
         waits = Backoff("at the start", patience=START_SECONDS)
         try:
-            while (status := self._status(reached, waits)) in _BUSY:
-                waits.wait(f"status {status}")
+            status, _ = reached.patiently("HEAD", f"/{quote(self.settings.index)}", waits)
         except SinkError as error:
             raise StartError(f"{where}: {error}") from error
         finally:
             reached.close()
         if status != 200:
             raise StartError(f"{where}: status {status}; the index must be there, with its mapping")
-
-    def _status(self, reached: Http, waits: Backoff) -> int:
-        """Status of the question whether the index is there."""
-        while True:
-            try:
-                return reached.ask("HEAD", f"/{quote(self.settings.index)}")[0]
-            except (OSError, http.client.HTTPException) as error:
-                waits.wait(f"{type(error).__name__}: {error}")
 
     def write(
         self,

@@ -15,10 +15,10 @@ from ..launch.sink_kinds import JobContext, SinkSettings
 from ..record import hadoop
 from ..record.accounts import Observed
 from ..record.envelope import IDENTITY
-from ..record.errors import SinkError, StartError
+from ..record.errors import StartError
 from ..record.lookup_bounds import EVERYTHING, Bound, OutsideBoundError
 from .base import Again, Place, Refuse, Written
-from .delivery.folder_manifest import FOLDER, Manifest, Manifests, files_in, name_of, remove, write_whole
+from .delivery.folder_manifest import FOLDER, Manifest, Manifests, files_in, name_of
 from .delivery.timestamps import moment_of
 from .iceberg import outside
 
@@ -82,12 +82,12 @@ class ParquetSink:
                     raise StartError(
                         f"{path}: there are files in it that are none of ours; name another folder"
                     )
-                write_whole(spark, f"{path}/{FOLDER}", _SHAPE, _text(shape))
+                hadoop.write_text(spark, f"{path}/{FOLDER}/{_SHAPE}", _text(shape))
             elif (held := hadoop.read_text(spark, f"{path}/{FOLDER}/{_SHAPE}")) != _text(shape):
                 raise StartError(
                     f"{path}: it holds rows of {held}, not of {_text(shape)}; name another folder"
                 )
-        except (OSError, SinkError) as error:
+        except OSError as error:
             raise StartError(f"{path}: {error}") from error
 
     def write(
@@ -172,7 +172,7 @@ class ParquetSink:
             written.on(new).write.mode("overwrite").parquet(folder)
         figures = written.values()
         if not figures["rows"]:
-            remove(spark, folder)  # files without a row
+            hadoop.delete(spark, folder)  # files without a row
         self._manifests.commit(
             spark,
             Manifest(

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..launch.document import BackfillRequest
@@ -93,23 +94,20 @@ class ReplayedLeg:
         """Where a batch begins and ends, as Spark's log has it; None where unknown."""
         return self.checkpoint.start_of(spark, batch_id), self.checkpoint.end_of(spark, batch_id)
 
-    def names(self) -> dict[str, str]:
-        """Logical name of each stream, to what :func:`etl.sources.union.offsets_of` begins the names of its partitions with."""
-        return {source.name: f"{source.name}/" for source in self.sources}
 
+class LegGuard(ABC):
+    """Looks before and after each batch of a leg that does not replay.
 
-class Guard(ABC):
-    """Looks before and after each batch of a query, of which a part or all does not replay."""
+    Attributes
+    ----------
+    source
+        What the leg reads.
+    table
+        Where it lands.
+    """
 
-    @property
-    def replayed(self) -> tuple[ReplayedLeg, ...]:
-        """Legs that need no guard."""
-        return ()
-
-    @property
-    @abstractmethod
-    def streams(self) -> tuple[LegGuard, ...]:
-        """The guards of single legs."""
+    source: Source
+    table: Table
 
     @property
     def alike_refused(self) -> str | None:
@@ -140,60 +138,6 @@ class Guard(ABC):
             Nobody can tell now.
         """
 
-    @abstractmethod
-    def bounds(self, begun: datetime, beside: Column | None = None) -> Iterator[Bound]:
-        """Where in the table a record of the batch can be, from the tightest bound to one without times.
-
-        Parameters
-        ----------
-        begun
-            When the batch began.
-        beside
-            Rows that can hold a record of the replayed legs; None for none.
-        """
-
-    @abstractmethod
-    def held(self, positions: Mapping[str, str]) -> Column | None:
-        """Count, over the rows that the look-up reads, how many of these positions are there."""
-
-    @abstractmethod
-    def after(self, positions: Mapping[str, str], held: int | None) -> None:
-        """Compare what the look-up found with what :meth:`before` asked for.
-
-        Raises
-        ------
-        LossError
-            The batch began after a record that is not in the table.
-        """
-
-    @abstractmethod
-    def figures(self) -> tuple[Column, ...]:
-        """When all that a batch holds has arrived, what is landed already with it."""
-
-    @abstractmethod
-    def landed(self, figures: Mapping[str, Any]) -> None:
-        """Hear what a batch came to; the figures are those of :meth:`figures`."""
-
-
-class LegGuard(Guard):
-    """The guard of one leg.
-
-    Attributes
-    ----------
-    source
-        What the leg reads.
-    table
-        Where it lands.
-    """
-
-    source: Source
-    table: Table
-
-    @property
-    def streams(self) -> tuple[LegGuard, ...]:
-        """Itself."""
-        return (self,)
-
     def passed_over(self, spark: SparkSession) -> Iterator[DataFrame]:
         """Records that the connector will not hand over, in the envelope's shape, after :meth:`before`."""
         yield from ()
@@ -203,11 +147,22 @@ class LegGuard(Guard):
         """When records of the batch can have arrived, from the likeliest ranges to those of all that the source keeps.
 
         Who asks for the second one has found the first one wrong.
+
+        Parameters
+        ----------
+        begun
+            When the batch began.
         """
 
     @abstractmethod
-    def figures_named(self, suffix: str, where: str = "true") -> tuple[Column, ...]:
+    def held(self, positions: Mapping[str, str]) -> Column | None:
+        """Count, over the rows that the look-up reads, how many of these positions are there."""
+
+    @abstractmethod
+    def figures(self, suffix: str, where: str = "true") -> tuple[Column, ...]:
         """The oldest arrival, in microseconds since 1970, and the steps, of the records that a condition is true of.
+
+        What is landed already is among them.
 
         Parameters
         ----------
@@ -218,7 +173,7 @@ class LegGuard(Guard):
         """
 
     @abstractmethod
-    def held_records(self, oldest: int | None, steps: str) -> None:
+    def landed(self, oldest: int | None, steps: str) -> None:
         """Hear when the records of a batch have arrived: the oldest, and in which steps; None where it had none."""
 
 
@@ -235,25 +190,38 @@ class Part:
     bound
         Where in the table they can be.
     around
-        Gives those records once more where Spark cannot read one for its time; looks at each where it is told to be
-        thorough, and gives None where it finds none of that kind.
+        Gives those records once more where Spark cannot read one for its time; None where it finds none of that kind.
     """
 
     name: str
     records: DataFrame
     bound: Bound
-    around: Callable[[bool], DataFrame | None] | None = None
+    around: Callable[[], DataFrame | None] | None = None
 
 
 Parts = Callable[[SparkSession, BackfillRequest], Iterator[Part]]
 
 
-def steps(request: BackfillRequest) -> Iterator[tuple[datetime, datetime]]:
-    """The parts of a backfill's range of time: from each moment up to, not including, the other."""
-    assert request.since is not None, "a stream is read by time"
-    assert request.until is not None, "a stream is read by time"
+def steps(
+    request: BackfillRequest, step: timedelta = STEP, *, whole: bool = False
+) -> Iterator[tuple[datetime, datetime]]:
+    """The parts of a backfill's range of time: from each moment up to, not including, the other.
+
+    Parameters
+    ----------
+    whole
+        Whether they are cut at whole steps, UTC; otherwise from the beginning of the range on.
+    """
+    assert request.since is not None, "a stream or a landing table is read by time"
+    assert request.until is not None, "a stream or a landing table is read by time"
     start, end = request.since.astimezone(UTC), request.until.astimezone(UTC)
     while start < end:
-        border = min(start + STEP, end)
+        past = (start - datetime.min.replace(tzinfo=UTC)) % step if whole else timedelta(0)
+        border = min(start - past + step, end)
         yield start, border
         start = border
+
+
+def arrived(since: datetime, until: datetime) -> Column:
+    """Rows that arrived from a moment up to, not including, another."""
+    return (F.col("_arrived_at") >= F.lit(since)) & (F.col("_arrived_at") < F.lit(until))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -70,12 +69,7 @@ class Kept:
         ValueError
             Not such a file, or one of a later format.
         """
-        held: Any = json.loads(text)
-        found = held.pop("version", None) if isinstance(held, dict) else None
-        if found != FORMAT:
-            raise ValueError(f"of format {found!r}; this version reads {FORMAT}")
-        kept = typed_json.read(cls, held, "sources")
-        assert isinstance(kept, Kept)
+        kept: Kept = typed_json.read_versioned(cls, text, "sources", FORMAT)
         return kept
 
 
@@ -173,16 +167,14 @@ class Origins:
         UnansweredError
             Nobody knows now.
         """
-        found = self._ask() if self._found is None else self._found
-        if wrong := self._wrong(found):
-            raise LossError(wrong)
-        self._adopt(found)
+        self._compare(self._ask() if self._found is None else self._found)
 
     def __call__(self) -> None:
         """Compare while the query runs; errors as of :meth:`before_first`."""
-        if self._kept is None:
-            return  # nothing was written yet
-        found = self._ask(running=True)
+        if self._kept is not None:  # otherwise nothing was written yet
+            self._compare(self._ask(running=True))
+
+    def _compare(self, found: list[Ids]) -> None:
         if wrong := self._wrong(found):
             raise LossError(wrong)
         self._adopt(found)
@@ -288,12 +280,7 @@ def _changes(before: Ids, now: Ids) -> str:
     )
 
 
-def both(first: Callable[[], None] | None, second: Callable[[], None]) -> Callable[[], None]:
-    """Look at two things in turn."""
-
-    def look() -> None:
-        if first is not None:
-            first()
-        second()
-
-    return look
+def in_turn(*checks: Callable[[], None]) -> None:
+    """Look at several things, one after the other."""
+    for check in checks:
+        check()

@@ -21,9 +21,8 @@ from ..record.errors import LossError
 from ..record.lookup_bounds import Bound
 from . import arrival_ranges
 from .arrival_ranges import Range
-from .base import Guard, LegGuard, ReplayedLeg
-from .batch_offsets import OffsetRange
-from .offset_bounds import any_of
+from .base import LegGuard, ReplayedLeg
+from .offsets import OffsetRange, any_of
 
 
 def offsets_of(spark: SparkSession, replayed: Sequence[ReplayedLeg], batch_id: int) -> OffsetRange | None:
@@ -48,28 +47,20 @@ def offsets_of(spark: SparkSession, replayed: Sequence[ReplayedLeg], batch_id: i
     return OffsetRange(*found)
 
 
-@dataclass
-class SourceUnion(Guard):
-    """Looks before and after each batch of a query on several sources; in the place of a single guard.
+@dataclass(frozen=True)
+class SourceUnion:
+    """Looks before and after each batch of a query, of which a part or all does not replay.
 
     Parameters
     ----------
-    legs
-        That need no guard.
+    replayed
+        Legs that need no guard.
+    streams
+        The guards of the others.
     """
 
-    legs: tuple[ReplayedLeg, ...]
-    guards: tuple[LegGuard, ...]
-
-    @property
-    def replayed(self) -> tuple[ReplayedLeg, ...]:
-        """Legs that need no guard."""
-        return self.legs
-
-    @property
-    def streams(self) -> tuple[LegGuard, ...]:
-        """The guards of the others."""
-        return self.guards
+    replayed: tuple[ReplayedLeg, ...]
+    streams: tuple[LegGuard, ...]
 
     @property
     def alike_refused(self) -> str | None:
@@ -77,7 +68,7 @@ class SourceUnion(Guard):
         return next((guard.alike_refused for guard in self.streams if guard.alike_refused), None)
 
     def before(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
-        """Check every stream, as :meth:`etl.sources.base.Guard.before` does.
+        """Check every stream, as :meth:`etl.sources.base.LegGuard.before` does.
 
         Returns
         -------
@@ -99,6 +90,13 @@ class SourceUnion(Guard):
         """Where in the table a record of the batch can be, from the tightest bound to one without times.
 
         Times count for rows of guarded streams only, and a record that is older than its stream's bound fails the write.
+
+        Parameters
+        ----------
+        begun
+            When the batch began.
+        beside
+            Rows that can hold a record of the replayed legs; None for none.
         """
         ranges: list[tuple[Range, ...]] = [()] * len(self.streams)
         for level in zip_longest(*(guard.levels(begun) for guard in self.streams)):
@@ -108,6 +106,8 @@ class SourceUnion(Guard):
         yield Bound(_or([F.col("_source") == guard.source.name for guard in self.streams], beside))
 
     def _within(self, ranges: Sequence[tuple[Range, ...]], beside: Column | None) -> Bound:
+        if not self.replayed and len(ranges) == 1 and len(ranges[0]) == 1:
+            return Bound.since("_arrived_at", ranges[0][0][0])
         mine = [F.col("_source") == guard.source.name for guard in self.streams]
         inside = [m & arrival_ranges.within(each) for m, each in zip(mine, ranges, strict=True)]
         outside = [m & arrival_ranges.beyond(each) for m, each in zip(mine, ranges, strict=True)]
@@ -135,17 +135,17 @@ class SourceUnion(Guard):
             )
 
     def figures(self) -> tuple[Column, ...]:
-        """When the records of each stream have arrived, over all that a batch holds; see :meth:`etl.sources.base.Guard.figures`."""
+        """When the records of each stream have arrived, over all that a batch holds, what is landed already with it."""
         return tuple(
             figure
             for place, guard in enumerate(self.streams)
-            for figure in guard.figures_named(f"_{place}", f"_source = '{guard.source.name}'")
+            for figure in guard.figures(f"_{place}", f"_source = '{guard.source.name}'")
         )
 
     def landed(self, figures: Mapping[str, Any]) -> None:
         """Hear what a batch came to."""
         for place, guard in enumerate(self.streams):
-            guard.held_records(figures[f"oldest_{place}"], figures[f"steps_{place}"])
+            guard.landed(figures[f"oldest_{place}"], figures[f"steps_{place}"])
 
 
 def _or(conditions: Sequence[Column], beside: Column | None) -> Column:

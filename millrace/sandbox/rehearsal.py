@@ -28,7 +28,7 @@ from millrace.etl.launch import spark_settings
 from millrace.etl.launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, parse
 from millrace.etl.queries import land
 from millrace.etl.queries.components import composition
-from millrace.etl.record import envelope, tables
+from millrace.etl.record import tables
 from millrace.etl.record.accounts import Reporter
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
@@ -146,8 +146,7 @@ def _of_source(
     decoder = routes.decoder(spark, query.routes)
     kept = query.table if isinstance(query, LandSettings) else query.dead_letters
     landed = Table.of(job.catalog, kept)
-    headers = spark.createDataFrame([], f"_headers {envelope.HEADERS}").schema["_headers"]
-    tables.ensure(spark, landed, land.table_schema(headers, decoder.schema), report=report)
+    tables.ensure(spark, landed, land.table_schema(decoder.schema), report=report)
     for end in query.routes if isinstance(query, DirectSettings) else ():
         if end.sink.lake_table is not None:
             compose = composition(spark, job, query.name, end, report)

@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from millrace.etl.job import maintenance_schedule
-from millrace.etl.job.maintenance_schedule import MaintenanceTask
+from millrace.etl.job.maintenance_schedule import TableTask
 from millrace.etl.launch.settings import JobSettings
 from millrace.etl.maintenance import table_services
 from millrace.etl.record.accounts import Reporter
@@ -25,7 +25,7 @@ ASKS = "MILLRACE_ASKS_FOR_CHORES"
 class Asked:
     """All chores of a job, one after the other."""
 
-    chores: Sequence[MaintenanceTask]
+    chores: Sequence[TableTask]
     name: str = "all"
     every: timedelta = timedelta(milliseconds=200)
 
@@ -41,7 +41,7 @@ class Asked:
 _of = maintenance_schedule.of
 
 
-def _asked(job: JobSettings, report: Reporter) -> tuple[MaintenanceTask, ...]:
+def _asked(job: JobSettings, report: Reporter) -> tuple[TableTask, ...]:
     return (Asked(_of(job, report)),)
 
 

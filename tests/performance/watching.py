@@ -11,10 +11,9 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 from millrace.etl.metrics import ages, cloudwatch
 from millrace.etl.metrics.jsonlines import JsonLines
-from millrace.etl.metrics.monitor import Monitor
+from millrace.etl.metrics.monitor import Monitor, SparkFeed
 from millrace.etl.metrics.pipe import Pipe
 from millrace.etl.metrics.progress import Origin, Sample
-from millrace.etl.metrics.spark_progress import SparkFeed
 from millrace.etl.record.accounts import Reporter
 
 if TYPE_CHECKING:

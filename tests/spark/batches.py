@@ -114,13 +114,12 @@ def lander(
     rules: tuple[RuleSettings, ...] = (),
 ) -> land.Lander:
     schema = parse_schema(spark, ddl, "test.ddl")
-    headers = spark.createDataFrame([], ENVELOPE).schema["_headers"]
-    tables.ensure(spark, table, land.table_schema(headers, schema))
+    tables.ensure(spark, table, land.table_schema(schema))
     route = RouteSettings(None, None, source, JsonFormat(), "test.ddl", None, (), rules=rules)
     settings = LandSettings("land", "land-flights", (route,), str(table), 1.0, None)
     log = Checkpoint(str(checkpoint))
     guard = (
-        KinesisGuard(source, log, table, horizon)
+        SourceUnion((), (KinesisGuard(source, log, table, horizon),))
         if isinstance(source, KinesisSource)
         else SourceUnion((ReplayedLeg((source,), log),), ())
     )

@@ -25,7 +25,7 @@ from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.iceberg import Appended, IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
-from tests.spark.batches import DDL, ENVELOPE, KAFKA, Events, frame, good, kafka_rows, log_offsets
+from tests.spark.batches import DDL, KAFKA, Events, frame, good, kafka_rows, log_offsets
 
 Names = Callable[[str], Table]
 BAD = b"{broken"
@@ -43,8 +43,7 @@ class Pipeline:
         self.spark, self.checkpoint, self.events = spark, checkpoint, Events()
         self.sink, self.letters = table("sink"), table("letters")
         self.decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
-        headers = spark.createDataFrame([], ENVELOPE).schema["_headers"]
-        tables.ensure(spark, self.letters, land.table_schema(headers, self.decoder.schema))
+        tables.ensure(spark, self.letters, land.table_schema(self.decoder.schema))
         self.compose = Composition((), by_two, "by_two")
         tables.ensure(spark, self.sink, self.compose.schema(spark, self.letters))
         self.director = self.restarted()

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from millrace.etl.maintenance.dead_letter_retention import Retention
 from pyspark.sql import SparkSession
 
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.job import maintenance_schedule
 from millrace.etl.launch.document import ReplayRequest
-from millrace.etl.maintenance.dead_letter_retention import Retention
 from millrace.etl.record import tables
 from millrace.etl.repair import erase
 from millrace.etl.repair.erase_condition import Condition, ConditionError

@@ -23,7 +23,7 @@ from millrace.etl.record.tables import Table
 from millrace.etl.sinks import dead_letters
 from millrace.etl.sinks.base import LETTER, Place
 from millrace.etl.sinks.iceberg import Appended, IcebergSink
-from millrace.etl.sources.offset_bounds import MOST_CONDITIONS, offset_bound
+from millrace.etl.sources.offsets import MOST_CONDITIONS, offset_bound
 from tests.spark import test_derive, test_direct
 from tests.spark.batches import (
     ENVELOPE,

@@ -276,15 +276,15 @@ REFUSED_AVRO = {
         json.dumps({**AVSC, "fields": [{"name": "a", "type": {"type": "array", "items": "Flight"}}]}), "recursive",
     ),
     "an array of nothing": (
-        json.dumps({**AVSC, "fields": [{"name": "a", "type": {"type": "array"}}]}), "array without items",
+        json.dumps({**AVSC, "fields": [{"name": "a", "type": {"type": "array"}}]}), "Array has no items type",
     ),
-    "a map of nothing": (json.dumps({**AVSC, "fields": [{"name": "a", "type": {"type": "map"}}]}), "map without values"),
-    "a field that is a text": (json.dumps({**AVSC, "fields": ["carrier"]}), "a field is an object with name and type"),
+    "a map of nothing": (json.dumps({**AVSC, "fields": [{"name": "a", "type": {"type": "map"}}]}), "Map has no values type"),
+    "a field that is a text": (json.dumps({**AVSC, "fields": ["carrier"]}), "No field name"),
     "a name that is no text": (
-        json.dumps({**AVSC, "fields": [{"name": "a", "type": {"type": "enum", "name": ["E"]}}]}), "a name that is no text",
+        json.dumps({**AVSC, "fields": [{"name": "a", "type": {"type": "enum", "name": ["E"]}}]}), "No name in schema",
     ),
     "a record without fields": (
-        json.dumps({**AVSC, "fields": [{"name": "a", "type": {"type": "record", "name": "R"}}]}), "record R without a list",
+        json.dumps({**AVSC, "fields": [{"name": "a", "type": {"type": "record", "name": "R"}}]}), "Record has no fields",
     ),
     "a name of ours": (json.dumps({**AVSC, "fields": [{"name": "_id", "type": "int"}]}), "_id"),
     "an unknown type": (json.dumps({**AVSC, "fields": [{"name": "a", "type": "number"}]}), "number"),

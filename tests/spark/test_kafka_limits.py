@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.sql import SparkSession
 
-from millrace.etl.sources.kafka.topic_limits import unlimited
+from millrace.etl.sources.kafka.topic_state import unlimited
 from millrace.sandbox import kafka
 from millrace.sandbox.kafka import Kafka
 from millrace.verify.removal import make_topic

@@ -65,8 +65,9 @@ def test_each_record_of_an_aggregate_has_an_identity_of_its_own(spark: SparkSess
 def test_aggregates_are_refused_where_a_batch_may_end_inside_one(spark: SparkSession, table: Names) -> None:
     landing, events = table("landing"), Events()
     write = lander(spark, landing, events, source=KINESIS)
-    assert isinstance(write.guard, KinesisGuard)
-    write.guard.splits_aggregates = True
+    (guard,) = write.guard.streams
+    assert isinstance(guard, KinesisGuard)
+    guard.splits_aggregates = True
     write(frame(spark, kinesis_rows(range(5), accounts.now())), 0)
     with pytest.raises(
         Exception,
@@ -81,8 +82,9 @@ def test_what_only_looks_like_an_aggregate_lands_as_what_it_is(
 ) -> None:
     landing, events, now = table("landing"), Events(), accounts.now()
     write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
-    assert isinstance(write.guard, KinesisGuard)
-    write.guard.splits_aggregates = True
+    (guard,) = write.guard.streams
+    assert isinstance(guard, KinesisGuard)
+    guard.splits_aggregates = True
     log_positions(tmp_path, 0, {"shardId-0": None})
     write(frame(spark, kinesis_rows([1], now)), 0)
     log_positions(tmp_path, 1, {"shardId-1": None})
@@ -96,7 +98,7 @@ def test_what_only_looks_like_an_aggregate_lands_as_what_it_is(
         ]
         return lambda *_: iter([records])
 
-    write.guard.tails = tail(good(2), one, two[:4], forged)
+    guard.tails = tail(good(2), one, two[:4], forged)
     write(frame(spark, []), 1)
     landed = spark.table(str(landing)).orderBy("_position").collect()
     found = [(r["_id"], bytes(r["_key"]), r["flight"], r["_stage"]) for r in landed]
@@ -108,7 +110,7 @@ def test_what_only_looks_like_an_aggregate_lands_as_what_it_is(
         ("flights-stream/5", b"k", None, "decode"),
     ]
     assert bytes(landed[-1]["_bytes"]) == forged
-    write.guard.tails = tail(good(2), two)
+    guard.tails = tail(good(2), two)
     with pytest.raises(LossError, match=r"Past an aggregate\): flights-stream/3, arrived \d{4}-.*Z"):
         write(frame(spark, []), 1)
 
@@ -255,7 +257,7 @@ def test_limits_are_worked_out_again_when_the_shards_change(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
     write = lander(spark, table("landing"), Events(), source=KINESIS, checkpoint=tmp_path)
-    guard, asked = write.guard, []
+    (guard,), asked = write.guard.streams, []
     assert isinstance(guard, KinesisGuard)
     guard.shards, guard.count_shards = 1, lambda: asked.append(1) or 2
     log_positions(tmp_path, 0, {"shardId-0": None})
@@ -364,7 +366,7 @@ def test_the_look_up_for_many_positions_is_the_same_code_in_each_batch(
 ) -> None:
     """By the set that it looks into: an array would be gone through for each row."""
     landing = table("landing")
-    guard = lander(spark, landing, Events(), source=KINESIS).guard
+    (guard,) = lander(spark, landing, Events(), source=KINESIS).guard.streams
     assert isinstance(guard, KinesisGuard)
     for count in (1, 1000):
         positions = {f"shardId-{n}": str(n) for n in range(count)}

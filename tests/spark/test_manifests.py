@@ -125,7 +125,9 @@ def test_a_checkpoint_that_lost_its_identity_is_refused(aggregate: Pipeline) -> 
 def test_a_manifest_that_cannot_be_read_is_no_leave_to_go_on(aggregate: Pipeline) -> None:
     aggregate.derive()
     (aggregate.folder / "_millrace" / "derive-flights.manifest.json").write_text('{"version": 2}')
-    with pytest.raises(StartError, match=r"derive-flights.manifest.json: of format 2; this version reads 1"):
+    with pytest.raises(
+        StartError, match=r"derive-flights.manifest.json: not a manifest: of format 2; this version reads 1"
+    ):
         aggregate.query()
 
 

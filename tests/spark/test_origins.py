@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 from pyspark.sql import SparkSession
 
 from millrace.etl.record.errors import UnansweredError
-from millrace.etl.sources.kafka import identifiers
+from millrace.etl.sources.kafka import topic_state
 from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
 from millrace.sandbox import kafka
 from millrace.sandbox.kafka import Kafka
@@ -142,16 +142,16 @@ def test_what_is_made_again_while_a_query_runs_is_found(
     one = KafkaSource("kafka", "orders", names[0], "main", "earliest", 10, 3600)
     every = replace(one, name="all", topic=rf"{tmp_path.name}\..*", reading=reading)
     connecting = {"kafka.bootstrap.servers": broker.bootstrap}
-    named, matched = (identifiers.of_topics(spark, [source], connecting) for source in (one, every))
+    named, matched = (topic_state.identifiers(spark, [source], connecting) for source in (one, every))
     assert named == matched
     assert set(named) == {"cluster", f"topic {names[0]}"}
     broker.create_topic(names[1], 1)
-    more = identifiers.of_topics(spark, [every], connecting)
+    more = topic_state.identifiers(spark, [every], connecting)
     assert {**more, **named} == more
     assert set(more) - set(named) == {f"topic {names[1]}"}
     with pytest.raises(UnansweredError, match="UnknownTopicOrPartition"):
-        identifiers.of_topics(spark, [replace(one, topic="nowhere")], connecting)
+        topic_state.identifiers(spark, [replace(one, topic="nowhere")], connecting)
     make_again(broker, names[0])
-    again = identifiers.of_topics(spark, [one], connecting)
+    again = topic_state.identifiers(spark, [one], connecting)
     assert again["cluster"] == named["cluster"]
     assert again[f"topic {names[0]}"] != named[f"topic {names[0]}"]

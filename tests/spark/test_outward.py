@@ -42,7 +42,7 @@ from millrace.etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
 from millrace.etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committed_files
 from millrace.etl.sources.base import ReplayedLeg
 from tests import postgres
-from tests.spark.batches import DDL, ENVELOPE, KAFKA, Events, frame, good, kafka_rows, lander, log_offsets
+from tests.spark.batches import DDL, KAFKA, Events, frame, good, kafka_rows, lander, log_offsets
 
 Names = Callable[[str], Table]
 REGION = "us-east-1"
@@ -248,8 +248,7 @@ class Direct:
         self.letters = table("letters")
         plain = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
         self.decoder: Decoder = Redacting(Opening(plain, 1024), redact) if redact else plain
-        headers = spark.createDataFrame([], ENVELOPE).schema["_headers"]
-        tables.ensure(spark, self.letters, land.table_schema(headers, self.decoder.schema))
+        tables.ensure(spark, self.letters, land.table_schema(self.decoder.schema))
         self.compose = Composition((), transform or unfit, "unfit")
         sink.prepare(spark, self.compose.schema(spark, self.letters))
         checkpoint.mkdir()

@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from millrace.etl.job.maintenance_schedule import Maintenance
-from millrace.etl.maintenance.dead_letter_retention import Retention
+from millrace.etl.maintenance.table_services import Retention
 from millrace.etl.record import accounts
 from millrace.etl.record.tables import Table
 from tests.spark.batches import EPOCH, Events, added_records, frame, good, kafka_rows, lander
@@ -34,7 +34,7 @@ def test_only_dead_letters_and_only_old_ones_go(spark: SparkSession, table: Name
     pipe.derive()
     events = Events()
     keep = accounts.now() - EPOCH - timedelta(seconds=60)  # the first batch's letters are older, 90 is not
-    expire = Retention((pipe.landing,), keep, events.reporter)
+    expire = Retention(pipe.landing, keep, events.reporter)
     expire(spark)
     assert (events.last()["event"], events.last()["dead_letters"]) == ("expired", 2)
     left = spark.table(str(pipe.landing)).collect()
@@ -59,8 +59,10 @@ def test_it_runs_beside_the_queries_and_a_failure_ends_nothing(spark: SparkSessi
             super().__call__(spark)
             ran.set()
 
-    nowhere = Retention((table("nowhere"),), timedelta(days=1), events.reporter)
-    there = Last((landing,), timedelta(days=1), events.reporter)
+    other = table("other")
+    spark.sql(f"CREATE TABLE {other} (flight INT) USING iceberg")
+    nowhere = Retention(other, timedelta(days=1), events.reporter)
+    there = Last(landing, timedelta(days=1), events.reporter)
     chores = Maintenance(spark, (nowhere, there), events.reporter, first=timedelta(milliseconds=10))
     chores.start()
     assert ran.wait(60)

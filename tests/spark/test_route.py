@@ -32,7 +32,7 @@ from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
 from millrace.etl.sources.kinesis.guard import KinesisGuard
 from millrace.etl.sources.kinesis.source import KinesisSource
 from millrace.etl.sources.union import SourceUnion
-from tests.spark.batches import ENVELOPE, EPOCH, Events, frame
+from tests.spark.batches import EPOCH, Events, frame
 
 Names = Callable[[str], Table]
 
@@ -176,8 +176,7 @@ class Landing:
     def __init__(self, spark: SparkSession, table: Names, folder: Path, router: Router) -> None:
         self.spark, self.folder, self.events, self.router = spark, folder, Events(), router
         self.table = table("routed")
-        headers = spark.createDataFrame([], ENVELOPE).schema["_headers"]
-        tables.ensure(spark, self.table, land.table_schema(headers, router.schema))
+        tables.ensure(spark, self.table, land.table_schema(router.schema))
         self.write = self.restarted()
 
     def restarted(self) -> land.Lander:

@@ -27,10 +27,10 @@ from millrace.etl.sinks.base import letters_of
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committed_files
 from millrace.etl.sources.base import ReplayedLeg
-from millrace.etl.sources.batch_offsets import OffsetRange
 from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
+from millrace.etl.sources.offsets import OffsetRange
 from millrace.etl.sources.union import offsets_of
-from tests.spark.batches import ENVELOPE, EPOCH, Events, frame
+from tests.spark.batches import EPOCH, Events, frame
 from tests.spark.test_direct import NoLookUp
 
 Names = Callable[[str], Table]
@@ -69,8 +69,7 @@ class Pipeline:
         self.router = Router(
             (Route("gates", "gates", "gates", text), Route("clicks", "web", "web.clicks", text))
         )
-        headers = spark.createDataFrame([], ENVELOPE).schema["_headers"]
-        tables.ensure(spark, self.letters, land.table_schema(headers, self.router.schema))
+        tables.ensure(spark, self.letters, land.table_schema(self.router.schema))
         self.compose = Composition((), loud, "loud")
         schema = self.compose.schema(spark, self.letters, "gates")
         tables.ensure(spark, self.gates, schema)

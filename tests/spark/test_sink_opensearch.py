@@ -38,7 +38,7 @@ def sink(domain: Domain, index: str = "flights") -> OpenSearchSink:
 
 def writer(domain: Domain, patience: float = 5.0) -> DocumentWriter:
     backoff = Backoff("OpenSearch index flights", first=0.01, patience=patience)
-    return DocumentWriter("flights", None, Http(domain.endpoint, "us-east-1"), backoff)
+    return DocumentWriter(Http(domain.endpoint, "us-east-1"), backoff, "flights", None)
 
 
 def record(number: int, flight: str | None = None) -> Record:
@@ -144,7 +144,7 @@ def test_a_domain_that_stays_busy_or_is_not_there_is_an_error(spark: SparkSessio
         list(one.finish())
     domain.refuse = 0
     away = DocumentWriter(
-        "flights", None, Http("http://127.0.0.1:9", "us-east-1"), Backoff("x", patience=0.2)
+        Http("http://127.0.0.1:9", "us-east-1"), Backoff("x", patience=0.2), "flights", None
     )
     list(away.add(record(1)))
     with pytest.raises(SinkError, match="ConnectionRefusedError"):

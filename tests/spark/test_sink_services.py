@@ -289,7 +289,7 @@ def test_a_request_whose_answer_is_lost_puts_nothing_twice(kinesis: Kinesalite) 
     with faulty.before(kinesis.endpoint) as faults:
         faults.share, faults.kinds = 0.6, ("lost", "failed")
         tail = Tail("answers", REGION, faults.endpoint)
-        writer = RecordWriter(tail, 10_000, tail.client(), Backoff("the stream", first=0.01), once=True)
+        writer = RecordWriter(tail.client(), Backoff("the stream", first=0.01), tail, 10_000, once=True)
         for n in range(1200):
             assert (
                 list(writer.add(Record(f"t/0/{n}", "t", None, None, None, json.dumps(identified(n))))) == []
@@ -377,7 +377,7 @@ def test_a_server_that_stays_busy_fails_the_batch_loudly(dynamodb: str, kind: ty
     with faulty.before(dynamodb) as faults:
         faults.share = 1.0
         client = aws.client("dynamodb", REGION, faults.endpoint)
-        writer = kind("busy", form, client, backoff)
+        writer = kind(client, backoff, "busy", form)
         assert list(writer.add(record)) == []
         with pytest.raises(SinkError, match=r"DynamoDB table busy: nothing could be written for .*slow down"):
             list(writer.finish())

@@ -69,7 +69,7 @@ def decode(rows: DataFrame, schema: StructType, make: Callable[[], Decode], *, b
         warnings.simplefilter("ignore", DeprecationWarning)
         # PySpark 4.1 looks for Arrow's types in annotations, and says that these are none.
         warnings.simplefilter("ignore", UserWarning)
-        if by_arrow and _takes(answer):
+        if by_arrow:
 
             def work(given: DataFrame) -> DataFrame:
                 shape = StructType([*given.schema.fields, StructField("_answer", answer)])
@@ -88,17 +88,6 @@ def decode(rows: DataFrame, schema: StructType, make: Callable[[], Decode], *, b
     )
     held = answered.withColumn("_record", F.col("_answer.record")).withColumn("_verdict", verdict)
     return judged(held.drop("_answer"), schema, "_record", "_verdict")
-
-
-def _takes(answer: StructType) -> bool:
-    """Whether this release of PySpark can hand the answer over; before 3.5 no struct holds another."""
-    try:
-        from pyspark.sql.pandas.types import to_arrow_type
-
-        to_arrow_type(answer)
-    except (ImportError, TypeError):
-        return False
-    return True
 
 
 def _columns(make: Callable[[], Decode], answer: StructType) -> Callable[[Iterable[Any]], Iterable[Any]]:

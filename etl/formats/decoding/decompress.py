@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import bz2
 import importlib
-import importlib.util
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -33,7 +32,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from ..base import Decoder
+from ..base import Around
+from .arrow import available
 from .worker_batches import in_portions
 
 STAGE = "decompress"
@@ -300,7 +300,7 @@ def in_parts(
 
 
 @dataclass(frozen=True)
-class Opening:
+class Opening(Around):
     """A decoder of messages that may be compressed, each by itself.
 
     Parameters
@@ -311,14 +311,8 @@ class Opening:
         See :func:`opener`; left out, what this engine can.
     """
 
-    decoder: Decoder
     limit: int
-    arrow: bool = field(default_factory=lambda: _has("pandas") and _has("pyarrow"))
-
-    @property
-    def schema(self) -> StructType:
-        """The decoder's."""
-        return self.decoder.schema
+    arrow: bool = field(default_factory=available)
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Open, then decode; a dead letter keeps the bytes that came."""
@@ -353,7 +347,3 @@ def _marked() -> Column:
     beginning = F.hex(F.substring("payload", 1, _LONGEST))
     marks = [mark for each in MAGIC.values() for mark in each]
     return F.coalesce(beginning.rlike(f"^({'|'.join(marks)})"), F.lit(False))
-
-
-def _has(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None

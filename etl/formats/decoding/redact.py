@@ -21,10 +21,9 @@ from typing import Protocol, runtime_checkable
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from ...record.errors import StartError
-from ..base import Decoder, Observe, decode_observed
+from ..base import Around, Decoder, Observe, decode_observed
 from .rows import valid_text
 
 WITHHELD = " (bytes withheld, as the query redacts fields)"
@@ -47,7 +46,7 @@ class Bares(Protocol):
 
 
 @dataclass(frozen=True)
-class Redacting:
+class Redacting(Around):
     """A decoder whose rows do not hold certain fields.
 
     Parameters
@@ -65,7 +64,6 @@ class Redacting:
         The schema has no such column.
     """
 
-    decoder: Decoder
     fields: tuple[str, ...]
     readable: bool = True
 
@@ -76,11 +74,6 @@ class Redacting:
             raise StartError(
                 f"redact: no such field: {', '.join(unknown)}; the schema has {', '.join(known)}"
             )
-
-    @property
-    def schema(self) -> StructType:
-        """The decoder's: a redacted column stays, and is null."""
-        return self.decoder.schema
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, then take the fields out; columns as :meth:`etl.formats.base.Decoder.decode` has them."""

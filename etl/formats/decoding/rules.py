@@ -14,23 +14,19 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructType
 
 from ...launch.settings import RouteSettings, RuleSettings
-from ...record.envelope import HEADERS
+from ...record import envelope
 from ...record.errors import StartError, describe
-from ..base import Decoder
+from ..base import Around, Decoder
 
 STAGE = "rule"
 """``_stage`` of a dead letter that breaks a rule; its ``_error`` lists the rules' names."""
 
 _PAYLOAD, _BROKEN = "_ruled_payload", "_broken_rules"
 _FIGURE = "rule "
-_ENVELOPE = (
-    "_id string, _source string, _shard string, _position string, _key binary, "
-    f"_headers {HEADERS}, _arrived_at timestamp"
-)
 
 
 @dataclass(frozen=True)
-class Ruled:
+class Ruled(Around):
     """A decoder that holds its good records against rules.
 
     A condition that is null is not met. Deletes (:mod:`.tombstones`) have no fields and meet every rule.
@@ -41,13 +37,7 @@ class Ruled:
         With the action ``dead-letter`` or ``fail``; those that warn change no row.
     """
 
-    decoder: Decoder
     rules: tuple[RuleSettings, ...]
-
-    @property
-    def schema(self) -> StructType:
-        """The decoder's."""
-        return self.decoder.schema
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode as :meth:`etl.formats.base.Decoder.decode`; a record that breaks a rule is a dead letter of :data:`STAGE`."""
@@ -149,5 +139,4 @@ def _raised(rule: RuleSettings) -> Column:
 
 def _record(spark: SparkSession, schema: StructType) -> DataFrame:
     """No records, with the columns of one."""
-    envelope = spark.createDataFrame([], _ENVELOPE).schema
-    return spark.createDataFrame([], StructType([*envelope.fields, *schema.fields]))
+    return spark.createDataFrame([], StructType([*envelope.SCHEMA.fields, *schema.fields]))

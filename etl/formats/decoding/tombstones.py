@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
-from ..base import Decoder
+from ..base import Around
 from .rows import TOMBSTONE
 
 STAGE = "delete"
@@ -16,15 +15,8 @@ STAGE = "delete"
 
 
 @dataclass(frozen=True)
-class Deleting:
+class Deleting(Around):
     """A decoder that takes a null payload for a delete."""
-
-    decoder: Decoder
-
-    @property
-    def schema(self) -> StructType:
-        """The decoder's: of a delete each column is null."""
-        return self.decoder.schema
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """As :meth:`etl.formats.base.Decoder.decode`; a delete has the stage :data:`STAGE` and no error."""

@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql.types import BinaryType, DoubleType, FloatType, StructType
 
 from ..base import DELETED
+from .python_tasks import UnfitError as UnfitError
 
 ITEM_BYTES = 400 * 1024
 """Largest item, names of attributes included (DynamoDB developer guide, "Quotas")."""
@@ -22,10 +23,6 @@ KEY_BYTES, SORT_BYTES = 2048, 1024
 DIGITS = 38
 LARGEST, SMALLEST = Decimal("9.9999999999999999999999999999999999999E+125"), Decimal("1E-130")
 """What a number may be (DynamoDB developer guide, "Supported data types")."""
-
-
-class UnfitError(ValueError):
-    """A value that DynamoDB has no form for."""
 
 
 def attribute(value: Any) -> dict[str, Any] | None:

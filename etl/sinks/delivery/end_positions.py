@@ -14,13 +14,15 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
 
 from ...record import hadoop
 from ...record.errors import SinkError, whole_text
 from ...services.backoff import Backoff
-from ..base import Again, Place
-from .folder_manifest import name_of, remove, write_whole
+from ..base import Again, Place, Written
+from .folder_manifest import name_of
 
 FOLDER = "marks"
 """Below a query's checkpoint; Spark looks at none but its own folders there."""
@@ -88,9 +90,9 @@ class EndPositions:
         Raises
         ------
         SinkError
-            The mark of an earlier run is none, or a new one cannot be written.
+            The mark of an earlier run is none.
         OSError
-            The folder cannot be read.
+            The folder cannot be read, or a new mark not be written.
         """
         begun, self._begun = self._begun, (place.run, place.batch)
         first = begun is None or begun[0] != place.run
@@ -109,26 +111,45 @@ class EndPositions:
         """Whether a batch comes that this run has begun before, or one of before that."""
         return begun is not None and place.batch <= begun[1]
 
-    def retry(self, error: Exception, again: Again | None, waits: Backoff) -> tuple[Mark, DataFrame]:
-        """After a write that failed: the mark behind which all of the batch at hand stands, and its rows once more.
+    def write(
+        self,
+        rows: DataFrame,
+        place: Place,
+        again: Again | None,
+        waits: Backoff,
+        end: Callable[[], Any],
+        send: Callable[[DataFrame, Any], Written],
+    ) -> Written:
+        """Write a batch, and once more, behind its mark, where one of its tasks came again.
 
-        Raises
-        ------
-        Exception
-            The error, where it is another than that a task came again, or nothing gives the rows.
+        Parameters
+        ----------
+        again
+            Gives the rows once more; without it a task that comes again fails the batch.
+        waits
+            Before each further attempt.
+        end
+            As of :meth:`begin`.
+        send
+            Writes rows, but for those that the stream holds behind an end; None for all of them.
         """
-        if again is None or TASK_RETRIED not in whole_text(error):
-            raise error
-        waits.wait(TASK_RETRIED)
-        assert self._mark is not None, "no batch was begun"
-        return self._mark, again()
+        mark = self.begin(rows.sparkSession, place, end)
+        while True:
+            try:
+                return send(rows, None if mark is None else mark.end)
+            except (CapturedException, Py4JJavaError) as error:
+                if again is None or TASK_RETRIED not in whole_text(error):
+                    raise
+                waits.wait(TASK_RETRIED)
+                # Behind it stands all of the batch at hand.
+                mark, rows = self._mark, again()
 
     @staticmethod
     def _write(spark: SparkSession, folder: str, mark: Mark) -> None:
         # Removed first: a driver that ends in between has written nothing of the batch, and marks anew.
         for other in hadoop.names(spark, folder):
-            remove(spark, f"{folder}/{other}")
-        write_whole(spark, folder, f"{name_of(mark.run, mark.batch)}.json", json.dumps(asdict(mark)))
+            hadoop.delete(spark, f"{folder}/{other}")
+        hadoop.write_text(spark, f"{folder}/{name_of(mark.run, mark.batch)}.json", json.dumps(asdict(mark)))
 
     def _read(self, spark: SparkSession, place: Place) -> Mark | None:
         folder = f"{place.notes}/{FOLDER}"

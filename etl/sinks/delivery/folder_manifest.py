@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -160,55 +158,14 @@ class Manifests:
 
     def commit(self, spark: SparkSession, manifest: Manifest) -> None:
         """Write a manifest: whole, or not at all."""
-        name = name_of(manifest.run, manifest.batch)
-        write_whole(spark, self.location, f"{name}.json", json.dumps(asdict(manifest)))
+        url = f"{self.location}/{name_of(manifest.run, manifest.batch)}.json"
+        hadoop.write_text(spark, url, json.dumps(asdict(manifest)))
 
 
 def _file(url: str) -> str:
     return url.rpartition("/")[2]
 
 
-def write_whole(spark: SparkSession, folder: str, name: str, text: str) -> None:
-    """Write a small file under another name and rename it, so that nobody sees a part of it.
-
-    Raises
-    ------
-    SinkError
-        It could not be written or renamed.
-    """
-    jvm: Any = spark._jvm
-    target = jvm.org.apache.hadoop.fs.Path(f"{folder}/{name}")
-    draft = jvm.org.apache.hadoop.fs.Path(f"{folder}/_{name}.draft")
-    try:
-        files = target.getFileSystem(spark._jsc.hadoopConfiguration())
-        stream = files.create(draft, True)
-        try:
-            stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
-        renamed = bool(files.rename(draft, target))
-    except Py4JJavaError as error:
-        raise SinkError(f"{folder}/{name}: {error.java_exception.toString()}") from error
-    if not renamed:
-        raise SinkError(f"{folder}/{name} is there already, or could not be renamed")
-
-
 def files_in(spark: SparkSession, folder: str) -> Sequence[str]:
     """Data files of a batch's folder, by name."""
     return [name for name in hadoop.names(spark, folder) if not name.startswith(("_", "."))]
-
-
-def remove(spark: SparkSession, folder: str) -> None:
-    """Delete a folder with all that is in it, if it is there.
-
-    Raises
-    ------
-    SinkError
-        It could not be deleted.
-    """
-    jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(folder)
-    try:
-        path.getFileSystem(spark._jsc.hadoopConfiguration()).delete(path, True)
-    except Py4JJavaError as error:
-        raise SinkError(f"{folder}: {error.java_exception.toString()}") from error

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ...record.errors import SinkError
+from ...sources.kafka.ranges import Partition, Reader
+
+Edges = dict[Partition, tuple[int, int]]
+"""Offsets of the oldest message and of the next one, by partition."""
 
 ID_HEADER, SOURCE_HEADER, BATCH_HEADER = "millrace-id", "millrace-source", "millrace-batch"
 """Of a message: the identity of its row, and the batch by which it was written."""
@@ -22,10 +22,8 @@ QUIET_SECONDS, LONGEST_SECONDS = 2.0, 30.0
 """Without a new message, after which those of an attempt that failed in this process have all arrived (its producers
 wait 20 ms for more); and the longest wait, where others write the topic all the time."""
 
-PATIENCE_MILLISECONDS = 180_000
+PATIENCE_SECONDS = 180
 """How long the brokers are asked for the end of a topic."""
-
-_BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 
 
 @dataclass(frozen=True)
@@ -46,11 +44,11 @@ class Tail:
 
         Raises
         ------
-        SinkError
+        UnansweredError
             The brokers do not answer.
         """
-        with self._asked(spark) as asked:
-            return asked.last()
+        with self._reader(spark).consumer() as consumer:
+            return {str(p): end for (_, p), (_, end) in self._edges(spark, consumer).items()}
 
     def held(self, spark: SparkSession, since: Mapping[str, int], batch: str) -> DataFrame | None:
         """Identities of a batch's messages that the topic holds; persisted, for the caller to give back.
@@ -69,29 +67,22 @@ class Tail:
 
         Raises
         ------
-        SinkError
+        UnansweredError
             The brokers do not answer.
         """
-        ranges = self._ranges(spark, since)
+        with self._reader(spark).consumer() as consumer:
+            edges = _settled(lambda: self._edges(spark, consumer))
+        ranges = {
+            place: (start, end)
+            for place, (first, end) in edges.items()
+            if (start := _start(first, since.get(str(place[1])), end)) < end
+        }
         if not ranges:
             return None
-        partitions, starts, ends = (
-            json.dumps({self.topic: value})
-            for value in (
-                [int(p) for p in ranges],
-                {p: start for p, (start, _) in ranges.items()},
-                {p: end for p, (_, end) in ranges.items()},
-            )
-        )
-        messages = (
-            spark.read.format("kafka")
-            .options(**self.connecting, assign=partitions, startingOffsets=starts, endingOffsets=ends)
-            # What the topic has forgotten meanwhile cannot be found in it.
-            .options(includeHeaders="true", failOnDataLoss="false")
-            .load()
-        )
         found = (
-            messages.where(_header(BATCH_HEADER) == batch)
+            self._reader(spark)
+            .static(ranges)
+            .where(_header(BATCH_HEADER) == batch)
             .select(_header(ID_HEADER).alias("_id"), _header(SOURCE_HEADER).alias("_source"))
             .persist()
         )
@@ -100,60 +91,15 @@ class Tail:
             return None
         return found
 
-    def _ranges(self, spark: SparkSession, since: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-        """From where to where each partition is read; those without a message are left out."""
-        with self._asked(spark) as asked:
-            first, last = asked.first(), _settled(asked)
-        return {
-            partition: (start, end)
-            for partition, end in last.items()
-            if (start := _start(first[partition], since.get(partition), end)) < end
-        }
+    def _reader(self, spark: SparkSession) -> Reader:
+        # What the topic has forgotten meanwhile cannot be found in it.
+        options = {"failOnDataLoss": "false", "includeHeaders": "true"}
+        options["kafka.isolation.level"] = "read_uncommitted"
+        return Reader(spark, self.connecting, options, PATIENCE_SECONDS)
 
-    @contextmanager
-    def _asked(self, spark: SparkSession) -> Iterator[_Asked]:
-        jvm: Any = spark._jvm
-        settings = jvm.java.util.Properties()
-        for name, value in self.connecting.items():
-            settings.put(name.removeprefix("kafka."), value)
-        settings.put("key.deserializer", _BYTES)
-        settings.put("value.deserializer", _BYTES)
-        settings.put("default.api.timeout.ms", str(PATIENCE_MILLISECONDS))
-        consumer = None
-        try:
-            consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)
-            yield _Asked(self.topic, consumer, jvm)
-        except Py4JJavaError as error:
-            raise SinkError(
-                f"Kafka topic {self.topic}, its end: {error.java_exception.toString()}"
-            ) from error
-        finally:
-            if consumer is not None:
-                consumer.close()
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A consumer that reads nothing."""
-
-    topic: str
-    consumer: Any
-    jvm: Any
-
-    def first(self) -> dict[str, int]:
-        """Offset of the oldest message, by partition."""
-        return self._offsets(self.consumer.beginningOffsets)
-
-    def last(self) -> dict[str, int]:
-        """Offset of the next message, by partition."""
-        return self._offsets(self.consumer.endOffsets)
-
-    def _offsets(self, ask: Any) -> dict[str, int]:
-        wanted = self.jvm.java.util.ArrayList()
-        for info in self.consumer.partitionsFor(self.topic) or ():
-            wanted.add(self.jvm.org.apache.kafka.common.TopicPartition(self.topic, info.partition()))
-        told = ask(wanted)
-        return {str(each.partition()): int(told.get(each)) for each in wanted}
+    def _edges(self, spark: SparkSession, consumer: Any) -> Edges:
+        reader = self._reader(spark)
+        return reader.edges(consumer, reader.partitions(consumer, self.topic))
 
 
 def _start(first: int, since: int | None, end: int) -> int:
@@ -161,13 +107,13 @@ def _start(first: int, since: int | None, end: int) -> int:
     return first if since is None or since > end else max(first, since)
 
 
-def _settled(asked: _Asked) -> dict[str, int]:
-    """The end, when nothing has come for a while."""
+def _settled(asked: Callable[[], Edges]) -> Edges:
+    """The ends of a topic, when nothing has come for a while."""
     begun = quiet_since = time.monotonic()
-    last = asked.last()
+    last = asked()
     while (now := time.monotonic()) - quiet_since < QUIET_SECONDS and now - begun < LONGEST_SECONDS:
         time.sleep(0.2)
-        found = asked.last()
+        found = asked()
         if found != last:
             last, quiet_since = found, time.monotonic()
     return last

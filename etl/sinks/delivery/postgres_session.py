@@ -107,8 +107,7 @@ def connect(
     properties = jvm.java.util.Properties()
     told = {"user": user, "password": password, "ApplicationName": "millrace", "tcpKeepAlive": "true"}
     told |= {"connectTimeout": "10", "socketTimeout": str(socket_seconds), **secured}
-    for name, value in told.items():
-        properties.setProperty(name, value)
+    properties.putAll(told)
     connection = jvm.java.sql.DriverManager.getConnection(url, properties)
     connection.setAutoCommit(False)
     return Session(connection)

@@ -8,16 +8,18 @@ figures observed below it, so they are read off the plan that ran.
 from __future__ import annotations
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ...record.accounts import Observed
+from ...services.backoff import Backoff
 from ..base import LETTER, STAGE, Refuse, Sink, Written, carried, deletes, text_of, untimely
 
 _TIMES = ("_arrived_at", "_landed_at")
@@ -49,22 +51,6 @@ Refused = tuple[Record, str]
 """A row and why the service cannot take it."""
 
 
-class Writer(Protocol):
-    """Writes the rows of one partition, in requests of many."""
-
-    written: int
-    """Rows that are new in the service, as far as it tells."""
-
-    def add(self, record: Record) -> Iterable[Refused]:
-        """Take a row; may write those that wait, and tells which of them were refused."""
-
-    def finish(self) -> Iterable[Refused]:
-        """Write what still waits."""
-
-    def close(self) -> None:
-        """Close connections; also after an error."""
-
-
 _OUTCOME = StructType(
     [
         StructField("_id", StringType()),
@@ -94,13 +80,7 @@ class PlanCounted:
 
     def on(self, rows: DataFrame) -> DataFrame:
         """Count the rows that pass here; once per instance."""
-        first, *others = (figure._jc for figure in self.figures)
-        gateway: Any = rows.sparkSession.sparkContext._gateway
-        more = gateway.new_array(gateway.jvm.org.apache.spark.sql.Column, len(others))
-        for position, other in enumerate(others):
-            more[position] = other
-        # By name: PySpark's own ``observe`` takes names from Spark 3.4 on, and Glue 4.0 has 3.3.
-        return DataFrame(rows._jdf.observe(self._name, first, more), rows.sparkSession)
+        return rows.observe(self._name, *self.figures)
 
     def values(self, ran: DataFrame) -> Mapping[str, Any]:
         """The figures, after an action on the RDD of ``ran``."""
@@ -152,7 +132,7 @@ def behind_rdd(rows: DataFrame) -> DataFrame:
     return DataFrame(made, rows.sparkSession)
 
 
-def send(rows: DataFrame, key: Column, open_writer: Callable[[], Writer], refuse: Refuse) -> Written:
+def send(rows: DataFrame, key: Column, open_writer: Callable[[], RequestWriter], refuse: Refuse) -> Written:
     """Send a batch, each partition by a writer of its own, then keep what was refused.
 
     Parameters
@@ -213,9 +193,9 @@ def _letters(outcome: DataFrame) -> DataFrame:
     )
 
 
-def _deliver(open_writer: Callable[[], Writer], rows: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+def _deliver(open_writer: Callable[[], RequestWriter], rows: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
     """Send one partition: its refused rows, then one row with its counts."""
-    writer: Writer | None = None
+    writer: RequestWriter | None = None
     offered = 0
     try:
         for *fields, why in rows:
@@ -240,25 +220,72 @@ def _refused(refused: Refused) -> tuple[Any, ...]:
     return (record.id, record.source, record.arrived_at, record.landed_at, record.text, why, 0, 0)
 
 
+class UnfitError(ValueError):
+    """A row that a service has no form for."""
+
+
+Entry = tuple[Record, Any]
+"""A row, and its form in the service."""
+
+
 @dataclass
-class Buffer:
-    """Rows that wait for a request, up to what one request takes."""
+class RequestWriter(ABC):
+    """Writes the rows of one partition, in requests of at most so many rows and bytes.
 
-    most: int
-    most_bytes: int
-    records: list[tuple[Record, Any, int]] = field(default_factory=list)
-    size: int = 0
+    Attributes
+    ----------
+    MOST, MOST_BYTES
+        Of one request.
+    client
+        To the service; closed at the end.
+    """
 
-    def full(self, more: int) -> bool:
-        """Whether a row of so many bytes goes into the next request."""
-        return bool(self.records) and (len(self.records) >= self.most or self.size + more > self.most_bytes)
+    MOST = 1
+    MOST_BYTES = 1
 
-    def put(self, record: Record, entry: Any, size: int) -> None:
-        """Add a row, as the service wants it."""
-        self.records.append((record, entry, size))
-        self.size += size
+    client: Any
+    backoff: Backoff
+    written: int = field(default=0, kw_only=True)
+    _waiting: dict[Any, Entry] = field(default_factory=dict, kw_only=True, repr=False)
+    _size: int = field(default=0, kw_only=True, repr=False)
 
-    def take(self) -> list[tuple[Record, Any, int]]:
+    @abstractmethod
+    def formed(self, record: Record) -> tuple[Any, int]:
+        """A row as the service wants it, and its bytes.
+
+        Raises
+        ------
+        UnfitError
+            It has no form for it.
+        """
+
+    def key(self, entry: Any) -> Any:
+        """What no two rows of a request may have alike."""
+        return object()
+
+    def add(self, record: Record) -> Iterable[Refused]:
+        """Take a row; writes the rows before it where a request is full."""
+        try:
+            entry, size = self.formed(record)
+        except UnfitError as error:
+            yield record, str(error)
+            return
+        key, full = self.key(entry), self._size + size > self.MOST_BYTES or len(self._waiting) >= self.MOST
+        if self._waiting and (full or key in self._waiting):
+            yield from self.finish()
+        self._waiting[key] = record, entry
+        self._size += size
+
+    def taken(self) -> list[Entry]:
         """All that wait, which then wait no more."""
-        taken, self.records, self.size = self.records, [], 0
+        taken = [*self._waiting.values()]
+        self._waiting, self._size = {}, 0
         return taken
+
+    @abstractmethod
+    def finish(self) -> Iterable[Refused]:
+        """Write what waits."""
+
+    def close(self) -> None:
+        """Close connections; also after an error."""
+        self.client.close()

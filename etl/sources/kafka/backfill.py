@@ -13,11 +13,11 @@ from ...launch.connections import Connection
 from ...launch.document import BackfillRequest
 from ...record import accounts, envelope
 from ...record.lookup_bounds import Bound
-from ..base import Part, Parts, steps
-from ..offset_bounds import Range, offset_bound
-from ..offset_ranges import Ranges
+from ..base import Part, Parts, arrived, steps
+from ..offsets import offset_bound
 from .connection import connecting, sign_in
-from .poison_records import Reader
+from .ranges import Ranges, Reader
+from .topics import reading
 
 if TYPE_CHECKING:
     from .source import KafkaSource
@@ -40,41 +40,40 @@ def of_topic(source: KafkaSource, connection: Connection) -> Parts:
     connection
         After :func:`etl.sources.kafka.connection.bind`.
     """
-    reading = source.read_as
-    options = {} if reading.group_id_prefix is None else {"groupIdPrefix": reading.group_id_prefix}
+    pattern = source.is_pattern
 
     def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[Part]:
         sign_in(spark, connection)
-        reader = Reader(spark, connecting(connection), options, reading.headers)
+        reader = Reader(spark, connecting(connection), reading(source))
         planned = accounts.now()
         latest = planned + AHEAD
-        places = reader.partitions(source.topic, pattern=reading.pattern, only=reading.partitions)
+        with reader.consumer() as consumer:
+            only = source.read_as.partitions
+            places = reader.partitions(consumer, source.topic, pattern=pattern, only=only)
 
         def enveloped(records: DataFrame, since: datetime, until: datetime) -> DataFrame:
-            found = envelope.from_kafka(records, source.name, several=reading.pattern)
-            arrived = F.col("_arrived_at")
-            odd = arrived.isNull() | (arrived < F.expr("timestamp_micros(0)")) | (arrived >= F.lit(latest))
-            kept = found.where(odd | ((arrived >= F.lit(since)) & (arrived < F.lit(until))))
+            found = envelope.from_kafka(records, source.name, several=pattern)
+            own = F.col("_arrived_at").between(F.expr("timestamp_micros(0)"), F.lit(latest))
+            kept = found.where(~F.coalesce(own, F.lit(False)) | arrived(since, until))
             return envelope.bounded(kept, planned, timedelta(seconds=source.retention_seconds))
 
         for since, until in steps(request):
-            apart = reader.between(places, *map(_millis, (since - APART, until + APART, latest)))
+            with reader.consumer() as consumer:
+                apart = reader.between(
+                    consumer, places, *map(_millis, (since - APART, until + APART, latest))
+                )
             if not apart:
                 continue
 
             def around(
-                thorough: bool, since: datetime = since, until: datetime = until, apart: Ranges = apart
+                since: datetime = since, until: datetime = until, apart: Ranges = apart
             ) -> DataFrame | None:
-                odd = reader.overflowing(apart, thorough=thorough)
+                odd = reader.overflowing(apart)
                 return enveloped(reader.around(apart, odd), since, until) if odd else None
 
-            shards: dict[str, dict[str, Range]] = {source.name: {}}
-            for (topic, number), offsets in apart.items():
-                shards[source.name][f"{topic}/{number}" if reading.pattern else str(number)] = offsets
+            shards = {f"{t}/{n}" if pattern else str(n): offsets for (t, n), offsets in apart.items()}
             records = enveloped(reader.around(apart, {}), since, until)
-            yield Part(
-                accounts.text(since), records, Bound(offset_bound(source.name, shards[source.name])), around
-            )
+            yield Part(accounts.text(since), records, Bound(offset_bound(source.name, shards)), around)
 
     return parts
 

@@ -90,11 +90,10 @@ class Group:
     def _alter(self, offsets: Mapping[tuple[str, int], int]) -> None:
         jvm: Any = self._spark._jvm
         if self._admin is None:
-            self._admin = connection.admin(self._spark, self._entry.options(), PATIENCE_SECONDS)
-        places = jvm.java.util.HashMap()
-        for (topic, partition), offset in offsets.items():
-            place = jvm.org.apache.kafka.common.TopicPartition(topic, partition)
-            places.put(place, jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata(offset))
+            self._admin = connection.open_admin(self._spark, self._entry.options(), PATIENCE_SECONDS)
+        place = jvm.org.apache.kafka.common.TopicPartition
+        end = jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata
+        places = {place(*partition): end(offset) for partition, offset in offsets.items()}
         seconds = jvm.java.util.concurrent.TimeUnit.SECONDS
         self._admin.alterConsumerGroupOffsets(self._name, places).all().get(PATIENCE_SECONDS, seconds)
 
@@ -137,8 +136,7 @@ def group(
     StartError
         No such cluster (:func:`etl.sources.kafka.connection.bootstrap_servers`).
     """
-    assert source.reading is not None, f"{source.name}: no group"
-    name = source.reading.lag_group or ""
+    name = source.read_as.lag_group or ""
 
     def failed(error: str) -> None:
         report.emit("lag_unwritten", query=query, group=name, error=error)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -11,9 +12,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from ...launch.connections import Connection, SecretLogin
-from ...record.errors import StartError, UnansweredError
+from ...record.errors import StartError, UnansweredError, describe
 from ...services import bundled
-from ...services.lookups import as_start_error
+from ...services.aws import as_start_error
 from . import login as kafka_login
 
 Answer = TypeVar("Answer")
@@ -191,21 +192,19 @@ def sign_in(spark: SparkSession, connection: Connection) -> None:
     if kind(connection) in ("none", "iam"):
         return
     entered = connecting(connection)
-    client = None
     try:
-        client = admin(spark, entered, SIGN_IN_SECONDS)
-        seconds: Any = spark._jvm.java.util.concurrent.TimeUnit.SECONDS  # type: ignore[union-attr]
-        client.describeCluster().nodes().get(SIGN_IN_SECONDS, seconds)
-    except Py4JJavaError as error:
-        if (why := kafka_login.refusal(error, connection)) is not None:
+        with admin(spark, entered, SIGN_IN_SECONDS) as (client, answer):
+            answer(client.describeCluster().nodes())
+    except UnansweredError as error:
+        if (why := kafka_login.refusal(error.__cause__, connection)) is not None:
             raise StartError(f"Kafka cluster at {entered['kafka.bootstrap.servers']}: {why}") from error
-    finally:
-        if client is not None:
-            client.close(spark._jvm.java.time.Duration.ZERO)  # type: ignore[union-attr]
 
 
-def admin(spark: SparkSession, connecting: Mapping[str, str], seconds: int) -> Any:
-    """Kafka's own admin client, in the JVM; for the caller to close.
+@contextmanager
+def admin(
+    spark: SparkSession, connecting: Mapping[str, str], seconds: int
+) -> Iterator[tuple[Any, Callable[[Any], Any]]]:
+    """Kafka's own admin client, in the JVM, and what waits for one of its futures.
 
     Parameters
     ----------
@@ -215,14 +214,53 @@ def admin(spark: SparkSession, connecting: Mapping[str, str], seconds: int) -> A
         Options of :func:`connecting`.
     seconds
         Longest that a call may take.
+
+    Raises
+    ------
+    UnansweredError
+        The brokers do not answer, or refuse.
     """
     jvm: Any = spark._jvm
-    properties = jvm.java.util.HashMap()
-    for name, value in connecting.items():
-        properties.put(name.removeprefix("kafka."), value)
-    properties.put("request.timeout.ms", str(seconds * 500))
-    properties.put("default.api.timeout.ms", str(seconds * 1000))
-    return jvm.org.apache.kafka.clients.admin.AdminClient.create(properties)
+    unit = jvm.java.util.concurrent.TimeUnit.SECONDS
+    with closing(lambda: open_admin(spark, connecting, seconds), jvm.java.time.Duration.ZERO) as client:
+        yield client, lambda future: future.get(seconds, unit)
+
+
+def open_admin(spark: SparkSession, connecting: Mapping[str, str], seconds: int) -> Any:
+    """As :func:`admin`, for the caller to close."""
+    jvm: Any = spark._jvm
+    patience = {"request.timeout.ms": str(seconds * 500), "default.api.timeout.ms": str(seconds * 1000)}
+    return jvm.org.apache.kafka.clients.admin.AdminClient.create(properties(connecting) | patience)
+
+
+def properties(connecting: Mapping[str, str]) -> dict[str, str]:
+    """Options of Spark's Kafka source as Kafka's own clients name them."""
+    return {name.removeprefix("kafka."): value for name, value in connecting.items()}
+
+
+@contextmanager
+def closing(open_client: Callable[[], Any], *patience: Any) -> Iterator[Any]:
+    """A client of Kafka's, closed at the end.
+
+    Parameters
+    ----------
+    patience
+        What its ``close`` takes.
+
+    Raises
+    ------
+    UnansweredError
+        It could not be made, or what it was asked ended with an error of the JVM, which is the cause.
+    """
+    client = None
+    try:
+        client = open_client()
+        yield client
+    except Py4JJavaError as error:
+        raise UnansweredError(describe(error)) from error
+    finally:
+        if client is not None:
+            client.close(*patience)
 
 
 def _msk_client() -> Any:

@@ -136,7 +136,7 @@ def _escaped(value: str) -> str:
     return re.sub(r"^[ \t]", r"\\\g<0>", text)
 
 
-def refusal(error: BaseException, connection: Connection) -> str | None:
+def refusal(error: BaseException | None, connection: Connection) -> str | None:
     """What to do about brokers that refuse, or that the client does not know.
 
     Parameters
@@ -150,7 +150,7 @@ def refusal(error: BaseException, connection: Connection) -> str | None:
         None where it is something else, such as brokers that do not answer.
     """
     found: dict[str, str] = {}
-    origin, last = java_error(error), ""
+    origin, last = None if error is None else java_error(error), ""
     while origin is not None:
         # What lies behind what Kafka says of a key is the JVM's, which may show a part of it.
         last = str(origin.getMessage())

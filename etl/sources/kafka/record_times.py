@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from ...checkpoints.checkpoint import Checkpoint
-from ...formats.base import Decoder
+from ...formats.base import Around
 from ...formats.decoding import redact
 from ...formats.decoding.routes import COLUMN
 from ...launch.settings import DeriveSettings, JobSettings, QuerySettings
@@ -23,12 +22,11 @@ from ...launch.source_kinds import in_order
 from ...record import accounts, envelope, hadoop
 from ...record.accounts import Reporter
 from ...record.query import Query
-from ..offset_ranges import Ranges
 from ..union import union
 from . import connection
-from .poison_records import LATEST, Reader, is_overflow
-from .topic_limits import unlimited
-from .topics import enveloped
+from .ranges import LATEST, Ranges, Reader, is_overflow
+from .topic_state import unlimited
+from .topics import enveloped, reading
 
 if TYPE_CHECKING:
     from .source import KafkaSource
@@ -56,20 +54,15 @@ class Leg:
 
     def reader(self, spark: SparkSession) -> Reader:
         """What reads its topics as a batch."""
-        reading = self.sources[0].reading
-        options = {} if self.partitions is None else {"minPartitions": str(self.partitions)}
-        if reading is not None and reading.group_id_prefix is not None:
-            options["groupIdPrefix"] = reading.group_id_prefix
-        return Reader(spark, self.connecting(), options, reading is None or reading.headers)
+        return Reader(spark, self.connecting(), reading(self.sources[0], self.partitions))
 
     def ranges(self, spark: SparkSession, batch_id: int) -> Ranges:
         """The offsets of a batch."""
-        end = self.checkpoint.end_of(spark, batch_id) or {}
-        start = self.checkpoint.start_of(spark, batch_id)
-        if start is None:
-            start = self._first(spark)
-        begun = {(t, int(p)): int(at) for t, found in start.items() for p, at in found.items()}
-        ends = {(t, int(p)): int(at) for t, found in end.items() for p, at in found.items()}
+        start = self.checkpoint.start_of(spark, batch_id) or self._first(spark)
+        begun, ends = (
+            {(t, int(p)): int(at) for t, found in offset.items() for p, at in found.items()}
+            for offset in (start, self.checkpoint.end_of(spark, batch_id) or {})
+        )
         # A partition that only the end names is new, and read from its beginning.
         return {p: (begun.get(p, 0), at) for p, at in ends.items() if begun.get(p, 0) < at}
 
@@ -121,41 +114,33 @@ class Timed:
 
     def _repaired(self, batch: DataFrame, batch_id: int) -> bool:
         """Write a batch that Spark cannot read as it is; False where no record of it says why."""
-        for thorough in (False, True):
-            try:
-                again = self._again(batch, batch_id, thorough=thorough)
-                if again is None:
-                    continue
-                # Not made anew: what the handler knows of the table's commits is of this process, too.
-                handle = copy.copy(self.handle)
-                handle.decoder = Overflown(handle.decoder)
-                handle(self._bounded(again, batch_id), batch_id)
-            except Exception as error:
-                if thorough or not is_overflow(error):
-                    raise
-            else:
-                return True
-        return False
+        again = self._again(batch, batch_id)
+        if again is None:
+            return False
+        # Not made anew: what the handler knows of the table's commits is of this process, too.
+        handle = copy.copy(self.handle)
+        handle.decoder = Overflown(handle.decoder)
+        handle(self._bounded(again, batch_id), batch_id)
+        return True
 
-    def _again(self, batch: DataFrame, batch_id: int, *, thorough: bool) -> DataFrame | None:
+    def _again(self, batch: DataFrame, batch_id: int) -> DataFrame | None:
         """The batch, read around the records whose times overflow; None where there are none."""
         spark, found = batch.sparkSession, []
         for leg in self.legs:
             if ranges := leg.ranges(spark, batch_id):
                 reader = leg.reader(spark)
-                found.append((leg, reader, ranges, reader.overflowing(ranges, thorough=thorough)))
-        records = sum(len(offsets) for *_, odd in found for offsets in odd.values())
-        streams = streams_of(batch, len(found)) if self.mixed else []
-        if not records or streams is None:
-            return None
+                found.append((leg, reader, ranges, reader.overflowing(ranges)))
         passed = [f"{t}/{p}/{at}" for *_, odd in found for (t, p), offsets in odd.items() for at in offsets]
+        streams = streams_of(batch, len(found)) if self.mixed else []
+        if not passed or streams is None:
+            return None
         # Where good records and dead letters part, the table of these.
         kept = getattr(self.handle, "letters", None) or self.handle.sink
         self.report.emit(
             "read_around",
             query=self.name,
             batch=batch_id,
-            records=records,
+            records=len(passed),
             first=passed[:MOST_TOLD],
             table=str(kept.table),
             stage=STAGE,
@@ -173,15 +158,8 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Overflown:
+class Overflown(Around):
     """A decoder to which records whose times overflow are dead letters, whatever their payloads."""
-
-    decoder: Decoder
-
-    @property
-    def schema(self) -> StructType:
-        """Of the decoder."""
-        return self.decoder.schema
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """See :meth:`etl.formats.base.Decoder.decode`; the stage of these dead letters is ``timestamp``."""

@@ -18,7 +18,7 @@ from ...record.errors import StartError
 from ...record.query import Query
 from ..base import Follower, Leg, Parts, SourceContext
 from ..identity_check import Identity, Ids
-from . import commit_offsets, connection, identifiers, shared_partitions, topics
+from . import commit_offsets, connection, topic_state, topics
 from .backfill import of_topic
 from .connection import Bound
 from .record_times import timed
@@ -106,12 +106,12 @@ class KafkaSource(Source):
     @property
     def is_pattern(self) -> bool:
         """Whether it is all topics that a regular expression matches."""
-        return self.reading is not None and self.reading.pattern
+        return self.read_as.pattern
 
     @property
     def deletes(self) -> bool:
         """Whether records without a payload are taken for that."""
-        return self.reading is not None and self.reading.null_payload == "delete"
+        return self.read_as.null_payload == "delete"
 
     def by_shard(self, offset: Any) -> dict[str, int]:
         """Of its topic by partition; of a pattern's topics by ``topic/partition``.
@@ -148,7 +148,7 @@ class KafkaSource(Source):
         """Sign in, and look whether lists of partitions leave one out."""
         reached = connection.resolved(self.bound(context.job, context.query, context.binds))
         connection.sign_in(context.spark, reached)
-        watch = shared_partitions.watch(context.spark, self, reached)
+        watch = topic_state.watch(context.spark, self, reached)
         if watch is not None:
             watch.at_start()
         opened = partial(topics.read, context.spark, leg, reached, partitions=context.partitions)
@@ -170,7 +170,7 @@ class KafkaSource(Source):
         def ask() -> Ids:
             if entry is None:
                 return {}  # who opens it says so
-            return entry.ask(lambda options: identifiers.of_topics(spark, leg, options))
+            return entry.ask(lambda options: topic_state.identifiers(spark, leg, options))
 
         streams = {
             each.name: (manifest.into(query, each.name), None if each.is_pattern else each.topic)
@@ -194,7 +194,7 @@ class KafkaSource(Source):
         self, spark: SparkSession, job: JobSettings, query: str, binds: Mapping[str, str], report: Reporter
     ) -> Follower | None:
         """What writes the ends of committed batches to a consumer group, for tools that show the lag."""
-        if self.reading is None or not self.reading.lag_group:
+        if not self.read_as.lag_group:
             return None
         return commit_offsets.group(spark, query, self, self.bound(job, query, binds), report)
 

@@ -71,23 +71,30 @@ def options(source: KafkaSource, connection: Connection, *, partitions: int | No
     partitions
         Least number of tasks of a batch: large offset ranges are split, without a shuffle.
     """
-    reading = source.read_as
-    chosen = {
+    return {
         **connecting(connection),
-        **_topics(source.topic, reading),
-        **_start(source, reading),
+        **_topics(source.topic, source.read_as),
+        **_start(source, source.read_as),
         "maxOffsetsPerTrigger": str(source.records_per_batch),
-        **_waiting(reading),
+        **_waiting(source.read_as),
+        **reading(source, partitions),
+    }
+
+
+def reading(source: KafkaSource, partitions: int | None = None) -> dict[str, str]:
+    """Options of Spark's Kafka source that a batch of a range has in common with the stream; ``partitions`` as of :func:`options`."""
+    said = source.read_as
+    chosen = {
         # There is no setting of ours for it: loss is never silent.
         "failOnDataLoss": "true",
-        "includeHeaders": "true" if reading.headers else "false",
+        "includeHeaders": "true" if said.headers else "false",
         # Records of aborted transactions were never published.
         "kafka.isolation.level": "read_committed",
     }
     if partitions:
         chosen["minPartitions"] = str(partitions)
-    if reading.group_id_prefix is not None:
-        chosen["groupIdPrefix"] = reading.group_id_prefix
+    if said.group_id_prefix is not None:
+        chosen["groupIdPrefix"] = said.group_id_prefix
     return chosen
 
 

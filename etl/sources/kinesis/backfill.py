@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from ...launch.document import BackfillRequest
 from ...record import accounts, envelope
 from ...record.lookup_bounds import Bound
-from ..base import Part, Parts, steps
+from ..base import Part, Parts, arrived, steps
 from .closed_shards import AGGREGATE, COLUMNS
 from .tail import Tail
 
@@ -42,8 +42,7 @@ def of_stream(source: KinesisSource, endpoint: str | None) -> Parts:
                 partial(_of_shards, tail, since, until)
             )
             read = spark.createDataFrame(rows, COLUMNS)
-            arrived = F.col("_arrived_at")
-            within = (arrived >= F.lit(since)) & (arrived < F.lit(until))
+            within = arrived(since, until)
             records = envelope.from_kinesis(read, source.name).where(within)
             yield Part(accounts.text(since), records, Bound((F.col("_source") == source.name) & within))
 

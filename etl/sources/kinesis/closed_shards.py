@@ -1,4 +1,4 @@
-"""Records of closed shards that a connector passes over, read by the Kinesis API.
+"""Shards of a stream: how far a batch has read each, and records of closed ones that a connector passes over.
 
 The connector of EMR Serverless takes a shard that it finds closed for a shard that was read to its end
 (``docs/kinesis.md``). What it had not read by then, and all of a shard that opened and
@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame, SparkSession
 from ...formats import protobuf_wire
 from ...record import envelope
 from ...record.errors import LossError
-from .positions import Positions
 
 if TYPE_CHECKING:
     from .source import KinesisSource
@@ -51,6 +50,64 @@ Records = Sequence[Mapping[str, Any]]
 
 Packed = list[tuple[str, bytes]]
 """Partition key and data of each record in an aggregate."""
+
+
+AFTER, ENDED = "AFTER_SEQUENCE_NUMBER", "SHARD_END"
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Where each shard goes on, as an entry of Spark's offset log has it.
+
+    The connectors whose source is open write it alike. An entry of another shape has no shards here: then
+    nothing is checked by it, and ``known`` says so.
+
+    Attributes
+    ----------
+    shards
+        Every shard of the entry.
+    read
+        Shard to the sequence number of the last record that was read from it.
+    ended
+        Shards that were read to their end.
+    """
+
+    shards: frozenset[str]
+    read: Mapping[str, str]
+    ended: frozenset[str]
+    known: bool = True
+
+    @classmethod
+    def of(cls, offset: Any) -> Positions:
+        """Read an entry, decoded from JSON; None gives no shard.
+
+        Parameters
+        ----------
+        offset
+            ``{"metadata": {...}, "shardId-…": {"iteratorType": …, "iteratorPosition": …}}``.
+        """
+        if offset is None:
+            return cls(frozenset(), {}, frozenset())
+        shards = {k: v for k, v in offset.items() if k != "metadata"} if isinstance(offset, dict) else {}
+        shaped = [
+            isinstance(v, dict) and {"iteratorType", "iteratorPosition"} <= v.keys() for v in shards.values()
+        ]
+        if not shaped or not all(shaped):
+            return cls(frozenset(), {}, frozenset(), known=False)
+        return cls(
+            frozenset(shards),
+            {k: v["iteratorPosition"] for k, v in shards.items() if v["iteratorType"] == AFTER},
+            frozenset(k for k, v in shards.items() if v["iteratorType"] == ENDED),
+        )
+
+    @property
+    def reading(self) -> frozenset[str]:
+        """Shards that the batch reads."""
+        return self.shards - self.ended
+
+    def moved_since(self, earlier: Positions) -> Mapping[str, str]:
+        """Shards that were read further since, with the last record of each."""
+        return {k: v for k, v in self.read.items() if earlier.read.get(k) != v}
 
 
 @dataclass(frozen=True)
@@ -148,7 +205,9 @@ def list_shards(client: Any, stream: str) -> list[Shard]:
     return found
 
 
-def pages(client: Any, stream: str, tail: Tail, since: datetime | None = None) -> Iterator[Sequence[Any]]:
+def pages(
+    client: Any, stream: str, tail: Tail, since: datetime | None = None, limit: int = PAGE
+) -> Iterator[Sequence[Any]]:
     """Read a tail, a call at a time.
 
     Parameters
@@ -159,6 +218,8 @@ def pages(client: Any, stream: str, tail: Tail, since: datetime | None = None) -
         Of a closed shard: it has an end.
     since
         Where a tail from the beginning of its shard begins instead.
+    limit
+        Most records of a call.
 
     Yields
     ------
@@ -174,7 +235,8 @@ def pages(client: Any, stream: str, tail: Tail, since: datetime | None = None) -
         StreamName=stream, ShardId=tail.shard, ShardIteratorType=kind, **place
     )["ShardIterator"]
     while iterator:
-        answer = client.get_records(ShardIterator=iterator, Limit=PAGE)
+        answer = client.get_records(ShardIterator=iterator, Limit=limit)
+        # An empty answer is no end: Kinesis looks through a shard piece by piece.
         if answer["Records"]:
             yield answer["Records"]
         elif not answer["MillisBehindLatest"]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -19,13 +19,11 @@ from pyspark.sql import functions as F
 from ...checkpoints.checkpoint import Checkpoint
 from ...record import accounts
 from ...record.errors import LossError, ReopenError, StartError, UnansweredError
-from ...record.lookup_bounds import EVERYTHING, Bound
 from ...record.tables import Table
 from .. import arrival_ranges
 from ..arrival_ranges import Range
 from ..base import LegGuard
-from .closed_shards import SPLIT_AGGREGATE, Records, enveloped
-from .positions import Positions
+from .closed_shards import SPLIT_AGGREGATE, Positions, Records, enveloped
 
 if TYPE_CHECKING:
     from .source import KinesisSource
@@ -113,24 +111,11 @@ class KinesisGuard(LegGuard):
     _batch: int | None = field(default=None)
     _entries: tuple[Positions, Positions] = field(default=(_NOWHERE, _NOWHERE))
 
-    def bounds(self, begun: datetime, beside: Column | None = None) -> Iterator[Bound]:
-        """Where in the table a record of the batch can be, from the tightest bound to none.
+    def levels(self, begun: datetime) -> Iterator[tuple[Range, ...]]:
+        """See :meth:`etl.sources.base.LegGuard.levels`.
 
         A shard moves forward, so a batch is seldom older than the one before, or elsewhere than a little ahead of what that
         one held. The write itself checks it: a second look at a Kinesis batch would see other records.
-        """
-        for ranges in self.levels(begun):
-            if len(ranges) == 1:
-                yield Bound.since("_arrived_at", ranges[0][0])
-            else:
-                outside = arrival_ranges.beyond(ranges)
-                yield Bound(arrival_ranges.within(ranges), "_arrived_at", outside=outside)
-        yield EVERYTHING
-
-    def levels(self, begun: datetime) -> Iterator[tuple[Range, ...]]:
-        """When records of the batch can have arrived, from the likeliest ranges to those of all that the stream keeps.
-
-        Who asks for the second one has found the first one wrong.
         """
         self._begun = begun
         if self.oldest is not None:
@@ -165,15 +150,11 @@ class KinesisGuard(LegGuard):
         """Records of an aggregate have its number, and each read may end at another of them."""
         return SPLIT_AGGREGATE if self.splits_aggregates else None
 
-    def figures(self) -> tuple[Column, ...]:
-        """When all that a batch holds has arrived, what is landed already with it.
+    def figures(self, suffix: str, where: str = "true") -> tuple[Column, ...]:
+        """See :meth:`etl.sources.base.LegGuard.figures`.
 
-        The next batch goes on behind the last record of each shard, which may be one of those.
+        The next batch goes on behind the last record of each shard, which may be one that is landed already.
         """
-        return self.figures_named("_read")
-
-    def figures_named(self, suffix: str, where: str = "true") -> tuple[Column, ...]:
-        """See :meth:`etl.sources.base.LegGuard.figures_named`."""
         micros = f"CASE WHEN {where} THEN unix_micros(_arrived_at) END"
         slack, step = (round(seconds * 1e6) for seconds in (SLACK.total_seconds(), self.step_seconds))
         step_of = f"CAST(floor(({micros} - {slack}) / {step}) AS BIGINT)"
@@ -183,11 +164,7 @@ class KinesisGuard(LegGuard):
             F.expr(f"concat_ws(' ', collect_set(CAST({step_of} AS STRING))) AS steps{suffix}"),
         )
 
-    def landed(self, figures: Mapping[str, Any]) -> None:
-        """Hear what a batch came to; the figures are those of :meth:`figures`."""
-        self.held_records(figures["oldest_read"], figures["steps_read"])
-
-    def held_records(self, oldest: int | None, steps: str) -> None:
+    def landed(self, oldest: int | None, steps: str) -> None:
         """Hear when the records of a batch have arrived: the oldest, and in which steps; None where it had none."""
         if oldest is None:
             return
@@ -198,7 +175,7 @@ class KinesisGuard(LegGuard):
             self.further, self._right = max(FURTHER, self.further // 2), 0
 
     def before(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
-        """See :meth:`etl.sources.base.Guard.before`; a stream with another number of shards than the limits are for is opened again."""
+        """See :meth:`etl.sources.base.LegGuard.before`; a stream with another number of shards than the limits are for is opened again."""
         here = self._entry(spark, batch_id)
         follows = self._batch is not None and self._batch == batch_id - 1
         earlier = self._entries[1] if follows else self._entry(spark, batch_id - 1)
@@ -264,17 +241,6 @@ class KinesisGuard(LegGuard):
         # As a set: where executors are lost, rows of the look-up pass here more than once.
         found = f"CASE WHEN _id IN ({', '.join(map(_quoted, wanted))}) THEN substring_index(_id, '/', 2) END"
         return F.expr(f"size(collect_set({found}))")
-
-    def after(self, positions: Mapping[str, str], held: int | None) -> None:
-        """Compare what the look-up found with what :meth:`before` asked for.
-
-        Raises
-        ------
-        LossError
-            The batch began after a record that is not in the table.
-        """
-        if positions and (held or 0) < len(positions):
-            raise self._not_landed(positions)
 
     def _identities(self, position: str) -> tuple[str, str]:
         """A record's identity, and that of the first one in it if it was an aggregate."""

@@ -14,7 +14,7 @@ from ...launch.source_kinds import Source
 from ...record.errors import StartError
 from ..base import Leg, Parts, SourceContext
 from ..identity_check import Identity
-from . import identifiers, stream
+from . import stream
 from .backfill import of_stream
 from .guard import KinesisGuard
 
@@ -111,7 +111,7 @@ class KinesisSource(Source):
         """When it was made."""
         endpoint = binds.get(ENDPOINT)
         # While it runs its connector notices: it asks for records after a number that another stream does not have.
-        return Identity(self.region, lambda: identifiers.of_stream(self, endpoint), while_running=False)
+        return Identity(self.region, lambda: stream.identifiers(self, endpoint), while_running=False)
 
     def backfill(self, job: JobSettings, query: str, binds: Mapping[str, str]) -> Parts:
         """By its API."""

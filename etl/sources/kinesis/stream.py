@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 from ...launch.engine import Engine
 from ...launch.start_position import moment_of
 from ...record import envelope
-from ...record.errors import StartError
+from ...record.errors import StartError, UnansweredError
 from ...services import bundled
-from ...services.lookups import as_start_error, sts_endpoint
+from ...services.aws import as_start_error, sts_endpoint
+from ..identity_check import Ids
 from . import closed_shards
-from .closed_shards import Records, Shard
+from .closed_shards import Positions, Records, Shard, Tail
 from .guard import Horizon
-from .positions import Positions
 
 if TYPE_CHECKING:
     from .source import KinesisSource
@@ -137,19 +138,10 @@ def horizon(source: KinesisSource, endpoint: str | None, *, client: Any = None) 
     def oldest(shard: str) -> str | None:
         kinesis = asked()
         try:
-            answer = kinesis.get_shard_iterator(
-                StreamName=source.stream, ShardId=shard, ShardIteratorType="TRIM_HORIZON"
-            )
+            first = next(closed_shards.pages(kinesis, source.stream, Tail(shard, None), limit=1), None)
         except kinesis.exceptions.ResourceNotFoundException:
             return None  # a closed shard whose records are all gone
-        iterator = answer["ShardIterator"]
-        while iterator:
-            page = kinesis.get_records(ShardIterator=iterator, Limit=1)
-            if page["Records"]:
-                return str(page["Records"][0]["SequenceNumber"])
-            # An empty answer is no end: Kinesis looks through a shard piece by piece.
-            iterator = page.get("NextShardIterator") if page["MillisBehindLatest"] else None
-        return None
+        return None if first is None else str(first[0]["SequenceNumber"])
 
     return oldest
 
@@ -212,6 +204,40 @@ def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSourc
                 f"stream {source.stream} has no fan-out consumer {source.consumer}: deploy its stack first"
             ) from error
     return dataclasses.replace(source, consumer=found["ConsumerDescription"]["ConsumerARN"])
+
+
+def identifiers(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> Ids:
+    """Ask a stream when it was made: no two of one name were made in the same second.
+
+    Parameters
+    ----------
+    source
+        What is read.
+    endpoint
+        Another endpoint than the region's own.
+    client
+        A boto3 ``kinesis`` client; left out, one is made.
+
+    Returns
+    -------
+    Mapping
+        Nothing where the role may not ask (``kinesis:DescribeStreamSummary``), as one of another account may not.
+
+    Raises
+    ------
+    UnansweredError
+        It does not answer, or there is none.
+    """
+    try:
+        with as_start_error(f"stream {source.stream}"):
+            found = (client or api_client(source, endpoint)).describe_stream_summary(StreamName=source.stream)
+    except StartError as error:
+        response = getattr(error.__cause__, "response", None) or {}
+        if response.get("Error", {}).get("Code") == "AccessDeniedException":
+            return {}
+        raise UnansweredError(str(error)) from error
+    made = found["StreamDescriptionSummary"]["StreamCreationTimestamp"].astimezone(UTC)
+    return {f"stream {source.stream}": made.replace(microsecond=0).isoformat()}
 
 
 def api_client(source: KinesisSource, endpoint: str | None = None) -> Any:

@@ -16,6 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from ...services import aws
 from ...services.backoff import Backoff
+from .closed_shards import list_shards
 
 SLACK = timedelta(seconds=5)
 """Taken off a moment: the answer's clock tells whole seconds, and a stream's servers have clocks of their own."""
@@ -68,14 +69,8 @@ class Tail:
 
     def shards(self, client: Any) -> list[str]:
         """Ids of all shards, closed ones too: what was written before a split or merge stands in them."""
-        found: list[str] = []
-        asked: dict[str, Any] = {"StreamName": self.stream}
-        while True:
-            answer = aws.patiently(partial(client.list_shards, **asked), Backoff(self._what))
-            found += [shard["ShardId"] for shard in answer["Shards"]]
-            if not answer.get("NextToken"):
-                return found
-            asked = {"NextToken": answer["NextToken"]}
+        listed = aws.patiently(lambda: list_shards(client, self.stream), Backoff(self._what))
+        return [shard.id for shard in listed]
 
     def held(self, spark: SparkSession, since: str) -> DataFrame | None:
         """Identities of the records that the stream holds from a moment on; persisted, for the caller to give back.

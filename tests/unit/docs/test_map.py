@@ -36,3 +36,14 @@ def test_every_file_says_what_it_is_for(place: str) -> None:
 def test_a_file_that_says_nothing_is_empty() -> None:
     assert product_map.first_line("x = 1\n") == ""
     assert product_map.first_line('"""One.\n\nTwo.\n"""\n') == "One."
+
+
+def test_statements_are_counted_without_documentation(capsys: pytest.CaptureFixture[str]) -> None:
+    source = '"""Says."""\n\nA = 1\n"""Of A."""\n\n\ndef one(x):\n    # why\n    if x:\n        return (\n            1\n        )\n'
+    assert product_map.statements(source) == 4  # A, the function, the condition, the return
+    assert product_map.statements('"""Nothing."""\n') == 0
+    assert product_map.main(["--statements", "etl/sinks"]) == 0
+    *folders, last = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in folders] == ["etl/sinks/", "etl/sinks/delivery/"]
+    numbers = [int(line.split()[-1].replace(",", "")) for line in (*folders, last)]
+    assert sum(numbers[:-1]) == numbers[-1]

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.etl.record.errors import AccountsError
-from millrace.etl.sources.kafka.poison_records import is_overflow
-from millrace.etl.sources.offset_ranges import MOST_RANGES, split
+from millrace.etl.sources.kafka.ranges import MOST_RANGES, is_overflow, split
 
 HERE = ("flights", 0)
 

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from millrace.etl.record.accounts import Reporter
 from millrace.etl.record.errors import LossError, StartError, UnansweredError
 from millrace.etl.sources.identity_check import Identity, Origins
-from millrace.etl.sources.kinesis import identifiers
+from millrace.etl.sources.kinesis import stream
 from millrace.etl.sources.kinesis.source import KinesisSource
 
 FLIGHTS = {"cluster": "c1", "topic flights": "t1"}
@@ -210,12 +210,12 @@ def refusal(code: str) -> ClientError:
 
 def test_a_stream_is_known_by_the_second_it_was_made_in() -> None:
     made = datetime(2026, 11, 20, 9, 0, 0, 5000, tzinfo=timezone(timedelta(hours=1)))
-    assert identifiers.of_stream(STREAM, None, client=Kinesis(made)) == {
+    assert stream.identifiers(STREAM, None, client=Kinesis(made)) == {
         "stream shop-clicks": "2026-11-20T08:00:00+00:00"
     }
 
 
 def test_a_role_that_may_not_ask_knows_nothing_and_any_other_refusal_is_no_answer() -> None:
-    assert identifiers.of_stream(STREAM, None, client=Kinesis(refusal("AccessDeniedException"))) == {}
+    assert stream.identifiers(STREAM, None, client=Kinesis(refusal("AccessDeniedException"))) == {}
     with pytest.raises(UnansweredError, match="stream shop-clicks"):
-        identifiers.of_stream(STREAM, None, client=Kinesis(refusal("LimitExceededException")))
+        stream.identifiers(STREAM, None, client=Kinesis(refusal("LimitExceededException")))

@@ -17,9 +17,8 @@ from moto import mock_aws
 
 from millrace.etl.record.errors import StartError, UnansweredError
 from millrace.etl.sources.kinesis import stream as kinesis
-from millrace.etl.sources.kinesis.closed_shards import AGGREGATE, Shard, Tail, unpack, unread_tails
+from millrace.etl.sources.kinesis.closed_shards import AGGREGATE, Positions, Shard, Tail, unpack, unread_tails
 from millrace.etl.sources.kinesis.guard import KinesisGuard
-from millrace.etl.sources.kinesis.positions import Positions
 from millrace.etl.sources.kinesis.source import KinesisSource
 from tests import protobuf as pb
 from tests.faults.feed import aggregate

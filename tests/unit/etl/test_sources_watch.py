@@ -9,9 +9,9 @@ import pytest
 from millrace.etl.launch.settings import Connection
 from millrace.etl.record.errors import LossError, StartError, UnansweredError
 from millrace.etl.sources.kafka import connection as kafka
-from millrace.etl.sources.kafka import shared_partitions
-from millrace.etl.sources.kafka.shared_partitions import Watch
+from millrace.etl.sources.kafka import topic_state
 from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
+from millrace.etl.sources.kafka.topic_state import Watch
 from tests.unit.etl.test_sources import FakeMsk
 
 READING = KafkaReading(partitions=(0, 2), partition_count=4)
@@ -54,14 +54,14 @@ def test_a_job_that_runs_asks_the_brokers_and_aws_no_more(monkeypatch: pytest.Mo
         return 4
 
     monkeypatch.setattr(kafka, "_msk_client", lambda: msk)
-    monkeypatch.setattr(shared_partitions, "count", count)
+    monkeypatch.setattr(topic_state, "count", count)
     spark: Any = None
     connection = Connection("msk", "acme-kafka", None, "iam")
-    watch = shared_partitions.watch(spark, SOURCE, connection)
+    watch = topic_state.watch(spark, SOURCE, connection)
     assert watch is not None
     msk.refused = "TooManyRequestsException"
     watch()
     watch()
     assert asked == [("shop.orders", "iam.arn:acme-kafka:9098")] * 2
     with pytest.raises(StartError, match=r"MSK cluster acme-kafka: .*TooManyRequestsException"):
-        shared_partitions.watch(spark, SOURCE, connection)
+        topic_state.watch(spark, SOURCE, connection)

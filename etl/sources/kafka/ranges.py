@@ -1,0 +1,368 @@
+"""Reads ranges of offsets as batches, also around records that Spark cannot read: whose times overflow in microseconds.
+
+Spark's Kafka source converts the time of each record before anybody else sees it, and fails the task where that overflows;
+interceptors and other deserialisers it refuses. So a batch that failed for it is read around such records, by Spark, as
+static ranges of offsets, and the records themselves by Kafka's own consumer on the driver.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ...record.envelope import HEADERS, TIME_HEADER
+from ...record.errors import UnansweredError, whole_text
+from ..union import union
+from .connection import closing, properties
+
+LATEST = (2**63 - 1) // 1000
+"""Milliseconds; one more overflows in the microseconds of Spark's timestamps, and so does what is before its negative."""
+
+MOST_RANGES = 16
+"""Ranges that Spark reads of a partition; what lies between records to be left out in smaller ones is read with them."""
+
+CHUNK_BYTES = 8 << 20
+"""So much of what the driver reads is in its memory, before the executors have it."""
+
+POLL_RECORDS = 2000
+SECONDS = 60
+
+Partition = tuple[str, int]
+
+Ranges = Mapping[Partition, tuple[int, int]]
+"""Offsets by topic and partition: from the first up to, not including, the second."""
+
+_RECORDS = (
+    f"key BINARY, value BINARY, topic STRING, partition INT, offset LONG, timestamp LONG, headers {HEADERS}"
+)
+
+_TIMES = re.compile(r"offset = (\d+), \w+ = (-?\d+), serialized key size")
+"""In Kafka's text of a record; a header of that text names one record too many, which is then looked at."""
+
+
+def is_overflow(error: BaseException | None) -> bool:
+    """Whether a batch failed for the time of one of its records."""
+    while error is not None:
+        text = whole_text(error)
+        if "long overflow" in text and "KafkaRecordToRowConverter" in text:
+            return True
+        error = error.__cause__
+    return False
+
+
+def split(
+    ranges: Ranges, odd: Mapping[Partition, Sequence[int]]
+) -> tuple[dict[Partition, list[tuple[int, int]]], dict[Partition, list[tuple[int, int]]]]:
+    """Part a batch into ranges without odd records, at most ``MOST_RANGES`` of a partition, and what is left.
+
+    Parameters
+    ----------
+    odd
+        Offsets to be left out, in order.
+
+    Examples
+    --------
+    >>> split({("t", 0): (5, 9)}, {("t", 0): [6]})
+    ({('t', 0): [(5, 6), (7, 9)]}, {('t', 0): [(6, 7)]})
+    """
+    clean: dict[Partition, list[tuple[int, int]]] = {}
+    rest: dict[Partition, list[tuple[int, int]]] = {}
+    for place, (begin, end) in ranges.items():
+        edges = [begin - 1, *odd.get(place, ()), end]
+        gaps = [(a + 1, b) for a, b in pairwise(edges) if a + 1 < b]
+        kept = sorted(sorted(gaps, key=lambda gap: gap[0] - gap[1])[:MOST_RANGES])
+        if kept:
+            clean[place] = kept
+        edges = [begin, *(edge for gap in kept for edge in gap), end]
+        left = [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
+        if left:
+            rest[place] = left
+    return clean, rest
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads ranges of offsets, and asks where they lie.
+
+    Parameters
+    ----------
+    connecting
+        Options of :func:`etl.sources.kafka.connection.connecting`.
+    options
+        More of Spark's Kafka source, such as those of :func:`etl.sources.kafka.topics.reading`.
+    seconds
+        Longest that the brokers may take to answer, or give nothing while there is something to be read.
+    """
+
+    spark: SparkSession
+    connecting: Mapping[str, str]
+    options: Mapping[str, str]
+    seconds: int = SECONDS
+
+    @property
+    def _headers(self) -> bool:
+        """Whether records keep theirs."""
+        return self.options["includeHeaders"] == "true"
+
+    def static(self, ranges: Ranges) -> DataFrame:
+        """One range of some partitions, as Spark reads it: columns of its Kafka source, ``headers`` in any case."""
+        chosen: dict[str, dict[int, tuple[int, int]]] = {}
+        for (topic, partition), offsets in ranges.items():
+            chosen.setdefault(topic, {})[partition] = offsets
+        begins, ends = (
+            json.dumps({t: {p: offsets[end] for p, offsets in found.items()} for t, found in chosen.items()})
+            for end in (0, 1)
+        )
+        rows = (
+            self.spark.read.format("kafka")
+            .options(**self.options, **self.connecting)
+            .option("assign", json.dumps({topic: [*found] for topic, found in chosen.items()}))
+            .options(startingOffsets=begins, endingOffsets=ends)
+            .load()
+        )
+        headers = F.col("headers") if self._headers else F.lit(None)
+        others = ("key", "value", "topic", "partition", "offset", "timestamp")
+        return rows.select(*others, headers.cast(HEADERS).alias("headers"))
+
+    def consumer(self) -> AbstractContextManager[Any]:
+        """Kafka's own consumer in the JVM, of no group: nothing is committed, and no ACL asked.
+
+        Raises
+        ------
+        UnansweredError
+            The brokers do not answer.
+        """
+        jvm: Any = self.spark._jvm
+        settings = {
+            **properties(self.connecting),
+            "enable.auto.commit": "false",
+            "auto.offset.reset": "none",
+            "isolation.level": self.options["kafka.isolation.level"],
+            "max.poll.records": str(POLL_RECORDS),
+            "fetch.max.bytes": str(CHUNK_BYTES),
+        }
+        as_bytes = jvm.org.apache.kafka.common.serialization.ByteArrayDeserializer
+        kind = jvm.org.apache.kafka.clients.consumer.KafkaConsumer
+        return closing(lambda: kind(settings, as_bytes(), as_bytes()))
+
+    @property
+    def _wait(self) -> Any:
+        jvm: Any = self.spark._jvm
+        return jvm.java.time.Duration.ofSeconds(self.seconds)
+
+    def partitions(
+        self, consumer: Any, topic: str, *, pattern: bool = False, only: Sequence[int] | None = None
+    ) -> Sequence[Partition]:
+        """Ask for the partitions of what a query reads.
+
+        Parameters
+        ----------
+        topic
+            Its name, or the regular expression that whole names match.
+        pattern
+            Which of the two.
+        only
+            Numbers; None for all.
+
+        Raises
+        ------
+        UnansweredError
+            There is no such topic.
+        """
+        jvm: Any = self.spark._jvm
+        there = {str(e.getKey()): len(e.getValue()) for e in consumer.listTopics(self._wait).entrySet()}
+        matches = jvm.java.util.regex.Pattern.matches if pattern else str.__eq__
+        found = [(name, n) for name, count in there.items() if matches(topic, name) for n in range(count)]
+        chosen = sorted(place for place in found if only is None or place[1] in only)
+        if not chosen:
+            raise UnansweredError(f"there is no topic {topic}")
+        return chosen
+
+    def edges(self, consumer: Any, places: Sequence[Partition]) -> dict[Partition, tuple[int, int]]:
+        """Offsets of the oldest record and of the next one, by partition."""
+        asked = [self._place(place) for place in places]
+        begins = consumer.beginningOffsets(asked, self._wait)
+        ends = consumer.endOffsets(asked, self._wait)
+        return {place: (int(begins[a]), int(ends[a])) for place, a in zip(places, asked, strict=True)}
+
+    def _place(self, place: Partition) -> Any:
+        jvm: Any = self.spark._jvm
+        return jvm.org.apache.kafka.common.TopicPartition(*place)
+
+    def between(
+        self, consumer: Any, places: Sequence[Partition], since: int, until: int, latest: int
+    ) -> Ranges:
+        """Find the offsets of a range of time, by the times of single records.
+
+        The brokers' index of times knows a partition's *first* record from a moment on, which may be one that claims to be
+        of a year far ahead: everything behind it would be left out. So times from ``latest`` on count for none.
+
+        Parameters
+        ----------
+        places
+            Partitions.
+        since, until
+            Milliseconds since 1970; the order of times may be disturbed by less than what the caller adds.
+        latest
+            Times from then on, or before 1970, are no record's own.
+
+        Returns
+        -------
+        Ranges
+            Without the partitions that hold nothing.
+        """
+        found = {}
+        for place, (begin, end) in self.edges(consumer, places).items():
+
+            def first(low: int, moment: int, place: Partition = place, end: int = end) -> int:
+                def reached(offset: int) -> bool:
+                    at = self._time_after(consumer, place, (offset, end), latest)
+                    return at is None or at >= moment
+
+                return low + bisect_left(range(low, end), True, key=reached)
+
+            start = first(begin, since)
+            stop = first(start, until)
+            if start < stop:
+                found[place] = (start, stop)
+        return found
+
+    def _time_after(
+        self, consumer: Any, place: Partition, within: tuple[int, int], latest: int
+    ) -> int | None:
+        """The time of the first record of a range that has one of its own."""
+        for record in self._records(consumer, place, within):
+            if 0 <= (at := int(record.timestamp())) < latest:
+                return at
+        return None
+
+    def overflowing(self, ranges: Ranges) -> Mapping[Partition, Sequence[int]]:
+        """Find the records whose times overflow.
+
+        Returns
+        -------
+        Mapping
+            Their offsets in order, by partition; only of partitions that have some.
+
+        Raises
+        ------
+        UnansweredError
+            The brokers do not answer.
+        """
+        jvm: Any = self.spark._jvm
+        odd: dict[Partition, set[int]] = {}
+        with self.consumer() as consumer:
+            for place, within in ranges.items():
+                for page in self._polled(consumer, place, within):
+                    # One call for a page, and none for each record.
+                    told = _TIMES.findall(str(jvm.java.util.Objects.toString(page)))
+                    late = {int(offset) for offset, at in told if abs(int(at)) > LATEST}
+                    odd.setdefault(place, set()).update(o for o in late if _overflows(page, o))
+        found = {place: sorted(o for o in offsets if o < ranges[place][1]) for place, offsets in odd.items()}
+        return {place: offsets for place, offsets in found.items() if offsets}
+
+    def around(self, ranges: Ranges, odd: Mapping[Partition, Sequence[int]]) -> DataFrame:
+        """Read a batch in spite of some records.
+
+        Parameters
+        ----------
+        ranges
+            Of the batch; at least one.
+        odd
+            As of :meth:`overflowing`.
+
+        Returns
+        -------
+        DataFrame
+            Columns of Spark's Kafka source. The odd records have no ``timestamp``, and their time in the last header.
+
+        Raises
+        ------
+        UnansweredError
+            The brokers do not answer.
+        """
+        clean, rest = split(ranges, odd)
+        turns = range(max((len(each) for each in clean.values()), default=0))
+        parts = [self.static({p: each[n] for p, each in clean.items() if n < len(each)}) for n in turns]
+        return union([*parts, *(self._read_here(rest) if rest else ())])
+
+    def _polled(self, consumer: Any, place: Partition, within: tuple[int, int]) -> Iterator[Any]:
+        """Pages of records of a partition, which may go a little further than the range."""
+        asked = self._place(place)
+        consumer.assign([asked])
+        consumer.seek(asked, within[0])
+        while (before := int(consumer.position(asked))) < within[1]:
+            records = consumer.poll(self._wait).records(asked)
+            if int(consumer.position(asked)) == before:
+                raise UnansweredError(
+                    f"{place[0]}/{place[1]}: nothing after offset {before} for {self.seconds} s"
+                )
+            if records.size():
+                yield records
+
+    def _records(self, consumer: Any, place: Partition, within: tuple[int, int]) -> Iterator[Any]:
+        """The records of a range of one partition."""
+        for page in self._polled(consumer, place, within):
+            for record in page:
+                if int(record.offset()) >= within[1]:
+                    return
+                yield record
+
+    def _read_here(self, ranges: Mapping[Partition, Sequence[tuple[int, int]]]) -> Iterator[DataFrame]:
+        """Read some ranges by the driver and hand the records over to the executors, a chunk at a time."""
+        rows: list[tuple[Any, ...]] = []
+        size = 0
+        with self.consumer() as consumer:
+            parts = ((place, part) for place, found in ranges.items() for part in found)
+            for record in (each for part in parts for each in self._records(consumer, *part)):
+                rows.append(self._row(record))
+                size += sum(len(each) for each in rows[-1][:2] if each is not None)
+                if size > CHUNK_BYTES or len(rows) >= 10 * POLL_RECORDS:
+                    yield self._chunk(rows)
+                    rows, size = [], 0
+        if rows:
+            yield self._chunk(rows)
+
+    def _chunk(self, rows: list[tuple[Any, ...]]) -> DataFrame:
+        # Milliseconds become a time in the JVM, which has more years than Python.
+        made = self.spark.createDataFrame(rows, _RECORDS, verifySchema=False)
+        made = made.withColumn("timestamp", F.expr("timestamp_millis(timestamp)"))
+        # Otherwise its rows stay in the plan, and so with the driver.
+        return made.localCheckpoint()
+
+    def _row(self, record: Any) -> tuple[Any, ...]:
+        given = record.headers().toArray() if self._headers else ()
+        headers = [(str(header.key()), _bytes(header.value())) for header in given]
+        at = int(record.timestamp())
+        overflows = abs(at) > LATEST
+        if overflows:
+            headers.append((TIME_HEADER, bytearray(str(at).encode())))
+        return (
+            _bytes(record.key()),
+            _bytes(record.value()),
+            str(record.topic()),
+            int(record.partition()),
+            int(record.offset()),
+            None if overflows else at,
+            headers or None,
+        )
+
+
+def _overflows(page: Any, offset: int) -> bool:
+    """Whether there is a record at an offset of a page whose time overflows."""
+    size = int(page.size())
+    at = bisect_left(range(size), offset, key=lambda place: int(page.get(place).offset()))
+    return at < size and int(page.get(at).offset()) == offset and abs(int(page.get(at).timestamp())) > LATEST
+
+
+def _bytes(value: Any) -> bytearray | None:
+    return None if value is None else bytearray(value)
