@@ -9,9 +9,9 @@ from typing import Any
 from aws_cdk import DefaultStackSynthesizer
 
 from millrace.config.engines import KINDS
-from millrace.config.estate import Bucket
 from millrace.config.grants import TAGGED, Grant, allow
 from millrace.config.names import Names
+from millrace.config.platform import Bucket
 from millrace.config.regions import domain
 
 STACK_IN_ROLE = 20

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millrace.config.estate import ExistingTable
 from millrace.config.grants import FILES, INTERFACES, NO_NARROWER, Grant, allow, list_prefixes
 from millrace.config.names import Names
+from millrace.config.platform import ExistingTable
 from millrace.config.queries import DeriveQuery, StreamQuery, written
 from millrace.config.regions import domain
 from millrace.config.tables import kept_by, readers

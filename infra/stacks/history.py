@@ -8,9 +8,9 @@ from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_elasticloadbalancingv2 as elb
 from constructs import Construct
 
-from millrace.config.estate import HistoryServer, SignIn
 from millrace.config.grants import FILES, NO_NARROWER, Grant, allow, list_prefixes
 from millrace.config.names import Names
+from millrace.config.platform import HistoryServer, SignIn
 
 from ..constructs.history_image import PUBLIC_URI, CachedImage
 from ..constructs.job_role import JobRole

@@ -9,7 +9,7 @@ from millrace.advisor.findings.disturbed import disturbed
 from millrace.advisor.findings.model import Advice, Finding, Kind
 from millrace.advisor.findings.view import LEAST, View
 from millrace.advisor.history import History
-from millrace.advisor.subject import Subject
+from millrace.advisor.job_context import Subject
 
 _BY_COUNTING: frozenset[Kind] = frozenset(
     {

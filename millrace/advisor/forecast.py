@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from millrace.advisor.findings import Finding
-from millrace.advisor.twin import QueryTwin
+from millrace.advisor.log_simulation import QueryTwin
 from millrace.advisor.what_if import Changed, Range, Twin, WhatIf
 from millrace.config import ConfigurationError, Problem
 from millrace.config.units import parse_duration

@@ -16,8 +16,8 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.advisor import events
+from millrace.advisor.job_context import Subject
 from millrace.advisor.logs import EventLog, Lines
-from millrace.advisor.subject import Subject
 from millrace.config import ConfigurationError
 from millrace.config.engines.glue import glue_workers
 from millrace.config.problems import Problem

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from millrace.advisor.history import Floats, History
-from millrace.advisor.twin import Costs, QueryTwin, twin
+from millrace.advisor.log_simulation import Costs, QueryTwin, twin
 from millrace.config import ConfigurationError, Problem
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.config.explain import nearest

@@ -14,9 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 from millrace.config import checks, explain, secrets
 from millrace.config.base import Slug, TableName
 from millrace.config.document import DocumentError, Tree, is_file, merge, read
-from millrace.config.estate import ExistingTable, Governance, HistoryServer, Network, Observability, Storage
+from millrace.config.locations import Places
 from millrace.config.model import Environment, Job, KafkaCluster, Stream
-from millrace.config.places import Places
+from millrace.config.platform import ExistingTable, Governance, HistoryServer, Network, Observability, Storage
 from millrace.config.problems import (
     MISSING,
     ConfigurationError,

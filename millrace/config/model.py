@@ -15,7 +15,8 @@ from millrace.config.base import Model, Slug, TableName
 from millrace.config.engines import Job
 from millrace.config.engines.emr import EmrJob, EmrWorker
 from millrace.config.engines.glue import GlueJob
-from millrace.config.estate import (
+from millrace.config.locations import Places
+from millrace.config.platform import (
     ExistingTable,
     Governance,
     HistoryServer,
@@ -23,7 +24,6 @@ from millrace.config.estate import (
     Observability,
     Storage,
 )
-from millrace.config.places import Places
 from millrace.config.rate import Rate
 from millrace.config.regions import REGION
 from millrace.config.sinks import Sink

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millrace.config.base import arn_parts
-from millrace.config.estate import Bucket
 from millrace.config.model import Environment, MskCluster
+from millrace.config.platform import Bucket
 from millrace.config.regions import partition
 
 __all__ = ["Bucket", "Names"]

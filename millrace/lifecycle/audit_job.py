@@ -30,7 +30,7 @@ from millrace.lifecycle.audit_table import Landed
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.kafka_client import Settings, settings
 from millrace.lifecycle.problems import AwsError, told
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.state_machine import Aws
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from millrace.lifecycle.changes import (
 from millrace.lifecycle.deployed import outputs, split_url
 from millrace.lifecycle.exports import Order, importers, moved, order
 from millrace.lifecycle.problems import told
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.state_machine import Aws
 
 _LASTING = ("kafka", "lifecycle", "network", "storage", "streams")
 """Parts of an environment that hold data, or that everything stands on."""

@@ -19,7 +19,7 @@ from millrace.lifecycle.comparison import (
 from millrace.lifecycle.deployed import NotDeployedError, outputs
 from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS, UnhealthyError, wait_until_healthy
 from millrace.lifecycle.problems import AwsError, told
-from millrace.lifecycle.verbs import Aws, execute
+from millrace.lifecycle.state_machine import Aws, execute
 
 _STOPPED = ("STOPPED", "CREATED")
 _APPLICATION_SECONDS = 600

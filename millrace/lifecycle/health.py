@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from millrace.config.queries import SourceQuery
 from millrace.lifecycle import logs
 from millrace.lifecycle.problems import PassingError, told
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.state_machine import Aws
 from millrace.sizing.metrics import BY_NAME, namespace
 
 PATIENCE_SECONDS = 900

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from millrace.lifecycle.problems import told
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.state_machine import Aws
 
 Kind = Literal["failed", "refused", "traceback", "exception"]
 

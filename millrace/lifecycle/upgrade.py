@@ -33,7 +33,7 @@ from millrace.lifecycle.deploy import (
 from millrace.lifecycle.deployed import split_url
 from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS
 from millrace.lifecycle.problems import AwsError, told
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.state_machine import Aws
 
 _SHARED = ("network", "storage", "streams", "kafka", "lifecycle")
 """Stacks that other jobs stand on as well."""

@@ -16,7 +16,7 @@ import boto3
 
 from millrace.config.model import Environment, Stream
 from millrace.lifecycle import kafka_client
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.state_machine import Aws
 from millrace.sandbox import samples
 from millrace.sandbox.process import SandboxError
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millrace.config.model import Environment
 from millrace.config.names import Names
-from millrace.lifecycle.verbs import connect
+from millrace.lifecycle.state_machine import connect
 from millrace.sandbox.kept import kept_spark
 from millrace.sandbox.localstack import ACCOUNT
 from millrace.sandbox.process import SandboxError

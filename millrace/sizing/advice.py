@@ -9,11 +9,11 @@ from datetime import timedelta
 from millrace.config.model import Environment
 from millrace.config.queries import LandQuery
 from millrace.sizing.cost import HOURS
-from millrace.sizing.hops import Hop
+from millrace.sizing.demand import Hop
 from millrace.sizing.model import Choice, JobPlan
+from millrace.sizing.plurals import count
 from millrace.sizing.query import Source
 from millrace.sizing.tables import limits
-from millrace.sizing.words import count
 
 _FIREHOSE_SECONDS = 60.0
 """Buffering of Firehose into Iceberg tables that nobody need tune (Firehose developer guide: 0 to 900 s)."""

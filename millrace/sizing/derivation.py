@@ -10,7 +10,7 @@ from millrace.config.explain import nearest
 from millrace.config.model import Environment
 from millrace.config.problems import ConfigurationError, Path, Problem, dotted
 from millrace.config.sources.base import PartitionLimit
-from millrace.sizing.hops import Hop, hops
+from millrace.sizing.demand import Hop, hops
 from millrace.sizing.measured import rate_path
 from millrace.sizing.model import CostItem, Figure, JobPlan, Plan
 from millrace.sizing.planning import total

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millrace.config.model import Environment
 from millrace.config.queries import DirectQuery, DirectRoute, Written
-from millrace.sizing.hops import landed_streams, landings
+from millrace.sizing.demand import landed_streams, landings
 from millrace.sizing.model import QueryPlan
 
 

@@ -13,13 +13,13 @@ from millrace.sizing.advice import job_advice
 from millrace.sizing.capacity import Spread, fit, spread, whole_cores
 from millrace.sizing.choice import choices, worker_hour
 from millrace.sizing.cost import job_cost
-from millrace.sizing.hops import Hop
+from millrace.sizing.demand import Hop
 from millrace.sizing.memory import Memory, of_job, records_held
 from millrace.sizing.model import Choice, Figure, JobPlan, QueryPlan, ScalingPlan
+from millrace.sizing.plurals import count
 from millrace.sizing.query import Source, plan_query
 from millrace.sizing.tables import PriceTable, limits
 from millrace.sizing.usage import usage_cost
-from millrace.sizing.words import count
 
 
 def _source(hop: Hop, sources: Mapping[str, Source]) -> Source:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from millrace.config.model import Environment, Job
 from millrace.config.queries import DeriveQuery, DirectQuery, Payload, SourceQuery
-from millrace.sizing.hops import Hop
+from millrace.sizing.demand import Hop
 from millrace.sizing.tables import limits
 
 MIB, GIB = 1024**2, 1024**3

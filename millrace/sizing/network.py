@@ -10,8 +10,8 @@ from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import SourceQuery
 from millrace.sizing.cost import GB, HOURS, SECONDS, item
 from millrace.sizing.model import CostItem, Figure, NetworkPlan
+from millrace.sizing.plurals import count
 from millrace.sizing.tables import PriceTable
-from millrace.sizing.words import count
 
 Egress = Literal["endpoints", "nat"]
 

@@ -14,13 +14,13 @@ from millrace.sizing.advice import merging
 from millrace.sizing.alarms import alarms, beyond_a_stack
 from millrace.sizing.capacity import whole_cores
 from millrace.sizing.cost import stream_cost
-from millrace.sizing.hops import Hop, hops
+from millrace.sizing.demand import Hop, hops
 from millrace.sizing.jobs import plan_job, shares
 from millrace.sizing.kafka import load, plan_cluster, zones
-from millrace.sizing.mends import mended
 from millrace.sizing.model import ClusterPlan, Figure, JobPlan, Plan, StreamPlan
 from millrace.sizing.network import plan_network
 from millrace.sizing.query import Source
+from millrace.sizing.remedies import mended
 from millrace.sizing.risks import risks
 from millrace.sizing.shared import shared_cost
 from millrace.sizing.stored import left_out

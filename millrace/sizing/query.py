@@ -11,9 +11,9 @@ from millrace.config.problems import Finding
 from millrace.config.queries import SourceQuery, StreamQuery
 from millrace.config.units import format_duration
 from millrace.sizing.capacity import Spread, batch_range, per_partition
-from millrace.sizing.hops import Hop
+from millrace.sizing.demand import Hop
 from millrace.sizing.model import Figure, QueryPlan
-from millrace.sizing.words import count
+from millrace.sizing.plurals import count
 
 _OUTAGE = timedelta(minutes=10)
 """What the plan shows the catching up after, where the file does not say."""

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 
 from millrace.config.model import Environment, Stream
 from millrace.config.units import format_duration
-from millrace.sizing.hops import Hop
+from millrace.sizing.demand import Hop
 from millrace.sizing.model import JobPlan, StreamPlan
+from millrace.sizing.plurals import count
 from millrace.sizing.query import outage_of
 from millrace.sizing.streams import demands
-from millrace.sizing.words import count
 
 SLOW = 3.0
 """Times the outage that catching up may take before it is worth a line: the job then has a third more than its peak."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, DirectRouteQuery, Landing, Query, Written, written
 from millrace.sizing.cost import GB
-from millrace.sizing.hops import Hop
+from millrace.sizing.demand import Hop
 from millrace.sizing.tables import limits
 
 

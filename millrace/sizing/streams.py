@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from millrace.config.model import Stream
 from millrace.config.problems import Finding
 from millrace.sizing.capacity import partitions_for, whole_cores
-from millrace.sizing.hops import Hop
+from millrace.sizing.demand import Hop
 from millrace.sizing.model import Figure
+from millrace.sizing.plurals import count
 from millrace.sizing.tables import a_second, limits
-from millrace.sizing.words import count
 
 MIB = 1024**2
 

@@ -8,7 +8,7 @@ from millrace.config.model import Environment, Job
 from millrace.config.queries import Landing, written
 from millrace.sizing.capacity import Spread
 from millrace.sizing.cost import GB, SECONDS, item
-from millrace.sizing.hops import Hop
+from millrace.sizing.demand import Hop
 from millrace.sizing.model import CostItem, QueryPlan
 from millrace.sizing.stored import kept_days, stored_gb
 from millrace.sizing.tables import PriceTable, limits

@@ -59,7 +59,7 @@ class Claim(BaseModel):
     used
         Files that rest on it.
     check
-        Of :data:`millrace.verify.asking.CHECKS`; None where a person has to look.
+        Of :data:`millrace.verify.claim_checks.CHECKS`; None where a person has to look.
     proof
         What shows it to a person.
     line

@@ -10,7 +10,7 @@ from millrace.sandbox import lake
 from millrace.sandbox.ledger import Account, Ledger
 from millrace.verify.environment import Copy, Leg
 from millrace.verify.outcome import Compared
-from millrace.verify.place import reading
+from millrace.verify.target import reading
 
 
 def compared(catalog: Catalog, copy: Copy, ledgers: Mapping[str, Ledger]) -> tuple[Compared, ...]:

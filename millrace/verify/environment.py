@@ -13,9 +13,9 @@ from typing import Any, get_args
 from ruamel.yaml import YAML
 
 from millrace.config import load
-from millrace.config.estate import Bucket, Disposable
 from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic, MskCluster
 from millrace.config.names import Names
+from millrace.config.platform import Bucket, Disposable
 from millrace.config.problems import ConfigurationError, Finding
 from millrace.config.queries import Payload, Routing, StreamQuery
 from millrace.lifecycle.bill import ENVIRONMENT, PROJECT

@@ -23,7 +23,7 @@ from millrace.sizing.model import Plan
 from millrace.verify import cdk
 from millrace.verify.bill import Run, quantities
 from millrace.verify.environment import Copy
-from millrace.verify.place import Expected, Patience, VerifyError
+from millrace.verify.target import Expected, Patience, VerifyError
 
 _GRACE_SECONDS = 60.0
 

@@ -23,13 +23,13 @@ from millrace.lifecycle import audit_job, kafka_client
 from millrace.lifecycle.deployed import outputs
 from millrace.lifecycle.kafka_client import Settings
 from millrace.lifecycle.problems import AwsError, check_bootstrapped, told
-from millrace.lifecycle.verbs import Aws, execute
+from millrace.lifecycle.state_machine import Aws, execute
 from millrace.sandbox.toolchain import program_environment
 from millrace.sizing.model import Plan
 from millrace.verify import cdk
 from millrace.verify.bill import Run, billed_by, quantities
 from millrace.verify.environment import SHARDS, Copy, cluster_section
-from millrace.verify.place import Expected, Patience, VerifyError, wait_for
+from millrace.verify.target import Expected, Patience, VerifyError, wait_for
 
 POLL_SECONDS = 5.0
 

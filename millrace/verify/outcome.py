@@ -8,7 +8,7 @@ from typing import Any
 
 from millrace.sandbox.ledger import Account
 from millrace.sizing.model import CostItem
-from millrace.verify import asking
+from millrace.verify import claim_checks
 from millrace.verify.environment import Leg
 
 
@@ -84,7 +84,7 @@ class Outcome:
     kept: bool
     trouble: tuple[str, ...]
     left_out: tuple[str, ...] = ()
-    claims: tuple[asking.Told, ...] = ()
+    claims: tuple[claim_checks.Told, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -126,5 +126,5 @@ class Outcome:
             "kept": self.kept,
             "left_out": list(self.left_out),
             "trouble": list(self.trouble),
-            "claims": asking.document(self.claims) if self.claims else None,
+            "claims": claim_checks.document(self.claims) if self.claims else None,
         }

@@ -12,7 +12,7 @@ from millrace.config.model import EmrJob, GlueJob
 from millrace.config.names import Names
 from millrace.lifecycle.deployed import outputs
 from millrace.lifecycle.history_image import Open, open_url
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.state_machine import Aws
 from millrace.sizing.pricelist import Renewal, renew
 from millrace.sizing.tables import Price, known
 

@@ -16,8 +16,8 @@ from millrace.lifecycle.deploy import deployed_template
 from millrace.lifecycle.kafka_client import Settings
 from millrace.lifecycle.problems import AwsError, told
 from millrace.sizing.kafka import TIME_LIMITS
-from millrace.verify.place import Place, VerifyError
 from millrace.verify.scope import Scope, log_groups, parameters, remains, waves
+from millrace.verify.target import Place, VerifyError
 
 _AT_ONCE = 1000
 """Of one call (S3 API reference, "DeleteObjects")."""

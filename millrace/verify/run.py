@@ -17,15 +17,15 @@ from millrace.lifecycle.problems import AwsError
 from millrace.sandbox.process import SandboxError
 from millrace.sizing.model import Plan
 from millrace.verify import cdk
-from millrace.verify.asking import Told
 from millrace.verify.bill import Run, Usage, bill, quantities
-from millrace.verify.by_hand import TOPIC, UNKNOWN
+from millrace.verify.claim_checks import Told
 from millrace.verify.environment import CLUSTER_TAG, SHARDS, TAG, Copy, Wanted
+from millrace.verify.manual_removal import TOPIC, UNKNOWN
 from millrace.verify.outcome import Compared, Outcome, Step
-from millrace.verify.place import Expected, Place, VerifyError
 from millrace.verify.removal import drop_topic, remove
+from millrace.verify.scenario import Say, Story, turns
 from millrace.verify.scope import Scope
-from millrace.verify.story import Say, Story, turns
+from millrace.verify.target import Expected, Place, VerifyError
 
 TROUBLE = (AwsError, BotoCoreError, ClientError, NotDeployedError, OSError, SandboxError, VerifyError)
 """What ends a verification with a message; whatever it is, what was made is taken away, and what it cost is told."""

@@ -18,9 +18,9 @@ from pathlib import Path
 from millrace.advisor.advise import advise
 from millrace.advisor.findings.model import Advice
 from millrace.advisor.findings.view import LEAST, View
+from millrace.advisor.job_context import Subject
 from millrace.advisor.logs import find
 from millrace.advisor.reading import read
-from millrace.advisor.subject import Subject
 from millrace.sandbox import kafka
 from millrace.sandbox.toolchain import ROOT
 from tests.advisor.runs import RUNS, SPARKS, Run, folder, play, possible

@@ -24,9 +24,9 @@ from pathlib import Path
 
 from millrace.advisor.advise import advise
 from millrace.advisor.findings.model import Advice
+from millrace.advisor.job_context import ours
 from millrace.advisor.logs import find
 from millrace.advisor.reading import read
-from millrace.advisor.subject import ours
 from millrace.config import load
 from millrace.sandbox import lake
 from millrace.sandbox.deployment import Sandbox, servers

@@ -20,8 +20,8 @@ import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
-from millrace.lifecycle.anew import beginning
 from millrace.lifecycle.checkpoints import Checkpoints
+from millrace.lifecycle.reset_effects import beginning
 from millrace.sandbox.process import SandboxError
 from millrace.sandbox.spark import Job
 from tests.faults.deployed import Line, Shop, opened

@@ -32,8 +32,8 @@ from typing import Any
 
 from millrace.cli.run.checkpoint_compatibility import refusals
 from millrace.lifecycle.deploy import DeployError, changes, document_of
+from millrace.lifecycle.state_machine import Aws, execute
 from millrace.lifecycle.upgrade import UpgradeError, current, previous, roll_back, upgrade
-from millrace.lifecycle.verbs import Aws, execute
 from millrace.sandbox import kafka, kinesalite, localstack
 from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.process import RUN, SandboxError, only_one

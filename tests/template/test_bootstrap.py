@@ -10,7 +10,7 @@ import pytest
 from aws_cdk import App, DefaultStackSynthesizer
 
 from millrace.config import Environment, Names, load
-from millrace.config.estate import Governance
+from millrace.config.platform import Governance
 from millrace.infra.deployment import build
 from millrace.sizing import plan
 from tests.template.conftest import ROOT, Synthesis

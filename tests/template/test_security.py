@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from millrace.config import load
-from millrace.config.estate import Network
 from millrace.config.model import GlueJob, KafkaTopic
+from millrace.config.platform import Network
 from millrace.config.queries import StreamQuery
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 

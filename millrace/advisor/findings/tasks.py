@@ -13,8 +13,8 @@ from millrace.advisor.findings import ranges
 from millrace.advisor.findings.model import Change, Evidence, Finding
 from millrace.advisor.findings.view import LEAST, View, figure, stages
 from millrace.advisor.history import Batch, Flags, Floats, Stage
+from millrace.advisor.job_context import SHUFFLE
 from millrace.advisor.statistics import Estimate, median, scheduled
-from millrace.advisor.subject import SHUFFLE
 
 SKEWED = 2.0
 """How many times the median of the others a task must last, and its records be, to be skewed: twice is what no even

@@ -10,8 +10,8 @@ import numpy as np
 
 from millrace.advisor.findings.model import Change, Effect, Evidence, Finding, Kind, Value
 from millrace.advisor.history import Batch, Floats, History, Query, Stage
+from millrace.advisor.job_context import Setting, Subject
 from millrace.advisor.statistics import Estimate, covered, median, settled
-from millrace.advisor.subject import Setting, Subject
 
 LEAST = 8
 """Settled batches below which nothing is said of a query's times: an interval of fewer is too wide to act on."""

@@ -20,9 +20,9 @@ from millrace.config.base import SLUG, SLUG_SAID
 from millrace.config.units import parse_start
 
 if TYPE_CHECKING:
-    from millrace.advisor.adopt import Running
     from millrace.advisor.history import History, Query
-    from millrace.advisor.twin import QueryTwin
+    from millrace.advisor.job_import import Running
+    from millrace.advisor.log_simulation import QueryTwin
     from millrace.sizing import Plan
 
 _AHEAD = timedelta(minutes=30)
@@ -103,8 +103,8 @@ def import_command(
 
       millrace import emr:00f1abcd/00f2abcd --name orders --schema pipelines/orders/schemas/order.ddl --logs s3://our-logs/emr
     """
-    from millrace.advisor.adopt import environment
-    from millrace.advisor.takeover import cut_over, heading
+    from millrace.advisor.cutover import cut_over, heading
+    from millrace.advisor.job_import import environment
 
     root = find_root()
     if not re.fullmatch(SLUG, name):  # before it is a part of a path
@@ -171,7 +171,7 @@ def _earlier(target: Path, source: str, name: str, root: Path) -> str | None:
     ConfigurationError
         The file is another one.
     """
-    from millrace.advisor.takeover import is_of
+    from millrace.advisor.cutover import is_of
 
     try:
         text = target.read_bytes().decode()
@@ -198,7 +198,7 @@ def _begin_again(
     as_json: bool,
 ) -> None:
     """Write into the file of an earlier import where the job begins now."""
-    from millrace.advisor.takeover import TakeoverError, begin_at
+    from millrace.advisor.cutover import TakeoverError, begin_at
 
     try:
         text, begins = begin_at(text, made)
@@ -232,7 +232,7 @@ def _running(source: str) -> Running:
     import boto3
     from botocore.exceptions import BotoCoreError
 
-    from millrace.advisor.adopt import emr, glue
+    from millrace.advisor.job_import import emr, glue
 
     kind, _, rest = source.partition(":")
     application, _, run = rest.partition("/")
@@ -270,7 +270,7 @@ def _query_of(history: History, found: Running) -> Query | None:
 
 
 def _twin(history: History, query: Query) -> QueryTwin | None:
-    from millrace.advisor.twin import twin
+    from millrace.advisor.log_simulation import twin
 
     return twin(history, query)
 

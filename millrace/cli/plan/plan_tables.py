@@ -17,7 +17,7 @@ from millrace.config.model import Environment
 from millrace.config.units import format_duration
 from millrace.sizing.model import ClusterPlan, CostItem, Figure, JobPlan, Plan, QueryPlan, StreamPlan
 from millrace.sizing.planning import total
-from millrace.sizing.words import count
+from millrace.sizing.plurals import count
 
 _WIDE = 110
 """From so many columns on, reasons stand beside their numbers."""

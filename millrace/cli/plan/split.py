@@ -75,7 +75,7 @@ def _reached(environment: Environment, cluster: str) -> Settings:
     from millrace.config.model import ExternalCluster
     from millrace.config.names import Names
     from millrace.lifecycle import kafka_client
-    from millrace.lifecycle.verbs import connect
+    from millrace.lifecycle.state_machine import connect
     from millrace.sandbox import kept
 
     place = kept.place(environment)

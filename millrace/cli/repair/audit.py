@@ -56,7 +56,7 @@ def audit(
     from millrace.config.queries import SourceQuery
     from millrace.lifecycle.audit_job import audit as compare
     from millrace.lifecycle.audit_job import on_aws
-    from millrace.lifecycle.verbs import connect
+    from millrace.lifecycle.state_machine import connect
     from millrace.sandbox import kept
 
     environment = load(env)

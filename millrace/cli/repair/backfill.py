@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from millrace.config import Environment
     from millrace.lifecycle.audit_job import Place
-    from millrace.lifecycle.verbs import Aws
+    from millrace.lifecycle.state_machine import Aws
 
 _UNTIL_NOW = timedelta(hours=1)
 """What arrived within it is still the stream's: both would write it."""
@@ -166,7 +166,7 @@ def _where(environment: Environment) -> tuple[Place, Aws | None]:
     """The sandbox that was left running with the environment, or its account on AWS."""
     from millrace.config.names import Names
     from millrace.lifecycle.audit_job import on_aws
-    from millrace.lifecycle.verbs import connect
+    from millrace.lifecycle.state_machine import connect
     from millrace.sandbox import kept
 
     place = kept.place(environment)
@@ -178,7 +178,7 @@ def _where(environment: Environment) -> tuple[Place, Aws | None]:
 
 def _run(environment: Environment, job: str, aws: Aws | None, asked: Mapping[str, str]) -> dict[str, Any]:
     """Run the job's entry script once, and give back what it said, or how it ended."""
-    from millrace.lifecycle.once import outcome, run_once
+    from millrace.lifecycle.one_off_run import outcome, run_once
     from millrace.lifecycle.problems import AwsError
     from millrace.sandbox import kept
 

@@ -111,8 +111,8 @@ def reset(
 
       millrace checkpoint reset flights land-flights --env prod --at 2026-11-20T08:00:00Z --dry-run
     """
-    from millrace.lifecycle.anew import beginning, objection
     from millrace.lifecycle.problems import told
+    from millrace.lifecycle.reset_effects import beginning, objection
 
     environment = load(env)
     check_job(environment, job)
@@ -198,7 +198,7 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
 def _checkpoints(environment: Environment, job: str) -> Checkpoints:
     from millrace.config.names import Names
     from millrace.lifecycle.checkpoints import Checkpoints
-    from millrace.lifecycle.verbs import connect
+    from millrace.lifecycle.state_machine import connect
     from millrace.sandbox.kept import place
 
     sandbox = place(environment)
@@ -227,7 +227,7 @@ def _problem(environment: Environment, key: str, value: str, allowed: str) -> Co
 
 def _again(environment: Environment, job: str, query: str, start: str | None, now: datetime) -> Iterator[str]:
     """What a query reads again, for people."""
-    from millrace.lifecycle.anew import read_again
+    from millrace.lifecycle.reset_effects import read_again
 
     if start is None:
         yield f"{job}/{query} starts where its settings say; a derive query starts with all landed records"

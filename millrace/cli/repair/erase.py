@@ -79,7 +79,7 @@ def erase(
     from millrace.config.names import Names
     from millrace.lifecycle.audit_job import on_aws
     from millrace.lifecycle.erase import Erasures
-    from millrace.lifecycle.verbs import connect
+    from millrace.lifecycle.state_machine import connect
     from millrace.sandbox import kept
 
     environment = load(env)

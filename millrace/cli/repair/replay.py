@@ -16,7 +16,7 @@ from millrace.cli.shared.options import AsJson, EnvironmentName, check_job
 
 if TYPE_CHECKING:
     from millrace.config import Environment
-    from millrace.lifecycle.verbs import Aws
+    from millrace.lifecycle.state_machine import Aws
 
 
 def replay(
@@ -85,9 +85,9 @@ def _on_aws(
 ) -> dict[str, Any]:
     """Run the deployed job once with the replay's arguments; what it said, or how it ended."""
     from millrace.config.names import Names
-    from millrace.lifecycle.once import outcome, run_once
+    from millrace.lifecycle.one_off_run import outcome, run_once
     from millrace.lifecycle.problems import AwsError
-    from millrace.lifecycle.verbs import connect
+    from millrace.lifecycle.state_machine import connect
 
     aws = connect(Names(environment, environment.account or ""))
     confirm(f"Stop {job}, replay dead letters of {query} in a separate run, and start it again?", yes=yes)

@@ -12,7 +12,7 @@ from millrace.config import Environment
 
 if TYPE_CHECKING:
     from millrace.lifecycle.deploy import Changes
-    from millrace.lifecycle.verbs import Aws
+    from millrace.lifecycle.state_machine import Aws
 
 _AS_ANSWERED = ("--require-approval", "never", "--method", "direct")
 """The questions were asked and answered; CDK would ask again for every stack with a permission."""
@@ -34,7 +34,7 @@ def assembled(environment: Environment, env: str) -> tuple[Aws, Path, Changes]:
     from millrace.config.names import Names
     from millrace.lifecycle.deploy import changes
     from millrace.lifecycle.problems import check_bootstrapped
-    from millrace.lifecycle.verbs import connect
+    from millrace.lifecycle.state_machine import connect
     from millrace.sandbox.toolchain import state
     from millrace.sizing import plan
 

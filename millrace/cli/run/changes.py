@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from millrace.lifecycle.deploy import Changes
-    from millrace.lifecycle.verbs import Aws
+    from millrace.lifecycle.state_machine import Aws
     from millrace.sandbox.rehearsal import Rehearsal
 
 _SHOWN_LINES = 30

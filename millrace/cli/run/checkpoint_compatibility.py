@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.verbs import Aws
+    from millrace.lifecycle.state_machine import Aws
 
 
 class AnotherReleaseError(ValueError):

@@ -31,7 +31,7 @@ def history_image(env: EnvironmentName) -> None:
     from millrace.lifecycle import history_image as image
     from millrace.lifecycle.deployed import outputs
     from millrace.lifecycle.problems import told
-    from millrace.lifecycle.verbs import connect
+    from millrace.lifecycle.state_machine import connect
     from millrace.sizing import plan
     from millrace.sizing.network import needs_private_image
 

@@ -12,7 +12,7 @@ from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, check_
 from millrace.config import load
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.verbs import Verb
+    from millrace.lifecycle.state_machine import Verb
 
 Grace = Annotated[
     int | None,
@@ -80,7 +80,7 @@ def run_verb(env: str, job: str, verb: Verb, *, as_json: bool, grace: int | None
     from rich.markup import escape
 
     from millrace.config.names import Names
-    from millrace.lifecycle.verbs import connect, execute
+    from millrace.lifecycle.state_machine import connect, execute
 
     environment = load(env)
     check_job(environment, job)

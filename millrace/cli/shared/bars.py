@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from millrace.cli.shared.pages import escape, mark
+from millrace.sizing.plurals import count, dollars, percent
 from millrace.sizing.risks import FULL
-from millrace.sizing.words import count, dollars, percent
 
 SHOWN = 12
 """Bars of a picture, and children of a branch, that are shown at once."""

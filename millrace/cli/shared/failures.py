@@ -35,7 +35,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "millrace.sandbox.process.SandboxError": FAILED,
         "millrace.sandbox.toolchain.ToolchainError": FAILED,
         "millrace.sandbox.traffic_values.SampleError": FAILED,
-        "millrace.verify.place.VerifyError": FAILED,
+        "millrace.verify.target.VerifyError": FAILED,
     }
 )
 """By an error's module and name, so that no command imports what it does not need."""

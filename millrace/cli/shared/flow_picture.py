@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from millrace.cli.shared.pages import escape, mark
 from millrace.cli.shared.verdict import SEVERITIES, Severity
-from millrace.sizing.words import count
+from millrace.sizing.plurals import count
 
 WIDTH, GAP, ABOVE = 230, 88, 14
 """Pixels: of a box, between two columns, and between two boxes of a column."""

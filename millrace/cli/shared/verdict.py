@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from millrace.sizing.words import count, names
+from millrace.sizing.plurals import count, names
 
 Severity = Literal["breach", "warning", "note"]
 State = Literal["kept", "at risk", "missed", "unknown"]

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from millrace.advisor.findings import Advice, Change, Evidence, Finding
     from millrace.advisor.history import History
+    from millrace.advisor.job_context import Subject
     from millrace.advisor.logs import EventLog
-    from millrace.advisor.subject import Subject
 
 _BATCHES = 6
 """Batch numbers shown of a finding; the rest are counted."""
@@ -153,7 +153,7 @@ def advise_command(
 def _subject_and_place(
     path: str | None, glue_job: str | None, emr_app: str | None, run: str | None
 ) -> tuple[Subject, str, str]:
-    from millrace.advisor.subject import Subject
+    from millrace.advisor.job_context import Subject
 
     given = {"PATH": path, "--glue-job": glue_job, "--emr-app": emr_app}
     named = {key: value for key, value in given.items() if value is not None}
@@ -222,7 +222,7 @@ def _check_readable(history: History, log: EventLog) -> None:
 
 
 def _ours(environment: Environment, job: str | None, queries: list[str]) -> Subject:
-    from millrace.advisor.subject import ours
+    from millrace.advisor.job_context import ours
     from millrace.sizing import plan
 
     if job is None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Change, Finding
     from millrace.advisor.forecast import Forecast, QueryForecast, Scored
     from millrace.advisor.history import History
-    from millrace.advisor.subject import Subject
+    from millrace.advisor.job_context import Subject
     from millrace.advisor.what_if import Twin
 
 WhatIfs = Annotated[
@@ -113,7 +113,7 @@ def foresee(
 
 def _price(history: History, subject: Subject) -> float | None:
     """USD of one machine in an hour."""
-    from millrace.advisor.subject import Ours
+    from millrace.advisor.job_context import Ours
     from millrace.sizing.cost import HOURS
 
     if isinstance(subject, Ours) and subject.plan is not None:

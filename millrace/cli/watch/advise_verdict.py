@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from millrace.cli.shared.verdict import Risk, Severity, Sla, Verdict, ranked
-from millrace.sizing.words import count, dollars, length, names
+from millrace.sizing.plurals import count, dollars, length, names
 
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Finding, Kind
     from millrace.advisor.forecast import Forecast
-    from millrace.advisor.subject import Subject
+    from millrace.advisor.job_context import Subject
 
 _BREACHES: frozenset[Kind] = frozenset({"failed-query", "at-capacity", "silent-backlog"})
 """Records wait without an end, or nobody takes them any more."""

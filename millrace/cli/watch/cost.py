@@ -18,7 +18,7 @@ from millrace.config import load
 if TYPE_CHECKING:
     from millrace.lifecycle.bill import Bill
     from millrace.sizing import Plan
-    from millrace.sizing.against import Pair
+    from millrace.sizing.actual_cost import Pair
 
 _ITEMS = 5
 """Usage types shown for each subject; the rest are added up."""
@@ -57,7 +57,7 @@ def cost_command(
       millrace cost --env prod --actual --since 2026-11-01 --until 2026-11-15
     """
     from millrace.sizing import plan
-    from millrace.sizing.against import pairs
+    from millrace.sizing.actual_cost import pairs
 
     environment = load(env)
     sized = plan(environment)
@@ -77,7 +77,7 @@ def cost_command(
 
     from millrace.config.names import Names
     from millrace.lifecycle.bill import actual as ask
-    from millrace.lifecycle.verbs import connect
+    from millrace.lifecycle.state_machine import connect
 
     connect(Names(environment, environment.account or ""))
     bill = ask(_explorer(), environment, begin, end)

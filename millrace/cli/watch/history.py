@@ -40,7 +40,7 @@ def history(
 
       millrace history --env dev
     """
-    from millrace.lifecycle.verbs import connect
+    from millrace.lifecycle.state_machine import connect
 
     environment = load(env)
     aws = connect(Names(environment, environment.account or ""))
@@ -61,7 +61,7 @@ def serve(aws: Any, *, runs: int) -> HistoryServer:
     Parameters
     ----------
     aws
-        From :func:`millrace.lifecycle.verbs.connect`.
+        From :func:`millrace.lifecycle.state_machine.connect`.
     runs
         How many logs of each job to copy.
 

@@ -134,7 +134,7 @@ def _known(found: Sequence[Line | Failure]) -> _Known:
 def _written(environment: Environment, job: str, begin: datetime, *, errors: bool) -> _Written:
     from millrace.config.names import Names
     from millrace.lifecycle import logs as deployed
-    from millrace.lifecycle.verbs import connect
+    from millrace.lifecycle.state_machine import connect
     from millrace.sandbox import kept
 
     if kept.place(environment) is not None:

@@ -22,7 +22,7 @@ from millrace.cli.shared.options import AsJson, EnvironmentName, check_job
 from millrace.config import Environment, load
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.verbs import Aws
+    from millrace.lifecycle.state_machine import Aws
 
 
 def status(
@@ -82,13 +82,13 @@ class _Seen:
 
 def _ask(aws: Aws, jobs: Sequence[str]) -> Iterator[_Seen]:
     """Ask for each job; one that is not deployed, or that AWS does not answer for now, hides no other."""
-    from millrace.lifecycle import verbs
+    from millrace.lifecycle import state_machine
     from millrace.lifecycle.deployed import NotDeployedError
     from millrace.lifecycle.problems import PassingError
 
     for job in jobs:
         try:
-            done = verbs.execute(aws, job, "status", progress=lambda _: None)
+            done = state_machine.execute(aws, job, "status", progress=lambda _: None)
             yield _Seen(job, done.ok, f"{done.outcome}: {done.message}", done.answer)
         except (NotDeployedError, PassingError) as error:
             outcome = "not-deployed" if isinstance(error, NotDeployedError) else "not-answered"
@@ -97,9 +97,9 @@ def _ask(aws: Aws, jobs: Sequence[str]) -> Iterator[_Seen]:
 
 def _connected(environment: Environment) -> Aws:
     from millrace.config.names import Names
-    from millrace.lifecycle import verbs
+    from millrace.lifecycle import state_machine
 
-    return verbs.connect(Names(environment, environment.account or ""))
+    return state_machine.connect(Names(environment, environment.account or ""))
 
 
 def _show_once(environment: Environment, jobs: Sequence[str], *, as_json: bool) -> None:

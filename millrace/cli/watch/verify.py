@@ -20,13 +20,13 @@ from millrace.cli.watch import verify_claims, verify_report
 
 if TYPE_CHECKING:
     from millrace.config.model import Environment
-    from millrace.lifecycle.verbs import Aws
+    from millrace.lifecycle.state_machine import Aws
     from millrace.sizing.model import Plan
     from millrace.verify.environment import Copy, Wanted
     from millrace.verify.outcome import Outcome
-    from millrace.verify.place import Expected, Place
     from millrace.verify.removal import Removed
     from millrace.verify.scope import Scope
+    from millrace.verify.target import Expected, Place
 
 NOT_EXACT = 1
 
@@ -244,7 +244,7 @@ def _kind(environment: Environment, *, in_sandbox: bool) -> _Kind:
         where = "the sandbox on this machine"
         return _Kind(ACCOUNT, where, sandbox.EXPECTED, sandbox.clusters(environment), sandbox.opened)
     from millrace.config.names import Names
-    from millrace.lifecycle.verbs import connect
+    from millrace.lifecycle.state_machine import connect
     from millrace.verify import on_aws
 
     aws = connect(Names(environment, environment.account or ""))
@@ -282,7 +282,7 @@ def _tell(outcome: Outcome, way: str | None, *, as_json: bool) -> None:
 
 def _tell_way(remains: Sequence[str], way: str, *, found: bool = False) -> None:
     """Say how what is left goes: by the command while a stack is there by which it is found, else by hand."""
-    from millrace.verify.by_hand import by_hand, cleans
+    from millrace.verify.manual_removal import by_hand, cleans
 
     if found or cleans(remains):
         typer.echo(f"millrace verify: to remove what is left, run: {way}", err=True)
@@ -309,7 +309,7 @@ def _interruptible() -> Iterator[None]:
 def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
     """Take away what earlier verifications of an environment left."""
     from millrace.config.names import Names
-    from millrace.lifecycle.verbs import connect
+    from millrace.lifecycle.state_machine import connect
     from millrace.verify.scope import find
 
     aws = connect(Names(environment, environment.account or ""))
@@ -354,8 +354,8 @@ def _topics(aws: Aws, scope: Scope, say: Callable[[str], None]) -> list[str]:
     """Delete a verification's topics on a cluster that no stack knows; tell of those that stay."""
     from millrace.lifecycle import kafka_client
     from millrace.lifecycle.problems import AwsError
-    from millrace.verify.place import VerifyError
     from millrace.verify.removal import drop_topics
+    from millrace.verify.target import VerifyError
 
     if not scope.cluster:
         return []
@@ -368,7 +368,7 @@ def _topics(aws: Aws, scope: Scope, say: Callable[[str], None]) -> list[str]:
 
 
 def _named(scope: Scope) -> str:
-    from millrace.verify.by_hand import TOPIC
+    from millrace.verify.manual_removal import TOPIC
 
     return f"{TOPIC}{scope.prefix}-.* on {scope.cluster}"
 

@@ -19,8 +19,8 @@ from millrace.cli.shared.output_files import writing
 
 if TYPE_CHECKING:
     from millrace.config.model import Environment
-    from millrace.lifecycle.verbs import Aws
-    from millrace.verify.asking import Told
+    from millrace.lifecycle.state_machine import Aws
+    from millrace.verify.claim_checks import Told
     from millrace.verify.environment import Copy
     from millrace.verify.question import Question
 
@@ -36,8 +36,8 @@ def run(environment: Environment, report: Path | None, *, as_json: bool) -> int:
         There are no credentials, or they are of another account.
     """
     from millrace.config.names import Names
-    from millrace.lifecycle.verbs import connect
-    from millrace.verify.asking import ask, counted, document
+    from millrace.lifecycle.state_machine import connect
+    from millrace.verify.claim_checks import ask, counted, document
 
     aws = connect(Names(environment, environment.account or ""))
     with progress() as say:
@@ -57,8 +57,8 @@ def run(environment: Environment, report: Path | None, *, as_json: bool) -> int:
 
 def observer(environment: Environment, client: Callable[[str], Any]) -> Callable[[Copy], tuple[Told, ...]]:
     """Give what asks the claims of a copy of an environment, while it stands."""
-    from millrace.lifecycle.verbs import Aws
-    from millrace.verify.asking import ask
+    from millrace.lifecycle.state_machine import Aws
+    from millrace.verify.claim_checks import ask
 
     def observe(copy: Copy) -> tuple[Told, ...]:
         return ask(_question(environment, Aws(copy.names, client)))
@@ -71,18 +71,18 @@ def save(told: tuple[Told, ...], environment: Environment, report: Path | None) 
     from importlib.metadata import version
 
     from millrace.sandbox.toolchain import state
-    from millrace.verify import asking
+    from millrace.verify import claim_checks
 
     file = report or state() / "verify" / f"claims-{environment.name}.md"
     read = datetime.now(UTC).date().isoformat()
     with writing("--report", file):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(
-            asking.report(told, version=version("millrace"), region=environment.region, read=read),
+            claim_checks.report(told, version=version("millrace"), region=environment.region, read=read),
             encoding="utf-8",
         )
     typer.echo(
-        f"claims: {asking.counted(told)}; wrote {file}: please send this file back (docs/unproved.md)",
+        f"claims: {claim_checks.counted(told)}; wrote {file}: please send this file back (docs/unproved.md)",
         err=True,
     )
 

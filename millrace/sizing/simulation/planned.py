@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, LandQuery, RouteQuery, SourceQuery
-from millrace.sizing.hops import hops
+from millrace.sizing.demand import hops
 from millrace.sizing.model import JobPlan, Plan, QueryPlan
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Scenario

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millrace.config import Names
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.state_machine import Aws
 from millrace.sandbox.localstack import LocalStack
 
 ROOT = Path(__file__).resolve().parents[3]

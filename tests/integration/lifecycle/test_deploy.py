@@ -23,8 +23,8 @@ from millrace.cli.run.changes import describe
 from millrace.lifecycle.changes import JobChange
 from millrace.lifecycle.deploy import Changes, DeployError, apply, changes
 from millrace.lifecycle.deployed import outputs
+from millrace.lifecycle.state_machine import execute, machine_arn
 from millrace.lifecycle.upgrade import UpgradeError, current, previous, upgrade, with_template
-from millrace.lifecycle.verbs import execute, machine_arn
 from millrace.sandbox import localstack
 from millrace.sandbox.toolchain import state
 from tests.integration.lifecycle.engines import Engines

@@ -23,7 +23,7 @@ from millrace.advisor.history import (
     StateOperator,
     Tasks,
 )
-from millrace.advisor.subject import Subject
+from millrace.advisor.job_context import Subject
 
 START = 1_800_000_000.0
 KAFKA = "KafkaV2[Subscribe[orders]]"

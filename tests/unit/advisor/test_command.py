@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.advisor.advise import advise
-from millrace.advisor.subject import ours
+from millrace.advisor.job_context import ours
 from millrace.cli.app import app
 from millrace.cli.watch.advise import to_json
 from millrace.config import ConfigurationError, load

@@ -8,7 +8,7 @@ import pytest
 
 from millrace.advisor.advise import advise
 from millrace.advisor.history import Batch, Failure, Query, Source
-from millrace.advisor.subject import Subject
+from millrace.advisor.job_context import Subject
 from tests.unit.advisor.made import (
     START,
     again,

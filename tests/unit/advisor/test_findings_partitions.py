@@ -13,9 +13,9 @@ from millrace.advisor.apply import edits
 from millrace.advisor.findings.ranges import least_for, tasks
 from millrace.advisor.forecast import playable
 from millrace.advisor.history import Source
+from millrace.advisor.job_context import SHUFFLE, Subject, ours
 from millrace.advisor.logs import find
 from millrace.advisor.reading import read
-from millrace.advisor.subject import SHUFFLE, Subject, ours
 from millrace.config import load
 from millrace.sizing import plan
 from tests.unit.advisor.made import KAFKA, batch, even, found, history, job, stage

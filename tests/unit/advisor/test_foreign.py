@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from millrace.advisor import logs
 from millrace.advisor.advise import advise
 from millrace.advisor.foreign import Foreign, _emr_month, emr_application, glue_job, log_of, settings_of, size
+from millrace.advisor.job_context import Subject
 from millrace.advisor.logs import find
 from millrace.advisor.reading import read
-from millrace.advisor.subject import Subject
 from millrace.cli.app import app
 from millrace.config import ConfigurationError
 from tests.unit.advisor.made import batch, history, job, stage, tiny_tasks

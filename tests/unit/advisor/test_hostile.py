@@ -20,14 +20,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from typer.testing import CliRunner
 
+from millrace.advisor import log_simulation as twins
 from millrace.advisor import logs, reading
-from millrace.advisor import twin as twins
 from millrace.advisor.advise import advise
 from millrace.advisor.findings import tasks, view
+from millrace.advisor.job_context import Subject
 from millrace.advisor.logs import EventLog, File, Lines, find
 from millrace.advisor.reading import read
 from millrace.advisor.statistics import median, settled, slope
-from millrace.advisor.subject import Subject
 from millrace.cli.app import app
 from millrace.cli.watch.advise import _show, to_json
 from millrace.cli.watch.advise_options import foresee, show_foreseen

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from millrace.advisor.adopt import environment
+from millrace.advisor.job_import import environment
 from millrace.advisor.script import notes_on, read
 from tests.unit.advisor.intervals import INTERVALS
-from tests.unit.advisor.test_adopt import CLUSTER, SCHEMA, _kafka
+from tests.unit.advisor.test_job_import import CLUSTER, SCHEMA, _kafka
 
 INSTEAD = "the event log tells it, or the plan computes one"
 

@@ -16,10 +16,10 @@ from millrace.cli.run import assembly, upgrade
 from millrace.cli.run import deploy as deploying
 from millrace.cli.shared import failures
 from millrace.config import Names, load
-from millrace.lifecycle import deploy, problems, verbs
+from millrace.lifecycle import deploy, problems, state_machine
 from millrace.lifecycle.changes import JobChange
 from millrace.lifecycle.deploy import Changes
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.state_machine import Aws
 from millrace.sandbox import toolchain
 from millrace.sandbox.rehearsal import Rehearsal
 
@@ -34,7 +34,7 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     names = Names(load("minimal", root=ROOT), "111122223333")
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(toolchain, "state", lambda: tmp_path)
-    monkeypatch.setattr(verbs, "connect", lambda _: Aws(names, lambda _: None))
+    monkeypatch.setattr(state_machine, "connect", lambda _: Aws(names, lambda _: None))
     monkeypatch.setattr(problems, "check_bootstrapped", lambda *_, **__: None)
     monkeypatch.setattr(deploy, "changes", lambda *_: change)
     monkeypatch.setattr(assembly, "synthesise", lambda _env, _account, folder: found.append(folder))

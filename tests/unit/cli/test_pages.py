@@ -20,7 +20,7 @@ from millrace.cli.shared.flow_picture import OPEN, Arrow, Box, flow_picture
 from millrace.cli.shared.pages import Link, Page, number
 from millrace.config import environments, load
 from millrace.sizing import plan, total
-from millrace.sizing.words import dollars
+from millrace.sizing.plurals import dollars
 from tests.unit.cli.test_commands import ROOT
 
 NASTY = "<img src=x onerror=\"alert('1')\"></script>&"

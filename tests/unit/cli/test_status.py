@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from millrace.cli.watch import status
-from millrace.lifecycle import verbs
+from millrace.lifecycle import state_machine
 from millrace.lifecycle.deployed import NotDeployedError
-from millrace.lifecycle.verbs import Outcome
+from millrace.lifecycle.state_machine import Outcome
 from tests.unit.cli.test_commands import millrace
 
 
@@ -23,8 +23,8 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> None:
             raise NotDeployedError("stack flights-local-job-flights is not there")
         return Outcome(job, True, "status", "running since noon", {"state": "running"})
 
-    monkeypatch.setattr(verbs, "connect", lambda _: None)
-    monkeypatch.setattr(verbs, "execute", execute)
+    monkeypatch.setattr(state_machine, "connect", lambda _: None)
+    monkeypatch.setattr(state_machine, "execute", execute)
 
 
 @pytest.mark.usefixtures("deployed")

@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 
 from millrace.advisor.advise import advise
 from millrace.advisor.forecast import forecast
-from millrace.advisor.subject import Subject
+from millrace.advisor.job_context import Subject
 from millrace.advisor.what_if import application
 from millrace.cli.plan.plan import doubt
 from millrace.cli.plan.report.plan_verdict import Doubted, plan_verdict
@@ -23,9 +23,9 @@ from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, ranked
 from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import environments, load
 from millrace.sizing import plan, total
+from millrace.sizing.plurals import count, dollars, large, length, names, percent, size
 from millrace.sizing.simulation import Arrivals, Outage, simulate
 from millrace.sizing.simulation.planned import scenario, streams_of
-from millrace.sizing.words import count, dollars, large, length, names, percent, size
 from tests.unit.advisor.runs import Truth, history
 from tests.unit.cli.test_commands import ROOT, in_terminal, millrace
 from tests.unit.docs.test_commands import parse_millrace

@@ -14,8 +14,8 @@ from botocore.exceptions import ClientError
 from millrace.lifecycle import upgrade as upgrading
 from millrace.lifecycle.changes import JobChange
 from millrace.lifecycle.deploy import Changes, DeployError, UnwatchedError, UnwellError, apply, unstarted
+from millrace.lifecycle.state_machine import Aws
 from millrace.lifecycle.upgrade import UpgradeError
-from millrace.lifecycle.verbs import Aws
 from tests.unit.lifecycle.test_deploy import put_metric
 
 JOB = "clicks"

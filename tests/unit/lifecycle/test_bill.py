@@ -17,7 +17,7 @@ from millrace.lifecycle.bill import ENVIRONMENT, JOB, PROJECT, STREAM, actual
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import AwsError
 from millrace.sizing import plan, total
-from millrace.sizing.against import pairs
+from millrace.sizing.actual_cost import pairs
 from tests.unit.cli.test_commands import ROOT, millrace
 
 SINCE, UNTIL = date(2026, 11, 1), date(2026, 11, 11)

@@ -16,10 +16,10 @@ from millrace.cli.run.checkpoint_compatibility import AnotherReleaseError, check
 from millrace.etl.checkpoints import manifest
 from millrace.etl.job import lease as core
 from millrace.lifecycle import checkpoints
-from millrace.lifecycle.anew import objection, read_again
 from millrace.lifecycle.checkpoints import CheckpointError
+from millrace.lifecycle.reset_effects import objection, read_again
+from millrace.lifecycle.state_machine import Aws
 from millrace.lifecycle.upgrade import with_template
-from millrace.lifecycle.verbs import Aws
 from tests.unit.lifecycle.shop import MANIFEST, Shop, document
 
 

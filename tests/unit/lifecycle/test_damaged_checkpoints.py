@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from millrace.cli.run.checkpoint_compatibility import checkpoint_refusals
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.state_machine import Aws
 from tests.unit.lifecycle.shop import MANIFEST, Shop, document
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from millrace.lifecycle.deploy import _stop_application, changes
 from millrace.lifecycle.health import UnhealthyError, look, wait_until_healthy
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.state_machine import Aws
 
 ROOT = Path(__file__).parents[3]
 BUCKET = "assets"

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from millrace.cli.run.changes import describe
 from millrace.lifecycle.deploy import changes
 from millrace.lifecycle.exports import imports
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.state_machine import Aws
 from tests.unit.lifecycle.test_deploy import BUCKET, document, template
 
 

@@ -18,7 +18,7 @@ from millrace.cli.run import history_image as command
 from millrace.lifecycle import history_image
 from millrace.lifecycle.history_image import Registry, open_url, private, pull
 from millrace.lifecycle.problems import AwsError
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.state_machine import Aws
 from tests.serving import served
 
 HOST, REPOSITORY, TAG = "123456789012.dkr.ecr.us-east-1.amazonaws.com", "p/spark", "latest"

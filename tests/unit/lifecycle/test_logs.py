@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from millrace.cli.app import app
 from millrace.cli.watch import logs as command
-from millrace.lifecycle import logs, verbs
+from millrace.lifecycle import logs, state_machine
 from millrace.lifecycle.logs import Line
 from millrace.lifecycle.problems import PassingError
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.state_machine import Aws
 from millrace.sandbox import kept
 
 FAILED = json.dumps({"event": "failed", "job": "clicks", "query": "land-clicks", "error": "LossError: gone"})
@@ -197,7 +197,7 @@ def test_following_a_sandbox_shows_what_is_written_and_nothing_again(
 def test_following_a_deployed_job_shows_what_comes_and_nothing_again(
     aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verbs, "connect", lambda _: aws)
+    monkeypatch.setattr(state_machine, "connect", lambda _: aws)
     put(aws, GROUP, *(f"old {number}" for number in range(300)), stream="old", ago=timedelta(minutes=40))
     put(aws, GROUP, *(f"line {number}" for number in range(300)), ago=timedelta(minutes=2))
 

@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from millrace.cli import app
-from millrace.lifecycle import once, verbs
+from millrace.lifecycle import one_off_run, state_machine
 from millrace.lifecycle.deployed import split_url
-from millrace.lifecycle.once import Ended
+from millrace.lifecycle.one_off_run import Ended
 from millrace.lifecycle.problems import AwsError
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.state_machine import Aws
 
 JOB, QUERY = "clicks", "land-clicks"
 GIVEN = b'{"id": "a/0/1", "payload": "{}"}\n'
@@ -39,9 +39,9 @@ def replay(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
                 raise ends
             return ends
 
-        monkeypatch.setattr(verbs, "connect", lambda _: aws)
-        monkeypatch.setattr(once, "run_once", run_once)
-        monkeypatch.setattr(once, "outcome", lambda *_: None)
+        monkeypatch.setattr(state_machine, "connect", lambda _: aws)
+        monkeypatch.setattr(one_off_run, "run_once", run_once)
+        monkeypatch.setattr(one_off_run, "outcome", lambda *_: None)
         file = tmp_path / "corrected.jsonl"
         file.write_bytes(GIVEN)
         return CliRunner().invoke(

@@ -13,8 +13,8 @@ from millrace.lifecycle.changes import StackChange
 from millrace.lifecycle.deploy import Changes
 from millrace.lifecycle.deployed import split_url
 from millrace.lifecycle.problems import AwsError
+from millrace.lifecycle.state_machine import Aws
 from millrace.lifecycle.upgrade import UpgradeError, Version, current, keep, previous, shared
-from millrace.lifecycle.verbs import Aws
 
 JOB = "clicks"
 

@@ -17,15 +17,15 @@ from millrace.config import Names, load
 from millrace.lifecycle.bill import ENVIRONMENT, PROJECT
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import AwsError
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.state_machine import Aws
 from millrace.sizing import plan
 from millrace.verify import in_sandbox, on_aws, removal
 from millrace.verify.environment import TAG, Copy, Wanted, derive
 from millrace.verify.on_aws import PATIENCE, Account
-from millrace.verify.place import VerifyError
 from millrace.verify.removal import empty, remove
 from millrace.verify.run import scope
 from millrace.verify.scope import find, remains
+from millrace.verify.target import VerifyError
 from tests.integration.lifecycle.engines import Engines, serving
 
 ROOT = Path(__file__).parents[3]

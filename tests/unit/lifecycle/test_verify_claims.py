@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from millrace.cli import app
 from millrace.config import Names, load
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.state_machine import Aws
 from millrace.verify import question
 from millrace.verify.claims import claims
 from tests.unit.verify.tiny import TINY

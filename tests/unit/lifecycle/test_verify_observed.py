@@ -10,10 +10,10 @@ import pytest
 
 from millrace.cli.plan import prices
 from millrace.cli.watch import verify_claims
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.state_machine import Aws
 from millrace.sizing import plan
 from millrace.verify import run as running
-from millrace.verify.asking import Told
+from millrace.verify.claim_checks import Told
 from millrace.verify.claims import claims
 from millrace.verify.environment import Copy, Wanted
 from millrace.verify.run import Verification

@@ -16,7 +16,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from millrace.config import Names, load
 from millrace.lifecycle.problems import AwsError
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.state_machine import Aws
 from millrace.sandbox import lake
 from millrace.sizing import plan
 from millrace.verify import cdk, on_aws, removal
@@ -24,8 +24,8 @@ from millrace.verify.bill import Run
 from millrace.verify.environment import Copy, Wanted, derive
 from millrace.verify.on_aws import PATIENCE, Account
 from millrace.verify.outcome import Outcome
-from millrace.verify.place import VerifyError, reading, wait_for
 from millrace.verify.run import Verification
+from millrace.verify.target import VerifyError, reading, wait_for
 from tests.unit.cli.test_commands import ROOT, millrace
 from tests.unit.verify.brokers import Brokers
 from tests.unit.verify.test_environment import kafka_only

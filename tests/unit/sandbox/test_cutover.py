@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
-from millrace.advisor.adopt import Running, environment
+from millrace.advisor.job_import import Running, environment
 from millrace.advisor.script import read
 from millrace.config import Names, load
 from millrace.etl.launch.settings import parse

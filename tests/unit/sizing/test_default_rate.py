@@ -10,8 +10,8 @@ from millrace.config import load
 from millrace.config.formats.protobuf import ProtobufFormat
 from millrace.config.model import Environment
 from millrace.sizing import plan
+from millrace.sizing.demand import hops
 from millrace.sizing.derivation import explain
-from millrace.sizing.hops import hops
 from millrace.sizing.measured import Speed, speed
 from millrace.sizing.tables import limits
 

@@ -7,8 +7,8 @@ import pytest
 from millrace.config import ConfigurationError
 from millrace.config.queries import DeriveQuery
 from millrace.sizing import Plan, plan
+from millrace.sizing.demand import hops
 from millrace.sizing.files import batch_bytes
-from millrace.sizing.hops import hops
 from millrace.sizing.simulation import Arrivals, planned
 from tests.unit.sizing.conftest import Loader, text
 

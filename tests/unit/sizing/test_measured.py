@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from millrace.config import ConfigurationError
 from millrace.sizing import plan
 from millrace.sizing.capacity import InfeasibleError
-from millrace.sizing.hops import stretched
+from millrace.sizing.demand import stretched
 from millrace.sizing.measured import Interval, ScalingCurve
 from tests.unit.sizing.conftest import Loader, text
 

@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from millrace.config import Environment, Names, load
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle.state_machine import Aws
 from millrace.verify.question import Question
 
 ROOT = Path(__file__).parents[3]

@@ -14,7 +14,7 @@ from millrace.verify import in_sandbox, on_aws
 from millrace.verify.bill import Run, Usage, bill, put_units, quantities, total
 from millrace.verify.environment import Wanted
 from millrace.verify.run import expected
-from millrace.verify.story import turns
+from millrace.verify.scenario import turns
 from tests.unit.verify.conftest import Make
 
 TABLE = prices("us-east-1")

@@ -11,7 +11,7 @@ import pytest
 
 from millrace.config import load
 from millrace.config.kafka_versions import STANDARD
-from millrace.verify import asking, checks, checks_deployed
+from millrace.verify import checks, checks_deployed, claim_checks
 from millrace.verify.claims import claims
 from tests.unit.verify.stubbed import (
     ACCOUNT,
@@ -324,7 +324,7 @@ def test_the_history_server_runs() -> None:
 
 
 def test_every_check_of_an_account_that_refuses_everything_says_what_was_refused() -> None:
-    told = asking.ask(question({}, policies=POLICY, services=("logs",)))
+    told = claim_checks.ask(question({}, policies=POLICY, services=("logs",)))
     assert [each.id for each in told] == list(claims())
     assert {each.verdict for each in told} == {"not asked"}
     asked = [each for each in told if claims()[each.id].check]
@@ -335,14 +335,14 @@ def test_every_check_of_an_account_that_refuses_everything_says_what_was_refused
 
 
 def test_nothing_is_said_of_what_is_not_deployed() -> None:
-    told = asking.ask(question({"cloudformation": {"DescribeStacks": absent}}))
+    told = claim_checks.ask(question({"cloudformation": {"DescribeStacks": absent}}))
     why = {each.id: each.why for each in told}
     assert "nothing of it is deployed" in why["role-names"]
     assert "nothing of it is deployed" in why["emr-runs"]
 
 
 def test_an_answer_of_another_shape_ends_nothing() -> None:
-    told = asking.ask(question({"glue": {"GetJobRuns": {"JobRuns": [{}]}}}))
+    told = claim_checks.ask(question({"glue": {"GetJobRuns": {"JobRuns": [{}]}}}))
     assert (
         next(each for each in told if each.id == "glue-runs").why
         == "an answer that is not understood: KeyError"
@@ -352,15 +352,17 @@ def test_an_answer_of_another_shape_ends_nothing() -> None:
 def test_the_report_names_nothing_of_the_account() -> None:
     asked = question(roles("flights-Role-x") | found(), policies=POLICY)
     told = (
-        *asking.ask(asked),
-        asking.Told("x", "refuted", asking.nameless(f"at {MACHINE}, {ACCOUNT}, flights-dev-x", asked.names)),
+        *claim_checks.ask(asked),
+        claim_checks.Told(
+            "x", "refuted", claim_checks.nameless(f"at {MACHINE}, {ACCOUNT}, flights-dev-x", asked.names)
+        ),
     )
-    text = asking.report(told, version="1.0", region="us-east-1", read="2026-11-23")
+    text = claim_checks.report(told, version="1.0", region="us-east-1", read="2026-11-23")
     for name in (ACCOUNT, asked.names.prefix, "arn:", *asked.names.environment.jobs):
         assert name not in text.replace("docs/unproved.md", ""), name
-    assert text.splitlines()[5] == f"millrace 1.0, us-east-1, 2026-11-23: {asking.counted(told)}"
+    assert text.splitlines()[5] == f"millrace 1.0, us-east-1, 2026-11-23: {claim_checks.counted(told)}"
     assert "refuted (" in text
-    assert asking.document(told)["claims"][-1] == {
+    assert claim_checks.document(told)["claims"][-1] == {
         "id": "x",
         "verdict": "refuted",
         "why": "at ARN, ACCOUNT, PREFIX-x",

@@ -10,7 +10,7 @@ import pytest
 from millrace.infra.command_scope import STACK_IN_ROLE
 from millrace.infra.constructs import history_image, log_flattener
 from millrace.verify import checks_deployed
-from millrace.verify.asking import CHECKS
+from millrace.verify.claim_checks import CHECKS
 from millrace.verify.claims import PAGE, Claim, claims, page
 
 ROOT = Path(__file__).parents[3]

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millrace.config import ConfigurationError, Environment, Names, environments, load
-from millrace.config.estate import Bucket, Disposable
 from millrace.config.model import KafkaTopic
+from millrace.config.platform import Bucket, Disposable
 from millrace.config.queries import DeriveQuery, LandQuery
 from millrace.sizing import plan
 from millrace.verify import on_aws

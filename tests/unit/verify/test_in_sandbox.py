@@ -15,7 +15,7 @@ from millrace.sandbox.spark import Job
 from millrace.sizing import plan
 from millrace.verify import in_sandbox
 from millrace.verify.in_sandbox import _Hosted, opened
-from millrace.verify.place import VerifyError
+from millrace.verify.target import VerifyError
 from tests.unit.verify.conftest import Make
 
 

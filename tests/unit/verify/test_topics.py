@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from millrace.sizing.kafka import TIME_LIMITS
 from millrace.verify import removal
-from millrace.verify.place import VerifyError
+from millrace.verify.target import VerifyError
 
 
 class Brokers:

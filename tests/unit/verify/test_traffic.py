@@ -12,8 +12,8 @@ from millrace.lifecycle.problems import AwsError, ThrottledError
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
 from millrace.verify.environment import Wanted
-from millrace.verify.place import wait_for
-from millrace.verify.story import Traffic
+from millrace.verify.scenario import Traffic
+from millrace.verify.target import wait_for
 from tests.unit.verify.conftest import Make
 
 

@@ -195,9 +195,9 @@ def _on_engine(
     from millrace.config.queries import StreamQuery
     from millrace.lifecycle.checkpoints import FOLDER
     from millrace.lifecycle.deployed import split_url
-    from millrace.lifecycle.once import run_once
+    from millrace.lifecycle.one_off_run import run_once
     from millrace.lifecycle.problems import AwsError, told
-    from millrace.lifecycle.verbs import connect
+    from millrace.lifecycle.state_machine import connect
     from millrace.sizing import plan
 
     settings = environment.jobs[job]

@@ -110,7 +110,7 @@ def measure(
     subject: Subject, payloads: Sequence[bytes], runs: Sequence[Planned], cores: Sequence[int]
 ) -> list[Measurements]:
     """Run the schedule on each core level; the few settings that disagree on the fewest cores are measured once more."""
-    from millrace.benchmark.again import disturbed, replaced, schedule_again
+    from millrace.benchmark.repeated_runs import disturbed, replaced, schedule_again
     from millrace.sandbox import benchmark, kafka
     from millrace.sandbox.process import only_one
 

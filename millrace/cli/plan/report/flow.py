@@ -12,8 +12,8 @@ from millrace.config.queries import DeriveQuery, Landing, Query, written
 from millrace.config.sinks.streams import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.cost import GB, SECONDS
+from millrace.sizing.plurals import count, dollars, large, size
 from millrace.sizing.stored import stored_gb
-from millrace.sizing.words import count, dollars, large, size
 
 _TROUBLES: Mapping[str, str] = {
     "late-at-peak": "late at the peak",

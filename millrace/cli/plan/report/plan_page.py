@@ -9,7 +9,7 @@ from millrace.cli.plan.report.flow import flow, flow_rows
 from millrace.cli.shared.bars import SHOWN, Bar, Branch, bars, bars_in_words, cost_in_words, cost_tree
 from millrace.cli.shared.flow_picture import flow_picture, in_words
 from millrace.cli.shared.pages import Page
-from millrace.sizing.words import count, dollars, large, length
+from millrace.sizing.plurals import count, dollars, large, length
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -146,7 +146,7 @@ def worst_age(environment: Environment, job: JobPlan, choice: Choice) -> float:
 
     Cores of whole workers, also those beyond what the queries need, are shared out as the plan shares its own.
     """
-    from millrace.sizing.hops import hops
+    from millrace.sizing.demand import hops
 
     own = [hop for hop in hops(environment)[0] if hop.job == job.name]
     factor = choice.executors * choice.vcpu / job.cores.value

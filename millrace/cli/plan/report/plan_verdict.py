@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from millrace.cli.plan.report.next_command import next_command
 from millrace.cli.shared.verdict import Risk, Sla, Verdict, concerning, ranked
-from millrace.sizing.words import count, dollars, large, length, names, percent, plural
+from millrace.sizing.plurals import count, dollars, large, length, names, percent, plural
 
 if TYPE_CHECKING:
     from millrace.config import Environment
     from millrace.sizing import Plan
-    from millrace.sizing.hops import Hop
+    from millrace.sizing.demand import Hop
     from millrace.sizing.model import ClusterPlan, CostItem, JobPlan, StreamPlan
     from millrace.sizing.simulation.self_check import Played
 
@@ -35,7 +35,7 @@ class Doubted:
         self, environment: Environment, plan: Plan, played: Sequence[Played], old_prices: str | None = None
     ) -> None:
         from millrace.sizing import total
-        from millrace.sizing.hops import hops
+        from millrace.sizing.demand import hops
 
         self.environment, self.plan, self.played, self.old_prices = environment, plan, played, old_prices
         self.hops: list[Hop] = hops(environment)[0]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from millrace.cli.plan.report.simulate_verdict import in_time
 from millrace.cli.shared.charts import POINTS, lines, thin
 from millrace.cli.shared.pages import Cell, Marked, Page
-from millrace.sizing.words import dollars, large, length
+from millrace.sizing.plurals import dollars, large, length
 
 if TYPE_CHECKING:
     from millrace.cli.shared.verdict import Verdict

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from millrace.cli.shared.verdict import Risk, Sla, Verdict, concerning, ranked
 from millrace.sizing.cost import HOURS
-from millrace.sizing.words import dollars, large, length, names, percent
+from millrace.sizing.plurals import dollars, large, length, names, percent
 
 if TYPE_CHECKING:
     from millrace.config import Environment

@@ -58,7 +58,7 @@ def _compared(environment: Environment, jobs: Sequence[str]) -> Rehearsal:
     """Compare with what a sandbox that was left running holds, or with what is deployed on AWS."""
     from millrace.infra.settings import job_settings
     from millrace.lifecycle import catalog
-    from millrace.lifecycle.verbs import connect
+    from millrace.lifecycle.state_machine import connect
     from millrace.sandbox import kept, rehearsal
     from millrace.sizing import plan
 

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import YAMLError
 
-from millrace.advisor.adopt import Running
+from millrace.advisor.job_import import Running
 from millrace.advisor.naming import lasting
 from millrace.config.edit import EditError, remove, set_value
 
@@ -68,7 +68,7 @@ def begin_at(text: str, made: Mapping[str, Any]) -> tuple[str, Begins]:
     Parameters
     ----------
     made
-        What :func:`millrace.advisor.adopt.environment` makes of the job today.
+        What :func:`millrace.advisor.job_import.environment` makes of the job today.
 
     Returns
     -------

@@ -13,13 +13,13 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from millrace.advisor.adopt import Running, environment
+from millrace.advisor.cutover import TakeoverError, begin_at, cut_over, heading, is_of
+from millrace.advisor.job_import import Running, environment
 from millrace.advisor.script import read
-from millrace.advisor.takeover import TakeoverError, begin_at, cut_over, heading, is_of
 from millrace.cli import app
 from millrace.cli.plan.import_job import _begin_again, _yaml
 from millrace.config import load
-from tests.unit.advisor.test_adopt import EMR, ROOT, SCHEMA
+from tests.unit.advisor.test_job_import import EMR, ROOT, SCHEMA
 
 PLAIN = "\n".join(line for line in EMR.splitlines() if "security.protocol" not in line)
 RUNNING = Running(

@@ -19,9 +19,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.advisor.brokers import NOT_ASKED, Cluster, authentication_of, cluster_of, servers_of
 from millrace.advisor.foreign import settings_of, size
+from millrace.advisor.log_simulation import QueryTwin
 from millrace.advisor.naming import lasting, slug
 from millrace.advisor.script import LONGEST, Said, notes_on, read
-from millrace.advisor.twin import QueryTwin
 from millrace.config import ConfigurationError, Problem
 from millrace.config.engines.emr import EMR_DISK_GIB, EMR_MEMORY_GIB
 from millrace.config.model import EmrJob, GlueJob

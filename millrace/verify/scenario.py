@@ -26,8 +26,8 @@ from millrace.verify.bill import put_units
 from millrace.verify.comparison import compared
 from millrace.verify.environment import PARTITIONS, SHARDS, Copy, Leg, Source, Wanted
 from millrace.verify.outcome import Compared, Kill
-from millrace.verify.place import Place, VerifyError, reading, wait_for
 from millrace.verify.removal import make_topic
+from millrace.verify.target import Place, VerifyError, reading, wait_for
 
 _MOMENT_SECONDS = 3.0
 """Before a kill at most: longer than a trigger, so that a kill falls anywhere in a batch or between two."""

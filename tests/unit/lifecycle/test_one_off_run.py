@@ -10,8 +10,8 @@ import pytest
 from botocore.validate import ParamValidator
 
 from millrace.infra.constructs.state_machine_engines import start_job_run
-from millrace.lifecycle import once
-from millrace.lifecycle.verbs import Aws
+from millrace.lifecycle import one_off_run
+from millrace.lifecycle.state_machine import Aws
 
 DOCUMENT = {
     "entry_script": "s3://assets/main.py",
@@ -61,10 +61,12 @@ def test_a_run_that_is_to_end_has_the_longest_time_that_there_is(
 ) -> None:
     emr = Emr()
     services = {"emr-serverless": emr, "stepfunctions": StepFunctions()}
-    monkeypatch.setattr(once, "machine_arn", lambda *_: "arn:aws:states:us-east-1:123456789012:x")
-    monkeypatch.setattr(once, "_verb", lambda *_: {"wish": "stopped"})
+    monkeypatch.setattr(one_off_run, "machine_arn", lambda *_: "arn:aws:states:us-east-1:123456789012:x")
+    monkeypatch.setattr(one_off_run, "_verb", lambda *_: {"wish": "stopped"})
     here = Aws(aws.names, lambda service: services[service])
-    ended = once.run_once(here, "clicks", [("--backfill", "q")], progress=lambda _: None, poll_seconds=0)
+    ended = one_off_run.run_once(
+        here, "clicks", [("--backfill", "q")], progress=lambda _: None, poll_seconds=0
+    )
     assert ended.well
     (given,) = emr.asked
     # A run of mode BATCH that may take for ever (0) is refused; seven days are the most.

@@ -18,7 +18,7 @@ from typing import Any
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.logs import events
 from millrace.lifecycle.problems import AwsError, told
-from millrace.lifecycle.verbs import Aws, Verb, execute, machine_arn
+from millrace.lifecycle.state_machine import Aws, Verb, execute, machine_arn
 
 POLL_SECONDS = 10.0
 

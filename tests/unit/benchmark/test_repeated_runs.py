@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.benchmark.again import disturbed, replaced, schedule_again
 from millrace.benchmark.measurements import Measurements
+from millrace.benchmark.repeated_runs import disturbed, replaced, schedule_again
 from millrace.benchmark.repetitions import Disturbance
 from millrace.benchmark.schedule import WARM_UP, schedule
 from tests.unit.benchmark.made import session

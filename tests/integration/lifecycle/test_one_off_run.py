@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from millrace.lifecycle.deployed import split_url
-from millrace.lifecycle.once import run_once
-from millrace.lifecycle.verbs import execute
+from millrace.lifecycle.one_off_run import run_once
+from millrace.lifecycle.state_machine import execute
 from millrace.sizing.measured import read
 from tests.integration.lifecycle.engines import Engines
 from tests.integration.lifecycle.shop import EMR, GLUE, GLUE_KAFKA, Shop

@@ -16,8 +16,8 @@ from typing import ClassVar
 import pytest
 from botocore.exceptions import ClientError
 
-from millrace.advisor.adopt import emr, environment, glue
 from millrace.advisor.brokers import NOT_ASKED, Cluster, cluster_of
+from millrace.advisor.job_import import emr, environment, glue
 from millrace.advisor.naming import slug
 from millrace.advisor.script import read
 from millrace.config import ConfigurationError, load
@@ -264,9 +264,9 @@ def test_a_topic_of_which_no_log_tells_needs_its_partitions():
 
 
 def test_a_log_gives_rate_speed_partitions_and_where_it_ended(tmp_path):
+    from millrace.advisor.log_simulation import twin
     from millrace.advisor.logs import find
     from millrace.advisor.reading import read as read_log
-    from millrace.advisor.twin import twin
     from millrace.cli.plan.import_job import _ended
 
     truth = Truth(swing=0.4, seconds=400.0)
@@ -289,7 +289,7 @@ def test_a_log_gives_rate_speed_partitions_and_where_it_ended(tmp_path):
 
 
 def _kafka():
-    from millrace.advisor.adopt import Running
+    from millrace.advisor.job_import import Running
 
     said = read(EMR, {"topic": "orders"})
     return Running("glue:orders", "123456789012", "us-east-1", {"engine": "glue"}, said)
