@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from millrace.etl.maintenance.dead_letter_retention import Retention
 from pyspark.sql import SparkSession
 
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.job import maintenance_schedule
 from millrace.etl.launch.document import ReplayRequest
+from millrace.etl.maintenance.table_services import Retention
 from millrace.etl.record import tables
 from millrace.etl.repair import erase
 from millrace.etl.repair.erase_condition import Condition, ConditionError
@@ -117,7 +117,7 @@ def test_a_reader_that_is_behind_a_kill_and_a_batch_that_comes_again(
         spark, ReplayRequest("land-orders")
     )
     assert shop.events.last()["letters"] == 1
-    Retention((shop.landing,), timedelta(0), shop.events.reporter)(spark)
+    Retention(shop.landing, timedelta(0), shop.events.reporter)(spark)
     errors = spark.table(str(shop.landing)).where("_error IS NOT NULL")
     assert [r["_stage"] for r in errors.select("_stage").distinct().collect()] == ["erased"]
 
