@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,11 @@ from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.job import maintenance_schedule
 from millrace.etl.launch.document import ReplayRequest
-from millrace.etl.maintenance.table_services import Retention
+from millrace.etl.maintenance.table_services import Retention, call, moment
 from millrace.etl.record import tables
 from millrace.etl.repair import erase
 from millrace.etl.repair.erase_condition import Condition, ConditionError
-from millrace.etl.repair.erase_history import forget, mark
+from millrace.etl.repair.erase_history import forget, mark, marked
 from millrace.etl.repair.erase_targets import Target
 from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.base import LETTER
@@ -169,6 +169,25 @@ def test_beside_a_stream_that_lands_and_one_that_derives(
     wanted = [n for n in range(30) if n not in (0, 5)]
     assert (shop.amounts(shop.landing), shop.amounts(shop.sink)) == (wanted, wanted)
     assert [of_zoe(warehouse / "tests" / t.name) for t in (shop.landing, shop.sink)] == [[], []]
+
+
+def test_a_mark_that_was_forgotten_is_waited_for_no_more(
+    spark: SparkSession, table: Names, warehouse: Path, tmp_path: Path
+) -> None:
+    """A job that stood still for longer than past states are kept, behind the mark of its landing table."""
+    shop = Shop(spark, table, tmp_path)
+    shop.land([order(n) for n in range(5)])
+    shop.derive()
+    shop.land([order(n) for n in range(5, 10)])
+    shop.ask(apply=True)
+    waiting = shop.step()["waiting"]
+    assert [f"{shop.sink}: " in each for each in waiting] == [False, True]
+    shop.land([order(n, "amy@example.org") for n in range(11, 12)])
+    shop.derive()
+    call(spark, shop.landing, "expire_snapshots", older_than=moment(datetime.now(UTC)), retain_last="1")
+    assert marked(spark, shop.landing, "e1") is None
+    assert shop.step()["state"] == "done"
+    assert of_zoe(warehouse / "tests" / shop.sink.name) == []
 
 
 def test_rows_that_were_replaced_and_rows_that_a_sink_refused(
