@@ -150,6 +150,7 @@ _NEW_LINE = tuple(
         "decode.py::test_each_bad_record_is_a_dead_letter_with_its_bytes_and_reason",
         "derive.py::test_a_reference_table_is_read_again_on_its_interval_only",
         "derive.py::test_enriched_and_transformed",
+        "jvm_names.py",
         "land.py::test_a_batch_lands_with_envelope_hash_and_dead_letters",
         "land.py::test_an_empty_batch_a_bad_one_and_a_replay_balance_and_end",
         "sink_jdbc.py::test_types_are_postgres_own_and_a_replay_writes_nothing",

@@ -26,7 +26,7 @@ def test_columns_and_paths_are_made_without_a_look_up(
     there.write_text("x")
     assert spark.range(3).select(F.col("id") + F.lit(1)).where(F.expr("true")).count() == 3
     assert hadoop.read_text(spark, str(there)) == "x"
-    assert asked == []
+    assert not asked
 
 
 def test_every_name_is_a_class(spark: SparkSession) -> None:
