@@ -19,7 +19,7 @@ from ..record.errors import SinkError, StartError, java_error
 from ..services import secret
 from ..services.backoff import START_SECONDS, Backoff
 from .base import Again, Place, Refuse, Written, letters_of, untimely, version_of
-from .delivery.postgres_session import Session, connect, sql_state, tls
+from .delivery.postgres_session import Session, connect, distrusted, sql_state, tls
 from .delivery.postgres_tables import Shape
 from .delivery.python_tasks import PlanCounted, behind_rdd
 
@@ -114,7 +114,7 @@ class JdbcSink:
             with self._session(spark, self.login()) as session:
                 shape.ensure(session)
         except Py4JJavaError as error:
-            if not (sql_state(error) or "").startswith(_AWAY):
+            if not (sql_state(error) or "").startswith(_AWAY) or distrusted(error):
                 raise
             waits.wait(_message(error))
             return False

@@ -14,6 +14,9 @@ from ...formats.schemas import read_file
 from ...record import driver_files
 from ...record.errors import java_error
 
+_REJECTED = "08004"
+"""SQLSTATE of pgjdbc where the server speaks no TLS (``PSQLState.CONNECTION_REJECTED``)."""
+
 
 @dataclass
 class Session:
@@ -122,3 +125,15 @@ def sql_state(error: BaseException) -> str | None:
             return None if state is None else str(state)
         origin = origin.getCause()
     return None
+
+
+def distrusted(error: BaseException) -> bool:
+    """Whether a connection was refused for its certificate or for the lack of TLS, which no wait mends."""
+    if sql_state(error) == _REJECTED:
+        return True
+    origin = java_error(error)
+    while origin is not None:
+        if str(origin.getClass().getName()).startswith(("java.security.cert.", "sun.security.validator.")):
+            return True
+        origin = origin.getCause()
+    return False
