@@ -35,7 +35,8 @@ def keep(spark: SparkSession) -> SparkSession:
     """Look the names up once; later uses find them as attributes.
 
     py4j asks the JVM at each use what a name is, part by part, and the JVM looks through every jar for a class of the name
-    ``org``, then ``org.apache``, or of ``functions`` in each imported package: some 0.7 ms for each ``F.col`` with 250 jars.
+    ``org``, then ``org.apache``, or of ``functions`` in each imported package: some 0.7 ms for each
+    ``F.col`` with 250 jars, on a loaded machine.
     """
     jvm: Any = spark._jvm
     for name in NAMES:
