@@ -21,8 +21,8 @@ from millrace.sandbox import lake
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Account, Ledger, compare
-from millrace.sandbox.process import SandboxError
-from millrace.sandbox.producer import MOST_AT_ONCE, Producer, paced
+from millrace.sandbox.process import SandboxError, wait_until
+from millrace.sandbox.producer import MOST_AT_ONCE, Background, Producer, paced
 from millrace.sandbox.spark import Job, ship_event_logs
 from millrace.sandbox.stream_servers import server_of
 
@@ -161,25 +161,17 @@ class Drill:
         return self._last_counts[0] >= len(self._feed.backlog) and not self._feed.live
 
     def _send_live(self, job: Job) -> None:
-        stop = threading.Event()
-        failures: list[BaseException] = []
-
-        def produce() -> None:
+        def produce(stop: threading.Event) -> None:
             events = paced(self._feed.live, per_second=self._feed.live_per_second, stop=stop)
-            try:
-                self._producer.send(events, sent=lambda _: None)
-            except BaseException as error:  # raised again in the main thread
-                failures.append(error)
+            self._producer.send(events, sent=lambda _: None)
 
-        thread = threading.Thread(target=produce, name="live-tail", daemon=True)
-        thread.start()
-        try:
-            self._wait(job, lambda *_: bool(failures) or (not thread.is_alive() and self._complete()))
-        finally:
-            stop.set()
-            thread.join(timeout=90)
-        if failures:
-            raise failures[0]
+        with Background(produce, "live-tail") as sending:
+
+            def reached(*_: int) -> bool:
+                sending.check()
+                return sending.done and self._complete()
+
+            self._wait(job, reached)
 
     def _complete(self) -> bool:
         landed, derived = self._last_counts
@@ -187,26 +179,20 @@ class Drill:
         return landed >= len(ledger) and derived >= len(ledger) - ledger.dirty
 
     def _wait(self, job: Job, reached: Callable[[int, int], bool]) -> None:
-        moved = time.monotonic()
-        while True:
-            counts = (
-                lake.rows(self._catalog, self._landed_table),
-                lake.rows(self._catalog, self._derived_table),
-            )
-            if counts != self._last_counts:
-                self._last_counts, moved = counts, time.monotonic()
+        def look() -> bool:
+            tables = (self._landed_table, self._derived_table)
+            landed, derived = (lake.rows(self._catalog, table) for table in tables)
+            self._last_counts = landed, derived
             self._tell()
-            if reached(*counts):
-                return
-            if not job.process.alive:
-                status = job.process.popen.returncode
-                raise SandboxError(f"job {self._job} ended with status {status}:\n{job.process.tail(25)}")
-            if time.monotonic() - moved > _STALL_SECONDS:
-                missing = f"{counts[0]} of {self._feed.total} records landed, {counts[1]} derived"
-                raise SandboxError(
-                    f"no progress for {_STALL_SECONDS:.0f} s: {missing}\n{job.process.tail(25)}"
-                )
-            time.sleep(0.5)
+            return reached(landed, derived)
+
+        def progress() -> str:
+            landed, derived = self._last_counts
+            return f"{landed} of {self._feed.total} records landed, {derived} derived"
+
+        wait_until(
+            look, seconds=_STALL_SECONDS, what="at its end", progress=progress, runs=(job.process,), poll_seconds=0.5
+        )  # fmt: skip
 
     def _tell(self) -> None:
         landed, derived = self._last_counts

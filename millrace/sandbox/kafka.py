@@ -1,18 +1,19 @@
-"""A real Kafka broker (KRaft, one node) on 127.0.0.1."""
+"""Real Kafka brokers (KRaft) on 127.0.0.1: one, or several that can be ended one by one."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
 from millrace.sandbox import jars
-from millrace.sandbox.process import RUN, Process, ended, free_port
+from millrace.sandbox.process import RUN, Process, ended, free_port, wait_until
 from millrace.sandbox.toolchain import java_home, program_environment
 from millrace.sizing.kafka import TIME_LIMITS
 
@@ -50,13 +51,14 @@ class Kafka:
             future.result()
 
 
-def _answers(bootstrap: str) -> bool:
+def _answers(bootstrap: str) -> int:
+    """Count the brokers that are known to whichever answers."""
     try:
-        return bool(
-            AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=1).brokers
+        return len(
+            AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=2).brokers
         )
     except KafkaException:
-        return False
+        return 0
 
 
 @contextmanager
@@ -83,63 +85,140 @@ def running(
     SandboxError
         It did not start.
     """
-    kafka = _start(listeners or {}, settings or {})
-    with ended(kafka.process, keep=keep):
-        yield kafka
-
-
-def _start(listeners: Mapping[str, tuple[str, int]], more: Mapping[str, str]) -> Kafka:
-    home = RUN / "kafka"
+    home, log = RUN / "kafka", RUN / "kafka.log"
     shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(parents=True)
-    broker, controller = free_port(), free_port()
-    others = {name: f"{name}://localhost:{port}" for name, (_, port) in listeners.items()}
-    plain = f"PLAINTEXT://127.0.0.1:{broker}"
-    protocols = [f"{name}:{protocol}" for name, (protocol, _) in listeners.items()]
-    settings = home / "server.properties"
-    settings.write_text(
-        "\n".join(
-            (
-                "process.roles=broker,controller",
-                "node.id=1",
-                f"controller.quorum.voters=1@127.0.0.1:{controller}",
-                "listeners=" + ",".join((plain, f"CONTROLLER://127.0.0.1:{controller}", *others.values())),
-                "advertised.listeners=" + ",".join((plain, *others.values())),
-                "listener.security.protocol.map="
-                + ",".join(("PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT", *protocols)),
-                "controller.listener.names=CONTROLLER",
-                f"log.dirs={home / 'data'}",
-                "offsets.topic.replication.factor=1",
-                "transaction.state.log.replication.factor=1",
-                "transaction.state.log.min.isr=1",
-                "group.initial.rebalance.delay.ms=0",
-                "auto.create.topics.enable=false",
-                "message.max.bytes=10485880",
-                *(f"{name}={value}" for name, value in more.items()),
-            )
-        )
-        + "\n"
-    )
-    class_path = ":".join(str(path) for path in jars.files("kafka-broker"))
-    # Plain HotSpot flags: a broker of one node needs neither a large heap nor parallel collection.
-    java: list[str | Path] = [java_home() / "bin" / "java", "-Xmx384m", "-XX:+UseSerialGC", "-cp", class_path]
-    log = RUN / "kafka.log"
     log.unlink(missing_ok=True)
-    formatting = Process.start(
-        "kafka-format",
-        [*java, "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", settings],
-        environment=program_environment(),
-        log=log,
-    )
-    formatting.popen.wait()
-    formatting.kill()
-    process = Process.start(
-        "kafka", [*java, "kafka.Kafka", settings], environment=program_environment(), log=log
-    )
-    bootstrap = f"127.0.0.1:{broker}"
+    ports = [free_port(), free_port()]
+    _format(home, 1, ports[:1], ports[1:], listeners or {}, settings or {})
+    process = _run(home, 1, "kafka", log)
+    bootstrap = f"127.0.0.1:{ports[0]}"
     try:
-        process.wait_until(lambda: _answers(bootstrap), seconds=60, what="answering")
+        process.wait_until(lambda: _answers(bootstrap) == 1, seconds=60, what="answering")
     except BaseException:
         process.stop()
         raise
-    return Kafka(bootstrap=bootstrap, process=process)
+    with ended(process, keep=keep):
+        yield Kafka(bootstrap, process)
+
+
+@dataclass
+class Cluster:
+    """Brokers that can be ended one by one; ports and data stay theirs. Numbers count from 1 on."""
+
+    home: Path
+    ports: Sequence[int]
+    processes: dict[int, Process] = field(default_factory=dict)
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses of all of them, running or not."""
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    def admin(self) -> AdminClient:
+        """Make an admin client."""
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    def start(self, number: int) -> None:
+        """Start a broker, again or for the first time."""
+        name = f"broker-{number}"
+        self.processes[number] = _run(self.home, number, name, self.home / f"{name}.log")
+
+    def end(self, number: int, *, kill: bool) -> None:
+        """End a broker, as a crash or as an upgrade does."""
+        process = self.processes.pop(number)
+        if kill:
+            process.kill()
+        else:
+            process.stop(grace_seconds=60)
+
+
+@contextmanager
+def cluster(home: Path, count: int, settings: Mapping[str, str]) -> Iterator[Cluster]:
+    """Start several empty brokers, and end them.
+
+    Parameters
+    ----------
+    home
+        Their folder; what was there goes.
+    settings
+        More of theirs.
+
+    Raises
+    ------
+    SandboxError
+        They did not start.
+    """
+    shutil.rmtree(home, ignore_errors=True)
+    ports = [free_port() for _ in range(2 * count)]
+    made = Cluster(home, ports[:count])
+    try:
+        for number in range(1, count + 1):
+            _format(home, number, ports[:count], ports[count:], {}, settings)
+            made.start(number)
+        answering = partial(_answers, made.bootstrap)
+        runs = tuple(made.processes.values())
+        wait_until(lambda: answering() == count, seconds=120, what="all answering", runs=runs)
+        yield made
+    finally:
+        for number in list(made.processes):
+            made.end(number, kill=True)
+
+
+def _format(
+    home: Path,
+    number: int,
+    ports: Sequence[int],
+    controllers: Sequence[int],
+    listeners: Mapping[str, tuple[str, int]],
+    more: Mapping[str, str],
+) -> None:
+    """Write the settings of one of as many brokers as there are ports, and make its log folder."""
+    home.mkdir(parents=True, exist_ok=True)
+    others = {name: f"{name}://localhost:{port}" for name, (_, port) in listeners.items()}
+    plain = f"PLAINTEXT://127.0.0.1:{ports[number - 1]}"
+    protocols = [f"{name}:{protocol}" for name, (protocol, _) in listeners.items()]
+    control = f"CONTROLLER://127.0.0.1:{controllers[number - 1]}"
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": number,
+        "controller.quorum.voters": ",".join(
+            f"{n}@127.0.0.1:{port}" for n, port in enumerate(controllers, 1)
+        ),
+        "listeners": ",".join((plain, control, *others.values())),
+        "advertised.listeners": ",".join((plain, *others.values())),
+        "listener.security.protocol.map": ",".join(
+            ("PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT", *protocols)
+        ),
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": home / f"data-{number}",
+        "offsets.topic.replication.factor": len(ports),
+        "transaction.state.log.replication.factor": len(ports),
+        "transaction.state.log.min.isr": min(2, len(ports)),
+        "group.initial.rebalance.delay.ms": 0,
+        "auto.create.topics.enable": "false",
+        "message.max.bytes": 10485880,
+        **more,
+    }
+    file = _properties(home, number)
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    command = [*_java(), "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", file]
+    formatting = Process.start(
+        "kafka-format", command, environment=program_environment(), log=home / "format.log"
+    )
+    formatting.popen.wait()
+    formatting.kill()
+
+
+def _run(home: Path, number: int, name: str, log: Path) -> Process:
+    command = [*_java(), "kafka.Kafka", _properties(home, number)]
+    return Process.start(name, command, environment=program_environment(), log=log)
+
+
+def _properties(home: Path, number: int) -> Path:
+    return home / f"broker-{number}.properties"
+
+
+def _java() -> list[str | Path]:
+    class_path = ":".join(str(path) for path in jars.files("kafka-broker"))
+    # Plain HotSpot flags: a broker of one node needs neither a large heap nor parallel collection.
+    return [java_home() / "bin" / "java", "-Xmx384m", "-XX:+UseSerialGC", "-cp", class_path]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
@@ -37,6 +39,15 @@ def rows(catalog: Catalog, name: str) -> int:
     if snapshot is None or snapshot.summary is None:
         return 0
     return int(snapshot.summary["total-records"] or 0)
+
+
+def read(catalog: Catalog, name: str, *columns: str) -> list[tuple[Any, ...]]:
+    """Read columns of a table; no row where it is not there yet."""
+    table = find(catalog, name)
+    if table is None:
+        return []
+    found = table.scan(selected_fields=columns).to_arrow()
+    return list(zip(*(found[column].to_pylist() for column in columns), strict=True))
 
 
 def account(catalog: Catalog, ledger: Ledger, landed: str, derived: str | None = None) -> Account:

@@ -7,8 +7,10 @@ equal counts hide one loss plus one duplicate, and sets hide duplicates.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -109,6 +111,52 @@ class Account:
         """Whether every record is accounted for once, in both tables, bad ones byte for byte."""
         faults = (self.lost, self.duplicated, self.unknown, self.misjudged, self.altered)
         return not any((*faults, self.derived_lost, self.derived_duplicated))
+
+    def landing(self, table: str) -> Difference:
+        """Of the landing table alone."""
+        others = self.unknown + self.misjudged + self.altered
+        return Difference(table, self.produced, self.lost, self.duplicated, others)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How a table came out whose rows are known whole: how many are not there, are there again, are others.
+
+    Attributes
+    ----------
+    what
+        The table, for people.
+    wanted
+        How many rows there must be.
+    """
+
+    what: str
+    wanted: int
+    lost: int
+    doubled: int
+    others: int
+
+    @classmethod
+    def of(cls, what: str, wanted: Counter[Any], found: Counter[Any]) -> Difference:
+        """Compare multisets of rows."""
+        doubled = sum(n - wanted[row] for row, n in found.items() if n > wanted[row] > 0)
+        others = sum(n for row, n in found.items() if row not in wanted)
+        return cls(what, wanted.total(), (wanted - found).total(), doubled, others)
+
+    @property
+    def exact(self) -> bool:
+        """Whether something had to be there, and is there once."""
+        return self.wanted > 0 and not (self.lost or self.doubled or self.others)
+
+    def __str__(self) -> str:
+        """Tell the figures."""
+        return f"{self.lost} lost, {self.doubled} doubled, {self.others} others"
+
+    @classmethod
+    def total(cls, parts: Iterable[Difference]) -> Difference:
+        """Sum several up."""
+        columns = zip(*((part.wanted, part.lost, part.doubled, part.others) for part in parts), strict=True)
+        return cls("all", *map(sum, columns))
 
 
 def compare(ledger: Ledger, landed: pa.Table, derived_ids: pa.ChunkedArray) -> Account:

@@ -162,15 +162,7 @@ class Process:
         SandboxError
             It ended, or was not ready in time; holds the end of its log.
         """
-        deadline = time.monotonic() + seconds
-        while not ready():
-            if not self.alive:
-                raise SandboxError(
-                    f"{self.name} ended with status {self.popen.returncode} before {what}:\n{self.tail()}"
-                )
-            if time.monotonic() > deadline:
-                raise SandboxError(f"{self.name}: not {what} after {seconds:.0f} s:\n{self.tail()}")
-            time.sleep(0.1)
+        wait_until(ready, seconds=seconds, what=what, runs=(self,))
 
     def signal_group(self, number: signal.Signals) -> None:
         """Send a signal to the program and all that it started."""
@@ -207,6 +199,52 @@ class Process:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def wait_until(
+    reached: Callable[[], bool],
+    *,
+    seconds: float,
+    what: str,
+    progress: Callable[[], str] | None = None,
+    runs: Sequence[Process] = (),
+    poll_seconds: float = 0.1,
+) -> None:
+    """Wait for something, as long as the programs run that it takes.
+
+    Parameters
+    ----------
+    reached
+        Asked again and again.
+    seconds
+        At most; with ``progress``, at most so long without any.
+    what
+        Is waited for, such as ``answering``; for people.
+    progress
+        How far it is, such as ``5 of 7 rows``; asked after ``reached``.
+    runs
+        Programs without which it never comes.
+
+    Raises
+    ------
+    SandboxError
+        It did not come, or a program ended; holds the end of the log.
+    """
+    seen, moved = "", time.monotonic()
+    while not reached():
+        for run in runs:
+            if not run.alive:
+                raise SandboxError(
+                    f"{run.name} ended with status {run.popen.returncode} before {what}{seen}:\n{run.tail(25)}"
+                )
+        if progress is not None and (now := f" ({progress()})") != seen:
+            seen, moved = now, time.monotonic()
+        if time.monotonic() - moved > seconds:
+            whose = "".join(f"{run.name}: " for run in runs)
+            how = "without progress for" if progress else "after"
+            logs = "".join(f":\n{run.tail(25)}" for run in runs)
+            raise SandboxError(f"{whose}not {what} {how} {seconds:.0f} s{seen}{logs}")
+        time.sleep(poll_seconds)
 
 
 @contextmanager

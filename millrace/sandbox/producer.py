@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from threading import Event as Flag
 from typing import Any, Protocol
 
@@ -22,6 +24,7 @@ _BATCH_BYTES = 5 * 1024**2
 """Most bytes of one, keys included (API reference, "PutRecords"; newer regions take more)."""
 
 _ATTEMPTS = 20
+_JOIN_SECONDS = 120.0
 
 
 class Producer(Protocol):
@@ -40,6 +43,65 @@ def paced(events: Iterable[Event], *, per_second: float, stop: Flag) -> Iterator
         if stop.wait(max(0.0, started + count / per_second - time.monotonic())):
             return
         yield event
+
+
+class Background(AbstractContextManager["Background"]):
+    """Work in a thread of its own, such as sending, for as long as a block lasts or until it is stopped.
+
+    Parameters
+    ----------
+    work
+        Ends soon after its flag is set.
+    name
+        The thread's.
+    """
+
+    def __init__(self, work: Callable[[Flag], None], name: str) -> None:
+        self._work, self._name = work, name
+        self._stop, self._failures = Flag(), list[BaseException]()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._work(self._stop)
+        except BaseException as error:  # raised again by check, in the thread that asks
+            self._failures.append(error)
+
+    @property
+    def done(self) -> bool:
+        """Whether the work has ended."""
+        return not self._thread.is_alive()
+
+    def check(self) -> None:
+        """Raise what the work has raised."""
+        if self._failures:
+            raise self._failures[0]
+
+    def ask_to_stop(self) -> None:
+        """Let it end soon, and wait for nothing."""
+        self._stop.set()
+
+    def stop(self) -> None:
+        """Let it end, wait for that, and raise what it has raised.
+
+        Raises
+        ------
+        SandboxError
+            It goes on.
+        """
+        self.ask_to_stop()
+        self._thread.join(timeout=_JOIN_SECONDS)
+        self.check()
+        if not self.done:
+            raise SandboxError(f"{self._name} has not ended within {_JOIN_SECONDS:.0f} s")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.stop()
+            return
+        self.ask_to_stop()  # what the block raised counts
+        self._thread.join(timeout=_JOIN_SECONDS)
 
 
 class KinesisProducer:

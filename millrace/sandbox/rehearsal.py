@@ -13,8 +13,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from millrace.etl.record import tables
 from millrace.etl.record.accounts import Reporter
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
-from millrace.sandbox import jars
+from millrace.sandbox import jars, session
 from millrace.sandbox.process import SandboxError
 from millrace.sandbox.toolchain import program_environment, python_path
 
@@ -159,41 +158,21 @@ def _derive(spark: SparkSession, job: JobSettings, query: DeriveSettings, report
         run.opened(spark, job, query.name, None, binds={}, report=report)
 
 
-@contextmanager
-def _spark(catalog: str, warehouse: Path) -> Iterator[SparkSession]:
-    files = [path for path in jars.files("sandbox") if path.name.startswith("iceberg-")] + jars.files("avro")
-    name = f"spark.sql.catalog.{catalog}"
-    builder: Any = SparkSession.builder
-    settings = {
-        "spark.master": "local[1]",
-        "spark.jars": ",".join(map(str, files)),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "OFF",
-        "spark.local.dir": str(warehouse / "tmp"),
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        name: "org.apache.iceberg.spark.SparkCatalog",
-        f"{name}.type": "hadoop",
-        f"{name}.warehouse": str(warehouse / "lake"),
-        "spark.sql.warehouse.dir": str(warehouse / "hive"),
-    }
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    running: SparkSession = builder.getOrCreate()
-    try:
-        yield running
-    finally:
-        running.stop()
-
-
 def main() -> None:
     """Read what is asked from standard input, and print what was found as the last line."""
     asked = json.load(sys.stdin)
     catalog = asked["jobs"][0]["catalog"]
-    with tempfile.TemporaryDirectory() as scratch, _spark(catalog, Path(scratch)) as spark:
-        found = _try(spark, asked, Path(scratch))
+    files = [path for path in jars.files("sandbox") if path.name.startswith("iceberg-")] + jars.files("avro")
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        settings = {
+            "spark.master": "local[1]",
+            "spark.driver.memory": "1g",
+            "spark.local.dir": str(scratch / "tmp"),
+            "spark.sql.warehouse.dir": str(scratch / "hive"),
+        }
+        with session.opened(files, settings, warehouse=scratch / "lake", catalog=catalog) as spark:
+            found = _try(spark, asked, scratch)
     sys.stdout.write(f"{json.dumps(found)}\n")
 
 

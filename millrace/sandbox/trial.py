@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from millrace.config.model import Environment
 from millrace.sandbox import lake, traffic, traffic_targets
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.process import SandboxError
+from millrace.sandbox.producer import Background
 from millrace.sandbox.spark import Job
 
 _LOOK_SECONDS = 1.0
@@ -70,7 +72,7 @@ def run(
     SandboxError
         A server or a job did not start, or nothing landed in five minutes.
     """
-    began, stop = time.monotonic(), threading.Event()
+    began = time.monotonic()
     with ExitStack() as stack:
         say("starting LocalStack and Kafka")
         local, broker = stack.enter_context(servers())
@@ -78,16 +80,13 @@ def run(
         sandbox = open_sandbox(name, local, broker)
         jobs = {job: stack.enter_context(_running(sandbox, job)) for job in environment.jobs}
         say(f"running {', '.join(jobs)} on local Spark; sending to {', '.join(feeds)}")
-        failures: list[BaseException] = []
+        sending = []
         for stream, feed in feeds.items():
             target = traffic_targets.in_sandbox(
                 environment, stream, kafka=broker.bootstrap, kinesis=local.endpoint
             )
-            sending = threading.Thread(target=_send, args=(feed, target, stop, failures), daemon=True)
-            sending.start()
-            stack.callback(sending.join, 60)
-        stack.callback(stop.set)
-        return _watch(sandbox, jobs, failures, began=began, seconds=seconds, say=say)
+            sending.append(stack.enter_context(Background(partial(_send, feed, target), stream)))
+        return _watch(sandbox, jobs, sending, began=began, seconds=seconds, say=say)
 
 
 @contextmanager
@@ -99,20 +98,15 @@ def _running(sandbox: Sandbox, job: str) -> Iterator[Job]:
         run.process.stop()
 
 
-def _send(
-    feed: traffic.Feed, target: traffic_targets.Target, stop: threading.Event, failures: list[BaseException]
-) -> None:
-    try:
-        producer = target.producer(max(1, min(500, round(feed.shape.per_second / 5))))
-        traffic.send(feed, producer, most=None, seconds=None, stop=stop, sent=lambda _: None)
-    except BaseException as error:  # raised again in the main thread
-        failures.append(error)
+def _send(feed: traffic.Feed, target: traffic_targets.Target, stop: threading.Event) -> None:
+    producer = target.producer(max(1, min(500, round(feed.shape.per_second / 5))))
+    traffic.send(feed, producer, most=None, seconds=None, stop=stop, sent=lambda _: None)
 
 
 def _watch(
     sandbox: Sandbox,
     jobs: Mapping[str, Job],
-    failures: list[BaseException],
+    sending: Sequence[Background],
     *,
     began: float,
     seconds: float,
@@ -126,8 +120,8 @@ def _watch(
     started = time.monotonic()
     until = started + _START_SECONDS
     while time.monotonic() < until:
-        if failures:
-            raise failures[0]
+        for each in sending:
+            each.check()
         for name, job in jobs.items():
             if not job.process.alive:
                 raise SandboxError(f"job {name} ended by itself:\n{job.process.tail(25)}")

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from millrace.lifecycle.problems import AwsError, ThrottledError, told
 from millrace.sandbox import lake
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
-from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
+from millrace.sandbox.producer import Background, KafkaProducer, KinesisProducer, Producer
 from millrace.sandbox.traffic import Feed, Shape, TokenBucket, default_key
 from millrace.sandbox.traffic_values import Generator
 from millrace.verify.bill import put_units
@@ -61,9 +61,7 @@ class Traffic:
     producer: Producer
     wanted: Wanted
     units: int = 0
-    _stop: threading.Event = field(default_factory=threading.Event)
-    _failures: list[BaseException] = field(default_factory=list)
-    _thread: threading.Thread | None = None
+    _sending: Background | None = None
 
     @property
     def ledger(self) -> Ledger:
@@ -72,8 +70,7 @@ class Traffic:
 
     def start(self) -> None:
         """Begin to send."""
-        self._thread = threading.Thread(target=self._work, name=f"to-{self.source.name}", daemon=True)
-        self._thread.start()
+        self._sending = Background(self._work, f"to-{self.source.name}")
 
     def check(self) -> None:
         """Raise what sending came to.
@@ -83,26 +80,20 @@ class Traffic:
         SandboxError, AwsError
             The stream refused records.
         """
-        if not self._failures:
-            return
-        failure = self._failures[0]
-        if isinstance(failure, ThrottledError):
-            # The producer tried again as long as it does, and has ended: whoever waits must not.
-            raise AwsError(str(failure)) from failure
-        raise failure
+        if self._sending is not None:
+            self._sending.check()
 
     def stop(self) -> None:
         """End it, and wait until what was handed over is acknowledged."""
-        self.ask_to_stop()
-        if self._thread is not None:
-            self._thread.join(timeout=120)
-        self.check()
+        if self._sending is not None:
+            self._sending.stop()
 
     def ask_to_stop(self) -> None:
         """End it soon, and wait for nothing."""
-        self._stop.set()
+        if self._sending is not None:
+            self._sending.ask_to_stop()
 
-    def _work(self) -> None:
+    def _work(self, stop: threading.Event) -> None:
         choose = random.Random(self.wanted.seed)
         payloads = self.source.payloads
         shape = Shape(
@@ -111,15 +102,16 @@ class Traffic:
         feed = Feed(Generator(payloads.schema, choose), payloads, shape, choose)
         try:
             with told(f"sending to {self.source.name}"):
-                self.producer.send(self._paced(feed), sent=lambda _: None)
-        except BaseException as error:  # raised again by check, in the main thread
-            self._failures.append(error)
+                self.producer.send(self._paced(feed, stop), sent=lambda _: None)
+        except ThrottledError as error:
+            # The producer tried again as long as it does, and has ended: whoever waits must not.
+            raise AwsError(str(error)) from error
 
-    def _paced(self, feed: Feed) -> Iterator[Event]:
-        bucket = TokenBucket(feed.shape.rate, wait=self._stop.wait)
+    def _paced(self, feed: Feed, stop: threading.Event) -> Iterator[Event]:
+        bucket = TokenBucket(feed.shape.rate, wait=stop.wait)
         for event in feed.events():
             bucket.take()
-            if self._stop.is_set():
+            if stop.is_set():
                 return
             self.units += put_units(event.payload)
             yield event

@@ -13,12 +13,10 @@ import argparse
 import os
 import random
 import shutil
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,10 +31,10 @@ from millrace.sandbox.deployment import Sandbox, servers
 from millrace.sandbox.kafka import Kafka
 from millrace.sandbox.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.process import RUN, SandboxError
-from millrace.sandbox.producer import KafkaProducer, paced
+from millrace.sandbox.producer import Background, KafkaProducer, paced
 from millrace.sandbox.spark import EVENT_LOGS, Job, ship_event_logs
 from millrace.sizing import plan
-from tests.faults.project import NAME, bring, write
+from tests.faults.project import NAME, bring, run, write
 from tests.faults.shop import records
 
 HOME = RUN / "loop"
@@ -107,35 +105,22 @@ class Loop:
         shown = f" > {into.name}" if into is not None else ""
         sys.stdout.write(f"$ millrace {' '.join(words)}{shown}\n")
         sys.stdout.flush()
-        done = subprocess.run(
-            [sys.executable, "-m", "millrace", *words],
-            cwd=self.project,
-            env=self.stack.environment() | {"COLUMNS": "120", "PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise SandboxError(f"millrace {words[0]}: {done.stderr}")
+        environment = {**self.stack.environment(), "COLUMNS": "120", "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = run([sys.executable, "-m", "millrace", *words], self.project, environment)
         if into is not None:
             into.write_text(done.stdout)
         printed = (done.stderr if into is not None else done.stdout).splitlines()
         sys.stdout.write("".join(f"{line.rstrip()}\n" for line in printed if only in line) + "\n")
         sys.stdout.flush()
 
-    @contextmanager
-    def fed(self) -> Iterator[None]:
+    def fed(self) -> Background:
         """Send records at a steady rate."""
-        stop = threading.Event()
         made = records.orders(self.choose, len(self.producer.ledger), 10**9)
-        events = paced(made, per_second=PER_SECOND, stop=stop)
-        thread = threading.Thread(target=lambda: self.producer.send(events, sent=lambda _: None))
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+
+        def send(stop: threading.Event) -> None:
+            self.producer.send(paced(made, per_second=PER_SECOND, stop=stop), sent=lambda _: None)
+
+        return Background(send, "orders")
 
     def run(self, sandbox: Sandbox, *, until: Callable[[Sandbox], bool]) -> str:
         """Run the deployed job; once a condition holds, feed it for a while; return where its log is.
@@ -175,11 +160,7 @@ class Loop:
 
 
 def _wait(job: Job, reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not reached():
-        if not job.process.alive or time.monotonic() > deadline:
-            raise SandboxError(f"the job did not come so far:\n{job.process.tail(30)}")
-        time.sleep(0.5)
+    job.process.wait_until(reached, seconds=PATIENCE_SECONDS, what="so far")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -17,17 +17,15 @@ import argparse
 import signal
 import sys
 import time
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 from millrace.lifecycle.checkpoints import Checkpoints
 from millrace.lifecycle.reset_effects import beginning
 from millrace.sandbox.process import SandboxError
 from millrace.sandbox.spark import Job
-from tests.faults.deployed import Line, Shop, opened
-from tests.faults.shop import records
+from tests.faults.deployed import Shop, opened
 
-JOB, QUERY, TABLE = "direct", "tax", "taxed"
+JOB, QUERY = "direct", "tax"
 OVERLAP = timedelta(minutes=10)
 RECORDS = 300
 REFUSED, FAILED = 2, 1
@@ -80,7 +78,7 @@ def begun_anew(shop: Shop, run: Job) -> tuple[Job, int]:
     with kept.held("reset"):
         kept.put_aside(QUERY, start=beginning(at, OVERLAP), moment=at)
     following = shop.start(JOB)
-    _until_exact(shop, following)
+    shop.until_taxed(following)
     shop.wait(following, lambda: shop.batches(following) > 0, "a batch's line")
     batches = [event for event in following.events() if event["event"] == "batch"]
     return following, sum(int(event["duplicates"]) for event in batches)
@@ -96,19 +94,13 @@ def carried(shop: Shop, run: Job) -> Job:
             kept.copy(source, kept, target, same_sink=True)
             kept.put_aside(source, start=None, moment=datetime.now(UTC))
     following = shop.start(JOB)
-    _until_exact(shop, following)
+    shop.until_taxed(following)
     # A table shows a batch before its line is printed.
     shop.wait(following, lambda: shop.batches(following) > 0, "a batch's line")
     first = next(event for event in following.events() if event["event"] == "batch")
     if first["batch"] == 0 or any(event["event"] == "adopted" for event in following.events()):
         raise SandboxError(f"it did not go on: {first}")
     return following
-
-
-def _until_exact(shop: Shop, run: Job) -> None:
-    ledger = shop.orders.ledger
-    both = records.taxed(ledger).total() + ledger.dirty
-    shop.wait(run, lambda: shop.count(TABLE) + shop.count("taxed_letters") >= both, f"{both} rows")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -133,20 +125,16 @@ def main() -> int:
         sys.stdout.flush()
         run, said = stood_still(shop, first)
         sys.stdout.write(f"a run that stood still: status 1, {said}\n")
-        _until_exact(shop, run)
+        shop.until_taxed(run)
         run, again = begun_anew(shop, run)
         sys.stdout.write(f"begun anew ten minutes before its stop: {again} rows were there already\n")
         run = carried(shop, run)
         sys.stdout.write("carried to another name and back: it went on\n")
         sys.stdout.flush()
         time.sleep(3)  # for rows too many
-        ledger = shop.orders.ledger
-        wanted = records.taxed(ledger)
-        line = Line.of(TABLE, wanted, Counter(shop.rows(TABLE, "_id", "n", "amount", "tax")))
+        line, _ = shop.taxed()
         run.process.stop(60)
-    sys.stdout.write(
-        f"{line.table}: {line.wanted} rows wanted, {line.lost} lost, {line.doubled} doubled, {line.strange} others\n"
-    )
+    sys.stdout.write(f"{line.what}: {line.wanted} rows wanted, {line}\n")
     return int(not line.exact or again == 0)
 
 

@@ -3,7 +3,8 @@
 A batch's every mutation outside its process is numbered: writes to S3 (checkpoints, data, metadata), and statements of PostgreSQL
 that change something (the catalog's commits, the rows of a sink). Proxies stand before both. At each number, in a batch of its
 own, a real driver is killed with SIGKILL before the mutation takes effect, or after it did, or the answer is lost and the driver
-lives on. It starts again, or tries again; at the end of each point all tables are held against the ledger of what was sent.
+lives on, or it is killed before it and the driver that recovers is killed before the same number of its own. It starts again, or
+tries again; at the end of each point all tables are held against the ledger of what was sent.
 A point counts when it was met: the numbers go up until a batch has no more mutations than that.
 
 What each point came to is kept and not run again with the same core; ``--fresh`` forgets it. Ends with 1 where a record is lost or doubled.
@@ -21,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
 
-from millrace.sandbox.process import RUN
+from millrace.sandbox.process import RUN, wait_until
 from millrace.sandbox.toolchain import ROOT
 from tests.faults.crashed import KINDS, PATIENCE_SECONDS, Crashed, Servers, servers
 from tests.faults.mutations import MODES, Mode
@@ -59,28 +60,40 @@ class Outcome:
 def meet(job: Crashed, kind: str, mode: Mode, number: int) -> Outcome:
     """Let a batch meet one point, and hold the tables against the ledger."""
     begun, points = time.monotonic(), job.servers.points
-    starts, said = 0, ""
+    said, label, before = "", "", len(job.runs)
     try:
         job.begin(mode, number)
-        while not points.fired.wait(0.1):
-            if mode == "lost" and not job.job.alive:
-                starts += 1
-                job.start()
-            if job.settled():
-                break
-            if time.monotonic() - begun > PATIENCE_SECONDS:
-                raise TimeoutError(f"neither met nor at its end:\n{job.job.tail(25)}")
-        points.disarm()
-        label = points.labels[-1] if points.fired.is_set() else ""
-        if label and mode != "lost":
+        before = len(job.runs)
+        label = _met(job, mode)
+        if label and mode == "twice":
+            points.arm(mode, number, job.kill)
             job.start()
-            starts += 1
-        starts += job.settle()
-    except (RuntimeError, TimeoutError) as error:
+            label += ", met again" if _met(job, mode) else ", not met again"
+        if not job.job.alive:
+            job.start()
+        job.settle()
+    except RuntimeError as error:
+        label, said = label or (points.labels[-1] if points.labels else "?"), str(error)
+    finally:
         points.disarm()
-        label, said = points.labels[-1] if points.labels else "?", str(error)
-    wrong = dict(job.wrong())
+    starts, wrong = len(job.runs) - before, dict(job.wrong())
     return Outcome(kind, mode, number, label, starts, wrong, round(time.monotonic() - begun, 1), said)
+
+
+def _met(job: Crashed, mode: Mode) -> str:
+    """Wait until the point is met, and give what it is; empty where the job came to its end before."""
+    points = job.servers.points
+
+    def over() -> bool:
+        if points.fired.is_set():
+            return True
+        if mode == "lost" and not job.job.alive:
+            job.start()
+        return job.settled()
+
+    wait_until(over, seconds=PATIENCE_SECONDS, what=f"met, nor at its end: {job.job.log}")
+    points.disarm()
+    return points.labels[-1] if points.fired.is_set() else ""
 
 
 def played(
@@ -130,7 +143,8 @@ def figures(kind: str, done: Sequence[Outcome]) -> str:
     others = sum(sum(one.wrong.values()) for one in met) - sum(wrong)
     stuck = sum(bool(one.said) for one in met)
     return (
-        f"{kind}: killed before {counts[0]} and after {counts[1]} mutations of a batch, answers to {counts[2]} lost: "
+        f"{kind}: killed before {counts[0]} and after {counts[1]} mutations of a batch, answers to {counts[2]} lost, "
+        f"killed twice at {counts[3]}: "
         f"{wrong[0]} lost, {wrong[1]} doubled, {others} others, {stuck} stuck; "
         f"{sum(one.seconds for one in done if one.kind == kind) / 60:.0f} minutes in all"
     )

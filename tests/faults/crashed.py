@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -22,17 +21,18 @@ from millrace.sandbox.flights import Event
 from millrace.sandbox.kafka import Kafka
 from millrace.sandbox.kinesalite import REGION, Kinesalite
 from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.process import Process
+from millrace.sandbox.process import Process, SandboxError, wait_until
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
 from millrace.sandbox.spark import SandboxSpark
-from millrace.sandbox.toolchain import ROOT
 from tests import postgres
 from tests.faults import asked_chores, bucket, jobs, statements
 from tests.faults.feed import DDL
 from tests.faults.mutations import Mode, Points
+from tests.faults.stage import start
 from tests.postgres import PASSWORD, USER, Postgres
 
 BUCKET = "faults"
+JAR_SETS = ("sandbox", "kafka-client", "postgresql")
 PARTITIONS = 4
 KEYS = 16
 """Of records: enough that each partition gets some."""
@@ -54,10 +54,6 @@ CREATE TABLE iceberg_namespace_properties (catalog_name VARCHAR(255) NOT NULL, n
 
 QUICK = "-XX:TieredStopAtLevel=1"
 """No driver here lives long enough to earn back what the second compiler takes."""
-
-
-class StuckError(RuntimeError):
-    """A job did not come to the end of what there was to do."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +102,9 @@ class Kind:
         Whether it reads a stream, and not a topic.
     chores
         Whether the mutations are those of compaction and expiry, between two batches.
+    upgrade
+        Whether they are those of another version of the job that goes on from the drained one's checkpoint: its schema has a
+        column more, which alters the table, and records wait for it.
     """
 
     queries: str
@@ -114,6 +113,7 @@ class Kind:
     sink: Callable[[Servers, str], Mapping[str, Any]] | None = None
     stream: bool = False
     chores: bool = False
+    upgrade: bool = False
 
 
 @dataclass
@@ -135,6 +135,7 @@ class Crashed:
     classes: Path | None = None
     runs: list[Process] = field(default_factory=list)
     sent: int = 0
+    versions: int = 0
     _held: dict[str, pa.Table] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -157,12 +158,7 @@ class Crashed:
                 "file_bytes": 1 << 20, "snapshots_kept_seconds": 1, "orphans_kept_seconds": 90_000, "tables": [landed],
             }  # fmt: skip
         self.asks = self.home / "asks-for-chores"
-        self.entry = self.home / "main.py"
-        text = (ROOT / "etl" / "main.py").read_text()
-        prelude = f"import {asked_chores.__name__}  # noqa\n" if self.kind.chores else ""
-        self.entry.write_text(text.replace("import sys\n", f"import sys\n{prelude}", 1))
-        self.document = self.home / "launch.json"
-        self.document.write_text(json.dumps({"version": 1, "settings": settings}))
+        self.settings = settings
         lake = tuple(f"/lake/{self.name}/{table}/" for table in self.kind.tables)
         named = tuple(f"{self.name}\0{table}" for table in self.kind.tables)
         own = f"/{self.name}/checkpoints/{self.kind.query}/"
@@ -187,48 +183,47 @@ class Crashed:
     def start(self) -> Process:
         """Start a driver as an engine does."""
         stack = LocalStack(self.servers.points.endpoint, self.servers.stack.region, None)
-        binds = [f"secretsmanager.endpoint={self.servers.stack.endpoint}"]
-        binds += [f"kinesis.endpoint={self.servers.kinesis.endpoint}"]
-        sets = ("sandbox", "kafka-client", "postgresql")
         catalog = "spark.sql.catalog.lake"
         quick = QUICK
         if self.classes is not None:
             known = self.classes.exists()
             quick += f" -XX:{'SharedArchiveFile' if known else 'ArchiveClassesAtExit'}={self.classes}"
         settings = {
-            **driver.LOCAL,
             **SandboxSpark(stack, self.servers.broker.bootstrap).file_system(),
             "spark.master": "local[2,4]",
-            "spark.sql.shuffle.partitions": "2",
             # Not as spark.jars, of which each start would make a copy of 400 MB.
-            "spark.driver.extraClassPath": ":".join(str(path) for name in sets for path in jars.files(name)),
+            "spark.driver.extraClassPath": ":".join(
+                str(path) for name in JAR_SETS for path in jars.files(name)
+            ),
             "spark.driver.memory": "1g",
             "spark.driver.extraJavaOptions": f"{driver.LOCAL['spark.driver.extraJavaOptions']} {quick}",
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-            catalog: "org.apache.iceberg.spark.SparkCatalog",
-            f"{catalog}.type": "jdbc",
             f"{catalog}.uri": f"jdbc:postgresql://127.0.0.1:{self.servers.port}/postgres?sslmode=disable",
             f"{catalog}.jdbc.user": USER,
             f"{catalog}.jdbc.password": PASSWORD,
-            f"{catalog}.jdbc.schema-version": "V1",
-            f"{catalog}.jdbc.init-catalog-tables": "false",
             f"{catalog}.warehouse": f"s3a://{BUCKET}/lake",
-            f"{catalog}.cache-enabled": "false",
             # Each landed file is a task of its own, so that what is derived from it has several files too.
             f"{catalog}.table-default.read.split.open-file-cost": str(128 << 20),
         }
         home = self.home / str(len(self.runs) + 1)
         home.mkdir()
-        arguments = ["--launch-document", self.document.as_uri()]
-        environment = {**stack.environment(), "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
-        environment |= {"AWS_CBOR_DISABLE": "true", asked_chores.ASKS: str(self.asks)}
+        binds = {
+            "secretsmanager.endpoint": self.servers.stack.endpoint,
+            "kinesis.endpoint": self.servers.kinesis.endpoint,
+        }
+        environment = {**stack.environment(), asked_chores.ASKS: str(self.asks)}
+        prelude = f"import {asked_chores.__name__}  # noqa\n" if self.kind.chores else ""
         self.runs.append(
-            driver.start(
-                f"crashed-{self.name}", home, self.entry, settings,
-                [*arguments, *(part for bind in binds for part in ("--bind", bind))], environment=environment,
+            start(
+                f"crashed-{self.name}", home, self.settings, jar_sets=(), spark=settings, binds=binds,
+                environment=environment, prelude=prelude,
             )
         )  # fmt: skip
         return self.runs[-1]
+
+    def kill(self) -> None:
+        """End the run that was started last, as a power cut would."""
+        self.job.kill()
 
     @property
     def job(self) -> Process:
@@ -240,8 +235,15 @@ class Crashed:
         if self.kind.chores:
             self.send()
             self.settle()
-        self.servers.points.arm(mode, number, self.job.kill)
-        if self.kind.chores:
+        if self.kind.upgrade:
+            self.job.stop(grace_seconds=PATIENCE_SECONDS)
+            self.send()
+            self.versions += 1
+            (self.home / "schema.ddl").write_text(f"{DDL}, of_version_{self.versions} STRING")
+        self.servers.points.arm(mode, number, self.kill)
+        if self.kind.upgrade:
+            self.start()
+        elif self.kind.chores:
             self.asks.touch()
         else:
             self.send()
@@ -290,30 +292,22 @@ class Crashed:
             return int(table.scan(selected_fields=("_id",)).count()) if table else 0
         return int(sum(json.loads(self._offsets(query, batch)[-1])[self.name].values()))
 
-    def settle(self) -> int:
+    def settle(self) -> None:
         """Wait until it is; a job that ended is started again, as an engine does it.
-
-        Returns
-        -------
-        int
-            How often it was.
 
         Raises
         ------
-        StuckError
+        SandboxError
             It did not come to that.
         """
-        deadline, again = time.monotonic() + PATIENCE_SECONDS, 0
-        while not self.settled():
-            if not self.job.alive:
-                if again == 2:
-                    raise StuckError(f"the job ended by itself three times:\n{self.job.tail(25)}")
-                again += 1
+        most = len(self.runs) + 2
+
+        def settled() -> bool:
+            if not self.job.alive and len(self.runs) < most:
                 self.start()
-            if time.monotonic() > deadline:
-                raise StuckError(f"not settled within {PATIENCE_SECONDS:.0f} s:\n{self.job.tail(25)}")
-            time.sleep(0.2)
-        return again
+            return self.job.alive and self.settled()
+
+        wait_until(settled, seconds=PATIENCE_SECONDS, what="settled", poll_seconds=0.2)
 
     def _log(self, query: str) -> tuple[int, int]:
         """The last planned and the last committed batch."""
@@ -360,7 +354,7 @@ class Crashed:
             return pa.table({column: pa.array([row[0] for row in found], pa.string())})
         table = self._loaded(what)
         if table is None:
-            raise StuckError(f"table {self.table(what)} is not there")
+            raise SandboxError(f"table {self.table(what)} is not there")
         scan = table.scan(selected_fields=columns)
         parts = []
         for task in scan.plan_files():
@@ -395,5 +389,6 @@ KINDS: Mapping[str, Kind] = {
     "latest": Kind("latest", "derive", ("out",)),
     "stateful": Kind("state", "derive", ("out",)),
     "direct": Kind("direct", "direct", ("out", "letters")),
+    "upgrade": Kind("land", "land", ("landed",), upgrade=True),
     "direct-postgresql": Kind("direct", "direct", ("letters",), _database),
 }

@@ -17,7 +17,6 @@ import logging
 import os
 import random
 import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -35,12 +34,12 @@ from ruamel.yaml import YAML
 
 from millrace.sandbox import driver, jars
 from millrace.sandbox.deployment import Sandbox, servers
+from millrace.sandbox.ledger import Difference
 from millrace.sandbox.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.process import RUN, Process, SandboxError
+from millrace.sandbox.producer import Background
 from millrace.sandbox.spark import SandboxSpark, iceberg_catalog
-from tests.faults.deployed import Line
-from tests.faults.meanwhile import meanwhile
-from tests.faults.project import NAME, bring, prepare
+from tests.faults.project import NAME, bring, millrace, prepare
 from tests.faults.services import moto
 from tests.faults.shop import records
 
@@ -94,16 +93,14 @@ class Sent:
         """Leave the broker while it is there to say goodbye to."""
         del self._producer
 
-    @contextmanager
-    def going_on(self) -> Iterator[None]:
+    def going_on(self) -> Background:
         """Send at a steady rate while the block runs."""
 
         def go(stop: threading.Event) -> None:
             while not stop.wait(0.2):
                 self.send(round(self.per_second * 0.2))
 
-        with meanwhile(go, "orders"):
-            yield
+        return Background(go, "orders")
 
 
 @dataclass
@@ -184,18 +181,9 @@ def service(brokers: str) -> Iterator[dict[str, str]]:
 
 def imported(project: Path, environment: Mapping[str, str], name: str, *more: str) -> dict[str, Any]:
     """Run ``millrace import`` and return the environment that it wrote; prints the steps that it tells."""
-    words = ["import", "glue:sales", "--name", name, "--schema", SCHEMA, "--record-size", "150B", *more]
-    done = subprocess.run(
-        [sys.executable, "-m", "millrace", *words],
-        cwd=project,
-        env={**environment, "COLUMNS": "120", "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise SandboxError(f"millrace import: {done.stderr}")
-    sys.stdout.write(f"$ millrace {' '.join(words)}\n{done.stdout}\n")
+    words = ("import", "glue:sales", "--name", name, "--schema", SCHEMA, "--record-size", "150B", *more)
+    printed = millrace(project, *words, environment=environment)
+    sys.stdout.write(f"$ millrace {' '.join(words)}\n{printed}\n")
     sys.stdout.flush()
     file = project / "environments" / f"{name}.yaml"
     made: dict[str, Any] = YAML(typ="safe", pure=True).load(file.read_text())
@@ -240,18 +228,8 @@ def deployed(
 
 
 def reached(what: str, job: Process, condition: Callable[[], bool]) -> None:
-    """Wait for something while a job runs.
-
-    Raises
-    ------
-    SandboxError
-        It did not come, or the job ended.
-    """
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        if job.popen.poll() is not None or time.monotonic() > deadline:
-            raise SandboxError(f"not reached: {what}\n{job.tail(30)}")
-        time.sleep(0.5)
+    """Wait for something while a job runs."""
+    job.wait_until(condition, seconds=PATIENCE_SECONDS, what=what)
 
 
 class Held:
@@ -320,15 +298,14 @@ def changed_over(sent: Sent, theirs: Theirs, stack: LocalStack, broker: Any, glu
     before = held.rows("orders_timed", "arrived", since, before=True)
     after, whole = held.rows("orders_landed", "_arrived_at", since), held.rows("orders_landed")
     lines = (
-        Line.of("by offsets", wanted, held.rows("orders_timed") + held.rows("orders_exact")),
-        Line.of("by time of arrival", wanted, before + after),
-        Line.of("by business key", wanted, held.rows("orders")),
+        Difference.of("by offsets", wanted, held.rows("orders_timed") + held.rows("orders_exact")),
+        Difference.of("by time of arrival", wanted, before + after),
+        Difference.of("by business key", wanted, held.rows("orders")),
     )
-    both = Line.of("old and new as they are", wanted, held.rows("orders_timed") + whole)
-    half = Line.of("only the old one divided", wanted, before + whole)
+    both = Difference.of("old and new as they are", wanted, held.rows("orders_timed") + whole)
+    half = Difference.of("only the old one divided", wanted, before + whole)
     for line in (*lines, both, half):
-        told = f"{line.lost} lost, {line.doubled} doubled, {line.strange} others"
-        sys.stdout.write(f"{line.table}: {line.wanted} orders, {told}\n")
+        sys.stdout.write(f"{line.what}: {line.wanted} orders, {line}\n")
     return int(not all(line.exact for line in lines))
 
 

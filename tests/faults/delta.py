@@ -7,7 +7,6 @@ table of this machine.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 
@@ -15,10 +14,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from millrace.etl.launch import spark_settings
 from millrace.etl.sinks.base import Written
 from millrace.etl.sinks.delta import DeltaSink, DeltaSinkSettings
-from millrace.sandbox import jars
+from millrace.sandbox import jars, session
 from millrace.sandbox.process import RUN
 from tests.spark.sinks import NOON, breaking, none_refused, place, row, rows
 
@@ -30,26 +28,12 @@ def sink() -> DeltaSink:
     return DeltaSink(DeltaSinkSettings("delta", str(HOME), 1))
 
 
-def open_session() -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    files = [*jars.files("delta"), *jars.files("sandbox")]
-    builder = (
-        SparkSession.builder.master("local[2,3]")
-        .config("spark.jars", ",".join(map(str, files)))
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.databricks.delta.snapshotPartitions", "2")
-        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-    )
-    for key, value in spark_settings.RUNTIME.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
+SETTINGS = {
+    "spark.master": "local[2,3]",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
 
 
 def check(what: str, found: object, wanted: object) -> bool:
@@ -67,7 +51,12 @@ def main() -> int:
     """Run the rounds; 1 where one is not as promised."""
     parser().parse_args()
     shutil.rmtree(HOME, ignore_errors=True)
-    spark = open_session()
+    with session.opened([*jars.files("delta"), *jars.files("sandbox")], SETTINGS) as spark:
+        return int(not all(met(spark)))
+
+
+def met(spark: SparkSession) -> list[bool]:
+    """Write batches, and tell which of the promises held."""
 
     def flights() -> list[int]:
         return sorted(r["flight"] for r in spark.read.format("delta").load(str(HOME)).collect())
@@ -80,20 +69,21 @@ def main() -> int:
         broke = False
     except (CapturedException, Py4JJavaError) as error:
         broke = "the executor was lost" in str(error)
-    met = [check("a batch that breaks", (broke, flights()), (True, []))]
-    met.append(check("comes again", one.write(batch, place(0), none_refused), Written(20, 20)))
-    met.append(check("though it was written", one.write(batch, place(0), none_refused), Written(20, 0)))
+    held = [check("a batch that breaks", (broke, flights()), (True, []))]
+    held.append(check("comes again", one.write(batch, place(0), none_refused), Written(20, 20)))
+    held.append(check("though it was written", one.write(batch, place(0), none_refused), Written(20, 0)))
     following = rows(spark, [row(20)])
-    met.append(check("the next one", one.write(following, place(1), none_refused), Written(1, 1)))
-    met.append(check("comes again, too", one.write(following, place(1), none_refused), Written(1, 0)))
+    held.append(check("the next one", one.write(following, place(1), none_refused), Written(1, 1)))
+    held.append(check("comes again, too", one.write(following, place(1), none_refused), Written(1, 0)))
     two = sink()
     two.prepare(spark, batch.schema)
-    met.append(check("a reset checkpoint", two.write(batch, place(0, "run-2"), none_refused), Written(20, 0)))
+    held.append(
+        check("a reset checkpoint", two.write(batch, place(0, "run-2"), none_refused), Written(20, 0))
+    )
     late = rows(spark, [row(20), row(21), row(30, _arrived_at=NOON)])
-    met.append(check("new and late ones", two.write(late, place(1, "run-2"), none_refused), Written(3, 2)))
-    met.append(check("in the table", flights(), [*range(22), 30]))
-    spark.stop()
-    return int(not all(met))
+    held.append(check("new and late ones", two.write(late, place(1, "run-2"), none_refused), Written(3, 2)))
+    held.append(check("in the table", flights(), [*range(22), 30]))
+    return held
 
 
 if __name__ == "__main__":

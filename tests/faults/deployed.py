@@ -21,21 +21,21 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pyiceberg.exceptions import NoSuchTableError
-
 from millrace.lifecycle.audit import HOUR, Audit
 from millrace.lifecycle.audit_job import audit
 from millrace.sandbox import kept, kinesalite, lake
 from millrace.sandbox.deployment import Sandbox, servers
 from millrace.sandbox.flights import Event
 from millrace.sandbox.kinesalite import Kinesalite
+from millrace.sandbox.ledger import Difference
 from millrace.sandbox.process import RUN, SandboxError
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
 from millrace.sandbox.spark import Job
-from tests.faults.held import rows
+from tests.faults.held import of_stack, rows
 from tests.faults.project import deployed
 from tests.faults.shop import records
 from tests.faults.shop.records import Remembered
+from tests.faults.stage import split_shard
 
 HOME = RUN / "faults-deployed"
 END_SECONDS = 600.0
@@ -43,28 +43,6 @@ END_SECONDS = 600.0
 
 LATE = 50
 Row = tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Line:
-    """How a table came out: of so many rows that must be there, how many are not, are there again, are others."""
-
-    table: str
-    wanted: int
-    lost: int
-    doubled: int
-    strange: int
-
-    @property
-    def exact(self) -> bool:
-        return self.wanted > 0 and not (self.lost or self.doubled or self.strange)
-
-    @classmethod
-    def of(cls, table: str, wanted: Counter[Row], found: Counter[Row]) -> Line:
-        """Compare multisets of whole rows."""
-        doubled = sum(n - wanted[row] for row, n in found.items() if n > wanted[row] > 0)
-        strange = sum(n for row, n in found.items() if row not in wanted)
-        return cls(table, wanted.total(), (wanted - found).total(), doubled, strange)
 
 
 @dataclass
@@ -117,30 +95,23 @@ class Shop:
 
     def rows(self, table: str, *columns: str) -> list[Row]:
         """Rows of a table; none where it is not there yet."""
-        try:
-            held = self.catalog.load_table(self.sandbox.names.table(table))
-        except NoSuchTableError:
-            return []
-        found = held.scan(selected_fields=columns).to_arrow()
-        return list(zip(*(found[column].to_pylist() for column in columns), strict=True))
+        return lake.read(self.catalog, self.sandbox.names.table(table), *columns)
 
     def count(self, table: str) -> int:
         """Rows of an append-only table, by its last snapshot."""
         return lake.rows(self.catalog, self.sandbox.names.table(table))
 
-    def landed(self, table: str, ledger: Remembered) -> Line:
+    def landed(self, table: str, ledger: Remembered) -> Difference:
         """Hold a landing table against a ledger."""
-        account = lake.account(self.catalog, ledger, self.sandbox.names.table(table))
-        strange = account.unknown + account.misjudged + account.altered
-        return Line(table, account.produced, account.lost, account.duplicated, strange)
+        return lake.account(self.catalog, ledger, self.sandbox.names.table(table)).landing(table)
 
     def files(self, table: str, *columns: str) -> Iterator[Row]:
         """Rows of the files that a Parquet sink's manifests name."""
         names = self.sandbox.names
-        folder = f"parquet/{names.database}/{table}"
-        return rows(self.sandbox.stack.client("s3"), names.bucket("lake"), folder, *(columns or ("_id",)))
+        folder = f"{names.bucket('lake')}/parquet/{names.database}/{table}"
+        return rows(of_stack(self.sandbox.stack), folder, *(columns or ("_id",)))
 
-    def letters(self, table: str, *ledgers: Remembered) -> Line:
+    def letters(self, table: str, *ledgers: Remembered) -> Difference:
         """Hold a direct query's dead letters against the spoiled records of its sources."""
         spoiled = Counter(
             (i, p)
@@ -148,9 +119,21 @@ class Shop:
             for i, p in zip(ledger.ids, ledger.payloads, strict=True)
             if p is not None
         )
-        return Line.of(table, spoiled, Counter(self.rows(table, "_id", "_bytes")))
+        return Difference.of(table, spoiled, Counter(self.rows(table, "_id", "_bytes")))
 
-    def audited(self, job: str, query: str, left_out: int = 0) -> Line:
+    def until_taxed(self, job: Job) -> None:
+        """Wait until every order that was sent is in the direct query's table, or among its dead letters."""
+        ledger = self.orders.ledger
+        both = records.taxed(ledger).total() + ledger.dirty
+        self.wait(job, lambda: self.count("taxed") + self.count("taxed_letters") >= both, f"at {both} rows")
+
+    def taxed(self) -> list[Difference]:
+        """Hold the direct query's tables against the ledger."""
+        held = Counter(self.rows("taxed", "_id", "n", "amount", "tax"))
+        wanted = records.taxed(self.orders.ledger)
+        return [Difference.of("taxed", wanted, held), self.letters("taxed_letters", self.orders.ledger)]
+
+    def audited(self, job: str, query: str, left_out: int = 0) -> Difference:
         """Let ``millrace audit`` compare source and tables; ``left_out`` records are known to be in no table."""
         place = kept.place_in(self.sandbox.spark, self.sandbox.environment)
         stack = self.sandbox.stack.client
@@ -162,9 +145,9 @@ class Shop:
         if unaudited != (["boards/shipments"] if query == "boards" else []):
             raise SandboxError(f"not audited: {', '.join(unaudited)}")
         came = sum(hour.came or 0 for hour in found.hours)
-        strange = sum(hour.waiting for hour in found.hours)
-        strange += abs(sum(hour.left_out for hour in found.hours) - left_out)
-        return Line(f"audit of {query} ({found.method})", came, found.missing, 0, strange)
+        others = sum(hour.waiting for hour in found.hours)
+        others += abs(sum(hour.left_out for hour in found.hours) - left_out)
+        return Difference(f"audit of {query} ({found.method})", came, found.missing, 0, others)
 
     def batches(self, job: Job, query: str | None = None) -> int:
         """Batches with records in them that a run told of."""
@@ -202,22 +185,17 @@ class Shop:
         del self.orders, self.shipments
 
 
-def direct_query(shop: Shop, kills: int, count: int) -> list[Line]:
+def direct_query(shop: Shop, kills: int, count: int) -> list[Difference]:
     """A topic into a table without a landing table: rows with their tax, and dead letters beside them."""
     part = count // (2 * kills + 1)
     run = shop.killed("direct", kills, lambda: shop.orders.send(shop.choose, part))
-    ledger = shop.orders.ledger
-    wanted = records.taxed(ledger)
-    both = wanted.total() + ledger.dirty
-    shop.wait(run, lambda: shop.count("taxed") + shop.count("taxed_letters") >= both, f"{both} rows")
+    shop.until_taxed(run)
     _settle(run)
-    held = Counter(shop.rows("taxed", "_id", "n", "amount", "tax"))
-    free = len(ledger.whole()) - wanted.total()
-    found = shop.audited("direct", "tax", free)
-    return [Line.of("taxed", wanted, held), shop.letters("taxed_letters", ledger), found]
+    free = len(shop.orders.ledger.whole()) - records.taxed(shop.orders.ledger).total()
+    return [*shop.taxed(), shop.audited("direct", "tax", free)]
 
 
-def direct_routes(shop: Shop, kills: int, count: int) -> list[Line]:
+def direct_routes(shop: Shop, kills: int, count: int) -> list[Difference]:
     """Two topics, read once: one through a transform into a table, the other as it is into files."""
     part = count // (2 * kills + 1)
 
@@ -241,10 +219,15 @@ def direct_routes(shop: Shop, kills: int, count: int) -> list[Line]:
     files = Counter(shop.files("shipped", "_id", "n", "amount"))
     letters = [shop.letters("boards_letters", orders, shipments)]
     found = shop.audited("routed", "boards", len(orders.whole()) - taxed.total())
-    return [Line.of("boards_taxed", taxed, held), Line.of("shipped", shipped, files), *letters, found]
+    return [
+        Difference.of("boards_taxed", taxed, held),
+        Difference.of("shipped", shipped, files),
+        *letters,
+        found,
+    ]
 
 
-def stateful_query(shop: Shop, kills: int, count: int) -> list[Line]:
+def stateful_query(shop: Shop, kills: int, count: int) -> list[Difference]:
     """Windows and distinct purchases; what is days late, after the watermark has passed, changes neither."""
     part, orders = count // (2 * kills + 2), shop.orders
     run = shop.killed("stateful", kills, lambda: orders.send(shop.choose, part))
@@ -260,18 +243,18 @@ def stateful_query(shop: Shop, kills: int, count: int) -> list[Line]:
     return [shop.landed("orders_landed", orders.ledger), _sums(shop), _firsts(shop)]
 
 
-def _sums(shop: Shop) -> Line:
+def _sums(shop: Shop) -> Difference:
     held = Counter(shop.rows("sold", "since", "item", "orders", "amount"))
-    return Line.of("sold", records.sums(shop.orders.ledger), held)
+    return Difference.of("sold", records.sums(shop.orders.ledger), held)
 
 
-def _firsts(shop: Shop) -> Line:
+def _firsts(shop: Shop) -> Difference:
     held = shop.rows("first_orders", "_id", "purchase", "amount")
     purchases = {order["purchase"] for order in shop.orders.ledger.good().values()}
-    return Line("first_orders", len(purchases), *records.wrong_firsts(shop.orders.ledger, held))
+    return Difference("first_orders", len(purchases), *records.wrong_firsts(shop.orders.ledger, held))
 
 
-def joined_sources(shop: Shop, kills: int, count: int) -> list[Line]:
+def joined_sources(shop: Shop, kills: int, count: int) -> list[Difference]:
     """Orders from the broker with payments from a stream whose shards are split and merged between the kills."""
     part = count // (2 * kills + 1)
     shipments, payments = shop.shipments, shop.payments
@@ -280,7 +263,8 @@ def joined_sources(shop: Shop, kills: int, count: int) -> list[Line]:
         shipments.send(shop.choose, part)
         payments.send(shop.choose, part)
         if len(shop.runs) % 2:
-            _split(shop)
+            split_shard(shop.kinesis.client(), shop.stream, shop.choose)
+            shop.kinesis.client().get_waiter("stream_exists").wait(StreamName=shop.stream)
 
     run = shop.killed("joined", kills, portion)
     wanted = records.pairs(shipments.ledger, payments.ledger)
@@ -291,20 +275,9 @@ def joined_sources(shop: Shop, kills: int, count: int) -> list[Line]:
     found = [shop.audited("joined", query) for query in ("land-shipments", "land-payments")]
     return [
         *(shop.landed(t, source.ledger) for t, source in tables),
-        Line.of("settled", wanted, held),
+        Difference.of("settled", wanted, held),
         *found,
     ]
-
-
-def _split(shop: Shop) -> None:
-    client = shop.kinesis.client()
-    shards = client.list_shards(StreamName=shop.stream)["Shards"]
-    shard = shop.choose.choice([s for s in shards if "EndingSequenceNumber" not in s["SequenceNumberRange"]])
-    low, high = (int(shard["HashKeyRange"][k]) for k in ("StartingHashKey", "EndingHashKey"))
-    client.split_shard(
-        StreamName=shop.stream, ShardToSplit=shard["ShardId"], NewStartingHashKey=str((low + high) // 2)
-    )
-    client.get_waiter("stream_exists").wait(StreamName=shop.stream)
 
 
 def _settle(run: Job) -> None:
@@ -313,7 +286,7 @@ def _settle(run: Job) -> None:
     run.process.kill()
 
 
-ROUNDS: dict[str, Callable[[Shop, int, int], list[Line]]] = {
+ROUNDS: dict[str, Callable[[Shop, int, int], list[Difference]]] = {
     "direct_query": direct_query,
     "direct_routes": direct_routes,
     "stateful_query": stateful_query,
@@ -347,7 +320,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Kill, compare, print a line for each table."""
     given = parser().parse_args()
-    tried: list[Line] = []
+    tried: list[Difference] = []
     with opened(given.seed) as shop:
         for name in given.only:
             begun, before = time.monotonic(), len(shop.runs)
@@ -357,14 +330,13 @@ def main() -> int:
                 f"{name}: {given.kills} kills, {batches} batches, {time.monotonic() - begun:.0f} s\n"
             )
             for line in lines:
-                said = f"{line.lost} lost, {line.doubled} doubled, {line.strange} others"
-                sys.stdout.write(f"  {line.table}: {line.wanted} rows wanted, {said}\n")
+                sys.stdout.write(f"  {line.what}: {line.wanted} rows wanted, {line}\n")
             sys.stdout.flush()
             tried += lines
-    wrong = [sum(getattr(line, what) for line in tried) for what in ("lost", "doubled", "strange")]
+    whole = Difference.total(tried)
     sys.stdout.write(
-        f"{', '.join(given.only)}: {given.kills} kills each, {sum(line.wanted for line in tried):,} rows and figures wanted in "
-        f"{len(tried)} tables and audits: {wrong[0]} lost, {wrong[1]} doubled, {wrong[2]} others\n"
+        f"{', '.join(given.only)}: {given.kills} kills each, {whole.wanted:,} rows and figures wanted in "
+        f"{len(tried)} tables and audits: {whole}\n"
     )
     return int(not all(line.exact for line in tried))
 

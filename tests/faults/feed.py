@@ -7,14 +7,12 @@ import json
 import random
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
-from millrace.sandbox.producer import KinesisProducer, paced
-from tests.faults.meanwhile import meanwhile
+from millrace.sandbox.producer import Background, Producer, paced
 
 DDL = "n BIGINT NOT NULL, text STRING"
 
@@ -40,7 +38,7 @@ def events(count: int, choose: random.Random, *, first: int = 0) -> Iterator[Eve
 class Feed:
     """Sends in a thread while the job runs, and stops at the end of the block."""
 
-    producer: KinesisProducer
+    producer: Producer
     choose: random.Random
     sent: int = 0
 
@@ -49,8 +47,7 @@ class Feed:
         self.producer.send(events(count, self.choose, first=self.sent), sent=lambda _: None)
         self.sent += count
 
-    @contextmanager
-    def flowing(self, *, per_second: float) -> Iterator[None]:
+    def flowing(self, *, per_second: float) -> Background:
         """Send at a steady pace for as long as the block lasts."""
         source = events(10**9, self.choose, first=self.sent)
 
@@ -60,8 +57,7 @@ class Feed:
         def send(stop: threading.Event) -> None:
             self.producer.send(paced(source, per_second=per_second, stop=stop), sent=count)
 
-        with meanwhile(send, "feed"):
-            yield
+        return Background(send, "feed")
 
 
 def aggregate(records: Sequence[tuple[str, bytes]]) -> bytes:

@@ -12,19 +12,16 @@ import argparse
 import os
 import shutil
 import subprocess
-import sys
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from millrace.sandbox import kafka
+from millrace.sandbox import jars, kafka, session
 from millrace.sandbox.process import RUN
-from tests.faults.in_process import Job, Told
-from tests.faults.session import open_session
+from tests.faults.in_process import Job, NotHeldError, Told, played, told
 
 HOME = RUN / "faults-full-disk"
 SIZE_MIB = 16
@@ -119,22 +116,18 @@ def outlasted(job: Job, small: Disk) -> str:
     return f"outlasted with {len(errors)} retries"
 
 
-class NotHeldError(AssertionError):
-    """A case came to something else."""
-
-
 def _told(job: Job, small: Disk, *, filled: bool) -> str:
     """Run the job, which must tell that there is no space; then with space again."""
     if filled:
         small.fill()
-    told: Told = job.run(disturbed=None if filled else small.fill)
+    ended: Told = job.run(disturbed=None if filled else small.fill)
     small.free()
-    if told.status not in (1, 2) or NO_SPACE not in told.message:
-        raise NotHeldError(f"status {told.status}: {told.message}")
+    if ended.status not in (1, 2) or NO_SPACE not in ended.message:
+        raise NotHeldError(f"status {ended.status}: {ended.message}")
     again = job.run()
     if again.status:
         raise NotHeldError(f"with space again it ended with {again.status}: {again.message}")
-    return f"told with status {told.status}: {told.message.splitlines()[-1]}"
+    return f"told with status {ended.status}: {ended.message.splitlines()[-1]}"
 
 
 CASES: Mapping[str, tuple[str, ...]] = {
@@ -153,21 +146,8 @@ def play(
 ) -> tuple[bool, str]:
     """Play one case; whether all held, and what it came to. Without a disk, the job's checkpoints get one."""
     job = Job(spark, broker, HOME, number, kind)
-    begun = time.monotonic()
-    with ExitStack() as ending:
-        ending.callback(job.drop)
-        on = small if small is not None else ending.enter_context(disk(job.checkpoints))
-        try:
-            line = STORIES[story](job, on)
-        except NotHeldError as error:
-            return False, str(error)
-        finally:
-            on.free()
-        job.send()
-        last, wrong = job.run(), job.wrong()
-        return not (
-            last.status or wrong
-        ), f"{line} | then {dict(wrong) or 'exact'}, {time.monotonic() - begun:.0f} s"
+    with nullcontext(small) if small is not None else disk(job.checkpoints) as on:
+        return played(job, lambda: STORIES[story](job, on), on.free)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -183,31 +163,24 @@ def main() -> int:
     """Fill, free, compare, print a line for each."""
     given = parser().parse_args()
     shutil.rmtree(HOME, ignore_errors=True)
-    missed, played = [], 0
     with ExitStack() as ending:
         tables = ending.enter_context(disk(HOME / "lake"))
         broker = ending.enter_context(kafka.running())
         os.environ["SPARK_LOCAL_DIRS"] = str(HOME / "local")
-        spark = open_session(HOME / "lake")
-        ending.callback(spark.stop)
+        files = [*jars.files("sandbox"), *jars.files("kafka-client")]
+        spark = ending.enter_context(session.opened(files, warehouse=HOME / "lake"))
         # Only where blocks and shuffles lie; libraries are beside it.
         (blocks,) = (HOME / "local").rglob("blockmgr-*")
         disks = {"local": ending.enter_context(disk(blocks)), "tables": tables}
-        for where in given.only:
-            for story in CASES[where]:
-                kind = "state" if where == SHUFFLES else "land"
-                held, line = play(spark, broker, played, disks.get(where), story, kind)
-                played += 1
-                missed += [] if held else [f"{where} {story}"]
-                sys.stdout.write(
-                    f"{'ok' if held else 'NOT OK'}: {where}, {story.replace('_', ' ')}: {line}\n"
-                )
-                sys.stdout.flush()
-    sys.stdout.write(
-        f"{played - len(missed)} of {played} shortages told or outlasted, and every table exact"
-        f"{'; missed: ' + '; '.join(missed) if missed else ''}\n"
-    )
-    return int(bool(missed))
+        cases = [(where, story) for where in given.only for story in CASES[where]]
+        return told(
+            (
+                (f"{where}, {story.replace('_', ' ')}",
+                 play(spark, broker, n, disks.get(where), story, "state" if where == SHUFFLES else "land"))
+                for n, (where, story) in enumerate(cases)
+            ),
+            "shortages",
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

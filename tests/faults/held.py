@@ -7,9 +7,11 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import Consumer, Message
+from pyarrow import fs
+
+from millrace.sandbox.localstack import LocalStack
 
 
 def messages(bootstrap: str, topic: str) -> Iterator[Message]:
@@ -45,14 +47,20 @@ def records(client: Any, stream: str) -> Iterator[bytes]:
             iterator = answer["NextShardIterator"]
 
 
-def rows(s3: Any, bucket: str, folder: str, *columns: str) -> Iterator[tuple[Any, ...]]:
+def of_stack(stack: LocalStack) -> fs.FileSystem:
+    """Open a LocalStack's S3."""
+    scheme, _, address = stack.endpoint.partition("://")
+    return fs.S3FileSystem(
+        access_key="test", secret_key="test", region=stack.region, scheme=scheme, endpoint_override=address
+    )
+
+
+def rows(files: fs.FileSystem, folder: str, *columns: str) -> Iterator[tuple[Any, ...]]:
     """Read columns of the files that a Parquet sink's manifests name."""
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{folder}/_manifests/")
-    for key in [item["Key"] for page in pages for item in page.get("Contents", ())]:
-        if not key.endswith(".json"):
-            continue
-        held = json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
+    manifests = files.get_file_info(fs.FileSelector(f"{folder}/_manifests", allow_not_found=True))
+    for manifest in (each.path for each in manifests if each.path.endswith(".json")):
+        held = json.loads(files.open_input_stream(manifest).read())
         for name in held["files"]:
-            body = s3.get_object(Bucket=bucket, Key=f"{folder}/{held['folder']}/{name}")["Body"].read()
-            found = pq.read_table(pa.BufferReader(body), columns=list(columns))
+            path = f"{folder}/{held['folder']}/{name}"
+            found = pq.read_table(path, columns=list(columns), filesystem=files, partitioning=None)
             yield from zip(*(column.to_pylist() for column in found.columns), strict=True)

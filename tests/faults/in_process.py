@@ -6,9 +6,11 @@ import io
 import json
 import random
 import shutil
+import sys
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -181,6 +183,54 @@ class Job:
         for what in ("landed", "out", "letters"):
             self._spark.sql(f"DROP TABLE IF EXISTS {self._full(what)} PURGE")
         shutil.rmtree(self.home, ignore_errors=True)
+
+
+class NotHeldError(AssertionError):
+    """A story came to something else than it has to."""
+
+
+def played(job: Job, story: Callable[[], str], heal: Callable[[], None]) -> tuple[bool, str]:
+    """Play a story of a job, which leaves nothing behind; whether all held, and what it came to.
+
+    Parameters
+    ----------
+    story
+        Says what it came to, or raises :class:`NotHeldError`.
+    heal
+        Ends the fault; the job must then go on, and its tables be exact.
+    """
+    begun = time.monotonic()
+    try:
+        try:
+            line = story()
+        except NotHeldError as error:
+            return False, str(error)
+        finally:
+            heal()
+        job.send()
+        job.retries = 0
+        last = job.run()
+        if last.status:
+            return False, f"{line} | then it ended with {last.status}: {last.message}"
+        wrong = job.wrong()
+        return not wrong, f"{line} | then {dict(wrong) or 'exact'}, {time.monotonic() - begun:.0f} s"
+    finally:
+        job.drop()
+
+
+def told(stories: Iterable[tuple[str, tuple[bool, str]]], what: str) -> int:
+    """Print a line for each story as it has been played, and one for all; the program's status."""
+    missed, count = [], 0
+    for name, (held, line) in stories:
+        sys.stdout.write(f"{'ok' if held else 'NOT OK'}: {name}: {line}\n")
+        sys.stdout.flush()
+        count += 1
+        missed += [] if held else [name]
+    sys.stdout.write(
+        f"{count - len(missed)} of {count} {what} told or outlasted, and every table exact"
+        f"{'; missed: ' + '; '.join(missed) if missed else ''}\n"
+    )
+    return int(bool(missed))
 
 
 class KilledError(Exception):

@@ -53,11 +53,16 @@ def settings(
     return job | {"connections": main}
 
 
-def topic(name: str, records: int) -> dict[str, Any]:
-    """Settings of a source: a topic from its beginning, with so many records in a batch at most."""
-    source: dict[str, Any] = {"kind": "kafka", "name": "events", "topic": name, "connection": "main"}
+def topic(name: str, records: int, *, label: str = "events", **reading: Any) -> dict[str, Any]:
+    """Settings of a source: a topic from its beginning, with so many records in a batch at most; ``reading`` by its keys."""
+    source: dict[str, Any] = {"kind": "kafka", "name": label, "topic": name, "connection": "main"}
+    others = {"pattern": False, "headers": True, "null_payload": "dead_letter"} | dict.fromkeys(
+        ("partitions", "partition_count", "min_records_per_batch", "max_delay_seconds", "start_offsets",
+         "group_id_prefix", "lag_group"),
+    )  # fmt: skip
     return source | {
-        "start": "earliest", "records_per_batch": records, "retention_seconds": 86_400, "reading": None,
+        "start": "earliest", "records_per_batch": records, "retention_seconds": 86_400,
+        "reading": others | reading if reading else None,
     }  # fmt: skip
 
 

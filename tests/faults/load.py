@@ -12,12 +12,12 @@ import random
 import shutil
 import sys
 import time
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.sandbox import kafka
+from millrace.sandbox.process import SandboxError, wait_until
 from tests.performance.by_hand import HOME
 from tests.performance.core import Bench, landing, spark_session
 from tests.performance.preloaded import PARTITIONS, TOPIC, preload
@@ -33,20 +33,15 @@ def land(bench: Bench, stops: int, choose: random.Random) -> float:
     for wanted in [*at, bench.events]:
         query = landing(bench, NAME)
         try:
-            _wait(bench, query, wanted)
+            wait_until(
+                lambda wanted=wanted, query=query: _landed(bench) >= wanted or not query.isActive,  # type: ignore[misc]  # of this turn
+                seconds=STALL_SECONDS, what="landed", progress=lambda: f"{_landed(bench):,}", poll_seconds=0.25,
+            )  # fmt: skip
+            if query.exception():
+                raise SandboxError(f"it stands still: {query.exception()}")
         finally:
             query.stop()
     return time.monotonic() - begun
-
-
-def _wait(bench: Bench, query: Any, wanted: int) -> None:
-    seen, moved = -1, time.monotonic()
-    while (rows := _landed(bench)) < wanted:
-        if rows != seen:
-            seen, moved = rows, time.monotonic()
-        if not query.isActive or time.monotonic() - moved > STALL_SECONDS:
-            raise SystemExit(f"stands still at {rows:,} of {wanted:,}: {query.exception()}")
-        time.sleep(0.25)
 
 
 def _landed(bench: Bench) -> int:

@@ -12,9 +12,10 @@ from urllib.parse import unquote
 
 from tests.faults.bucket import Faults
 
-Mode = Literal["before", "after", "lost"]
-MODES: tuple[Mode, ...] = ("before", "after", "lost")
-"""Killed before it takes effect, killed after it did and before the answer, or alive without the answer."""
+Mode = Literal["before", "after", "lost", "twice"]
+MODES: tuple[Mode, ...] = ("before", "after", "lost", "twice")
+"""Killed before it takes effect, killed after it did and before the answer, or alive without the answer; killed before it, and
+the driver that recovers from that before the same number of its own."""
 
 _RENEWAL = re.compile(rb'"renewals": [1-9]')
 _CATALOG = "iceberg_tables"
@@ -94,7 +95,7 @@ class Points(Faults):
             if len(self.labels) < self._number:
                 return "passed"
             mode, self._mode = self._mode, None
-            if mode == "before":
+            if mode in ("before", "twice"):
                 self._kill()
                 self.fired.set()
                 return "cut"

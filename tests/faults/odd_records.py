@@ -13,8 +13,7 @@ def zero_length(stage: Stage, records: int) -> None:
 
     def empties(count: int) -> None:
         for n in range(count):
-            number = stage.client.put_record(StreamName=stage.stream, Data=b"", PartitionKey=str(n))
-            stage.feed.producer.ledger.add(f"{stage.stream}/{number['SequenceNumber']}", b"", "empty")
+            stage.put(str(n), b"", "empty")
 
     empties(4)
     stage.start()
@@ -34,9 +33,7 @@ def large(stage: Stage, records: int) -> None:
 
     def put(size: int) -> None:
         payload = b'{"n": 1, "text": "' + b"L" * (size - 20) + b'"}'
-        key = f"{stage.choose.getrandbits(64):x}"
-        answer = stage.client.put_record(StreamName=stage.stream, Data=payload, PartitionKey=key)
-        stage.feed.producer.ledger.add(f"{stage.stream}/{answer['SequenceNumber']}", payload, None)
+        stage.put(f"{stage.choose.getrandbits(64):x}", payload, None)
 
     running(stage, records)
     for size in (1 << 20, 5 << 20, 1 << 20, 5 << 20, 5 << 20, 5 << 20):

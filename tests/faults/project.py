@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
 
 from millrace.config import Environment, Names, load
 from millrace.sandbox.deployment import Sandbox, deploy
@@ -178,12 +181,38 @@ def bring(home: Path, stack: LocalStack, broker: Kafka) -> Sandbox:
     """
     environment = load(NAME, root=home / "project")
     assembly = home / "cdk.out"
-    shutil.rmtree(assembly, ignore_errors=True)
-    command = [sys.executable, "-m", "tests.faults.synth", str(home / "project"), str(assembly)]
-    done = subprocess.run(
-        command, cwd=ROOT, env=program_environment(), capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise SandboxError(f"the project was not synthesised:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    synthesise(home / "project", assembly)
     deploy(stack, assembly, ACCOUNT)
     return Sandbox(environment, plan(environment), Names(environment, ACCOUNT), stack, broker)
+
+
+def synthesise(project: Path, assembly: Path) -> None:
+    """Synthesise the project; what was in the assembly goes."""
+    shutil.rmtree(assembly, ignore_errors=True)
+    command = [sys.executable, "-m", "tests.faults.synth", str(project), str(assembly)]
+    run(command, ROOT, program_environment())
+
+
+def millrace(project: Path, *words: str, environment: Mapping[str, str] | None = None) -> str:
+    """Run the command in a project as a person would; return what it prints, and show what it says beside that."""
+    variables = {**(environment or program_environment()), "COLUMNS": "160"}
+    variables["PYTHONPATH"] = os.pathsep.join(sys.path)
+    done = run([sys.executable, "-m", "millrace", *words], project, variables)
+    sys.stdout.write(done.stderr)
+    return done.stdout
+
+
+def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> CompletedProcess[str]:
+    """Run a program to its end.
+
+    Raises
+    ------
+    SandboxError
+        It failed; holds the end of what it said.
+    """
+    done = subprocess.run(
+        command, cwd=folder, env=dict(environment), capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SandboxError(f"{' '.join(command[:4])}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from millrace.lifecycle.deployed import LaunchDocument, split_url
-from millrace.sandbox.spark import Job, SandboxSpark
-from tests.integration.lifecycle.engines import Engines, Run
+from millrace.sandbox import localstack
+from millrace.sandbox.localstack import LocalStack
+from millrace.sandbox.process import only_one
+from millrace.sandbox.spark import Job, SandboxSpark, forget_tables
+from millrace.sandbox.toolchain import ROOT
+from tests.integration.lifecycle.engines import Engines, Run, serving
 
 
 @dataclass
@@ -16,6 +24,8 @@ class RealRuns(Engines):
 
     spark: SandboxSpark | None = None
     jobs: dict[str, Job] = field(default_factory=dict)
+    applications: dict[str, str] = field(default_factory=dict)
+    """Of each run on EMR Serverless."""
 
     def submit(self, run: str, url: str, name: str) -> None:
         """Start what a run stands for."""
@@ -23,6 +33,23 @@ class RealRuns(Engines):
         bucket, key = split_url(url)
         body = self.spark.stack.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
         self.jobs[run] = self.spark.submit(LaunchDocument(url, json.loads(body)), name)
+
+    def emr(self, method: str, path: str, query: dict[str, str], given: dict[str, Any]) -> dict[str, Any]:
+        answer = super().emr(method, path, query, given)
+        if method == "DELETE":
+            grace = int(query.get("shutdownGracePeriodInSeconds", "0"))
+            self.jobs[answer["jobRunId"]].process.signal_group(signal.SIGTERM if grace else signal.SIGKILL)
+        return answer
+
+    def _emr_start(self, application: str, given: dict[str, Any]) -> dict[str, Any]:
+        before = set(self.runs)
+        answer = super()._emr_start(application, given)
+        run = answer["jobRunId"]
+        if run not in before:
+            arguments = given["jobDriver"]["sparkSubmit"]["entryPointArguments"]
+            self.applications[run] = application
+            self.submit(run, arguments[arguments.index("--launch-document") + 1], f"played-{run}")
+        return answer
 
     def _show(self, run: Run, states: dict[str, str]) -> str:
         job = self.jobs.get(run.id)
@@ -37,3 +64,18 @@ class RealRuns(Engines):
         """End all runs."""
         for job in self.jobs.values():
             job.process.kill()
+
+
+@contextmanager
+def beside_localstack(engines: RealRuns) -> Iterator[LocalStack]:
+    """Start a LocalStack whose state machines call these engines; ends all runs at last."""
+    script = ROOT / "tests" / "integration" / "lifecycle" / "hand_over.py"
+    with ExitStack() as ending:
+        ending.enter_context(only_one())
+        forget_tables()
+        ending.enter_context(serving(engines))
+        settings = {"ENGINES_URL": engines.url}
+        stack = ending.enter_context(localstack.running(settings=settings, script=script))
+        engines.spark = SandboxSpark(stack=stack, kafka="")
+        ending.callback(engines.end)
+        yield stack

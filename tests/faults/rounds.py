@@ -8,7 +8,9 @@ from typing import Any
 
 from tests.faults import bad, odd_records, stories
 from tests.faults.feed import DDL
-from tests.faults.split import split_topic
+from tests.faults.kafka import KafkaStage
+from tests.faults.routed import RoutedStage
+from tests.faults.split import SplitStage, split_topic
 from tests.faults.stage import Stage
 
 Story = Callable[[Stage, int], None]
@@ -26,12 +28,8 @@ class Round:
         What the job must say when the story is one that it must refuse.
     prelude
         Python that the entry script begins with.
-    kafka
-        Whether it reads a topic of a real broker, and not a stream.
-    split
-        Whether it reads a topic that is shared out over two jobs.
-    several
-        Whether it reads topics of a real broker and a stream, routed and beside each other.
+    kind
+        What it reads: a stream, a topic, a topic that is shared out over two jobs, several of both.
     """
 
     story: Story
@@ -41,9 +39,7 @@ class Round:
     refused: str | None = None
     prelude: str = ""
     ddl: str = DDL
-    kafka: bool = False
-    several: bool = False
-    split: bool = False
+    kind: type[Stage] = Stage
 
 
 PASSES_OVER = "import millrace.etl.engines.sandbox\nmillrace.etl.engines.sandbox.Sandbox.PASSES_OVER_CLOSED_SHARDS = True\n"
@@ -65,8 +61,6 @@ ROUNDS: Mapping[str, Round] = {
     "merge_while_stopped": Round(stories.merge_while_stopped, shards=4),
     "grandchildren_while_killed": Round(stories.grandchildren_while_killed, shards=1),
     "unread_tail": Round(stories.unread_tail, settings=SLOW, trigger_seconds=0.1),
-    "killed_anywhere": Round(stories.killed_anywhere),
-    "killed_between_write_and_commit": Round(stories.killed_between_write_and_commit),
     "killed_while_splitting": Round(stories.killed_while_splitting),
     "throttled": Round(stories.throttled),
     "iterators_expire": Round(stories.iterators_expire),
@@ -82,8 +76,8 @@ ROUNDS: Mapping[str, Round] = {
         stories.limits_follow_shards, shards=1, settings=LIMITED, trigger_seconds=0.1
     ),
     "bad_input": Round(odd_records.bad_input, ddl=bad.DDL),
-    "bad_input_kafka": Round(odd_records.bad_input, ddl=bad.DDL, kafka=True),
-    "several_sources": Round(stories.killed_while_splitting, several=True),
-    "split_topic": Round(split_topic, split=True),
+    "bad_input_kafka": Round(odd_records.bad_input, ddl=bad.DDL, kind=KafkaStage),
+    "several_sources": Round(stories.killed_while_splitting, kind=RoutedStage),
+    "split_topic": Round(split_topic, kind=SplitStage),
     "trimmed": Round(stories.trimmed, refused="LossError"),
 }

@@ -16,12 +16,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.sandbox import jars, kafka, lake
+from millrace.sandbox import kafka, lake
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Account, Ledger, compare
+from millrace.sandbox.process import SandboxError
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
+from tests.faults import jobs
 from tests.faults.feed import Feed
-from tests.faults.stage import Stage, StalledError
+from tests.faults.stage import Stage
 
 AIR, SEA, CLICKS, NEW = "air", "sea", "web.clicks", "web.new"
 PARTITIONS = 2
@@ -61,31 +63,24 @@ class RoutedStage(Stage):
 
     def create_stream(self, shards: int) -> None:
         super().create_stream(shards)
-        self._running = kafka.running()
-        self._broker = self._running.__enter__()
-        self._producers = producers = dict[str, Producer]()
+        broker = self.ending.enter_context(kafka.running())
+        self.bootstrap = broker.bootstrap
+        producers = dict[str, Producer]()
         for topic in (AIR, SEA, CLICKS, NEW):
-            self._broker.create_topic(topic, PARTITIONS)
-            producers[topic] = KafkaProducer(self._broker.bootstrap, topic)
+            broker.create_topic(topic, PARTITIONS)
+            producers[topic] = KafkaProducer(broker.bootstrap, topic)
         producers[self.stream] = KinesisProducer(self.client, self.stream)
-        # A fork of the feed's: its producer is all of these.
-        self.feed = Feed(Spread(producers, Ledger()), self.choose)  # type: ignore[arg-type]  # one of several
-
-    def _topic(self, name: str, topic: str, *, pattern: bool = False) -> dict[str, Any]:
-        reading: dict[str, Any] = {"partitions": None, "partition_count": None, "min_records_per_batch": None}
-        reading |= {"max_delay_seconds": None, "start_offsets": None, "headers": True, "pattern": True}
-        reading |= {"group_id_prefix": None, "lag_group": None, "null_payload": "dead_letter"}
-        source: dict[str, Any] = {"kind": "kafka", "name": name, "topic": topic, "connection": "main"}
-        source |= {"start": "earliest", "records_per_batch": 5_000, "retention_seconds": 86_400}
-        return source | {"reading": reading if pattern else None}
+        self.ending.callback(producers.clear)  # while the broker is there to say goodbye to
+        self.feed = Feed(Spread(producers, Ledger()), self.choose)
 
     def _job_settings(self, schema: Path) -> dict[str, Any]:
         job = super()._job_settings(schema)
         [land] = job["queries"]
-        web = self._topic("web", r"web\..*", pattern=True)
+        web = jobs.topic(r"web\..*", 5_000, label="web", pattern=True)
+        air, sea = (jobs.topic(name, 5_000, label=name) for name in (AIR, SEA))
         routes = {
-            "air": (AIR, self._topic("air", AIR)),
-            "sea": (SEA, self._topic("sea", SEA)),
+            "air": (AIR, air),
+            "sea": (SEA, sea),
             "clicks": (CLICKS, web),
             "shop": (self.stream, land["source"]),
         }
@@ -99,17 +94,10 @@ class RoutedStage(Stage):
         job["queries"] = [
             {"kind": "route", "name": "land-all", "routes": written, **shared},
             land | {"name": "land-shop", "table": "faults.shop"},
-            land | {"name": "land-air", "table": "faults.air", "source": self._topic("air", AIR)},
+            land | {"name": "land-air", "table": "faults.air", "source": air},
             derived,
         ]
         return job
-
-    def _connections(self) -> dict[str, Any]:
-        main = {"kind": "external", "cluster": None, "authentication": "none"}
-        return {"main": main | {"bootstrap_servers": self._broker.bootstrap}}
-
-    def _jars(self) -> list[Path]:
-        return [*super()._jars(), *jars.files("kafka-client")]
 
     def of(self, *origins: str) -> Ledger:
         """What was sent to some of the topics and the stream."""
@@ -149,14 +137,9 @@ class RoutedStage(Stage):
             return whole
         for name, found in self.accounts():
             if not found.exact or found.produced == 0:
-                raise StalledError(f"{name} does not have its {found.produced} records once: {found}")
+                raise SandboxError(f"{name} does not have its {found.produced} records once: {found}")
         stages = self._rows("landed", "_id", "_stage")
         unknown = stages.filter(pc.equal(stages["_stage"], "route"))["_id"].to_pylist()
         if sorted(unknown) != sorted(self.of(NEW).ids):
-            raise StalledError(f"{len(unknown)} letters without a route, {len(self.of(NEW))} were sent")
+            raise SandboxError(f"{len(unknown)} letters without a route, {len(self.of(NEW))} were sent")
         return whole
-
-    def close(self) -> None:
-        super().close()
-        self._producers.clear()  # while the broker is there to say goodbye to
-        self._running.__exit__(None, None, None)

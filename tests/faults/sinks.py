@@ -2,9 +2,11 @@
 
 One job of direct queries reads a topic of a real broker and writes PostgreSQL, another topic, Kinesis (kinesalite),
 DynamoDB (moto's server), OpenSearch (:mod:`tests.opensearch`), Parquet files and, where its jars are there
-(``python -m millrace.sandbox.jars --also delta``), Delta. Each server is no part of the driver, which is killed
-again and again at a random moment, and started again on the same checkpoints; at last one run reads to the end. Then
-each sink is held against what was sent. It ends with 1 where a record is lost, or held twice.
+(``python -m millrace.sandbox.jars --also delta``), Delta. With ``--deployed`` a job that the CDK app has deployed to LocalStack
+is started from its launch document and from nothing else: it lands the topic, and derives from it into those of these
+sinks that an environment can name here. Each server is no part of the driver, which is killed again and again at a
+random moment, and started again on the same checkpoints; at last one run reads to the end. Then each sink is held
+against what was sent. It ends with 1 where a record is lost, or held twice.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,21 +28,18 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from confluent_kafka import Producer
-from pyiceberg.catalog.sql import SqlCatalog
+from pyarrow import fs
 
-from millrace.sandbox import driver, jars, kafka, kinesalite
-from millrace.sandbox.kafka import Kafka
-from millrace.sandbox.kinesalite import CREDENTIALS, REGION, Kinesalite
-from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.process import RUN, Process
-from millrace.sandbox.spark import iceberg_catalog
-from millrace.sandbox.toolchain import ROOT, program_environment
+from millrace.sandbox import deployment, driver, jars, kafka, kinesalite, lake
+from millrace.sandbox.flights import Event
+from millrace.sandbox.kinesalite import REGION
+from millrace.sandbox.ledger import Difference
+from millrace.sandbox.process import RUN, Process, wait_until
+from millrace.sandbox.producer import KafkaProducer
 from tests import opensearch, postgres
-from tests.faults import jobs
-from tests.faults.held import messages, records
+from tests.faults import held, jobs, stage
 from tests.faults.services import items, make_table, moto
-from tests.postgres import PASSWORD, USER, Postgres
+from tests.postgres import PASSWORD, USER
 
 HOME = RUN / "faults-sinks"
 TOPIC, OUT, STREAM, INDEX = "events", "out", "out", "flights"
@@ -52,209 +51,280 @@ BATCH = 500
 DIRTY = 100
 """One of so many records is no JSON."""
 
-END_SECONDS = 900.0
+STALL_SECONDS = 240.0
+"""Without another record in a sink for so long, what is missing is lost."""
 
-
-def _table(query: str, _what: str = "letters") -> str:
-    """A query's dead letters are its only table."""
-    return f"faults.{query.replace('-', '_')}"
-
-
-def _numbers(payloads: Iterable[bytes]) -> Iterator[int]:
-    return (int(json.loads(payload)["n"]) for payload in payloads)
+SHOP = """\
+project: shop
+account: "000000000000"
+removal: destroy
+network: {{availability_zones: 2}}
+storage: {{disposable: [lake, checkpoints, event-logs, dead-letters, access-logs, database, logs]}}
+kafka:
+  main: {{kind: msk, brokers: 2, disposable: true}}
+streams:
+  clicks: &stream
+    kind: kafka
+    cluster: main
+    partitions: 2
+    disposable: true
+    traffic: {{records_per_second: 100, record_size: 400B}}
+  seen: *stream
+  alerts: {{kind: kinesis, disposable: true, traffic: {{records_per_second: 100, record_size: 400B}}}}
+jobs:
+  clicks:
+    engine: glue
+    latency: 60s
+    rate: {{records_per_second_per_core: 5000}}
+    queries:
+      land-clicks:
+        kind: land
+        source: clicks
+        table: clicks_landed
+        schema: pipelines/clicks/schemas/click.ddl
+        trigger: 1s
+        records_per_batch: 400
+      to-database: &derive
+        kind: derive
+        source: clicks_landed
+        trigger: 1s
+        sink: {{kind: jdbc, url: '{url}', tls: off, table: events, secret: '{secret}'}}
+        dead_letters: to_database_letters
+      to-topic: {{<<: *derive, sink: {{kind: kafka, topic: seen}}, dead_letters: to_topic_letters}}
+      to-stream: {{<<: *derive, sink: {{kind: kinesis, stream: alerts}}, dead_letters: to_stream_letters}}
+      to-items: {{<<: *derive, sink: {{kind: dynamodb, table: events}}, dead_letters: to_items_letters}}
+      to-files: {{kind: derive, source: clicks_landed, trigger: 1s, sink: {{kind: parquet, table: files}}}}
+"""
+"""An environment for what a deployment can name here; a domain of OpenSearch would be one of AWS."""
 
 
 @dataclass
 class Round:
-    """The servers, the job's documents and its runs."""
+    """A job with several sinks, what is sent to it, and its runs.
 
-    broker: Kafka
-    database: Postgres
-    stream: Kinesalite
-    domain: str
-    aws: LocalStack
+    Attributes
+    ----------
+    payload
+        Of the record of a number.
+    sinks
+        By query, what reads the identities that its sink holds.
+    begin
+        Starts the run of a number.
+    log
+        Names in a folder of a query's checkpoint.
+    letters
+        The identities in a query's table of dead letters; None where the spoiled records are kept elsewhere.
+    """
+
+    producer: KafkaProducer
+    payload: Callable[[int], Mapping[str, Any]]
+    sinks: Mapping[str, Callable[[], Iterable[str]]]
+    begin: Callable[[int], Process]
+    log: Callable[[str, str], Iterable[str]]
+    letters: Callable[[str], Iterable[str]] | None = None
     runs: list[Process] = field(default_factory=list)
 
-    def prepare(self, records: int) -> None:
-        """Fill the topic and make what sinks expect to find."""
-        shutil.rmtree(HOME, ignore_errors=True)
-        (HOME / "lake").mkdir(parents=True)
-        # Makes the catalog's tables, which the job then finds.
-        SqlCatalog("lake", uri=f"sqlite:///{HOME}/catalog.db", warehouse=f"file://{HOME}/lake").close()
-        for topic in (TOPIC, OUT):
-            self.broker.create_topic(topic, 2)
-        producer = Producer({"bootstrap.servers": self.broker.bootstrap})
-        for number in range(records):
-            text = "broken" if number % DIRTY == 0 else json.dumps({"n": number, "text": "x" * 50})
-            producer.produce(TOPIC, key=str(number), value=text)
-            if number % 1000 == 0:
-                producer.flush()
-        producer.flush()
-        secrets = self.aws.client("secretsmanager")
-        login = json.dumps({"username": USER, "password": PASSWORD})
-        self.secret = secrets.create_secret(Name="database", SecretString=login)["ARN"]
-        make_table(self.aws.client("dynamodb"), "events")
-        streams = self.stream.client()
-        streams.create_stream(StreamName=STREAM, ShardCount=2)
-        streams.get_waiter("stream_exists").wait(StreamName=STREAM, WaiterConfig={"Delay": 1})
+    def send(self, count: int) -> None:
+        """Fill the topic."""
+        self.producer.send(map(self._event, range(count)), sent=lambda _: None)
 
-    def _queries(self) -> dict[str, dict[str, Any]]:
-        return {
-            "to-database": {
-                "kind": "jdbc", "url": self.database.url, "tls": "off", "authorities": None, "table": "public.events", "secret": self.secret,
-                "region": REGION, "connections": 2,
-            },
-            "to-topic": {
-                "kind": "kafka", "topic": OUT, "connection": "main", "key": None, "max_record_bytes": 100_000,
-            },
-            "to-stream": {
-                "kind": "kinesis", "stream": STREAM, "region": REGION, "key": None, "max_record_bytes": 100_000,
-            },
-            "to-items": {"kind": "dynamodb", "table": "events", "region": REGION},
-            "to-index": {"kind": "opensearch", "endpoint": self.domain, "index": INDEX, "region": REGION},
-            "to-files": {"kind": "parquet", "path": f"{HOME}/files", "files_per_batch": 1},
-        } | (
-            {"to-delta": {"kind": "delta", "path": f"{HOME}/delta", "files_per_batch": 1}} if _DELTA else {}
-        )  # fmt: skip
-
-    def _document(self) -> Path:
-        schema = HOME / "schema.ddl"
-        schema.write_text("n BIGINT NOT NULL, text STRING")
-        source = jobs.topic(TOPIC, BATCH)
-        queries = [
-            {**jobs.queries("direct", source, schema, partial(_table, name), sink=sink)[0], "name": name}
-            for name, sink in self._queries().items()
-        ]
-        settings = jobs.settings("faults", queries, f"{HOME}/checkpoints", self.broker.bootstrap)
-        document = HOME / "launch.json"
-        document.write_text(json.dumps({"version": 1, "settings": settings}))
-        return document
+    def _event(self, number: int) -> Event:
+        key = str(number).encode()
+        if number % DIRTY == 0:
+            return Event(key, b"broken", "broken")
+        return Event(key, json.dumps(self.payload(number)).encode())
 
     def start(self) -> Process:
-        """Start the job as an engine does."""
-        sets = ("sandbox", "kafka-client", "postgresql", *_DELTA)
-        settings = {
-            **driver.LOCAL,
-            **iceberg_catalog("lake", HOME / "catalog.db", f"file://{HOME}/lake"),
-            "spark.master": "local[4,4]",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.jars": ",".join(str(jar) for name in sets for jar in jars.files(name)),
-        }
-        if _DELTA:
-            settings |= {
-                "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-                "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-                "spark.databricks.delta.snapshotPartitions": "2",
-            }
-        binds = {
-            "secretsmanager.endpoint": self.aws.endpoint, "dynamodb.endpoint": self.aws.endpoint,
-            "kinesis.endpoint": self.stream.endpoint,
-        }  # fmt: skip
-        arguments = ["--launch-document", self._document().as_uri()]
-        for bind, value in binds.items():
-            arguments += ["--bind", f"{bind}={value}"]
-        environment = {**program_environment(), **CREDENTIALS, "PYTHONPATH": str(ROOT)}
-        log = f"run-{len(self.runs) + 1}.log"
-        entry = ROOT / "etl" / "main.py"
-        self.runs.append(
-            driver.start("faults-sinks", HOME, entry, settings, arguments, environment=environment, log=log)
-        )
+        """Start the job, again or for the first time."""
+        self.runs.append(self.begin(len(self.runs) + 1))
         return self.runs[-1]
 
-    def batches(self, run: Process) -> list[dict[str, Any]]:
-        """Lines of a run's accounts."""
-        return [event for event in driver.events(run) if event["event"] == "batch"]
+    def batches(self, runs: Iterable[Process]) -> list[dict[str, Any]]:
+        """Lines of the accounts of the sinks' queries."""
+        told = (event for run in runs for event in driver.events(run))
+        return [event for event in told if event["event"] == "batch" and event["query"] in self.sinks]
 
-    def wait(self, run: Process, batches: int) -> None:
-        """Wait for so many batches of a run, or for its end."""
+    def killed(self, choose: random.Random) -> set[str]:
+        """Start the job, kill it at a random moment, and tell which of its queries had a batch that was not committed."""
+        run, wanted = self.start(), choose.randrange(1, 8)
         run.wait_until(
-            lambda: len(self.batches(run)) >= batches,
-            seconds=END_SECONDS,
-            what=f"done with {batches} batches",
+            lambda: len(self.batches([run])) >= wanted, seconds=900, what=f"done with {wanted} batches"
         )
-
-    def finish(self, records: int) -> None:
-        """Let the last run read to the end of the topic."""
-        run, deadline = self.start(), time.monotonic() + END_SECONDS
-        still = dict.fromkeys(self._queries(), 0)
-        while min(still.values()) < records:
-            if not run.alive or time.monotonic() > deadline:
-                raise RuntimeError(f"the end was not reached, {still}:\n{run.tail(30)}")
-            time.sleep(0.5)
-            still = {name: self._end(name) for name in still}
-        time.sleep(2.0)
+        time.sleep(choose.uniform(0.0, 0.8))
         run.kill()
+        return {query for query in self.sinks if self._last(query, "offsets") > self._last(query, "commits")}
 
-    def _end(self, query: str) -> int:
-        """Records up to which a query's checkpoint is committed."""
-        commits = [int(p.name) for p in (HOME / "checkpoints" / query / "commits").glob("[0-9]*")]
-        if not commits:
-            return 0
-        offsets = (HOME / "checkpoints" / query / "offsets" / str(max(commits))).read_text().splitlines()
-        return sum(json.loads(offsets[2])[TOPIC].values())
+    def _last(self, query: str, log: str) -> int:
+        return max((int(name) for name in self.log(query, log) if name.isdigit()), default=-1)
 
-    def broken_off(self) -> set[str]:
-        """Queries with a batch that is planned and not committed."""
+    def finish(self) -> dict[str, Counter[str]]:
+        """Let one more run read to the end; how often each sink then holds each record."""
+        run, found = self.start(), dict[str, Counter[str]]()
+        wanted = len(self.producer.ledger) - self.producer.ledger.dirty
 
-        def last(query: str, log: str) -> int:
-            folder = HOME / "checkpoints" / query / log
-            return max((int(p.name) for p in folder.glob("[0-9]*")), default=-1)
+        def whole() -> bool:
+            found.update({query: Counter(read()) for query, read in self.sinks.items()})
+            return all(len(each) >= wanted for each in found.values())
 
-        return {query for query in self._queries() if last(query, "offsets") > last(query, "commits")}
-
-    def told(self, query: str, figure: str) -> int:
-        """Sum of a figure in the batches of all runs."""
-        batches = [batch for run in self.runs for batch in self.batches(run)]
-        return sum(int(batch[figure]) for batch in batches if batch["query"] == query)
-
-    # ---- what is there ----
-
-    def found(self) -> dict[str, Counter[int]]:
-        """How often each sink holds each record."""
-        found = {
-            "to-database": Counter(int(n) for (n,) in self.database.run("SELECT n FROM events")),
-            "to-topic": Counter(_numbers(m.value() or b"" for m in messages(self.broker.bootstrap, OUT))),
-            "to-stream": Counter(_numbers(records(self.stream.client(), STREAM))),
-            "to-items": Counter(map(int, items(self.aws.client("dynamodb"), "events", "n"))),
-            "to-index": Counter(self._documents()),
-            "to-files": Counter(n for file in self._files() for n in pq.read_table(file)["n"].to_pylist()),
-        }
-        if _DELTA:
-            found["to-delta"] = Counter(n for f in self._delta() for n in pq.read_table(f)["n"].to_pylist())
+        wait_until(
+            whole, seconds=STALL_SECONDS, what="in all sinks", runs=(run,), poll_seconds=1.0,
+            progress=lambda: ", ".join(f"{query} {len(each)} of {wanted}" for query, each in found.items()),
+        )  # fmt: skip
+        time.sleep(5.0)  # for rows too many
+        whole()
+        run.kill()
         return found
 
-    def _documents(self) -> Iterator[int]:
-        with urllib.request.urlopen(f"{self.domain}/", timeout=30) as answer:
-            yield from (int(document["n"]) for document in json.load(answer))
+    def end(self) -> None:
+        """End all runs."""
+        for run in self.runs:
+            run.kill()
 
-    def _delta(self) -> set[Path]:
-        """Files of the table's last version, by its log."""
-        files: set[Path] = set()
-        for log in sorted((HOME / "delta" / "_delta_log").glob("*.json")):
-            for action in map(json.loads, log.read_text().splitlines()):
-                if "add" in action:
-                    files.add(HOME / "delta" / action["add"]["path"])
-                elif "remove" in action:
-                    files.discard(HOME / "delta" / action["remove"]["path"])
-        return files
 
-    def _files(self) -> Iterator[Path]:
-        for manifest in (HOME / "files" / "_manifests").glob("*.json"):
-            held = json.loads(manifest.read_text())
-            yield from (HOME / "files" / held["folder"] / name for name in held["files"])
+def of_sinks(
+    database: postgres.Postgres, topic: tuple[str, str], stream: tuple[Any, str], dynamodb: Any
+) -> dict[str, Callable[[], Iterable[str]]]:
+    """Readers of the identities that these sinks hold."""
+    return {
+        "to-database": lambda: (identity for (identity,) in database.run("SELECT _id FROM public.events")),
+        "to-topic": lambda: (json.loads(m.value() or b"")["_id"] for m in held.messages(*topic)),
+        "to-stream": lambda: (json.loads(data)["_id"] for data in held.records(*stream)),
+        "to-items": lambda: items(dynamodb, "events", "_id"),
+    }
 
-    def letters(self) -> dict[str, Counter[str]]:
-        """How often each query's table of dead letters holds each identity."""
-        catalog = SqlCatalog("lake", uri=f"sqlite:///{HOME}/catalog.db", warehouse=f"file://{HOME}/lake")
-        tables = {name: _table(name) for name in self._queries()}
-        held = {
-            name: Counter(
-                catalog.load_table(table).scan(selected_fields=("_id",)).to_arrow()["_id"].to_pylist()
-            )
-            for name, table in tables.items()
+
+def direct_sinks(database_url: str, secret: str, domain: str) -> dict[str, dict[str, Any]]:
+    """By query, the settings of its sink."""
+    found: dict[str, dict[str, Any]] = {
+        "to-database": {
+            "kind": "jdbc", "url": database_url, "tls": "off", "authorities": None, "table": "public.events", "secret": secret,
+            "region": REGION, "connections": 2,
+        },
+        "to-topic": {
+            "kind": "kafka", "topic": OUT, "connection": "main", "key": None, "max_record_bytes": 100_000,
+        },
+        "to-stream": {
+            "kind": "kinesis", "stream": STREAM, "region": REGION, "key": None, "max_record_bytes": 100_000,
+        },
+        "to-items": {"kind": "dynamodb", "table": "events", "region": REGION},
+        "to-index": {"kind": "opensearch", "endpoint": domain, "index": INDEX, "region": REGION},
+        "to-files": {"kind": "parquet", "path": f"{HOME}/files", "files_per_batch": 1},
+    }  # fmt: skip
+    delta = {"kind": "delta", "path": f"{HOME}/delta", "files_per_batch": 1}
+    return found | ({"to-delta": delta} if _DELTA else {})
+
+
+def direct_job(sinks: Mapping[str, Mapping[str, Any]], bootstrap: str) -> dict[str, Any]:
+    """Settings of a job with a direct query into each sink; a query's dead letters are its only table."""
+    schema = HOME / "schema.ddl"
+    source = jobs.topic(TOPIC, BATCH)
+    queries = [
+        {**jobs.queries("direct", source, schema, partial(_letters, name), sink=sink)[0], "name": name}
+        for name, sink in sinks.items()
+    ]
+    return jobs.settings("faults", queries, f"{HOME}/checkpoints", bootstrap)
+
+
+def _letters(query: str, _what: str = "letters") -> str:
+    return f"faults.{query.replace('-', '_')}"
+
+
+def direct(ending: ExitStack) -> Round:
+    """Start the servers of a job of direct queries, and make what sinks expect to find."""
+    aws, database = ending.enter_context(moto()), ending.enter_context(postgres.running())
+    broker, kinesis = ending.enter_context(kafka.running()), ending.enter_context(kinesalite.running())
+    domain, streams = ending.enter_context(opensearch.apart()), kinesis.client()
+    (HOME / "schema.ddl").write_text("n BIGINT NOT NULL, text STRING")
+    catalog = stage.local_catalog(HOME)
+    ending.callback(catalog.close)
+    for topic in (TOPIC, OUT):
+        broker.create_topic(topic, 2)
+    make_table(aws.client("dynamodb"), "events")
+    streams.create_stream(StreamName=STREAM, ShardCount=2)
+    streams.get_waiter("stream_exists").wait(StreamName=STREAM, WaiterConfig={"Delay": 1})
+    login = json.dumps({"username": USER, "password": PASSWORD})
+    secret = aws.client("secretsmanager").create_secret(Name="database", SecretString=login)["ARN"]
+    sinks = direct_sinks(database.url, secret, domain)
+    more: dict[str, Any] = {"spark.master": "local[4,4]"}
+    if _DELTA:
+        more |= {
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "spark.databricks.delta.snapshotPartitions": "2",
         }
-        catalog.close()
-        return held
+    binds = dict.fromkeys(("secretsmanager.endpoint", "dynamodb.endpoint"), aws.endpoint)
+    binds["kinesis.endpoint"] = kinesis.endpoint
+
+    def begin(number: int) -> Process:
+        return stage.start(
+            "faults-sinks", HOME, direct_job(sinks, broker.bootstrap), jar_sets=(*stage.JAR_SETS, "postgresql", *_DELTA),
+            spark=more, binds=binds, log=f"run-{number}.log",
+        )  # fmt: skip
+
+    def log(query: str, folder: str) -> Iterator[str]:
+        return (path.name for path in (HOME / "checkpoints" / query / folder).glob("*"))
+
+    readers = of_sinks(database, (broker.bootstrap, OUT), (streams, STREAM), aws.client("dynamodb"))
+    readers["to-index"] = partial(_documents, domain)
+    readers["to-files"] = lambda: (i for (i,) in held.rows(fs.LocalFileSystem(), f"{HOME}/files", "_id"))
+    if _DELTA:
+        readers["to-delta"] = lambda: (i for f in _delta() for i in pq.read_table(f)["_id"].to_pylist())
+    return Round(
+        KafkaProducer(broker.bootstrap, TOPIC), lambda n: {"n": n, "text": "x" * 50}, readers, begin, log,
+        lambda query: (identity for (identity,) in lake.read(catalog, _letters(query), "_id")),
+    )  # fmt: skip
+
+
+def _documents(domain: str) -> Iterator[str]:
+    with urllib.request.urlopen(f"{domain}/", timeout=30) as answer:
+        yield from (document["millrace"]["id"] for document in json.load(answer))
+
+
+def _delta() -> set[Path]:
+    """Files of the table's last version, by its log."""
+    files: set[Path] = set()
+    for log in sorted((HOME / "delta" / "_delta_log").glob("*.json")):
+        for action in map(json.loads, log.read_text().splitlines()):
+            if "add" in action:
+                files.add(HOME / "delta" / action["add"]["path"])
+            elif "remove" in action:
+                files.discard(HOME / "delta" / action["remove"]["path"])
+    return files
+
+
+def deployed(ending: ExitStack) -> Round:
+    """Deploy a job that derives into sinks. DynamoDB is moto's server, since LocalStack's own is a download."""
+    played, database = ending.enter_context(moto()), ending.enter_context(postgres.running())
+    make_table(played.client("dynamodb"), "events")
+    stack, broker = ending.enter_context(deployment.servers())
+    login = json.dumps({"username": USER, "password": PASSWORD})
+    secret = stack.client("secretsmanager").create_secret(Name="shop/db", SecretString=login)["ARN"]
+    file = HOME / "sinks.yaml"
+    file.write_text(SHOP.format(url=database.url, secret=secret))
+    sandbox = deployment.open_sandbox(str(file), stack, broker)
+    names, document = sandbox.names, sandbox.launch_document("clicks")
+    s3, lake_files = stack.client("s3"), held.of_stack(stack)
+
+    def begin(number: int) -> Process:
+        bind = ("--bind", f"dynamodb.endpoint={played.endpoint}")
+        return sandbox.spark.submit(document, f"clicks-{number}", bind).process
+
+    def log(query: str, folder: str) -> Iterator[str]:
+        where = f"clicks/{query}/{folder}/"
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=names.bucket("checkpoints"), Prefix=where)
+        return (each["Key"].rpartition("/")[2] for page in pages for each in page.get("Contents", ()))
+
+    readers = of_sinks(
+        database, (broker.bootstrap, names.stream("seen")), (stack.client("kinesis"), names.stream("alerts")),
+        played.client("dynamodb"),
+    )  # fmt: skip
+    folder = f"{names.bucket('lake')}/parquet/{names.database}/files"
+    readers["to-files"] = lambda: (identity for (identity,) in held.rows(lake_files, folder, "_id"))
+    payload: Mapping[str, Any] = {"clicked_at": "2026-11-20T12:00:00Z"}
+    return Round(
+        KafkaProducer(broker.bootstrap, names.stream("clicks")),
+        lambda n: {"session": f"s{n}", "page": f"/{n}", **payload}, readers, begin, log,
+    )  # fmt: skip
 
 
 def parser() -> argparse.ArgumentParser:
@@ -263,6 +333,7 @@ def parser() -> argparse.ArgumentParser:
     reading.add_argument("--kills", type=int, default=10)
     reading.add_argument("--records", type=int, default=20_000)
     reading.add_argument("--seed", type=int, default=1)
+    reading.add_argument("--deployed", action="store_true", help="a job that is deployed to LocalStack")
     return reading
 
 
@@ -271,45 +342,33 @@ def main() -> int:
     given = parser().parse_args()
     choose = random.Random(given.seed)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request
+    shutil.rmtree(HOME, ignore_errors=True)
+    HOME.mkdir(parents=True)
+    met, tried = Counter[str](), list[Difference]()
     with ExitStack() as ending:
-        aws = ending.enter_context(moto())
-        database = ending.enter_context(postgres.running())
-        broker = ending.enter_context(kafka.running())
-        stream = ending.enter_context(kinesalite.running())
-        domain = ending.enter_context(opensearch.apart())
-        round_ = Round(broker, database, stream, domain, aws)
-        round_.prepare(given.records)
-        ending.callback(lambda: [run.kill() for run in round_.runs])
-        broken = Counter[str]()
+        round_ = (deployed if given.deployed else direct)(ending)
+        ending.callback(round_.end)
+        round_.send(given.records)
         for _ in range(given.kills):
-            shutil.rmtree(HOME / "tmp", ignore_errors=True)
-            run = round_.start()
-            round_.wait(run, choose.randrange(1, 8))
-            time.sleep(choose.uniform(0.0, 0.8))
-            run.kill()
-            broken.update(round_.broken_off())
-        round_.finish(given.records)
-        found, letters = round_.found(), round_.letters()
-        shutil.rmtree(HOME / "tmp", ignore_errors=True)
-        seen = sum(len(round_.batches(run)) for run in round_.runs)
-        left_out = {name: round_.told(name, "duplicates") for name in found}
-    wanted = {n for n in range(given.records) if n % DIRTY}
-    wrong = Counter[str]()
-    for name, held in found.items():
-        lost, repeated = len(wanted - held.keys()), held.total() - len(held)
-        strange = len(held.keys() - wanted)
-        kept, doubled = len(letters[name]), letters[name].total() - len(letters[name])
-        sys.stdout.write(
-            f"{name}: {broken[name]} kills in a batch; {len(held)} records, {lost} lost, {repeated} repeated, {strange} "
-            f"others; {left_out[name]} were there when their batch came again; {kept} dead letters, {doubled} doubled\n"
-        )
-        astray = abs(given.records - len(wanted) - kept) + doubled
-        wrong.update(lost=lost, repeated=repeated, others=strange, letters=astray)
+            met.update(round_.killed(choose))
+        found, batches = round_.finish(), round_.batches(round_.runs)
+        ledger = round_.producer.ledger
+        kinds = list(zip(ledger.ids, ledger.dirt, strict=True))
+        good, spoiled = (Counter(i for i, dirt in kinds if bool(dirt) is bad) for bad in (False, True))
+        for name, each in found.items():
+            tried.append(Difference.of(name, good, each))
+            again = sum(int(batch["duplicates"]) for batch in batches if batch["query"] == name)
+            line = f"{name}: {met[name]} kills in a batch; {tried[-1]}; {again} were there when their batch came again"
+            if round_.letters is not None:
+                tried.append(Difference.of(f"{name} letters", spoiled, Counter(round_.letters(name))))
+                line += f"; {spoiled.total()} dead letters, {tried[-1]}"
+            sys.stdout.write(f"{line}\n")
+        round_.producer = None  # type: ignore[assignment]  # while the broker is there to say goodbye to
     sys.stdout.write(
-        f"{len(found)} sinks, {given.records:,} records to each, {seen} batches, {given.kills} kills that met {broken.total()}: "
-        f"{wrong['lost']} lost, {wrong['repeated']} repeated, {wrong['others']} others, {wrong['letters']} letters astray\n"
+        f"{len(found)} sinks, {given.records:,} records to each, {len(batches)} batches, {given.kills} kills that met "
+        f"{met.total()}: {Difference.total(tried)}\n"
     )
-    return int(wrong.total() > 0)
+    return int(not all(line.exact for line in tried))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -30,8 +31,8 @@ from scipy import stats
 from millrace.sandbox import flights, lake
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.flights import Event
-from millrace.sandbox.process import RUN
-from millrace.sandbox.producer import KafkaProducer, paced
+from millrace.sandbox.process import RUN, SandboxError
+from millrace.sandbox.producer import Background, KafkaProducer, paced
 from millrace.sandbox.spark import Job
 from millrace.sandbox.toolchain import java_home
 
@@ -134,16 +135,6 @@ def endless() -> Iterator[Event]:
         yield from flights.events(table, dirty_share=DIRTY_SHARE, seed=seed)
 
 
-def feed(producer: KafkaProducer, per_second: float, stop: threading.Event) -> threading.Thread:
-    """Send in a thread, until stopped."""
-    events = paced(endless(), per_second=per_second, stop=stop)
-    thread = threading.Thread(
-        target=lambda: producer.send(events, sent=lambda _: None), name="soak-feed", daemon=True
-    )
-    thread.start()
-    return thread
-
-
 def held(sandbox: Sandbox, producer: KafkaProducer) -> Any:
     """Compare both tables with the ledger."""
     catalog, table = sandbox.spark.catalog(sandbox.warehouse), sandbox.names.table
@@ -171,20 +162,21 @@ def main(arguments: list[str] | None = None) -> int:
     """Run, measure, compare, print."""
     given = parser().parse_args(arguments)
     shutil.rmtree(RUN / "jobs", ignore_errors=True)
-    stop = threading.Event()
     with servers() as (stack, broker):
         sandbox = open_sandbox("local", stack, broker)
         producer = KafkaProducer(sandbox.kafka.bootstrap, sandbox.names.stream("flights"))
         producer.send(itertools.islice(endless(), 1_000), sent=lambda _: None)
         job = sandbox.spark.submit(sandbox.launch_document(JOB), f"{JOB}-1")
-        thread = feed(producer, given.per_second, stop)
+
+        def feed(stop: threading.Event) -> None:
+            events = paced(endless(), per_second=given.per_second, stop=stop)
+            producer.send(events, sent=lambda _: None)
+
         try:
-            watch = _watched(sandbox, job, producer, given)
-            stop.set()
-            thread.join(60)
+            with Background(feed, "soak-feed"):
+                watch = _watched(sandbox, job, producer, given)
             account = _finished(sandbox, job, producer)
         finally:
-            stop.set()
             job.process.kill()
     return _tell(watch.rows, account, given)
 
@@ -208,11 +200,13 @@ def _watched(sandbox: Sandbox, job: Job, producer: KafkaProducer, given: argpars
 def _finished(sandbox: Sandbox, job: Job, producer: KafkaProducer) -> Any:
     """Wait for what is under way, end the job, compare."""
     wanted = len(producer.ledger)
-    until = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < until and (
-        rows_of(sandbox, LANDED) < wanted or rows_of(sandbox, DERIVED) < wanted - producer.ledger.dirty
-    ):
-        time.sleep(1.0)
+
+    def whole() -> bool:
+        derived = wanted - producer.ledger.dirty
+        return rows_of(sandbox, LANDED) >= wanted and rows_of(sandbox, DERIVED) >= derived
+
+    with suppress(SandboxError):  # what is missing is told by the account
+        job.process.wait_until(whole, seconds=PATIENCE_SECONDS, what="landed and derived")
     job.process.stop(grace_seconds=60)
     return held(sandbox, producer)
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,16 +12,15 @@ from typing import Any
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # forgotten in its stubs
 from ruamel.yaml import YAML
 
-from millrace.sandbox import kafka
 from millrace.sandbox.flights import Event
-from millrace.sandbox.process import Process
+from millrace.sandbox.process import Process, SandboxError, wait_until
 from millrace.sandbox.producer import KafkaProducer
-from millrace.sandbox.toolchain import ROOT
+from tests.faults import jobs
 from tests.faults.feed import Feed
 from tests.faults.kafka import KafkaStage
-from tests.faults.stage import StalledError
+from tests.faults.project import millrace
 
-JOBS, PARTITIONS, GROWN = 2, 4, 6
+JOBS, GROWN = 2, 6
 HOT = 0.5
 """Share of the records that has one key, and so one partition."""
 
@@ -67,39 +63,35 @@ class SplitStage(KafkaStage):
 
     lists: list[list[int]] = field(default_factory=list)
     parts: list[Process] = field(default_factory=list)
+    partitions: int = 4
     generation: int = 0
+    number: int = 0
 
     def create_stream(self, shards: int) -> None:
-        self._running = kafka.running()
-        self._broker = self._running.__enter__()
-        self._broker.create_topic(self.stream, PARTITIONS)
-        self._whole_home, self._partitions = self.home, PARTITIONS
-        self.feed = Feed(Skewed(self._broker.bootstrap, self.stream), self.choose)  # type: ignore[arg-type]  # alike
+        super().create_stream(shards)
+        self.feed = Feed(Skewed(self.broker.bootstrap, self.stream), self.choose)
 
     def grow(self) -> None:
         """Add partitions; records with new keys go there from now on."""
-        admin = self._broker.admin()  # its futures die with it
+        admin = self.broker.admin()  # its futures die with it
         (added,) = admin.create_partitions([NewPartitions(self.stream, GROWN)]).values()
         added.result()
         ledger = self.feed.producer.ledger
         # A client learns of new partitions within minutes, a new one at once.
-        self.feed.producer = Skewed(self._broker.bootstrap, self.stream)  # type: ignore[assignment]  # alike
+        self.feed.producer = Skewed(self.broker.bootstrap, self.stream)
         self.feed.producer.ledger = ledger
-        self._partitions = GROWN
 
     def share_out(self) -> None:
         """Take the lists that the command prints, after the environment that they make was found good."""
-        project = self._whole_home / "project"
+        project = self.home / "project"
         schemas = project / "pipelines" / "faults" / "schemas"
         schemas.mkdir(parents=True, exist_ok=True)
         (schemas / "event.ddl").write_text(self.ddl)
         (project / "environments").mkdir(exist_ok=True)
         file = project / "environments" / "faults.yaml"
-        written = ENVIRONMENT.format(
-            bootstrap=self._broker.bootstrap, topic=self.stream, partitions=PARTITIONS
-        )
+        written = ENVIRONMENT.format(bootstrap=self.bootstrap, topic=self.stream, partitions=self.partitions)
         file.write_text(written)
-        printed = self._millrace(project, "split", "events", "--env", "faults", "--jobs", str(JOBS))
+        printed = millrace(project, "split", "events", "--env", "faults", "--jobs", str(JOBS))
         yaml = YAML(typ="safe")
         # Several documents' worth of keys, as a person would paste them.
         document, new = yaml.load(written), yaml.load(printed.split("jobs:\n", 1)[1])
@@ -109,20 +101,9 @@ class SplitStage(KafkaStage):
         text = io.StringIO()
         yaml.dump(document, text)
         file.write_text(text.getvalue())
-        self._millrace(project, "validate", "--env", "faults")
+        millrace(project, "validate", "--env", "faults")
         self.lists = [job["queries"]["land"]["kafka"]["partitions"] for job in new.values()]
         self.generation += 1
-
-    def _millrace(self, project: Path, *arguments: str) -> str:
-        command = [sys.executable, "-c", "from millrace.cli import main; main()", *arguments]
-        environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "COLUMNS": "160"}
-        done = subprocess.run(
-            command, cwd=project, env=environment, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise StalledError(f"millrace {' '.join(arguments)}: {done.stderr}")
-        sys.stdout.write(done.stderr)
-        return done.stdout
 
     def start_all(self) -> None:
         """Start a job for each list."""
@@ -130,37 +111,25 @@ class SplitStage(KafkaStage):
 
     def start_part(self, number: int) -> Process:
         """Start one job, on the checkpoint that it has with these lists."""
-        self._number = number
-        self.home = self._whole_home / f"part-{number}"
-        self.home.mkdir(exist_ok=True)
-        try:
-            return self.start()
-        finally:
-            self.home = self._whole_home
+        self.number = number
+        return self.start()
+
+    def _place(self) -> dict[str, Any]:
+        part = self.home / f"part-{self.number}"
+        part.mkdir(exist_ok=True)
+        return {"home": part, "lake_home": self.home, "spark": {"spark.driver.memory": "1g"}}
 
     def _source(self) -> dict[str, Any]:
-        reading = {"pattern": False, "partitions": self.lists[self._number], "headers": True}
-        reading |= {"group_id_prefix": None, "lag_group": None, "null_payload": "dead_letter"}
-        reading |= {"partition_count": sum(map(len, self.lists)), "start_offsets": None}
-        reading |= {"min_records_per_batch": None, "max_delay_seconds": None}
-        return super()._source() | {"reading": reading}
+        mine, all_of_them = self.lists[self.number], sum(map(len, self.lists))
+        return jobs.topic(self.stream, 10_000, partitions=mine, partition_count=all_of_them)
 
     def _job_settings(self, schema: Path) -> dict[str, Any]:
         job = super()._job_settings(schema)
-        return job | {"checkpoints": f"{self._whole_home}/checkpoints/{self.generation}-{self._number}"}
+        return job | {"checkpoints": f"{self.home}/checkpoints/{self.generation}-{self.number}"}
 
-    def _spark_settings(self) -> dict[str, str]:
-        part, self.home = self.home, self._whole_home  # one catalog for all
-        try:
-            return super()._spark_settings() | {"spark.driver.memory": "1g"}
-        finally:
-            self.home = part
-
-    def until(self, reached: Callable[[], bool], seconds: float, what: str) -> None:
-        for part in self.parts:
-            if not part.alive:
-                raise StalledError(f"a job ended by itself before {what}:\n{part.tail(25)}")
-        super().until(reached, seconds, what)
+    @property
+    def live(self) -> Sequence[Process]:
+        return self.parts
 
     def refused(self) -> list[str]:
         """What the jobs said when they failed."""
@@ -189,22 +158,19 @@ def split_topic(stage: Any, records: int) -> None:
         if f"has {GROWN} partitions" in error and "nobody reads 4, 5" in error
     ]
     if len(new) != JOBS:
-        raise StalledError(f"{len(new)} of {JOBS} jobs named the partitions that nobody reads")
+        raise SandboxError(f"{len(new)} of {JOBS} jobs named the partitions that nobody reads")
     again = stage.start_part(0)
     _until_ended(again)
     if again.popen.returncode != 2 or "nobody reads 4, 5" not in again.tail(25):
-        raise StalledError(
+        raise SandboxError(
             f"a job with old lists ended with status {again.popen.returncode}:\n{again.tail(25)}"
         )
     stage.share_out()
     stage.start_all()
-    stage.feed.backlog(records - stage.feed.sent)
-    stage.until_complete()
+    stage.complete(records)
 
 
 def _until_ended(job: Process) -> None:
-    deadline = time.monotonic() + 180
-    while job.alive:
-        if time.monotonic() > deadline:
-            raise StalledError(f"a job goes on beside partitions that nobody reads:\n{job.tail(25)}")
-        time.sleep(0.2)
+    wait_until(
+        lambda: not job.alive, seconds=180, what=f"ended beside partitions that nobody reads: {job.log}"
+    )

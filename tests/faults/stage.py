@@ -6,10 +6,12 @@ import json
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
 
@@ -17,8 +19,7 @@ from millrace.sandbox import driver, jars, lake
 from millrace.sandbox.driver import events
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION
 from millrace.sandbox.ledger import Account
-from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.process import Process, SandboxError
+from millrace.sandbox.process import Process, wait_until
 from millrace.sandbox.producer import KinesisProducer
 from millrace.sandbox.spark import iceberg_catalog
 from millrace.sandbox.toolchain import ROOT, program_environment
@@ -26,6 +27,8 @@ from tests.faults import jobs
 from tests.faults.feed import DDL, Feed
 
 TABLE = "faults.landed"
+JAR_SETS = ("sandbox", "kafka-client")
+NOTHING: Mapping[str, str] = MappingProxyType({})
 STALL_SECONDS = 180.0
 """Without a landed record for so long, what is missing is lost."""
 
@@ -33,47 +36,60 @@ QUIET_SECONDS = 3.0
 """How long a complete table is watched for rows too many."""
 
 
-class Server(Protocol):
-    """A Kinesis: kinesalite, or LocalStack's by :class:`LocalStackKinesis`."""
-
-    @property
-    def endpoint(self) -> str: ...
-
-    def client(self) -> Any: ...
-
-    def throttle(self, probability: float) -> None: ...
-
-    def set_clock(self, ahead_seconds: float) -> None: ...
+def local_catalog(home: Path) -> SqlCatalog:
+    """Open the catalog below a round's folder without Spark; makes its own tables, which the job then finds."""
+    (home / "lake").mkdir(parents=True, exist_ok=True)
+    return SqlCatalog("lake", uri=f"sqlite:///{home}/catalog.db?timeout=30", warehouse=f"file://{home}/lake")
 
 
-class UnsupportedError(RuntimeError):
-    """A fault that this server cannot be told to make."""
+def start(
+    name: str,
+    home: Path,
+    job: Mapping[str, Any],
+    *,
+    lake_home: Path | None = None,
+    jar_sets: Sequence[str] = JAR_SETS,
+    spark: Mapping[str, str] = NOTHING,
+    binds: Mapping[str, str] = NOTHING,
+    environment: Mapping[str, str] = NOTHING,
+    prelude: str = "",
+    log: str = "driver.log",
+) -> Process:
+    """Start a job as an engine does: entry script, launch document, arguments.
 
-
-@dataclass(frozen=True)
-class LocalStackKinesis:
-    """LocalStack's Kinesis: slow with volume, without faults to order and without a clock to set."""
-
-    stack: LocalStack
-
-    @property
-    def endpoint(self) -> str:
-        return self.stack.endpoint
-
-    def client(self) -> Any:
-        return self.stack.client("kinesis")
-
-    def throttle(self, probability: float) -> None:
-        raise UnsupportedError(
-            f"LocalStack refuses calls by a setting from its start on, not {probability:.0%} from now"
-        )
-
-    def set_clock(self, ahead_seconds: float) -> None:
-        raise UnsupportedError(f"LocalStack's clock cannot be set {ahead_seconds:g} s ahead")
-
-
-class StalledError(RuntimeError):
-    """The job made no progress; what has landed is compared all the same."""
+    Parameters
+    ----------
+    home
+        Its folder: documents, Spark's own files, log.
+    job
+        Its settings.
+    lake_home
+        Folder of catalog and tables, where it is another one.
+    spark, environment
+        Beside those of every job here, or in their place.
+    prelude
+        Python that the entry script begins with.
+    """
+    lake_home = lake_home or home
+    document = home / "launch.json"
+    document.write_text(json.dumps({"version": 1, "settings": job}))
+    entry = home / "main.py"
+    text = (ROOT / "etl" / "main.py").read_text()
+    entry.write_text(text.replace("import sys\n", f"import sys\n{prelude}", 1))
+    settings = {
+        **driver.LOCAL,
+        **iceberg_catalog("lake", lake_home / "catalog.db", f"file://{lake_home}/lake"),
+        "spark.master": "local[2,4]",  # four attempts at a task, as on the engines
+        "spark.sql.shuffle.partitions": "2",
+        **({"spark.jars": ",".join(str(path) for each in jar_sets for path in jars.files(each))} if jar_sets else {}),
+        **spark,
+    }  # fmt: skip
+    arguments = ["--launch-document", document.as_uri()]
+    for bind in binds.items():
+        arguments += ["--bind", "=".join(bind)]
+    variables = {**program_environment(), **CREDENTIALS, "AWS_CBOR_DISABLE": "true", "PYTHONPATH": str(ROOT)}
+    variables |= {"AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION, **environment}
+    return driver.start(name, home, entry, settings, arguments, environment=variables, log=log)
 
 
 @dataclass
@@ -82,6 +98,8 @@ class Stage:
 
     Parameters
     ----------
+    kinesis
+        A :class:`Kinesalite`, or a server that cannot be told to make faults; None where no stream is read.
     home
         Folder of this round.
     settings
@@ -90,7 +108,7 @@ class Stage:
         Python that the entry script begins with.
     """
 
-    kinesis: Server
+    kinesis: Any
     home: Path
     stream: str
     choose: random.Random
@@ -99,53 +117,40 @@ class Stage:
     prelude: str = ""
     ddl: str = DDL
     runs: list[Process] = field(default_factory=list)
+    bootstrap: str | None = None
+    ending: ExitStack = field(default_factory=ExitStack)
 
     def __post_init__(self) -> None:
         shutil.rmtree(self.home, ignore_errors=True)
-        (self.home / "lake").mkdir(parents=True)
-        self.client = self.kinesis.client()
+        self.client: Any = self.kinesis.client() if self.kinesis else None
         self.feed = Feed(KinesisProducer(self.client, self.stream), self.choose)
-        self.catalog = SqlCatalog(
-            "lake", uri=f"sqlite:///{self.home}/catalog.db?timeout=30", warehouse=f"file://{self.home}/lake"
-        )
+        self.catalog = local_catalog(self.home)
+        self.ending.callback(self.catalog.close)
 
     # ---- the stream ----
 
     def create_stream(self, shards: int) -> None:
         self.client.create_stream(StreamName=self.stream, ShardCount=shards)
+        self.ending.callback(self.client.delete_stream, StreamName=self.stream)
         self.settle()
 
     def settle(self) -> None:
         """Wait until the stream is active."""
-        deadline = time.monotonic() + 30
-        while self._summary()["StreamStatus"] != "ACTIVE":
-            if time.monotonic() > deadline:
-                raise StalledError(f"stream {self.stream} is not active after 30 s")
-            time.sleep(0.02)
+        wait_until(self._is_active, seconds=30, what=f"active: stream {self.stream}", poll_seconds=0.02)
 
-    def _summary(self) -> Any:
-        return self.client.describe_stream_summary(StreamName=self.stream)["StreamDescriptionSummary"]
-
-    def open_shards(self) -> list[Any]:
-        """Open shards in the order of their hash ranges."""
-        shards = self.client.list_shards(StreamName=self.stream)["Shards"]
-        found = [s for s in shards if "EndingSequenceNumber" not in s["SequenceNumberRange"]]
-        return sorted(found, key=lambda s: int(s["HashKeyRange"]["StartingHashKey"]))
+    def _is_active(self) -> bool:
+        told = self.client.describe_stream_summary(StreamName=self.stream)["StreamDescriptionSummary"]
+        return bool(told["StreamStatus"] == "ACTIVE")
 
     def split(self, count: int = 1) -> None:
         """Split shards in the middle, one after the other."""
         for _ in range(count):
-            shard = self.choose.choice(self.open_shards())
-            low, high = (int(shard["HashKeyRange"][k]) for k in ("StartingHashKey", "EndingHashKey"))
-            middle = str((low + high) // 2)
-            self.client.split_shard(
-                StreamName=self.stream, ShardToSplit=shard["ShardId"], NewStartingHashKey=middle
-            )
+            split_shard(self.client, self.stream, self.choose)
             self.settle()
 
     def merge(self) -> None:
         """Merge two neighbours."""
-        shards = self.open_shards()
+        shards = open_shards(self.client, self.stream)
         left = self.choose.randrange(len(shards) - 1)
         self.client.merge_shards(
             StreamName=self.stream,
@@ -163,58 +168,31 @@ class Stage:
     # ---- the job ----
 
     def start(self) -> Process:
-        """Start the job as an engine does: entry script, launch document, arguments."""
+        """Start the job, again or for the first time."""
         schema = self.home / "schema.ddl"
         schema.write_text(self.ddl)
-        document = self.home / "launch.json"
-        document.write_text(json.dumps({"version": 1, "settings": self._job_settings(schema)}))
-        entry = self.home / "main.py"
-        text = (ROOT / "etl" / "main.py").read_text()
-        entry.write_text(text.replace("import sys\n", f"import sys\n{self.prelude}", 1))
-        environment = {**program_environment(), **CREDENTIALS, "AWS_CBOR_DISABLE": "true"}
-        environment |= {"PYTHONPATH": str(ROOT), "AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION}
-        arguments = ["--launch-document", document.as_uri(), *self._binds()]
-        name, log = f"faults-{self.stream}", f"run-{len(self.runs) + 1}.log"
-        run = driver.start(
-            name, self.home, entry, self._spark_settings(), arguments, environment=environment, log=log
-        )
-        self.runs.append(run)
-        return run
+        binds = {"kinesis.endpoint": self.kinesis.endpoint} if self.kinesis else NOTHING
+        place = {"home": self.home, **self._place()}
+        self.runs.append(
+            start(
+                f"faults-{self.stream}", job=self._job_settings(schema), binds=binds, prelude=self.prelude,
+                log=f"run-{len(self.runs) + 1}.log", **place,
+            )
+        )  # fmt: skip
+        return self.runs[-1]
 
-    def _binds(self) -> list[str]:
-        return ["--bind", f"kinesis.endpoint={self.kinesis.endpoint}"]
+    def _place(self) -> dict[str, Any]:
+        """More for :func:`start`."""
+        return {}
 
     def _source(self) -> dict[str, Any]:
         return {**jobs.stream(self.stream, REGION), **self.settings}
 
-    def _connections(self) -> dict[str, Any]:
-        return {}
-
-    def _jars(self) -> list[Path]:
-        return jars.files("sandbox")
-
     def _job_settings(self, schema: Path) -> dict[str, Any]:
-        query = {"kind": "land", "name": "land", "source": self._source(), "format": "json"}
-        query |= {"schema": str(schema)}
-        query |= {
-            "table": TABLE,
-            "trigger_seconds": self.trigger_seconds,
-            "repartition": None,
-            "redact": [],
-            "rules": [],
-        }
-        query |= {"decompress_up_to": None}
-        job = jobs.settings("faults", [query], f"{self.home}/checkpoints", None)
-        return job | {"connections": self._connections()}
-
-    def _spark_settings(self) -> dict[str, str]:
-        return {
-            **driver.LOCAL,
-            **iceberg_catalog("lake", self.home / "catalog.db", f"file://{self.home}/lake"),
-            "spark.master": "local[2,4]",  # four attempts at a task, as on the engines
-            "spark.sql.shuffle.partitions": "2",
-            "spark.jars": ",".join(map(str, self._jars())),
-        }
+        queries = jobs.queries(
+            "land", self._source(), schema, lambda _: TABLE, trigger_seconds=self.trigger_seconds
+        )
+        return jobs.settings("faults", queries, f"{self.home}/checkpoints", self.bootstrap)
 
     def last_positions(self) -> Path:
         """Folder of the connector's own files: how far each shard was read in the last batch."""
@@ -225,6 +203,11 @@ class Stage:
     def job(self) -> Process:
         """The run that was started last."""
         return self.runs[-1]
+
+    @property
+    def live(self) -> Sequence[Process]:
+        """Runs that have to go on."""
+        return self.runs[-1:]
 
     def batches(self) -> list[dict[str, Any]]:
         """Lines of the accounts, of all runs."""
@@ -246,37 +229,58 @@ class Stage:
 
         Raises
         ------
-        StalledError
+        SandboxError
             It did not come in time, or the job ended before.
         """
-        try:
-            self.job.wait_until(reached, seconds=seconds, what=what)
-        except SandboxError as error:
-            raise StalledError(str(error)) from error
+        wait_until(reached, seconds=seconds, what=what, runs=self.live)
 
     def until_landed(self, count: int) -> None:
         """Wait until so many rows are there, as long as rows come."""
-        seen, moved = -1, time.monotonic()
-        while (now := self.landed()) < count:
-            if now != seen:
-                seen, moved = now, time.monotonic()
-            if not self.job.alive:
-                raise StalledError(f"the job ended by itself at {now} of {count}:\n{self.job.tail(25)}")
-            if time.monotonic() - moved > STALL_SECONDS:
-                raise StalledError(f"no progress for {STALL_SECONDS:.0f} s at {now} of {count}")
-            time.sleep(0.2)
+        wait_until(
+            lambda: self.landed() >= count, seconds=STALL_SECONDS, what="landed", runs=self.live,
+            progress=lambda: f"{self.landed():,} of {count:,}", poll_seconds=0.2,
+        )  # fmt: skip
+
+    def until_more(self) -> None:
+        """Wait for the next rows."""
+        self.until_landed(self.landed() + 1)
 
     def until_complete(self) -> None:
         """Wait for all that was sent, and a little longer for what is too much."""
         self.until_landed(len(self.feed.producer.ledger))
         time.sleep(QUIET_SECONDS)
 
+    def complete(self, records: int) -> None:
+        """Send the rest of a round's records, and wait for all."""
+        self.feed.backlog(max(0, records - self.feed.sent))
+        self.until_complete()
+
     def account(self) -> Account:
         """Hold the table against the ledger."""
         return lake.account(self.catalog, self.feed.producer.ledger, TABLE)
 
-    def close(self) -> None:
+    def kill(self) -> None:
+        """End all runs."""
         for run in self.runs:
             run.kill()
-        self.catalog.close()
-        self.client.delete_stream(StreamName=self.stream)
+
+    def close(self) -> None:
+        """End all runs, and what was started or opened for them."""
+        self.kill()
+        self.ending.close()
+
+
+def open_shards(client: Any, stream: str) -> list[Any]:
+    """Open shards in the order of their hash ranges."""
+    shards = client.list_shards(StreamName=stream)["Shards"]
+    found = [s for s in shards if "EndingSequenceNumber" not in s["SequenceNumberRange"]]
+    return sorted(found, key=lambda s: int(s["HashKeyRange"]["StartingHashKey"]))
+
+
+def split_shard(client: Any, stream: str, choose: random.Random) -> None:
+    """Split one of the open shards in the middle."""
+    shard = choose.choice(open_shards(client, stream))
+    low, high = (int(shard["HashKeyRange"][k]) for k in ("StartingHashKey", "EndingHashKey"))
+    client.split_shard(
+        StreamName=stream, ShardToSplit=shard["ShardId"], NewStartingHashKey=str((low + high) // 2)
+    )

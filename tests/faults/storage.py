@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,14 +21,13 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
 from millrace.etl.job import lease
-from millrace.sandbox import kafka, localstack
+from millrace.sandbox import jars, kafka, localstack, session
 from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.process import RUN
 from millrace.sandbox.spark import SandboxSpark, iceberg_catalog
 from tests.faults import bucket
 from tests.faults.bucket import Faults
-from tests.faults.in_process import Job
-from tests.faults.session import open_session
+from tests.faults.in_process import Job, NotHeldError, played, told
 
 HOME = RUN / "faults-storage"
 BUCKET = "faults"
@@ -40,19 +38,15 @@ ENDS_SECONDS = lease.LIVE_SECONDS + 60
 """A job whose lease is gone must have ended by then; the storage is well again afterwards, so that no story hangs."""
 
 
-class NotHeldError(AssertionError):
-    """A story came to something else."""
-
-
 def some(kind: str, share: float, job: Job, faults: Faults) -> str:
     """Let a share of all requests fare badly, from before the start to the end."""
     faults.set(kind, share=share)
     job.retries = RETRIES
     for _ in range(PORTIONS):
         job.send()
-        told = job.run()
-        if told.status:
-            raise NotHeldError(f"status {told.status}: {told.message}")
+        ended = job.run()
+        if ended.status:
+            raise NotHeldError(f"status {ended.status}: {ended.message}")
     return _outlasted(job, faults)
 
 
@@ -63,9 +57,9 @@ def for_a_while(kind: str, seconds: float, job: Job, faults: Faults) -> str:
     job.send()
     job.retries = RETRIES
     with _from_a_batch(faults, kind, seconds) as disturbed:
-        told = job.run(disturbed=disturbed)
-    if told.status or not faults.done[kind]:
-        raise NotHeldError(f"status {told.status} after {faults.done[kind]} {kind}: {told.message}")
+        ended = job.run(disturbed=disturbed)
+    if ended.status or not faults.done[kind]:
+        raise NotHeldError(f"status {ended.status} after {faults.done[kind]} {kind}: {ended.message}")
     return _outlasted(job, faults)
 
 
@@ -73,11 +67,11 @@ def at_a_start(kind: str, job: Job, faults: Faults) -> str:
     """Refuse everything before the job has begun."""
     job.send()
     faults.set(kind)
-    told = job.run()
+    ended = job.run()
     code = bucket.REFUSALS[kind][1]
-    if told.status not in (1, 2) or code not in told.message:
-        raise NotHeldError(f"status {told.status}: {told.message}")
-    return f"told with status {told.status}: {told.message.splitlines()[-1]}"
+    if ended.status not in (1, 2) or code not in ended.message:
+        raise NotHeldError(f"status {ended.status}: {ended.message}")
+    return f"told with status {ended.status}: {ended.message.splitlines()[-1]}"
 
 
 def in_a_batch(kind: str, job: Job, faults: Faults) -> str:
@@ -86,12 +80,12 @@ def in_a_batch(kind: str, job: Job, faults: Faults) -> str:
     job.run()
     job.send()
     with _from_a_batch(faults, kind, ENDS_SECONDS) as disturbed:
-        told = job.run(disturbed=disturbed)
+        ended = job.run(disturbed=disturbed)
     status, code, _ = bucket.REFUSALS[kind]
     # The answer to a HEAD has no body, so no code: S3's status is all that there is to tell.
-    if told.status != 1 or not (code in told.message or f"Status Code: {status}" in told.message):
-        raise NotHeldError(f"status {told.status}: {told.message}")
-    return f"told with status {told.status}: {told.message.splitlines()[-1]}"
+    if ended.status != 1 or not (code in ended.message or f"Status Code: {status}" in ended.message):
+        raise NotHeldError(f"status {ended.status}: {ended.message}")
+    return f"told with status {ended.status}: {ended.message.splitlines()[-1]}"
 
 
 def beyond_the_lease(job: Job, faults: Faults) -> str:
@@ -102,11 +96,11 @@ def beyond_the_lease(job: Job, faults: Faults) -> str:
     job.retries = RETRIES
     begun: list[float] = []
     with _from_a_batch(faults, "cut", ENDS_SECONDS, begun) as disturbed:
-        told = job.run(disturbed=disturbed)
+        ended = job.run(disturbed=disturbed)
     took = time.monotonic() - begun[0]
-    if told.status != 1 or "lease" not in told.message or took > ENDS_SECONDS:
-        raise NotHeldError(f"status {told.status} after {took:.0f} s: {told.message}")
-    return f"ended itself {took:.0f} s after the last answer: {told.message.splitlines()[-1]}"
+    if ended.status != 1 or "lease" not in ended.message or took > ENDS_SECONDS:
+        raise NotHeldError(f"status {ended.status} after {took:.0f} s: {ended.message}")
+    return f"ended itself {took:.0f} s after the last answer: {ended.message.splitlines()[-1]}"
 
 
 @contextmanager
@@ -162,23 +156,7 @@ def play(
     faults.set()
     faults.done.clear()
     job = Job(spark, broker, HOME, number, kind, f"s3a://{BUCKET}/checkpoints/{number}")
-    begun = time.monotonic()
-    try:
-        try:
-            line = story(job, faults)
-        except NotHeldError as error:
-            return False, str(error)
-        finally:
-            faults.set()
-        job.send()
-        job.retries = 0
-        last = job.run()
-        if last.status:
-            return False, f"{line} | with S3 well again it ended with {last.status}: {last.message}"
-        wrong = job.wrong()
-        return not wrong, f"{line} | then {dict(wrong) or 'exact'}, {time.monotonic() - begun:.0f} s"
-    finally:
-        job.drop()
+    return played(job, lambda: story(job, faults), faults.set)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -196,7 +174,6 @@ def main() -> int:
     given = parser().parse_args()
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
-    missed, played = [], 0
     with ExitStack() as ending:
         stack = ending.enter_context(localstack.running(name="faults-storage"))
         stack.client("s3").create_bucket(Bucket=BUCKET)
@@ -209,19 +186,14 @@ def main() -> int:
         SqlCatalog("lake", uri=f"sqlite:///{database}", warehouse=f"s3a://{BUCKET}/lake").close()
         settings = iceberg_catalog("lake", database, f"s3a://{BUCKET}/lake")
         settings |= SandboxSpark(failing, broker.bootstrap).file_system()
-        spark = open_session(HOME / "lake", settings)
-        ending.callback(spark.stop)
-        for name in given.only:
-            held, line = play(spark, broker, faults, played, KINDS[played % len(KINDS)], STORIES[name])
-            sys.stdout.write(f"{'ok' if held else 'NOT OK'}: {KINDS[played % len(KINDS)]}, {name}: {line}\n")
-            sys.stdout.flush()
-            played += 1
-            missed += [] if held else [name]
-    sys.stdout.write(
-        f"{played - len(missed)} of {played} faults of S3 and credentials told or outlasted, and every table exact"
-        f"{'; missed: ' + '; '.join(missed) if missed else ''}\n"
-    )
-    return int(bool(missed))
+        files = [*jars.files("sandbox"), *jars.files("kafka-client")]
+        spark = ending.enter_context(session.opened(files, settings, warehouse=HOME / "lake"))
+        kinds = [KINDS[number % len(KINDS)] for number in range(len(given.only))]
+        stories = enumerate(zip(kinds, given.only, strict=True))
+        return told(
+            ((f"{kind}, {name}", play(spark, broker, faults, n, kind, STORIES[name])) for n, (kind, name) in stories),
+            "faults of S3 and credentials",
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

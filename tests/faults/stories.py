@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from millrace.sandbox.ledger import Ledger
-from tests.faults.stage import Stage, StalledError
+from millrace.sandbox.process import SandboxError
+from tests.faults.stage import Stage
 
 RATE = 2_000.0
 """Records per second while a round's job runs: about what two cores land beside everything else."""
@@ -63,8 +64,7 @@ def _with_gap(stage: Stage, records: int, step: Callable[[], None]) -> None:
         stage.until_complete()
         step()
         time.sleep(stage.choose.uniform(1, 4))
-    stage.feed.backlog(records - stage.feed.sent)
-    stage.until_complete()
+    stage.complete(records)
 
 
 def split_in_a_gap(stage: Stage, records: int) -> None:
@@ -96,9 +96,8 @@ def _while_stopped(stage: Stage, records: int, step: Callable[[], None], *, kill
         stage.feed.backlog(records // 8)
         stage.start()
         if n == 1:
-            stage.until_landed(stage.landed() + 1)
-    stage.feed.backlog(records - stage.feed.sent)
-    stage.until_complete()
+            stage.until_more()
+    stage.complete(records)
 
 
 def split_while_stopped(stage: Stage, records: int) -> None:
@@ -129,37 +128,7 @@ def unread_tail(stage: Stage, records: int) -> None:
     stage.split(2)
     stage.feed.backlog(records // 4)
     stage.merge()
-    stage.feed.backlog(records - stage.feed.sent)
-    stage.until_complete()
-
-
-def killed_anywhere(stage: Stage, records: int) -> None:
-    """Kill -9 at random moments, three times, with more arriving."""
-    stage.feed.backlog(records // 4)
-    stage.start()
-    for _ in range(3):
-        stage.until_landed(stage.landed() + 1)
-        time.sleep(stage.choose.uniform(0, 1.5))
-        stage.job.kill()
-        stage.feed.backlog(records // 4)
-        stage.start()
-    stage.feed.backlog(records - stage.feed.sent)
-    stage.until_complete()
-
-
-def killed_between_write_and_commit(stage: Stage, records: int) -> None:
-    """Kill -9 as soon as the table has the rows: Spark has not committed the batch, and replays it with more."""
-    stage.feed.backlog(records // 4)
-    stage.start()
-    for _ in range(3):
-        before = stage.landed()
-        while stage.landed() == before and stage.job.alive:
-            time.sleep(0.002)
-        stage.job.kill()
-        stage.feed.backlog(records // 4)
-        stage.start()
-    stage.feed.backlog(records - stage.feed.sent)
-    stage.until_complete()
+    stage.complete(records)
 
 
 def killed_while_splitting(stage: Stage, records: int) -> None:
@@ -172,9 +141,8 @@ def killed_while_splitting(stage: Stage, records: int) -> None:
         stage.job.kill()
         stage.feed.backlog(records // 8)
         stage.start()
-        stage.until_landed(stage.landed() + 1)
-    stage.feed.backlog(max(0, records - stage.feed.sent))
-    stage.until_complete()
+        stage.until_more()
+    stage.complete(records)
 
 
 def throttled(stage: Stage, records: int) -> None:
@@ -255,8 +223,7 @@ def closed_shards_passed_over(stage: Stage, records: int) -> None:
         stage.feed.backlog(records // 8)
         stage.start()
         stage.until_landed(len(stage.feed.producer.ledger))
-    stage.feed.backlog(records - stage.feed.sent)
-    stage.until_complete()
+    stage.complete(records)
 
 
 def _failures(stage: Stage) -> int:
@@ -285,14 +252,13 @@ def positions_cut_short(stage: Stage, records: int) -> None:
         if stage.landed() >= wanted:
             continue
         if _failures(stage) == before:
-            raise StalledError(
+            raise SandboxError(
                 f"neither read on nor refused, with {share:.0%} of {path.name}:\n{job.tail(25)}"
             )
         job.kill()
         path.write_bytes(whole)
         stage.start()
-    stage.feed.backlog(records - stage.feed.sent)
-    stage.until_complete()
+    stage.complete(records)
 
 
 def started_at_a_moment(stage: Stage, records: int) -> None:
@@ -321,14 +287,13 @@ def limits_follow_shards(stage: Stage, records: int) -> None:
         stage.split()
         stage.feed.backlog(records // 3)
         stage.until_landed(stage.feed.sent)
-    stage.feed.backlog(records - stage.feed.sent)
-    stage.until_complete()
+    stage.complete(records)
     if [e["why"][-40:] for e in stage.reported() if e["event"] == "reopened"] == []:
-        raise StalledError("the query was never opened again")
+        raise SandboxError("the query was never opened again")
     # While a parent is read to its end beside its children, a batch holds one part more.
     most, limit = max(b["read"] for b in stage.batches()), stage.settings["records_per_batch"]
     if most > 2 * limit:
-        raise StalledError(f"a batch of {most} records, where the limit is {limit}")
+        raise SandboxError(f"a batch of {most} records, where the limit is {limit}")
 
 
 def trimmed(stage: Stage, records: int) -> None:

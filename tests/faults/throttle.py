@@ -31,7 +31,7 @@ from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
 from millrace.etl.sinks.kinesis import KinesisSink, KinesisSinkSettings
 from millrace.etl.sinks.opensearch import OpenSearchSink, OpenSearchSinkSettings
 from millrace.etl.sources.kinesis.tail import identity_of
-from millrace.sandbox import jars, kafka, kinesalite
+from millrace.sandbox import jars, kafka, kinesalite, session
 from millrace.sandbox.kafka import Kafka
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION
 from millrace.sandbox.localstack import LocalStack
@@ -78,24 +78,6 @@ class Case:
     busy: Callable[[], None]
     held: Callable[[], Counter[str]]
     seen: Callable[[], str]
-
-
-def open_session() -> SparkSession:
-    """Local Spark with Kafka's jars."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.update(CREDENTIALS)
-    return (
-        SparkSession.builder.master("local[6]")  # type: ignore[attr-defined]  # a property, to its stubs
-        .config("spark.jars", ",".join(map(str, jars.files("kafka-client"))))
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "OFF")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
 
 
 @contextmanager
@@ -251,8 +233,9 @@ def main() -> int:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request
     with ExitStack() as ending:
         played = ending.enter_context(moto())
-        spark = open_session()
-        ending.callback(spark.stop)
+        os.environ.update(CREDENTIALS)
+        settings = {"spark.master": "local[6]"}
+        spark = ending.enter_context(session.opened(jars.files("kafka-client"), settings))
         ways: dict[str, Callable[[], AbstractContextManager[Case]]] = {
             "kafka": lambda: topic(ending.enter_context(kafka.running())),
             "kinesis": stream,

@@ -18,59 +18,34 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
-import signal
-import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from millrace.cli.run.checkpoint_compatibility import refusals
 from millrace.lifecycle.deploy import DeployError, changes, document_of
 from millrace.lifecycle.state_machine import Aws, execute
 from millrace.lifecycle.upgrade import UpgradeError, current, previous, roll_back, upgrade
-from millrace.sandbox import kafka, kinesalite, localstack
+from millrace.sandbox import kafka, kinesalite
+from millrace.sandbox.ledger import Difference
 from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.process import RUN, SandboxError, only_one
-from millrace.sandbox.spark import Job, forget_tables
-from millrace.sandbox.toolchain import ROOT, program_environment
-from tests.faults.deployed import Line, Shop
-from tests.faults.meanwhile import meanwhile
-from tests.faults.project import deployed
-from tests.faults.real_runs import RealRuns
-from tests.faults.shop import records
-from tests.integration.lifecycle.engines import serving
+from millrace.sandbox.process import RUN, SandboxError
+from millrace.sandbox.producer import Background
+from millrace.sandbox.spark import Job
+from millrace.sandbox.toolchain import ROOT
+from tests.faults.deployed import Shop
+from tests.faults.project import deployed, run, synthesise
+from tests.faults.real_runs import RealRuns, beside_localstack
 
-JOB, QUERY, TABLE = "direct", "tax", "taxed"
+JOB = "direct"
 HOME = RUN / "faults-upgrade"
 PATIENCE_SECONDS = 420.0
 PER_TURN, TURN_SECONDS = 10, 2.0
 """What two cores with other work on them keep up with, so that what is late is a version's fault."""
-
-
-@dataclass
-class EmrRuns(RealRuns):
-    """An EMR Serverless whose runs are local Spark."""
-
-    def _emr_start(self, application: str, given: dict[str, Any]) -> dict[str, Any]:
-        before = set(self.runs)
-        answer = super()._emr_start(application, given)
-        run = answer["jobRunId"]
-        if run not in before:
-            arguments = given["jobDriver"]["sparkSubmit"]["entryPointArguments"]
-            self.submit(run, arguments[arguments.index("--launch-document") + 1], f"{JOB}-{run}")
-        return answer
-
-    def emr(self, method: str, path: str, query: dict[str, str], given: dict[str, Any]) -> dict[str, Any]:
-        answer = super().emr(method, path, query, given)
-        if method == "DELETE":
-            self.jobs[answer["jobRunId"]].process.signal_group(signal.SIGTERM)
-        return answer
 
 
 @dataclass
@@ -132,28 +107,17 @@ class Scene:
         path.write_text(text.replace(old, new, 1))
         self._number += 1
         assembly = HOME / f"version-{self._number}"
-        shutil.rmtree(assembly, ignore_errors=True)
-        command = [sys.executable, "-m", "tests.faults.synth", str(self.project), str(assembly)]
-        done = subprocess.run(
-            command, cwd=ROOT, env=program_environment(), capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise SandboxError(f"not synthesised:\n{done.stderr[-2000:]}")
+        synthesise(self.project, assembly)
         return assembly
 
     def cdk_deploy(self, assembly: Path, stack: str) -> None:
         """As ``millrace.cli.run.assembly.cdk_deploy_stack``, for a LocalStack that is not the environment's."""
-        command = ["cdklocal", "deploy", stack, "--exclusively", "-a", str(assembly)]
-        done = subprocess.run(
-            [*command, "--require-approval", "never", "--method", "direct"],
-            cwd=ROOT,
-            env={**self.stack.environment(), "CI": "1", "NO_COLOR": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise DeployError(f"cdk deploy ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        command = ["cdklocal", "deploy", stack, "--exclusively", "-a", str(assembly), "--method", "direct"]
+        environment = {**self.stack.environment(), "CI": "1", "NO_COLOR": "1"}
+        try:
+            run([*command, "--require-approval", "never"], ROOT, environment)
+        except SandboxError as error:
+            raise DeployError(str(error)) from error
 
     def upgrade(self, assembly: Path) -> bool:
         return upgrade(
@@ -182,26 +146,20 @@ class Scene:
 def opened(seed: int) -> Iterator[Scene]:
     """Deploy the shop with its machines, and end all runs at last."""
     shutil.rmtree(HOME, ignore_errors=True)
-    script = ROOT / "tests" / "integration" / "lifecycle" / "hand_over.py"
+    engines = RealRuns()
     with ExitStack() as ending:
-        ending.enter_context(only_one())
-        forget_tables()
-        engines = EmrRuns()
-        ending.enter_context(serving(engines))
-        stack = ending.enter_context(localstack.running(settings={"ENGINES_URL": engines.url}, script=script))
+        stack = ending.enter_context(beside_localstack(engines))
         broker = ending.enter_context(kafka.running())
         kinesis = ending.enter_context(kinesalite.running(seed=seed))
         sandbox = deployed(HOME, stack, broker)
         engines.spark = sandbox.spark
         shop = Shop(sandbox, kinesis, random.Random(seed))
         ending.callback(shop.end)
-        ending.callback(engines.end)
         aws = Aws(sandbox.names, stack.client)
         yield Scene(shop, engines, aws, stack, HOME / "project")
 
 
-@contextmanager
-def under_load(scene: Scene) -> Iterator[None]:
+def under_load(scene: Scene) -> Background:
     """Send records and bring metrics, all the while."""
     group = f"/{scene.aws.names.prefix}/jobs/{JOB}"
     watcher = Watcher(scene.engines, scene.stack, scene.aws.names.job(JOB), group)
@@ -211,8 +169,7 @@ def under_load(scene: Scene) -> Iterator[None]:
             scene.shop.orders.send(scene.shop.choose, PER_TURN)
             watcher.look()
 
-    with meanwhile(work, "load"):
-        yield
+    return Background(work, "load")
 
 
 def story(scene: Scene) -> Iterator[tuple[str, bool]]:
@@ -263,19 +220,11 @@ def story(scene: Scene) -> Iterator[tuple[str, bool]]:
     yield f"rolled back by hand in {time.monotonic() - begun:.0f} s: healthy", same
 
 
-def compared(scene: Scene) -> list[Line]:
+def compared(scene: Scene) -> list[Difference]:
     """Wait for all that was sent, and hold the tables against it."""
-    shop, ledger = scene.shop, scene.shop.orders.ledger
-    wanted = records.taxed(ledger)
-    both = wanted.total() + ledger.dirty
-    shop.wait(
-        scene.live,
-        lambda: shop.count(TABLE) + shop.count("taxed_letters") >= both,
-        f"{both} rows and letters",
-    )
+    scene.shop.until_taxed(scene.live)
     time.sleep(3)  # for rows too many
-    held = Counter(shop.rows(TABLE, "_id", "n", "amount", "tax"))
-    return [Line.of(TABLE, wanted, held), shop.letters("taxed_letters", ledger)]
+    return scene.shop.taxed()
 
 
 def parser() -> argparse.ArgumentParser:
@@ -296,8 +245,7 @@ def main() -> int:
                 sys.stdout.flush()
                 status |= not well
         for table in compared(scene):
-            said = f"{table.lost} lost, {table.doubled} doubled, {table.strange} others"
-            sys.stdout.write(f"{table.table}: {table.wanted} rows wanted, {said}; {scene.runs} runs\n")
+            sys.stdout.write(f"{table.what}: {table.wanted} rows wanted, {table}; {scene.runs} runs\n")
             status |= not table.exact
         execute(scene.aws, JOB, "stop", progress=scene.say)
     return status

@@ -28,8 +28,9 @@ from millrace.etl.maintenance import table_services
 from millrace.etl.maintenance.table_services import Compaction, Expiry, Orphans
 from millrace.etl.queries import derive
 from millrace.etl.record.tables import Table
+from millrace.sandbox import jars, session
 from millrace.sandbox.process import RUN
-from tests.faults.session import open_session
+from millrace.sandbox.producer import Background
 from tests.spark.batches import Events, frame, good, kafka_rows
 from tests.spark.test_derive import Pipeline
 
@@ -42,25 +43,20 @@ BEHIND_SECONDS = 75.0
 """Between two looks of the derived query at the landing table."""
 
 
-class Writer(threading.Thread):
+class Writer:
     """Lands batch after batch, and lays a file that nobody knows beside each tenth."""
 
     def __init__(self, pipe: Pipeline) -> None:
-        super().__init__(name="writer", daemon=True)
         self._pipe = pipe
-        self._stop_asked = threading.Event()
         self.batches = 0
         self.laid: list[Path] = []
-        self.error: BaseException | None = None
 
-    def run(self) -> None:
-        try:
-            while not self._stop_asked.is_set():
-                self._land()
-        except BaseException as error:
-            self.error = error
+    def land_on(self, stop: threading.Event) -> None:
+        """Land until asked to stop."""
+        while not stop.is_set():
+            self.land()
 
-    def _land(self) -> None:
+    def land(self) -> None:
         first = self.batches * ROWS
         payloads = [good(n) for n in range(first, first + ROWS)]
         self._pipe.land(frame(self._pipe.spark, kafka_rows(0, first, payloads)), self.batches)
@@ -76,11 +72,6 @@ class Writer(threading.Thread):
         old = time.time() - 2 * 86_400
         os.utime(file, (old, old))
         self.laid.append(file)
-
-    def stop(self) -> None:
-        """End after the batch at hand."""
-        self._stop_asked.set()
-        self.join()
 
 
 def chores(spark: SparkSession, pipe: Pipeline, events: Events) -> Maintenance:
@@ -126,24 +117,30 @@ def main() -> int:
     minutes = parser().parse_args().minutes
     shutil.rmtree(HOME, ignore_errors=True)
     table_services.FEWEST_SNAPSHOTS = 5  # a direct query's need; here is none
-    spark = open_session(HOME / "lake")
+    files = [*jars.files("sandbox"), *jars.files("kafka-client")]
+    with session.opened(files, warehouse=HOME / "lake") as spark:
+        return kept_up(spark, minutes)
+
+
+def kept_up(spark: SparkSession, minutes: float) -> int:
+    """Land, keep up and read for a while, and compare."""
     pipe = Pipeline(spark, lambda name: Table("lake", "tests", name), HOME / "reader")
     events = Events()
     begin_with_everything(
         spark, derive.read(spark, pipe.landing), Checkpoint(str(pipe.checkpoint)), "derive-flights"
     )
     writer, housekeeping = Writer(pipe), chores(spark, pipe, events)
-    writer._land()
+    writer.land()
     pipe.derive()
     begun = time.monotonic()
-    writer.start()
     housekeeping.start()
     lags: list[int] = []
-    while (left := begun + minutes * 60 - time.monotonic()) > 0 and writer.error is None:
-        time.sleep(min(left, BEHIND_SECONDS))
-        lags.append(behind(spark, pipe))
-        pipe.derive()
-    writer.stop()
+    with Background(writer.land_on, "writer") as landing:
+        while (left := begun + minutes * 60 - time.monotonic()) > 0:
+            time.sleep(min(left, BEHIND_SECONDS))
+            landing.check()
+            lags.append(behind(spark, pipe))
+            pipe.derive()
     time.sleep(60.0)  # chores go on over what is complete
     housekeeping.stop()
     pipe.derive()
@@ -173,8 +170,6 @@ def main() -> int:
     for event in events.all():
         if event["event"] == "chore_failed":
             sys.stdout.write(f"{event['chore']}: {event['error'][:500]}\n")
-    if writer.error is not None:
-        sys.stdout.write(f"the writer failed: {writer.error}\n")
     lost = sent - len(landed) + len(wanted - derived.keys())
     twice = landed.total() - len(landed) + derived.total() - len(derived)
     sys.stdout.write(
@@ -184,10 +179,7 @@ def main() -> int:
     )
     exact = landed.total() == len(landed) == sent and derived == Counter(wanted)
     busy = told["compacted"] and told["snapshots_expired"] and told["expiry_held"] and removed
-    spark.stop()
-    return int(
-        not exact or not busy or bool(stayed) or bool(told["chore_failed"]) or writer.error is not None
-    )
+    return int(not exact or not busy or bool(stayed) or bool(told["chore_failed"]))
 
 
 if __name__ == "__main__":

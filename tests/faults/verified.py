@@ -22,18 +22,19 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from millrace.lifecycle.deployed import outputs
 from millrace.sandbox import localstack
-from millrace.sandbox.process import RUN, SandboxError, only_one
-from millrace.sandbox.spark import SandboxSpark, forget_tables
+from millrace.sandbox.process import RUN, SandboxError
+from millrace.sandbox.producer import Background
+from millrace.sandbox.spark import SandboxSpark
 from millrace.sandbox.toolchain import ROOT
-from tests.faults.meanwhile import meanwhile
-from tests.faults.real_runs import RealRuns
-from tests.integration.lifecycle.engines import EMR_STATES, GLUE_STATES, RefusedError, serving
+from tests.faults.project import run
+from tests.faults.real_runs import RealRuns, beside_localstack
+from tests.integration.lifecycle.engines import EMR_STATES, GLUE_STATES, RefusedError
 
 HOME = RUN / "faults-verified"
 POLL_SECONDS = 0.5
@@ -63,9 +64,6 @@ jobs:
 class Played(RealRuns):
     """Both engines, with runs of local Spark; and a Data Catalog that tells of the tables that these write."""
 
-    applications: dict[str, str] = field(default_factory=dict)
-    """Of each run on EMR Serverless."""
-
     told: set[str] = field(default_factory=set)
     """Runs of whose end an event was sent."""
 
@@ -93,21 +91,7 @@ class Played(RealRuns):
     def emr(self, method: str, path: str, query: dict[str, str], given: dict[str, Any]) -> dict[str, Any]:
         if (method, path) == ("GET", "/applications"):
             return {"applications": []}
-        answer = super().emr(method, path, query, given)
-        if method == "DELETE":
-            grace = int(query.get("shutdownGracePeriodInSeconds", "0"))
-            self.jobs[answer["jobRunId"]].process.signal_group(signal.SIGTERM if grace else signal.SIGKILL)
-        return answer
-
-    def _emr_start(self, application: str, given: dict[str, Any]) -> dict[str, Any]:
-        before = set(self.runs)
-        answer = super()._emr_start(application, given)
-        run = answer["jobRunId"]
-        if run not in before:
-            arguments = given["jobDriver"]["sparkSubmit"]["entryPointArguments"]
-            self.applications[run] = application
-            self.submit(run, arguments[arguments.index("--launch-document") + 1], f"verified-{run}")
-        return answer
+        return super().emr(method, path, query, given)
 
     # ---- runs ----
 
@@ -150,38 +134,20 @@ def _table(database: str, name: str) -> dict[str, Any]:
 @contextmanager
 def played() -> Iterator[Played]:
     """LocalStack with both engines, bootstrapped for CDK; ends all runs at last."""
-    script = ROOT / "tests" / "integration" / "lifecycle" / "hand_over.py"
-    with ExitStack() as ending:
-        ending.enter_context(only_one())
-        forget_tables()
-        shutil.rmtree(HOME, ignore_errors=True)
-        HOME.mkdir(parents=True)
-        engines = Played()
-        ending.enter_context(serving(engines))
-        stack = ending.enter_context(localstack.running(settings={"ENGINES_URL": engines.url}, script=script))
-        engines.spark = SandboxSpark(stack=stack, kafka="")
-        bootstrap = ["cdklocal", "bootstrap", f"aws://{localstack.ACCOUNT}/{stack.region}"]
-        done = subprocess.run(
-            bootstrap, cwd=HOME, env=stack.environment(), capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise SandboxError(f"not bootstrapped:\n{done.stderr[-2000:]}")
-        SandboxSpark(stack=stack, kafka="").catalog("s3://none")  # makes the catalog's own tables
-        ending.callback(engines.end)
-        ending.enter_context(_events(engines))
-        yield engines
+    engines = Played()
 
-
-@contextmanager
-def _events(engines: Played) -> Iterator[None]:
-    """Send events of ends while the block runs."""
-
-    def work(stop: threading.Event) -> None:
+    def events(stop: threading.Event) -> None:
         while not stop.wait(POLL_SECONDS):
             engines.send_ends()
 
-    with meanwhile(work, "events"):
-        yield
+    with beside_localstack(engines) as stack:
+        shutil.rmtree(HOME, ignore_errors=True)
+        HOME.mkdir(parents=True)
+        account = f"aws://{localstack.ACCOUNT}/{stack.region}"
+        run(["cdklocal", "bootstrap", account], HOME, stack.environment())
+        SandboxSpark(stack=stack, kafka="").catalog("s3://none")  # makes the catalog's own tables
+        with Background(events, "events"):
+            yield engines
 
 
 def verified(engines: Played, given: argparse.Namespace) -> int:

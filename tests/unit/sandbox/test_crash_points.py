@@ -101,8 +101,8 @@ def test_a_label_leaves_out_what_differs_from_run_to_run() -> None:
 def test_what_is_left_of_a_kind_is_told() -> None:
     done = [Outcome("derive", mode, n, "PUT" if n < 3 else "") for mode in MODES for n in (1, 2, 3)]
     assert figures("derive", done) == (
-        "derive: killed before 2 and after 2 mutations of a batch, answers to 2 lost: "
-        "0 lost, 0 doubled, 0 others, 0 stuck; 0 minutes in all"
+        "derive: killed before 2 and after 2 mutations of a batch, answers to 2 lost, "
+        "killed twice at 2: 0 lost, 0 doubled, 0 others, 0 stuck; 0 minutes in all"
     )
     less = [one for one in done if (one.mode, one.number) != ("after", 3)]
     assert "after 2 (not all) mutations" in figures("derive", less)

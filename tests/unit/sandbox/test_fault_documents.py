@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from millrace.config import load
 from millrace.etl.launch.settings import parse
 from tests.faults import crashed, jobs, sinks
 from tests.faults.crashed import KINDS
@@ -39,22 +39,23 @@ def test_jobs_of_one_or_two_queries(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [Stage, KafkaStage, RoutedStage, SplitStage])
 def test_stages_of_rounds(kind: type[Stage], tmp_path: Path) -> None:
-    stage: Any = kind(Server(), tmp_path / "round", "events", random.Random(1))  # type: ignore[arg-type]
-    stage._broker = SimpleNamespace(bootstrap="127.0.0.1:1")
-    stage._whole_home, stage._number, stage.lists = tmp_path, 0, [[0, 1], [2, 3]]
+    stage: Any = kind(Server(), tmp_path / "round", "events", random.Random(1), bootstrap="127.0.0.1:1")  # type: ignore[arg-type]
+    stage.lists = [[0, 1], [2, 3]]
     assert parse(stage._job_settings(Path("/schema.ddl"))).queries
     stage.catalog.close()
 
 
-def test_every_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sinks, "HOME", tmp_path)
-    broker: Any = SimpleNamespace(bootstrap="127.0.0.1:1")
-    database: Any = DATABASE
-    aws: Any = Server()
-    playing = sinks.Round(broker, database, Server(), Server.endpoint, aws)  # type: ignore[arg-type]
-    playing.secret = SECRET
-    settings = parse(json.loads(playing._document().read_text())["settings"])
-    assert {query.name for query in settings.queries} == set(playing._queries())
+def test_every_sink() -> None:
+    asked = sinks.direct_sinks(DATABASE.url, SECRET, Server.endpoint)
+    settings = parse(sinks.direct_job(asked, "127.0.0.1:1"))
+    assert {query.name for query in settings.queries} == set(asked)
+
+
+def test_the_sinks_that_are_deployed(tmp_path: Path) -> None:
+    file = tmp_path / "sinks.yaml"
+    file.write_text(sinks.SHOP.format(url=DATABASE.url, secret=SECRET))
+    queries = load(str(file)).jobs["clicks"].queries
+    assert set(queries) - {"land-clicks"} <= set(sinks.direct_sinks(DATABASE.url, SECRET, Server.endpoint))
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -74,5 +75,5 @@ def test_crash_points(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(crashed.Crashed, "_topic", lambda _: (None, jobs.topic("events", 5)))
     monkeypatch.setattr(crashed.Crashed, "_stream", lambda _: (None, jobs.stream("events", "us-east-1")))
     job = crashed.Crashed(servers, KINDS[name], "crashed", tmp_path)
-    settings = parse(json.loads(job.document.read_text())["settings"])
+    settings = parse(job.settings)
     assert KINDS[name].query in {query.name for query in settings.queries}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.sandbox.ledger import Ledger, compare, payload_hash
+from millrace.sandbox.ledger import Difference, Ledger, compare, payload_hash
 
 GOOD, BAD = b'{"a":1}', b'{"a":'
 
@@ -92,3 +94,17 @@ def test_ledger_survives_its_file(tmp_path_factory, records):
     path = tmp_path_factory.mktemp("ledger") / "ledger.parquet"
     ledger.write(path)
     assert Ledger.read(path) == ledger
+
+
+def test_a_table_that_lacks_doubles_or_invents_rows_is_told() -> None:
+    wanted = Counter({("a",): 1, ("b",): 2, ("c",): 1})
+    assert Difference.of("t", wanted, wanted).exact
+    found = Counter({("a",): 3, ("b",): 1, ("d",): 2})
+    assert Difference.of("t", wanted, found) == Difference("t", 4, lost=2, doubled=2, others=2)
+    assert not Difference.of("t", Counter(), Counter()).exact
+
+
+def test_differences_add_up() -> None:
+    parts = [Difference("a", 3, 1, 0, 0), Difference("b", 4, 0, 2, 1)]
+    whole = Difference.total(parts)
+    assert (whole.wanted, str(whole), whole.exact) == (7, "1 lost, 2 doubled, 1 others", False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import subprocess
@@ -16,7 +17,7 @@ from rich.console import Console
 
 from millrace.sandbox import demo, localstack
 from millrace.sandbox import process as processes
-from millrace.sandbox.process import Process, SandboxError, ended, only_one, stop_left_behind
+from millrace.sandbox.process import Process, SandboxError, ended, only_one, stop_left_behind, wait_until
 from tests.serving import Handler, served
 
 FOREVER = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); print('up', flush=True); time.sleep(60)"
@@ -95,6 +96,32 @@ def test_a_program_that_hangs_is_told(tmp_path):
         pytest.raises(SandboxError, match="not ready after 0 s"),
     ):
         process.wait_until(lambda: False, seconds=0.2, what="ready")
+
+
+def test_what_makes_no_progress_is_told_with_how_far_it_came(tmp_path):
+    looks = itertools.count()
+
+    def progress() -> str:
+        return f"{min(next(looks), 2)} of 5 rows"
+
+    with (
+        start(tmp_path, "import time; time.sleep(60)") as process,
+        pytest.raises(SandboxError, match=r"p: not landed without progress for 0 s \(2 of 5 rows\)"),
+    ):
+        wait_until(
+            lambda: False, seconds=0.3, what="landed", progress=progress, runs=(process,), poll_seconds=0.01
+        )
+
+
+def test_what_moves_has_time(tmp_path):
+    begun, seen = time.monotonic(), []
+
+    def reached() -> bool:
+        seen.append(len(seen))
+        return len(seen) == 30
+
+    wait_until(reached, seconds=0.1, what="landed", progress=lambda: str(len(seen)), poll_seconds=0.01)
+    assert time.monotonic() - begun > 0.1
 
 
 def test_left_behind_is_stopped_and_strangers_are_not(tmp_path, records):

@@ -12,7 +12,6 @@ from millrace.config import Names
 from millrace.etl.launch.settings import parse
 from millrace.infra.settings import job_settings
 from millrace.sizing import plan
-from tests.faults.deployed import Line
 from tests.faults.project import write
 from tests.faults.shop import records
 from tests.faults.shop.records import BEGIN, ITEMS, Remembered
@@ -69,11 +68,3 @@ def test_orders_repeat_purchases_of_ten_minutes_ago_and_some_are_spoiled() -> No
     back = [each["n"] - each["purchase"] for each in good]
     assert 0 < sum(n > 0 for n in back) < 1500
     assert max(back) < records.REACH
-
-
-def test_a_table_that_lacks_doubles_or_invents_rows_is_told() -> None:
-    wanted = Counter({("a",): 1, ("b",): 2, ("c",): 1})
-    assert Line.of("t", wanted, wanted).exact
-    found = Counter({("a",): 3, ("b",): 1, ("d",): 2})
-    assert Line.of("t", wanted, found) == Line("t", 4, lost=2, doubled=2, strange=2)
-    assert not Line.of("t", Counter(), Counter()).exact

@@ -1,0 +1,53 @@
+"""Work beside a block: it ends with it, and what it raises is raised where somebody asks."""
+
+from __future__ import annotations
+
+from threading import Event
+
+import pytest
+
+from millrace.sandbox import producer
+from millrace.sandbox.process import SandboxError
+from millrace.sandbox.producer import Background
+
+
+def fails(_: Event) -> None:
+    raise ZeroDivisionError
+
+
+def until_stopped(stop: Event) -> None:
+    stop.wait(30)
+
+
+def test_it_ends_with_the_block() -> None:
+    with Background(until_stopped, "sending") as sending:
+        assert not sending.done
+        sending.check()
+    assert sending.done
+
+
+def test_what_it_raises_is_raised_at_the_end_of_the_block_and_by_who_asks() -> None:
+    sending = Background(fails, "sending")
+    with pytest.raises(ZeroDivisionError), sending:
+        pass
+    with pytest.raises(ZeroDivisionError):
+        sending.check()
+
+
+def test_what_the_block_raises_counts_and_the_work_ends() -> None:
+    with pytest.raises(KeyError), Background(until_stopped, "sending") as sending:
+        raise KeyError
+    assert sending.done
+
+
+def test_work_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer, "_JOIN_SECONDS", 0.05)
+    goes_on = Event()
+
+    def deaf(_: Event) -> None:
+        goes_on.wait(30)
+
+    sending = Background(deaf, "sending")
+    with pytest.raises(SandboxError, match="sending has not ended"):
+        sending.stop()
+    goes_on.set()
