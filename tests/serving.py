@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,9 @@ from typing import Any
 
 POLL_SECONDS = 0.02
 """``shutdown`` waits for a turn's end."""
+
+
+_NOT_PASSED_ON = frozenset({"connection", "transfer-encoding", "keep-alive", "expect"})
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -29,6 +33,20 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def forward(self, address: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        """Hand a request on to a server of this machine; its status, headers and body."""
+        connection = http.client.HTTPConnection(address, timeout=60)
+        try:
+            # The length is that of the body, which may be another one than was sent.
+            left_out = _NOT_PASSED_ON | {"content-length"}
+            passed = {k: v for k, v in self.headers.items() if k.lower() not in left_out}
+            connection.request(self.command, self.path, body, passed)
+            answer = connection.getresponse()
+            headers = {k: v for k, v in answer.getheaders() if k.lower() not in _NOT_PASSED_ON}
+            return answer.status, headers, answer.read()
+        finally:
+            connection.close()
 
     def log_message(self, *_: Any) -> None:
         """Say nothing."""

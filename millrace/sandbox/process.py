@@ -54,6 +54,10 @@ class SandboxError(RuntimeError):
     """Something on this machine did not start, stopped by itself or took too long."""
 
 
+class StalledError(SandboxError):
+    """What was waited for did not come."""
+
+
 def start_watched(command: Sequence[str | Path], **options: Any) -> tuple[subprocess.Popen[bytes], FileIO]:
     """Start a program in a session of its own that ends when this one does, however it ends.
 
@@ -228,7 +232,9 @@ def wait_until(
     Raises
     ------
     SandboxError
-        It did not come, or a program ended; holds the end of the log.
+        A program ended; holds the end of its log.
+    StalledError
+        It did not come in time; likewise.
     """
     seen, moved = "", time.monotonic()
     while not reached():
@@ -243,7 +249,7 @@ def wait_until(
             whose = "".join(f"{run.name}: " for run in runs)
             how = "without progress for" if progress else "after"
             logs = "".join(f":\n{run.tail(25)}" for run in runs)
-            raise SandboxError(f"{whose}not {what} {how} {seconds:.0f} s{seen}{logs}")
+            raise StalledError(f"{whose}not {what} {how} {seconds:.0f} s{seen}{logs}")
         time.sleep(poll_seconds)
 
 

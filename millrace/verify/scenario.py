@@ -19,6 +19,7 @@ from millrace.lifecycle.problems import AwsError, ThrottledError, told
 from millrace.sandbox import lake
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
+from millrace.sandbox.process import StalledError, wait_until
 from millrace.sandbox.producer import Background, KafkaProducer, KinesisProducer, Producer
 from millrace.sandbox.traffic import Feed, Shape, TokenBucket, default_key
 from millrace.sandbox.traffic_values import Generator
@@ -293,23 +294,24 @@ class Story:
         self._wait(lambda: len(traffic.ledger) >= self._wanted.records, seconds, what, ())
 
     def _settle(self) -> str:
-        moved, counts = time.monotonic(), dict[str, tuple[int, int]]()
-        while True:
+        counts, patience = dict[str, tuple[int, int]](), self._place.patience.land
+
+        def reached() -> bool:
             with suppress(ThrottledError):  # asked too often: nothing new, and asked again
-                now = self._counts()
-                if now != counts:
-                    counts, moved = now, time.monotonic()
+                counts.update(self._counts())
             if counts and all(have >= wanted for have, wanted in counts.values()):
-                break
+                return True
             self._check(self.jobs)
-            if time.monotonic() - moved > self._place.patience.land:
-                short = [
-                    f"{table} has {have} of {wanted}"
-                    for table, (have, wanted) in counts.items()
-                    if have < wanted
-                ]
-                return f"no further row for {self._place.patience.land:.0f} s: {', '.join(short)}"
-            time.sleep(0.5)
+            return False
+
+        def short() -> str:
+            lacking = ((table, *each) for table, each in counts.items() if each[0] < each[1])
+            return ", ".join(f"{table} has {have} of {wanted}" for table, have, wanted in lacking)
+
+        try:
+            wait_until(reached, seconds=patience, what="settled", progress=short, poll_seconds=0.5)
+        except StalledError:
+            return f"no further row for {patience:.0f} s: {short()}"
         time.sleep(_SETTLE_SECONDS)
         return ""
 

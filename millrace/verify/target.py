@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pyiceberg.catalog import Catalog
 from millrace.config.names import Names
 from millrace.lifecycle.kafka_client import Settings
 from millrace.lifecycle.problems import ThrottledError, told
+from millrace.sandbox.process import StalledError, wait_until
 from millrace.verify.bill import Run
 from millrace.verify.environment import Copy
 
@@ -139,18 +139,22 @@ def wait_for(reached: Callable[[], bool], seconds: float, what: str, *, poll_sec
     AwsError
         AWS refuses the question.
     """
-    deadline = time.monotonic() + seconds
-    while True:
+    last = ""
+
+    def look() -> bool:
+        nonlocal last
         last = ""
         try:
             with told(f"waiting for {what}"):
-                if reached():
-                    return
+                return reached()
         except ThrottledError as error:
             last = f" ({error})"
-        if time.monotonic() > deadline:
-            raise VerifyError(f"not within {seconds:.0f} s: {what}{last}")
-        time.sleep(poll_seconds)
+            return False
+
+    try:
+        wait_until(look, seconds=seconds, what=what, poll_seconds=poll_seconds)
+    except StalledError as error:
+        raise VerifyError(f"not within {seconds:.0f} s: {what}{last}") from error
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -22,8 +21,6 @@ REFUSALS: Mapping[str, tuple[int, str, str]] = {
 
 KINDS = (*REFUSALS, "cut", "lost")
 """Beside them: the connection is cut before anything is done, or after it, before the answer."""
-
-_NOT_PASSED_ON = frozenset({"connection", "transfer-encoding", "keep-alive", "expect"})
 
 
 @dataclass
@@ -88,7 +85,7 @@ def before(target: str, given: Faults | None = None) -> Iterator[Faults]:
             elif kind == "cut":
                 self.close_connection = True
             else:
-                status, headers, answer = self._forward(body)
+                status, headers, answer = self.forward(address, body)
                 faults.answered(kind)
                 if kind == "lost":
                     self.close_connection = True
@@ -96,17 +93,6 @@ def before(target: str, given: Faults | None = None) -> Iterator[Faults]:
                     self._reply(status, headers, answer)
 
         do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _answer
-
-        def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
-            connection = http.client.HTTPConnection(address, timeout=60)
-            try:
-                passed = {k: v for k, v in self.headers.items() if k.lower() not in _NOT_PASSED_ON}
-                connection.request(self.command, self.path, body, passed)
-                answer = connection.getresponse()
-                headers = {k: v for k, v in answer.getheaders() if k.lower() not in _NOT_PASSED_ON}
-                return answer.status, headers, answer.read()
-            finally:
-                connection.close()
 
         def _reply(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
             self.send_response_only(status)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tests.faults import bad, odd_records, stories
@@ -49,16 +50,21 @@ LIMITED = {"records_per_batch": 2000, "records_per_shard": 2000}
 SLOW = {"records_per_shard": 400}
 """A batch takes little, so that a backlog of minutes stands."""
 
+
+def _under_load(times: int, *steps: stories.Step, shards: int = 2) -> Round:
+    return Round(partial(stories.under_load, steps=steps, times=times), shards)
+
+
 ROUNDS: Mapping[str, Round] = {
-    "split_under_load": Round(stories.split_under_load),
-    "merge_under_load": Round(stories.merge_under_load, shards=5),
-    "split_and_merge_under_load": Round(stories.split_and_merge_under_load, shards=3),
-    "split_in_a_gap": Round(stories.split_in_a_gap),
-    "merge_in_a_gap": Round(stories.merge_in_a_gap, shards=5),
-    "only_shard_split": Round(stories.only_shard_split, shards=1),
-    "all_shards_merged": Round(stories.all_shards_merged),
-    "split_while_stopped": Round(stories.split_while_stopped),
-    "merge_while_stopped": Round(stories.merge_while_stopped, shards=4),
+    "split_under_load": _under_load(3, Stage.split),
+    "merge_under_load": _under_load(3, Stage.merge, shards=5),
+    "split_and_merge_under_load": _under_load(4, Stage.split, Stage.merge, shards=3),
+    "split_in_a_gap": Round(partial(stories.in_a_gap, step=Stage.split)),
+    "merge_in_a_gap": Round(partial(stories.in_a_gap, step=Stage.merge), shards=5),
+    "only_shard_split": _under_load(1, Stage.split, shards=1),
+    "all_shards_merged": _under_load(1, Stage.merge),
+    "split_while_stopped": Round(partial(stories.while_stopped, step=Stage.split)),
+    "merge_while_stopped": Round(partial(stories.while_stopped, step=Stage.merge), shards=4),
     "grandchildren_while_killed": Round(stories.grandchildren_while_killed, shards=1),
     "unread_tail": Round(stories.unread_tail, settings=SLOW, trigger_seconds=0.1),
     "killed_while_splitting": Round(stories.killed_while_splitting),

@@ -24,10 +24,10 @@ def moto() -> Iterator[LocalStack]:
         server.stop()
 
 
-def make_table(dynamodb: Any, name: str) -> None:
-    """Make a table as the DynamoDB sink wants it."""
+def make_table(dynamodb: Any, name: str) -> Any:
+    """Make a table as the DynamoDB sink wants it, by boto3's client or its resource; what that returns."""
     keys = {"_id": "HASH", "_source": "RANGE"}
-    dynamodb.create_table(
+    return dynamodb.create_table(
         TableName=name,
         AttributeDefinitions=[{"AttributeName": k, "AttributeType": "S"} for k in keys],
         KeySchema=[{"AttributeName": k, "KeyType": kind} for k, kind in keys.items()],

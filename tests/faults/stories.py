@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -16,6 +16,8 @@ from tests.faults.stage import Stage
 
 RATE = 2_000.0
 """Records per second while a round's job runs: about what two cores land beside everything else."""
+
+Step = Callable[[Stage], None]
 
 
 def running(stage: Stage, records: int) -> None:
@@ -38,61 +40,35 @@ def _flow(stage: Stage, records: int, step: Callable[[], None], times: int = 1) 
     stage.until_complete()
 
 
-def split_under_load(stage: Stage, records: int) -> None:
-    running(stage, records)
-    _flow(stage, records, stage.split, times=3)
+def under_load(stage: Stage, records: int, *, steps: Sequence[Step], times: int) -> None:
+    """Split or merge shards while records flow; with one step of an only shard, or of all, every shard that is read ends at once."""
 
-
-def merge_under_load(stage: Stage, records: int) -> None:
-    running(stage, records)
-    _flow(stage, records, stage.merge, times=3)
-
-
-def split_and_merge_under_load(stage: Stage, records: int) -> None:
-    def both() -> None:
-        stage.split()
-        stage.merge()
+    def step() -> None:
+        for each in steps:
+            each(stage)
 
     running(stage, records)
-    _flow(stage, records, both, times=4)
+    _flow(stage, records, step, times)
 
 
-def _with_gap(stage: Stage, records: int, step: Callable[[], None]) -> None:
+def in_a_gap(stage: Stage, records: int, *, step: Step) -> None:
+    """Split or merge shards of which all is read, with nothing arriving for a while."""
     running(stage, records)
     for _ in range(3):
         stage.feed.backlog(records // 4)
         stage.until_complete()
-        step()
+        step(stage)
         time.sleep(stage.choose.uniform(1, 4))
     stage.complete(records)
 
 
-def split_in_a_gap(stage: Stage, records: int) -> None:
-    _with_gap(stage, records, stage.split)
-
-
-def merge_in_a_gap(stage: Stage, records: int) -> None:
-    _with_gap(stage, records, stage.merge)
-
-
-def only_shard_split(stage: Stage, records: int) -> None:
-    """All shards that the job reads end at once."""
-    running(stage, records)
-    _flow(stage, records, stage.split)
-
-
-def all_shards_merged(stage: Stage, records: int) -> None:
-    running(stage, records)
-    _flow(stage, records, stage.merge)
-
-
-def _while_stopped(stage: Stage, records: int, step: Callable[[], None], *, kill: bool) -> None:
+def while_stopped(stage: Stage, records: int, *, step: Step, kill: bool = False) -> None:
     """Stop with an unread backlog, change the shards with more arriving before and after, start again."""
     running(stage, records)
     for n in (1, 2):
         stage.job.kill() if kill else stage.job.stop(grace_seconds=60)
         stage.feed.backlog(records // 8)
-        step()
+        step(stage)
         stage.feed.backlog(records // 8)
         stage.start()
         if n == 1:
@@ -100,24 +76,16 @@ def _while_stopped(stage: Stage, records: int, step: Callable[[], None], *, kill
     stage.complete(records)
 
 
-def split_while_stopped(stage: Stage, records: int) -> None:
-    _while_stopped(stage, records, stage.split, kill=False)
-
-
-def merge_while_stopped(stage: Stage, records: int) -> None:
-    _while_stopped(stage, records, stage.merge, kill=False)
-
-
 def grandchildren_while_killed(stage: Stage, records: int) -> None:
     """Shards open and close again unseen."""
 
-    def twice() -> None:
+    def twice(_: Stage) -> None:
         stage.split(2)
         stage.feed.backlog(records // 16)
         stage.merge()
         stage.split()
 
-    _while_stopped(stage, records, twice, kill=True)
+    while_stopped(stage, records, step=twice, kill=True)
 
 
 def unread_tail(stage: Stage, records: int) -> None:

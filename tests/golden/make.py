@@ -7,15 +7,13 @@ Writes ``tests/golden/VERSION-project.json`` and ``tests/golden/VERSION-KIND.tar
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Iterable
 
 from pyspark.sql import SparkSession
 
 import millrace.etl as etl
-from millrace.etl.launch import spark_settings
-from millrace.sandbox import jars, kafka
+from millrace.sandbox import jars, kafka, session
 from millrace.sandbox.kafka import Kafka
 from tests.faults.in_process import Job
 from tests.golden import project, release
@@ -39,28 +37,14 @@ def main() -> int:
     if not wanted:
         sys.stderr.write(f"{etl.__version__} is there: it is what the release of that version has written\n")
         return 2
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(map(str, [*jars.files("sandbox"), *jars.files("kafka-client")])))
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
-    )
-    for key, value in spark_settings.RUNTIME.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    try:
-        with release.place():
-            release.open_catalog(spark)
-            for kind in wanted:
-                MAKERS[kind](spark)
-                kept = release.pack(kind, etl.__version__)
-                sys.stdout.write(f"{kept.name}: {kept.stat().st_size:,} bytes\n")
-    finally:
-        spark.stop()
+    files = [*jars.files("sandbox"), *jars.files("kafka-client")]
+    extensions = {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"}
+    with session.opened(files, extensions) as spark, release.place():
+        release.open_catalog(spark)
+        for kind in wanted:
+            MAKERS[kind](spark)
+            kept = release.pack(kind, etl.__version__)
+            sys.stdout.write(f"{kept.name}: {kept.stat().st_size:,} bytes\n")
     return 0
 
 

@@ -28,7 +28,7 @@ from millrace.sandbox.kafka import Kafka
 from tests.faults.in_process import Job
 from tests.golden.routed import KINDS as ROUTED
 from tests.golden.routed import RoutedJob
-from tests.spark.batches import Events, frame, good, kafka_rows, lander
+from tests.spark.batches import Events, drained, frame, good, kafka_rows, lander
 
 ARCHIVES = Path(__file__).parent
 PLACE = Path("/tmp/millrace-golden")  # noqa: S108 - see above; whoever works in it holds its lock
@@ -184,14 +184,4 @@ def _sink(table: str) -> dict[str, str]:
 
 
 def _all_available(query: Query) -> None:
-    running = (
-        query.rows.writeStream.option("checkpointLocation", query.checkpoint)
-        .outputMode(query.output_mode)
-        .foreachBatch(query.handle)
-        .trigger(processingTime="0 seconds")
-        .start()
-    )
-    try:
-        running.processAllAvailable()
-    finally:
-        running.stop()
+    drained(query.rows, query.handle, query.checkpoint, query.output_mode)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -136,6 +136,25 @@ def log_offsets(checkpoint: Path, batch: int, offset: Any) -> None:
     folder = checkpoint / "offsets"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / str(batch)).write_text('v1\n{"batchWatermarkMs":0}\n' + json.dumps(offset))
+
+
+def drained(
+    rows: DataFrame, handle: Callable[[DataFrame, int], Any], checkpoint: str | Path, mode: str = "append"
+) -> list[Any]:
+    """Run a query over what is there, then end; its progress, as Spark tells it."""
+    running = (
+        rows.writeStream.option("checkpointLocation", str(checkpoint))
+        .outputMode(mode)
+        .foreachBatch(handle)
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
+    try:
+        running.processAllAvailable()
+        # As JSON, like the core reads it: PySpark 4 turns what was observed into rows.
+        return [json.loads(each.json()) for each in running._jsq.recentProgress()]
+    finally:
+        running.stop()
 
 
 def ids(spark: SparkSession, table: Table) -> list[str]:

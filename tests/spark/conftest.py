@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.launch import spark_settings
 from millrace.etl.maintenance import table_services
 from millrace.etl.record.tables import Table
 from millrace.etl.services import jvm_names
-from millrace.sandbox import jars
+from millrace.sandbox import jars, session
 from tests.spark.profiles import profile_named
 
 
@@ -42,49 +39,31 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
     brought += [
         jar for jar in jars.files("sandbox") if jar.name.startswith(("iceberg-", "spark-sql-kinesis_"))
     ]
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = (
+    settings = {
         # Two cores, and three attempts at a task.
-        SparkSession.builder.master("local[2,3]")
-        .appName("tests")
-        .config("spark.jars", ",".join(map(str, brought)))
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
+        "spark.master": "local[2,3]",
+        "spark.driver.memory": "1g",
         # What a test holds of a broadcast keeps a page of memory: of 8 MiB each by default, some fifty of them at the
         # end, which with all the rest is this heap; a driver without memory ends itself in the middle of a test.
-        .config("spark.buffer.pageSize", "1m")
+        "spark.buffer.pageSize": "1m",
         # One test loses files of a shuffle. In local mode Spark then takes the only executor for lost, cannot register it
         # anew (that asks a scheduler which local mode has not), and ends the JVM after sixty heartbeats: ten minutes
         # later, in the middle of another test.
-        .config("spark.executor.heartbeat.maxFailures", "1000000")
+        "spark.executor.heartbeat.maxFailures": "1000000",
         # Nothing here runs long enough to earn back what the second compiler takes: a quarter of all CPU time.
-        .config(
-            "spark.driver.extraJavaOptions",
-            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC "
-            # What threads allocated is asked through an inner class.
-            "--add-opens=jdk.management/com.sun.management.internal=ALL-UNNAMED",
-        )
-        .config("spark.sql.codegen.cache.maxEntries", "5000")
-        .config("spark.ui.enabled", "false")
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC "
+        # What threads allocated is asked through an inner class.
+        "--add-opens=jdk.management/com.sun.management.internal=ALL-UNNAMED",
+        "spark.sql.codegen.cache.maxEntries": "5000",
         # What Python workers sign requests to local servers with.
-        .config("spark.executorEnv.AWS_ACCESS_KEY_ID", "test")
-        .config("spark.executorEnv.AWS_SECRET_ACCESS_KEY", "test")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
-        .config("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
-        .config("spark.sql.catalog.lake.type", "hadoop")
-        .config("spark.sql.catalog.lake.warehouse", str(warehouse))
-        .config("spark.sql.catalog.lake.cache-enabled", "false")
-        .config("spark.sql.streaming.checkpoint.fileManagerClass", FILES)
-    )
+        "spark.executorEnv.AWS_ACCESS_KEY_ID": "test",
+        "spark.executorEnv.AWS_SECRET_ACCESS_KEY": "test",
+        "spark.sql.streaming.checkpoint.fileManagerClass": FILES,
+    }
     named = request.config.getoption("--profile", default=None)
-    for key, value in (profile_named(named).settings() if named else spark_settings.RUNTIME).items():
-        builder = builder.config(key, value)
-    running = jvm_names.keep(builder.getOrCreate())
-    running.sparkContext.setLogLevel("OFF")
-    yield running
-    running.stop()
+    settings |= profile_named(named).settings() if named else {}
+    with session.opened(brought, settings, warehouse=warehouse) as running:
+        yield jvm_names.keep(running)
 
 
 FILES = "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import random
 import threading
@@ -98,23 +97,18 @@ def before(target: str) -> Iterator[Faults]:
             faults.done[kind] += 1
             if kind in ("cut", "lost"):
                 if kind == "lost":
-                    self.forward(body)
+                    self.whole(body)
                 self.close_connection = True
             elif kind == "refused":
                 self.answer(400, json.dumps({"__type": BUSY, "message": "slow down"}).encode())
             elif kind == "failed":
                 self.answer(500, b'{"__type":"InternalServerError"}')
             else:
-                self.answer(*(self.part if kind == "part" else self.forward)(body))
+                self.answer(*(self.part if kind == "part" else self.whole)(body))
 
-        def forward(self, body: bytes) -> tuple[int, bytes]:
-            connection = http.client.HTTPConnection(urlsplit(target).netloc, timeout=20)
-            names = ("X-Amz-Target", "Content-Type", "Authorization", "X-Amz-Date")
-            connection.request("POST", "/", body, {name: self.headers[name] for name in names})
-            answer = connection.getresponse()
-            read = answer.read()
-            connection.close()
-            return answer.status, read
+        def whole(self, body: bytes) -> Answer:
+            status, _, answer = self.forward(urlsplit(target).netloc, body)
+            return status, answer
 
         def part(self, body: bytes, keeps: Callable[[int], bool] = lambda number: number % 3 > 0) -> Answer:
             """Some records or items are left out, as a shard or partition that is busy does it."""
@@ -134,7 +128,7 @@ def before(target: str) -> Iterator[Faults]:
             return 200, json.dumps(answer).encode()
 
         def asked(self, body: dict[str, Any]) -> Any:
-            status, answer = self.forward(json.dumps(body).encode())
+            status, answer = self.whole(json.dumps(body).encode())
             assert status == 200, answer
             return json.loads(answer)
 

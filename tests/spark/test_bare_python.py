@@ -16,12 +16,12 @@ import boto3
 import py4j
 import pyspark
 import pytest
-from moto.server import ThreadedMotoServer
 
 from millrace.infra.assets import libraries as carried_libraries
 from millrace.infra.assets import write_archive
 from millrace.sandbox import jars, kafka
 from tests.faults.in_process import PORTION, Job
+from tests.faults.services import moto
 from tests.spark.conftest import FILES
 
 ROOT = Path(__file__).parents[2]
@@ -68,13 +68,8 @@ def environ(python: Path, archive: Path, tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def s3() -> Iterator[str]:
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    try:
-        yield f"http://{host}:{port}"
-    finally:
-        server.stop()
+    with moto() as server:
+        yield server.endpoint
 
 
 LEASE = """

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.queries import derive
 from millrace.etl.record.tables import Table
-from tests.spark.batches import Events, frame, good, kafka_rows, lander
+from tests.spark.batches import Events, drained, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
 
@@ -25,15 +25,5 @@ def test_files_above_the_limit_are_read(spark: SparkSession, table: Names, tmp_p
     def counted(batch: DataFrame, _: int) -> None:
         seen.append(batch.count())
 
-    running = (
-        derive.read(spark, landing, 10)
-        .writeStream.option("checkpointLocation", str(tmp_path))
-        .foreachBatch(counted)
-        .trigger(processingTime="0 seconds")
-        .start()
-    )
-    try:
-        running.processAllAvailable()
-    finally:
-        running.stop()
+    drained(derive.read(spark, landing, 10), counted, tmp_path)
     assert sum(seen) == 24

@@ -16,7 +16,7 @@ from millrace.etl.maintenance import table_services
 from millrace.etl.queries import derive
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.query import Query
-from tests.spark.batches import Events
+from tests.spark.batches import Events, drained
 from tests.spark.test_derive import Pipeline
 from tests.spark.upkept import (
     Names,
@@ -44,13 +44,7 @@ def test_a_new_reader_of_an_expired_table_reads_all_of_it(
     # What Iceberg does by itself: it begins with what the oldest state that it knows has added.
     pipe.derive(lambda *_: None, tmp_path / "control")
     control: list[int] = []
-    query = (
-        rows.writeStream.option("checkpointLocation", str(tmp_path / "alone"))
-        .foreachBatch(lambda batch, _: control.extend(r["flight"] for r in batch.collect()))
-        .start()
-    )
-    query.processAllAvailable()
-    query.stop()
+    drained(rows, lambda batch, _: control.extend(r["flight"] for r in batch.collect()), tmp_path / "alone")
     assert sorted(control) == [6, 7, 8, 9], "Iceberg begins elsewhere now: is the beginning still needed?"
     assert begin(pipe) == (str(pipe.landing),)
     pipe.derive()

@@ -29,7 +29,7 @@ from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.iceberg import IcebergSink, IcebergSinkSettings
-from tests.spark.batches import EPOCH, Events, frame, good, kafka_rows, lander
+from tests.spark.batches import EPOCH, Events, drained, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
 
@@ -77,17 +77,8 @@ class Pipeline:
         self, handle: Callable[[DataFrame, int], None] | None = None, location: Path | None = None
     ) -> None:
         """Run the query over what is there, then end."""
-        query = (
-            derive.read(self.spark, self.landing)
-            .writeStream.option("checkpointLocation", str(location or self.checkpoint))
-            .foreachBatch(handle or self.deriver)
-            .trigger(processingTime="0 seconds")
-            .start()
-        )
-        try:
-            query.processAllAvailable()
-        finally:
-            query.stop()
+        rows = derive.read(self.spark, self.landing)
+        drained(rows, handle or self.deriver, location or self.checkpoint)
 
     def accounts(self) -> list[tuple[int, ...]]:
         return [

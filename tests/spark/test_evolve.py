@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.catalog import Catalog
 from pyspark.sql.types import StructType
 
@@ -15,7 +15,7 @@ from millrace.etl.queries import derive, land
 from millrace.etl.record import schema_evolution, tables
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
-from tests.spark.batches import DDL, Events, frame, good, kafka_rows, lander
+from tests.spark.batches import DDL, Events, drained, frame, good, kafka_rows, lander
 from tests.spark.test_derive import Pipeline
 
 Names = Callable[[str], Table]
@@ -41,14 +41,11 @@ def test_a_stream_goes_on_through_an_added_field_and_a_wider_number(
     assert [(r["flight"], r["gate"]) for r in rows] == [(1, None), (5000000000, "B7")]
     # The query reads on from its checkpoint, and sees what is new.
     seen: list[tuple[int, str | None]] = []
-    query = (
-        derive.read(spark, pipe.landing)
-        .writeStream.option("checkpointLocation", str(pipe.checkpoint))
-        .foreachBatch(lambda batch, _: seen.extend((r["flight"], r["gate"]) for r in batch.collect()))
-        .start()
-    )
-    query.processAllAvailable()
-    query.stop()
+
+    def take(batch: DataFrame, _: int) -> None:
+        seen.extend((r["flight"], r["gate"]) for r in batch.collect())
+
+    drained(derive.read(spark, pipe.landing), take, pipe.checkpoint)
     assert seen == [(5000000000, "B7")]
     assert Checkpoint(str(pipe.checkpoint)).begun(spark)
 

@@ -10,14 +10,13 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from millrace.infra.stacks.history import S3_JARS, START
 from millrace.sandbox import jars
 from millrace.sandbox.process import free_port
 from millrace.sandbox.toolchain import java_home, past_proxies, program_environment, spark_home, spark_line
+from tests.faults.services import moto
 
 pytestmark = pytest.mark.skipif(
     not spark_line().default, reason="the history server's image has the default line's Spark and S3 jars"
@@ -45,21 +44,12 @@ PATIENCE_SECONDS = 90
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
     """Start an S3 with one event log; its address."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    address = "http://{}:{}".format(*server.get_host_and_port())
-    client = boto3.client(
-        "s3",
-        endpoint_url=address,
-        region_name="us-east-1",
-        aws_access_key_id="k",
-        aws_secret_access_key="s",
-    )
-    client.create_bucket(Bucket=BUCKET)
-    client.put_object(Bucket=BUCKET, Key="spark/", Body=b"")
-    client.put_object(Bucket=BUCKET, Key=f"spark/{RUN}", Body=LOG.encode())
-    yield address
-    server.stop()
+    with moto() as server:
+        client = server.client("s3")
+        client.create_bucket(Bucket=BUCKET)
+        client.put_object(Bucket=BUCKET, Key="spark/", Body=b"")
+        client.put_object(Bucket=BUCKET, Key=f"spark/{RUN}", Body=LOG.encode())
+        yield server.endpoint
 
 
 def s3_jars(folder: Path, names: tuple[str, ...] = ("hadoop-aws", "aws-java-sdk-bundle")) -> Path:

@@ -12,7 +12,6 @@ from typing import Any
 import boto3
 import pytest
 from confluent_kafka import Producer
-from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
 from millrace.etl.job import run
@@ -26,6 +25,7 @@ from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
 from millrace.etl.sources.kafka import connection as kafka
 from millrace.etl.sources.kafka import login
 from tests import guarded
+from tests.faults.services import moto
 from tests.guarded import PASSWORD, Guarded
 from tests.spark.sinks import none_refused, place, row, rows
 from tests.tls import Authority
@@ -62,14 +62,10 @@ class Secrets:
 
 @pytest.fixture(scope="module")
 def secrets() -> Iterator[Secrets]:
-    moto = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    moto.start()
-    host, port = moto.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
+    with moto() as server, pytest.MonkeyPatch.context() as patch:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.setenv(name, "test")
-        yield Secrets(f"http://{host}:{port}")
-    moto.stop()
+        yield Secrets(server.endpoint)
 
 
 def bound(secrets: Secrets, servers: str, kind: Any, arn: str) -> Connection:

@@ -14,7 +14,6 @@ import boto3
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
-from moto.server import ThreadedMotoServer
 from pydantic import TypeAdapter
 
 from millrace.config import Names, load
@@ -25,6 +24,7 @@ from millrace.sandbox import jars
 from millrace.sandbox.process import Process
 from millrace.sandbox.toolchain import program_environment, spark_home
 from tests import guarded
+from tests.faults.services import moto
 from tests.guarded import Guarded
 from tests.spark import clusters
 
@@ -56,15 +56,11 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    moto = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    moto.start()
-    host, port = moto.get_host_and_port()
-    with guarded.running(tmp_path_factory.mktemp("broker")) as broker:
+    with moto() as server, guarded.running(tmp_path_factory.mktemp("broker")) as broker:
         held = {kind: broker.secret(kind) for kind in KINDS}
-        made = Place(broker, f"http://{host}:{port}", held, {})
+        made = Place(broker, server.endpoint, held, {})
         made.arns = {kind: made.store(f"AmazonMSK_{kind}", each) for kind, each in held.items()}
         yield made
-    moto.stop()
 
 
 def document(place: Place, home: Path, arns: dict[str, str]) -> Path:

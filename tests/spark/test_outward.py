@@ -12,7 +12,6 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -42,7 +41,8 @@ from millrace.etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
 from millrace.etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committed_files
 from millrace.etl.sources.base import ReplayedLeg
 from tests import postgres
-from tests.spark.batches import DDL, KAFKA, Events, frame, good, kafka_rows, lander, log_offsets
+from tests.faults.services import make_table, moto
+from tests.spark.batches import DDL, KAFKA, Events, drained, frame, good, kafka_rows, lander, log_offsets
 
 Names = Callable[[str], Table]
 REGION = "us-east-1"
@@ -53,24 +53,14 @@ def dynamodb() -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "test")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-        server.start()
-        _, port = server.get_host_and_port()
-        yield f"http://127.0.0.1:{port}"
-        server.stop()
+        with moto() as server:
+            yield server.endpoint
 
 
 @pytest.fixture
 def items(dynamodb: str) -> Any:
     """A table keyed by identity."""
-    resource = boto3.resource("dynamodb", endpoint_url=dynamodb, region_name=REGION)
-    keys = {"_id": "HASH", "_source": "RANGE"}
-    made = resource.create_table(
-        TableName="flights",
-        AttributeDefinitions=[{"AttributeName": k, "AttributeType": "S"} for k in keys],
-        KeySchema=[{"AttributeName": k, "KeyType": kind} for k, kind in keys.items()],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    made = make_table(boto3.resource("dynamodb", endpoint_url=dynamodb, region_name=REGION), "flights")
     yield made
     made.delete()
 
@@ -117,16 +107,7 @@ def settings(
 def derive(spark: SparkSession, job: JobSettings, binds: Mapping[str, str], events: Events) -> None:
     """Run the job's query over what is there, then end."""
     (query,) = run.build(spark, job, binds, events.reporter)
-    running = (
-        query.rows.writeStream.option("checkpointLocation", query.checkpoint)
-        .outputMode(query.output_mode)
-        .foreachBatch(query.handle)
-        .start()
-    )
-    try:
-        running.processAllAvailable()
-    finally:
-        running.stop()
+    drained(query.rows, query.handle, query.checkpoint, query.output_mode)
 
 
 def accounts(events: Events) -> list[tuple[int, ...]]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -20,7 +19,8 @@ from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair import commands
-from tests.spark.batches import Events, frame, good, kafka_rows, lander
+from tests.faults.services import make_table, moto
+from tests.spark.batches import Events, drained, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
 REGION = "us-east-1"
@@ -49,11 +49,8 @@ def dynamodb() -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "test")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-        server.start()
-        _, port = server.get_host_and_port()
-        yield f"http://127.0.0.1:{port}"
-        server.stop()
+        with moto() as server:
+            yield server.endpoint
 
 
 class Refusing:
@@ -64,23 +61,12 @@ class Refusing:
         self.landing, self.letters = table("landing"), table("letters")
         self.binds, self.state = {"dynamodb.endpoint": endpoint}, state
         resource = boto3.resource("dynamodb", endpoint_url=endpoint, region_name=REGION)
-        keys = {"_id": "HASH", "_source": "RANGE"}
-        self.items = resource.create_table(
-            TableName=self.letters.name,
-            AttributeDefinitions=[{"AttributeName": k, "AttributeType": "S"} for k in keys],
-            KeySchema=[{"AttributeName": k, "KeyType": kind} for k, kind in keys.items()],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        self.items = make_table(resource, self.letters.name)
         land = lander(spark, self.landing, Events())
         land(frame(spark, kafka_rows(0, 0, [*(good(n) for n in range(9)), b"bad"])), 0)
         NOTE[0] = LARGE
         (query,) = run.build(spark, self.job(), self.binds, self.events.reporter)
-        started = query.rows.writeStream.option("checkpointLocation", query.checkpoint)
-        running = started.foreachBatch(query.handle).start()
-        try:
-            running.processAllAvailable()
-        finally:
-            running.stop()
+        drained(query.rows, query.handle, query.checkpoint)
 
     def job(self, **changed: Any) -> JobSettings:
         state: dict[str, Any] = {

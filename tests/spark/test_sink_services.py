@@ -11,7 +11,6 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -26,6 +25,7 @@ from millrace.etl.sinks.kinesis import KinesisSink, KinesisSinkSettings, RecordW
 from millrace.etl.sources.kinesis.tail import Tail
 from millrace.sandbox import kinesalite
 from millrace.sandbox.kinesalite import Kinesalite
+from tests.faults.services import moto
 from tests.spark import faulty
 from tests.spark.sinks import Refused, breaking, changes, none_refused, place, results, row, rows
 
@@ -42,11 +42,8 @@ def credentials() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def dynamodb() -> Iterator[str]:
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    _, port = server.get_host_and_port()
-    yield f"http://127.0.0.1:{port}"
-    server.stop()
+    with moto() as server:
+        yield server.endpoint
 
 
 @pytest.fixture(scope="module")

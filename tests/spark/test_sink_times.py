@@ -6,9 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -24,6 +22,7 @@ from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
 from millrace.etl.sinks.opensearch import OpenSearchSink, OpenSearchSinkSettings
 from millrace.etl.sinks.parquet import ParquetSink, ParquetSinkSettings
 from tests import opensearch, postgres
+from tests.faults.services import make_table, moto
 from tests.spark.sinks import Refused as RefusedRows
 from tests.spark.sinks import none_refused, place, row, rows
 
@@ -45,29 +44,18 @@ def odd(spark: SparkSession, days: dict[int, str], column: str) -> DataFrame:
 
 @pytest.fixture(scope="module")
 def sinks(tmp_path_factory: pytest.TempPathFactory) -> object:
-    with postgres.running() as server, opensearch.running() as domain:
-        moto = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-        moto.start()
-        host, port = moto.get_host_and_port()
-        endpoint = f"http://{host}:{port}"
+    with postgres.running() as server, opensearch.running() as domain, moto() as aws:
         patch = pytest.MonkeyPatch()
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.setenv(name, "test")
-        dynamodb = boto3.client("dynamodb", endpoint_url=endpoint, region_name="us-east-1")
 
         def jdbc(name: str) -> JdbcSink:
             settings = JdbcSinkSettings("jdbc", server.url, f"public.{name}", "", "us-east-1", 2, "off")
             return JdbcSink(settings, lambda: (postgres.USER, postgres.PASSWORD))
 
         def items(name: str) -> DynamoDbSink:
-            keys = (("_id", "HASH"), ("_source", "RANGE"))
-            dynamodb.create_table(
-                TableName=name,
-                BillingMode="PAY_PER_REQUEST",
-                AttributeDefinitions=[{"AttributeName": k, "AttributeType": "S"} for k, _ in keys],
-                KeySchema=[{"AttributeName": k, "KeyType": t} for k, t in keys],
-            )
-            return DynamoDbSink(DynamoDbSinkSettings("dynamodb", name, "us-east-1"), endpoint)
+            make_table(aws.client("dynamodb"), name)
+            return DynamoDbSink(DynamoDbSinkSettings("dynamodb", name, "us-east-1"), aws.endpoint)
 
         def documents(name: str) -> OpenSearchSink:
             domain.documents.clear()
@@ -77,7 +65,6 @@ def sinks(tmp_path_factory: pytest.TempPathFactory) -> object:
 
         yield {"jdbc": jdbc, "dynamodb": items, "opensearch": documents}
         patch.undo()
-        moto.stop()
 
 
 @pytest.mark.parametrize("column", ["at", "day", "seat", "tags"])

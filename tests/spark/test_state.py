@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -26,7 +25,7 @@ from millrace.etl.record.lookup_bounds import Bound
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import Appended, IcebergSink
-from tests.spark.batches import Events, frame, good, kafka_rows, lander
+from tests.spark.batches import Events, drained, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -140,19 +139,7 @@ class Pipeline:
     def derive(self, handle: Callable[[DataFrame, int], None] | None = None) -> None:
         """Run the query over what is there, then end."""
         query = self.query()
-        running = (
-            query.rows.writeStream.option("checkpointLocation", query.checkpoint)
-            .outputMode(query.output_mode)
-            .foreachBatch(handle or query.handle)
-            .trigger(processingTime="0 seconds")
-            .start()
-        )
-        try:
-            running.processAllAvailable()
-            # As JSON, like the core reads it: PySpark 4 turns what was observed into rows.
-            self.progress = [json.loads(each.json()) for each in running._jsq.recentProgress()]
-        finally:
-            running.stop()
+        self.progress = drained(query.rows, handle or query.handle, query.checkpoint, query.output_mode)
 
     def rows(self) -> list[Row]:
         return sorted(self.spark.table(str(self.sink)).drop("_written_at").collect(), key=str)

@@ -18,7 +18,7 @@ from millrace.etl.launch.settings import DeriveSettings, parse
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
 from tests.spark.batches import Events, frame, good, kafka_rows, lander
-from tests.spark.toy_projects import drained, project, refused, registered, synthesised
+from tests.spark.toy_projects import project, ran, refused, registered, synthesised
 
 ASKED = '''
 """What may be asked for."""
@@ -178,7 +178,7 @@ def test_it_is_validated_planned_synthesised_and_run(
     (query,) = (each for each in settings.queries if isinstance(each, DeriveSettings))
     table = Table.of("lake", query.source_table)
     lander(spark, table, Events())(frame(spark, kafka_rows(0, 0, [good(n) for n in range(9)])), 0)
-    drained(
+    ran(
         spark,
         dataclasses.replace(settings, checkpoints=str(tmp_path / "checkpoints"), queries=(query,)),
         Events(),

@@ -17,7 +17,7 @@ from millrace.etl.launch.sink_kinds import SINKS
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
 from tests.spark.batches import Events, frame, good, kafka_rows, lander
-from tests.spark.toy_projects import drained, project, refused, registered, synthesised, tool
+from tests.spark.toy_projects import project, ran, refused, registered, synthesised, tool
 
 ASKED = '''
 """What may be asked for."""
@@ -172,7 +172,7 @@ def test_it_is_validated_planned_synthesised_and_run(
     alone = dataclasses.replace(job_settings, checkpoints=str(tmp_path / "checkpoints"), queries=(query,))
     for _ in range(2):
         events = Events()
-        drained(spark, alone, events)
+        ran(spark, alone, events)
         assert {each["query"] for each in events.all() if each["event"] == "batch"} <= {"play"}
     rows = spark.read.json(f"{tmp_path / 'played'}/*").collect()
     assert sorted(row["flight"] for row in rows) == list(range(9))

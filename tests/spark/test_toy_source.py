@@ -17,7 +17,7 @@ from millrace.etl.launch.source_kinds import SOURCES
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
 from tests.spark.batches import Events
-from tests.spark.toy_projects import drained, project, refused, registered, synthesised
+from tests.spark.toy_projects import project, ran, refused, registered, synthesised
 
 ASKED = '''
 """What may be asked for."""
@@ -215,7 +215,7 @@ def test_it_is_validated_planned_synthesised_and_run(
     read = []
     for each, name in ((first, "c"), (first, "d"), (anew, None)):
         events = Events()
-        drained(spark, each, events)
+        ran(spark, each, events)
         batches = [event for event in events.all() if event["event"] == "batch"]
         assert {event["query"] for event in batches} <= {"land"}
         read.append([sum(event[what] for event in batches) for what in ("read", "duplicates", "landed")])

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.job import run
 from millrace.etl.launch.settings import JobSettings
-from tests.spark.batches import Events
+from tests.spark.batches import Events, drained
 
 ROOT = Path(__file__).parents[2]
 
@@ -136,12 +136,7 @@ def registered(monkeypatch: pytest.MonkeyPatch, home: Path, registry: dict[str, 
     monkeypatch.setitem(registry, "toy", loader)
 
 
-def drained(spark: SparkSession, job: JobSettings, events: Events) -> None:
+def ran(spark: SparkSession, job: JobSettings, events: Events) -> None:
     """Run the job's query over what is there, then end."""
     (query,) = run.build(spark, job, {}, events.reporter)
-    writer: Any = query.rows.writeStream.option("checkpointLocation", query.checkpoint)
-    running = writer.foreachBatch(query.handle).start()
-    try:
-        running.processAllAvailable()
-    finally:
-        running.stop()
+    drained(query.rows, query.handle, query.checkpoint)
