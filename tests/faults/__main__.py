@@ -1,4 +1,4 @@
-"""Run rounds of faults, one after the other; go on where a run broke off; print a table.
+"""Run rounds of faults, one after the other; go on where a run broke off; print a line for each.
 
 ``python -m tests.faults --records 50000`` sends 10^6 records and more in all. What a round came to
 is kept in ``.millrace/sandbox/faults`` and not run again; ``--fresh`` forgets it.
@@ -20,9 +20,6 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from millrace.sandbox import kinesalite, localstack
 from millrace.sandbox.process import RUN, SandboxError
@@ -127,26 +124,27 @@ def server(name: str, seed: int) -> Iterator[Any]:
         yield SimpleNamespace(endpoint=stack.endpoint, client=partial(stack.client, "kinesis"))
 
 
-def show(console: Console, outcomes: Sequence[Outcome]) -> None:
-    """Print the table."""
-    table = Table(title="landing from Kinesis under faults", title_justify="left")
-    numbers = ("seed", "sent", "landed", "dead_letters", "lost", "duplicated", "other", "again", "batches")
-    table.add_column("round")
-    for column in (*numbers, "seconds"):
-        table.add_column(column.replace("_", " "), justify="right")
-    table.add_column("")
-    for outcome in outcomes:
-        refusal = ROUNDS[outcome.name].refused
-        verdict = ("refused" if refusal else "exact") if outcome.met else "MISSED"
-        figures = (f"{getattr(outcome, n):,}" for n in numbers)
-        table.add_row(outcome.name, *figures, f"{outcome.seconds:.0f}", verdict)
-    console.print(table)
+NUMBERS = ("sent", "landed", "dead_letters", "lost", "duplicated", "other", "again", "batches", "seconds")
+
+
+def tell(outcome: Outcome) -> None:
+    """Print a round's line."""
+    verdict = ("refused" if ROUNDS[outcome.name].refused else "exact") if outcome.met else "MISSED"
+    figures = ", ".join(f"{name.replace('_', ' ')} {getattr(outcome, name):,}" for name in NUMBERS)
+    sys.stdout.write(
+        f"{outcome.name}: {verdict}; {figures}\n{outcome.stalled}{chr(10) if outcome.stalled else ''}"
+    )
+    sys.stdout.flush()
+
+
+def total(outcomes: Sequence[Outcome]) -> str:
+    """Sum the rounds up."""
     exact = [o for o in outcomes if ROUNDS[o.name].refused is None]
-    console.print(
+    return (
         f"{len(outcomes)} rounds, {sum(o.sent for o in outcomes):,} records; "
         f"in the {len(exact)} that lose nothing to the stream itself: "
         f"lost {sum(o.lost for o in exact)}, duplicated {sum(o.duplicated for o in exact)}; "
-        f"missed {sum(not o.met for o in outcomes)}"
+        f"missed {sum(not o.met for o in outcomes)}\n"
     )
 
 
@@ -172,7 +170,6 @@ def main(arguments: Sequence[str]) -> int:
         kept.unlink(missing_ok=True)
     lines = kept.read_text().splitlines() if kept.exists() else []
     done = {(o.name, o.seed, o.records): o for o in (Outcome(**json.loads(line)) for line in lines)}
-    console = Console(width=160, highlight=False)
     outcomes = []
     for name in given.only:
         outcome = done.get((name, given.seed, given.records))
@@ -187,12 +184,8 @@ def main(arguments: Sequence[str]) -> int:
             if outcome.met:
                 shutil.rmtree(HOME / name)
         outcomes.append(outcome)
-        console.print(
-            f"{name}: {outcome.landed:,} of {outcome.sent:,} landed, {'met' if outcome.met else 'MISSED'}"
-        )
-        if outcome.stalled:
-            console.print(outcome.stalled, markup=False)
-    show(console, outcomes)
+        tell(outcome)
+    sys.stdout.write(total(outcomes))
     return 0 if all(o.met for o in outcomes) else 1
 
 

@@ -70,6 +70,8 @@ def meet(job: Crashed, kind: str, mode: Mode, number: int) -> Outcome:
             job.start()
             label += ", met again" if _met(job, mode) else ", not met again"
         if not job.job.alive:
+            if job.kind.stream:
+                job.send()  # a stream's batch that comes again holds what has come since as well
             job.start()
         job.settle()
     except RuntimeError as error:

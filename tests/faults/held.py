@@ -36,14 +36,14 @@ def messages(bootstrap: str, topic: str) -> Iterator[Message]:
     consumer.close()
 
 
-def records(client: Any, stream: str) -> Iterator[bytes]:
-    """Read the payloads of a stream, shard by shard."""
+def records(client: Any, stream: str) -> Iterator[dict[str, Any]]:
+    """Read the records of a stream, shard by shard, as boto3 gives them."""
     for shard in client.list_shards(StreamName=stream)["Shards"]:
         iterator = client.get_shard_iterator(
             StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
         )["ShardIterator"]
         while (answer := client.get_records(ShardIterator=iterator, Limit=10_000))["Records"]:
-            yield from (record["Data"] for record in answer["Records"])
+            yield from answer["Records"]
             iterator = answer["NextShardIterator"]
 
 

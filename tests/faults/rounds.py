@@ -67,6 +67,7 @@ ROUNDS: Mapping[str, Round] = {
     "merge_while_stopped": Round(partial(stories.while_stopped, step=Stage.merge), shards=4),
     "grandchildren_while_killed": Round(stories.grandchildren_while_killed, shards=1),
     "unread_tail": Round(stories.unread_tail, settings=SLOW, trigger_seconds=0.1),
+    "killed_between_write_and_commit": Round(stories.killed_between_write_and_commit),
     "killed_while_splitting": Round(stories.killed_while_splitting),
     "throttled": Round(stories.throttled),
     "iterators_expire": Round(stories.iterators_expire),

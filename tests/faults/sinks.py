@@ -188,7 +188,7 @@ def of_sinks(
     return {
         "to-database": lambda: (identity for (identity,) in database.run("SELECT _id FROM public.events")),
         "to-topic": lambda: (json.loads(m.value() or b"")["_id"] for m in held.messages(*topic)),
-        "to-stream": lambda: (json.loads(data)["_id"] for data in held.records(*stream)),
+        "to-stream": lambda: (json.loads(r["Data"])["_id"] for r in held.records(*stream)),
         "to-items": lambda: items(dynamodb, "events", "_id"),
     }
 

@@ -99,6 +99,20 @@ def unread_tail(stage: Stage, records: int) -> None:
     stage.complete(records)
 
 
+def killed_between_write_and_commit(stage: Stage, records: int) -> None:
+    """Kill -9 as soon as the table has the rows: Spark has not committed the batch, and replays it with more."""
+    stage.feed.backlog(records // 4)
+    stage.start()
+    for _ in range(3):
+        before = stage.landed()
+        while stage.landed() == before and stage.job.alive:
+            time.sleep(0.002)
+        stage.job.kill()
+        stage.feed.backlog(records // 4)
+        stage.start()
+    stage.complete(records)
+
+
 def killed_while_splitting(stage: Stage, records: int) -> None:
     """A reshard, and a kill while the children are found."""
     running(stage, records)

@@ -137,7 +137,7 @@ def stream() -> Iterator[Case]:
         settings = KinesisSinkSettings("kinesis", "slow", REGION, None, 100_000)
 
         def held() -> Counter[str]:
-            found = (identity_of(data) for data in records(client, "slow"))
+            found = (identity_of(record["Data"]) for record in records(client, "slow"))
             return Counter(identity[1] for identity in found if identity is not None)
 
         yield Case(

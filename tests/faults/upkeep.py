@@ -29,6 +29,7 @@ from millrace.etl.maintenance.table_services import Compaction, Expiry, Orphans
 from millrace.etl.queries import derive
 from millrace.etl.record.tables import Table
 from millrace.sandbox import jars, session
+from millrace.sandbox.ledger import Difference
 from millrace.sandbox.process import RUN
 from millrace.sandbox.producer import Background
 from tests.spark.batches import Events, frame, good, kafka_rows
@@ -147,38 +148,34 @@ def kept_up(spark: SparkSession, minutes: float) -> int:
     sent = writer.batches * ROWS
     landed = Counter(row["_id"] for row in spark.table(str(pipe.landing)).select("_id").collect())
     derived = Counter(row["flight"] for row in pipe.written().select("flight").collect())
-    wanted = {n for n in range(sent) if n % 3}
-    told = Counter(event["event"] for event in events.all())
-    removed = sum(event["files"] for event in events.all() if event["event"] == "orphans_removed")
-    deleted = sum(event["files"] for event in events.all() if event["event"] == "snapshots_expired")
-    merged = sum(event["files_before"] for event in events.all() if event["event"] == "compacted")
-    into = sum(event["files_after"] for event in events.all() if event["event"] == "compacted")
-    stayed = [file for file in writer.laid if file.exists()]
-    lines = (
-        f"{minutes:g} minutes: {writer.batches} batches of {ROWS} rows landed; the reader was behind by up to "
-        f"{max(lags, default=0)} states, {len(lags)} times",
-        f"landed: {len(landed)} of {sent}, {sent - len(landed)} lost, {landed.total() - len(landed)} twice",
-        f"derived: {len(derived)} of {len(wanted)}, {len(wanted - derived.keys())} lost, "
-        f"{derived.total() - len(derived)} twice",
-        f"compacted {told['compacted']} times, {merged} files into {into}; expired {told['snapshots_expired']} times, "
-        f"{deleted} files deleted; held for the reader {told['expiry_held']} times; {removed} of {len(writer.laid)} laid "
-        f"files removed; {told['chore_failed']} chores failed",
-        f"now: {spark.table(f'{pipe.landing}.files').count()} files and "
-        f"{spark.table(f'{pipe.landing}.snapshots').count()} states of the landing table",
+    tables = (
+        Difference.of("landed", Counter(f"flights-topic/0/{n}" for n in range(sent)), landed),
+        Difference.of("derived", Counter(n for n in range(sent) if n % 3), derived),
     )
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    told = Counter(event["event"] for event in events.all())
+
+    def files(event: str, figure: str = "files") -> int:
+        return sum(each[figure] for each in events.all() if each["event"] == event)
+
+    stayed = [file for file in writer.laid if file.exists()]
+    sys.stdout.write(
+        f"{minutes:g} minutes: {writer.batches} batches of {ROWS} rows, {len(lags)} readings; "
+        f"{files('compacted', 'files_before')} files merged into {files('compacted', 'files_after')}, "
+        f"{files('snapshots_expired')} files deleted; {'; '.join(f'{each.what}: {each}' for each in tables)}\n"
+    )
     for event in events.all():
         if event["event"] == "chore_failed":
             sys.stdout.write(f"{event['chore']}: {event['error'][:500]}\n")
-    lost = sent - len(landed) + len(wanted - derived.keys())
-    twice = landed.total() - len(landed) + derived.total() - len(derived)
     sys.stdout.write(
         f"{sent:,} rows landed beside {told['compacted']} compactions and {told['snapshots_expired']} expiries, "
-        f"which were held {told['expiry_held']} times for a reader up to {max(lags, default=0)} states behind: {lost} lost, {twice} twice, "
-        f"{len(writer.laid) - len(stayed)} of {len(writer.laid)} laid files removed, {told['chore_failed']} chores failed\n"
+        f"which were held {told['expiry_held']} times for a reader up to {max(lags, default=0)} states behind: "
+        f"{Difference.total(tables)}, {len(writer.laid) - len(stayed)} of {len(writer.laid)} laid files removed, "
+        f"{told['chore_failed']} chores failed\n"
     )
-    exact = landed.total() == len(landed) == sent and derived == Counter(wanted)
-    busy = told["compacted"] and told["snapshots_expired"] and told["expiry_held"] and removed
+    busy = (
+        told["compacted"] and told["snapshots_expired"] and told["expiry_held"] and files("orphans_removed")
+    )
+    exact = all(each.exact for each in tables)
     return int(not exact or not busy or bool(stayed) or bool(told["chore_failed"]))
 
 

@@ -11,6 +11,7 @@ from millrace.etl.job.benchmark import Benchmark, Run, Schedule, machine
 from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.query import Query
+from tests.faults import jobs
 from tests.spark.batches import Events
 
 
@@ -32,16 +33,7 @@ def job(tmp_path: Path, kind: str = "kafka") -> JobSettings:
         "table": "tests.landed",
         "trigger_seconds": 5.0,
     }
-    settings = {"version": 1, "environment": "test", "job": "flights", "engine": "sandbox", "catalog": "lake"}
-    settings |= {"checkpoints": str(tmp_path / "checkpoints"), "batch_retries": 0, "upkeep": None}
-    settings |= {
-        "dead_letters_kept_seconds": None,
-        "connections": {},
-        "queries": [query | {"repartition": 2}],
-    }
-    if kind == "kafka":
-        source["reading"] = None
-    return parse(settings)
+    return parse(jobs.settings("flights", [query | {"repartition": 2}], str(tmp_path / "checkpoints"), None))
 
 
 def schedule(tmp_path: Path, *runs: Run, queries: tuple[str, ...] = ("land-flights",)) -> Schedule:

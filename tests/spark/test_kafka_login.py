@@ -25,6 +25,7 @@ from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
 from millrace.etl.sources.kafka import connection as kafka
 from millrace.etl.sources.kafka import login
 from tests import guarded
+from tests.faults import jobs
 from tests.faults.services import moto
 from tests.guarded import PASSWORD, Guarded
 from tests.spark.sinks import none_refused, place, row, rows
@@ -232,29 +233,21 @@ def test_a_query_follows_a_password_that_is_changed(
     assert producer.flush(30) == 0
     arn = secrets.holds(broker.secret("scram-sha-512"))
     (tmp_path / "schema.ddl").write_text("n BIGINT")
-    source = {
-        "kind": "kafka", "name": "read", "topic": "read", "connection": "main", "start": "earliest",
-        "records_per_batch": 10, "retention_seconds": 86_400, "reading": None,
-    }  # fmt: skip
-    land = {
-        "kind": "land", "name": "land", "source": source, "format": "json", "schema": str(tmp_path / "schema.ddl"),
-        "decompress_up_to": None, "redact": [], "rules": [], "trigger_seconds": 0.0, "repartition": None, "table": "tests.rotated",
-    }  # fmt: skip
+    queries = jobs.queries(
+        "land", jobs.topic("read", 10, label="read"), tmp_path / "schema.ddl", lambda _: "tests.rotated"
+    )
     main = {
         "kind": "external", "cluster": None, "bootstrap_servers": broker.servers["scram-sha-512"],
         "authentication": {"kind": "scram-sha-512", "secret": arn},
     }  # fmt: skip
-    job = {
-        "version": 1, "environment": "dev", "job": "shop", "engine": "sandbox", "catalog": "lake",
-        "checkpoints": str(tmp_path / "checkpoints"), "batch_retries": 2, "dead_letters_kept_seconds": None,
-        "upkeep": None, "connections": {"main": main}, "queries": [land],
-    }  # fmt: skip
+    job = jobs.settings("shop", queries, str(tmp_path / "checkpoints"), None, retries=2)
+    job |= {"connections": {"main": main}}
     said = Lines()
     report = Reporter("rotated", said)
-    queries = run.build(spark, settings.parse(job), {"secretsmanager.endpoint": secrets.endpoint}, report)
+    built = run.build(spark, settings.parse(job), {"secretsmanager.endpoint": secrets.endpoint}, report)
     supervisor = Supervisor(spark, report, retries=Retries(2, 0.5))
     ended: list[int] = []
-    running = threading.Thread(target=lambda: ended.append(supervisor.run(queries)))
+    running = threading.Thread(target=lambda: ended.append(supervisor.run(built)))
     running.start()
     try:
         said.wait("batch")

@@ -21,9 +21,10 @@ from millrace.config.kafka_login import Login
 from millrace.config.model import ExternalCluster
 from millrace.lifecycle import kafka_client
 from millrace.sandbox import jars
+from millrace.sandbox.driver import events
 from millrace.sandbox.process import Process
-from millrace.sandbox.toolchain import program_environment, spark_home
 from tests import guarded
+from tests.faults import jobs, stage
 from tests.faults.services import moto
 from tests.guarded import Guarded
 from tests.spark import clusters
@@ -63,27 +64,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield made
 
 
-def document(place: Place, home: Path, arns: dict[str, str]) -> Path:
+def document(place: Place, home: Path, arns: dict[str, str]) -> dict[str, Any]:
     """Of a job that lands the topic of each kind, and sends it on to another topic of the same cluster."""
     schema = home / "schema.ddl"
     schema.write_text("n BIGINT NOT NULL")
     queries: list[dict[str, Any]] = []
     for kind in arns:
         name = kind.replace("-", "_")
-        reading = {
-            "pattern": False, "partitions": None, "partition_count": None, "min_records_per_batch": None,
-            "max_delay_seconds": None, "start_offsets": None, "headers": True, "group_id_prefix": None,
-            "lag_group": f"lag-{kind}", "null_payload": "dead_letter",
-        }  # fmt: skip
-        source = {
-            "kind": "kafka", "name": kind, "topic": f"in-{kind}", "connection": kind, "start": "earliest",
-            "records_per_batch": 1000, "retention_seconds": 86_400, "reading": reading,
-        }  # fmt: skip
-        shared: dict[str, Any] = {
-            "source": source, "format": "json", "schema": str(schema), "decompress_up_to": None, "redact": [], "rules": [],
-            "trigger_seconds": 0.0, "repartition": None,
-        }  # fmt: skip
-        queries.append({"kind": "land", "name": f"land-{kind}", **shared, "table": f"t.{name}"})
+        source = jobs.topic(f"in-{kind}", 1000, label=kind, lag_group=f"lag-{kind}") | {"connection": kind}
+        table = {"landed": f"t.{name}", "letters": f"t.letters_{name}"}.__getitem__
         sink = {
             "kind": "kafka",
             "topic": f"out-{kind}",
@@ -91,8 +80,9 @@ def document(place: Place, home: Path, arns: dict[str, str]) -> Path:
             "key": None,
             "max_record_bytes": 9000,
         }
-        onward = {"enrich": [], "transform": None, "sink": sink, "dead_letters": f"t.letters_{name}"}
-        queries.append({"kind": "direct", "name": f"send-{kind}", **shared, **onward})
+        for verb, query in (("land", "land"), ("send", "direct")):
+            (made,) = jobs.queries(query, source, schema, table, sink=sink)
+            queries.append(made | {"name": f"{verb}-{kind}"})
     connections = {
         kind: {
             "kind": "external",
@@ -102,56 +92,30 @@ def document(place: Place, home: Path, arns: dict[str, str]) -> Path:
         }
         for kind, arn in arns.items()
     }
-    settings = {
-        "version": 1, "environment": "tests", "job": "secured", "engine": "sandbox", "catalog": "lake",
-        "checkpoints": f"{home}/checkpoints", "batch_retries": 0, "dead_letters_kept_seconds": None,
-        "upkeep": None, "connections": connections, "queries": queries,
-    }  # fmt: skip
-    written = home / "launch.json"
-    written.write_text(json.dumps({"version": 1, "settings": settings}))
-    return written
+    return jobs.settings("secured", queries, f"{home}/checkpoints", None) | {"connections": connections}
 
 
 @contextmanager
 def job(place: Place, home: Path, arns: dict[str, str]) -> Iterator[Process]:
     """Start it with everything logged that Spark logs by itself."""
     (home / "events").mkdir()
-    catalog = "spark.sql.catalog.lake"
+    stage.local_catalog(home).close()
     settings = {
         "spark.master": "local[2]",
-        "spark.jars": ",".join(str(j) for s in ("sandbox", "kafka-client") for j in jars.files(s)),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-        "spark.ui.enabled": "false",
-        "spark.local.dir": str(home / "tmp"),
         "spark.log.level": "INFO",
         "spark.eventLog.enabled": "true",
         # Spark 4 packs and rolls them.
         "spark.eventLog.compress": "false",
         "spark.eventLog.rolling.enabled": "false",
         "spark.eventLog.dir": (home / "events").as_uri(),
-        "spark.sql.shuffle.partitions": "2",
-        catalog: "org.apache.iceberg.spark.SparkCatalog",
-        f"{catalog}.type": "hadoop",
-        f"{catalog}.warehouse": f"file://{home}/lake",
     }
-    properties = home / "spark.properties"
-    properties.write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
-    command: list[str | Path] = [
-        spark_home() / "bin" / "spark-submit", "--properties-file", properties, ROOT / "etl" / "main.py",
-        "--launch-document", document(place, home, arns).as_uri(),
-        "--bind", f"secretsmanager.endpoint={place.endpoint}",
-    ]  # fmt: skip
-    environment = {**program_environment(), **AWS, "PYTHONPATH": str(ROOT)}
-    process = Process.start(
-        "kafka-secured", command, environment=environment, log=home / "driver.log", cwd=home
-    )
-    try:
+    binds = {"secretsmanager.endpoint": place.endpoint}
+    with stage.start(
+        "kafka-secured", home, document(place, home, arns), spark=settings, binds=binds
+    ) as process:
         yield process
-    finally:
-        process.stop()
 
 
 def sent_on(place: Place, topics: list[str]) -> dict[str, set[int]]:
@@ -173,11 +137,6 @@ def sent_on(place: Place, topics: list[str]) -> dict[str, set[int]]:
     finally:
         consumer.close()
     return found
-
-
-def events(process: Process) -> list[dict[str, Any]]:
-    lines = process.log.read_text(errors="replace").splitlines()
-    return [json.loads(line) for line in lines if line.startswith('{"event"')]
 
 
 def secrets_of(place: Place) -> set[str]:

@@ -17,6 +17,7 @@ from millrace.etl.launch.settings import LandSettings
 from millrace.etl.launch.settings import parse as parsed
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
+from tests.faults import jobs
 from tests.spark.batches import Events, frame, good, kafka_rows
 from tests.spark.test_state import Pipeline
 
@@ -171,16 +172,7 @@ def test_a_reset_query_begins_where_it_was_told(spark: SparkSession, tmp_path: P
     }
     (tmp_path / "a.ddl").write_text("a int")
     events = Events()
-    document: dict[str, Any] = {
-        "version": 1,
-        "environment": "dev",
-        "job": "j",
-        "engine": "sandbox",
-        "catalog": "lake",
-    }
-    document |= {"checkpoints": str(tmp_path), "batch_retries": 0, "dead_letters_kept_seconds": None}
-    document |= {"upkeep": None, "connections": {}, "queries": [{**query, "repartition": None}]}
-    settings = parsed(document)
+    settings = parsed(jobs.settings("j", [{**query, "repartition": None}], str(tmp_path), None))
     start = tmp_path / "_millrace" / "land.start.json"
     start.parent.mkdir()
     start.write_text(json.dumps({"version": 1, "start": "2026-11-20T08:00:00+00:00"}))

@@ -16,32 +16,21 @@ from millrace.etl.queries.land import Lander
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.sources.union import SourceUnion
+from tests.faults import jobs
 from tests.spark.batches import Events
 
 Names = Callable[[str], Table]
-READING = {
-    "pattern": True, "partitions": None, "partition_count": None, "min_records_per_batch": None,
-    "max_delay_seconds": None, "start_offsets": None, "headers": True, "group_id_prefix": "readers", "lag_group": None, "null_payload": "dead_letter",
-}  # fmt: skip
+READING = {"pattern": True, "group_id_prefix": "readers"}
 
 
 def source(name: str, topic: str, connection: str, **reading: Any) -> dict[str, Any]:
-    return {
-        "kind": "kafka", "name": name, "topic": topic, "connection": connection, "start": "earliest",
-        "records_per_batch": 10, "retention_seconds": 60, "reading": reading or None,
-    }  # fmt: skip
+    return jobs.topic(topic, 10, label=name, **reading) | {"connection": connection}
 
 
 def job(folder: Path, *queries: dict[str, Any]) -> Any:
     servers = {"kind": "external", "cluster": None, "authentication": "none"}
     connections = {name: servers | {"bootstrap_servers": "127.0.0.1:1"} for name in ("main", "other")}
-    return parse(
-        {
-            "version": 1, "environment": "dev", "job": "shop", "engine": "sandbox", "catalog": "lake",
-            "checkpoints": str(folder), "batch_retries": 0, "dead_letters_kept_seconds": None, "upkeep": None,
-            "connections": connections, "queries": list(queries),
-        }
-    )  # fmt: skip
+    return parse(jobs.settings("shop", queries, str(folder), None) | {"connections": connections})
 
 
 def innermost(handle: Any) -> Any:

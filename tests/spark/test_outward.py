@@ -41,6 +41,7 @@ from millrace.etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
 from millrace.etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committed_files
 from millrace.etl.sources.base import ReplayedLeg
 from tests import postgres
+from tests.faults import jobs
 from tests.faults.services import make_table, moto
 from tests.spark.batches import DDL, KAFKA, Events, drained, frame, good, kafka_rows, lander, log_offsets
 
@@ -95,13 +96,7 @@ def settings(
         "latest_by": [],
         **others,
     }
-    return parse(
-        {
-            "version": 1, "environment": "dev", "job": "flights", "engine": "sandbox", "catalog": "lake",
-            "checkpoints": str(checkpoints), "batch_retries": 0, "dead_letters_kept_seconds": None,
-            "upkeep": None, "connections": {}, "queries": [derive],
-        }
-    )  # fmt: skip
+    return parse(jobs.settings("flights", [derive], str(checkpoints), None))
 
 
 def derive(spark: SparkSession, job: JobSettings, binds: Mapping[str, str], events: Events) -> None:

@@ -20,6 +20,7 @@ from millrace.etl.record.tables import Table
 from millrace.etl.repair import backfill_landing
 from millrace.sandbox import kafka, kinesalite
 from millrace.sandbox.kinesalite import REGION
+from tests.faults import jobs
 from tests.spark.batches import DDL, Events, good, lander
 
 Names = Callable[[str], Table]
@@ -33,20 +34,7 @@ def job(table: Table, source: dict[str, Any], schema: Path, form: Any = "json") 
         "decompress_up_to": None, "redact": [], "rules": [], "table": f"{table.database}.{table.name}", "trigger_seconds": 1.0,
         "repartition": None,
     }  # fmt: skip
-    main = {
-        "kind": "external",
-        "cluster": None,
-        "bootstrap_servers": source.get("servers", "x:1"),
-        "authentication": "none",
-    }
-    source.pop("servers", None)
-    return parse(
-        {
-            "version": 1, "environment": "dev", "job": "flights", "engine": "sandbox", "catalog": "lake",
-            "checkpoints": "/nowhere", "batch_retries": 0, "dead_letters_kept_seconds": None, "upkeep": None,
-            "connections": {"main": main}, "queries": [query],
-        }
-    )  # fmt: skip
+    return parse(jobs.settings("flights", [query], "/nowhere", source.pop("servers", "x:1")))
 
 
 def topic(servers: str) -> dict[str, Any]:

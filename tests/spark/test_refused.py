@@ -19,6 +19,7 @@ from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair import commands
+from tests.faults import jobs
 from tests.faults.services import make_table, moto
 from tests.spark.batches import Events, drained, frame, good, kafka_rows, lander
 
@@ -81,13 +82,7 @@ class Refusing:
             "sink": {"kind": "dynamodb", "table": self.letters.name, "region": REGION},
             "state": state if self.state else None, "dead_letters": f"tests.{self.letters.name}", **changed,
         }  # fmt: skip
-        return parse(
-            {
-                "version": 1, "environment": "dev", "job": "flights", "engine": "sandbox", "catalog": "lake",
-                "checkpoints": str(self.folder), "batch_retries": 0, "dead_letters_kept_seconds": None,
-                "upkeep": None, "connections": {}, "queries": [query],
-            }
-        )  # fmt: skip
+        return parse(jobs.settings("flights", [query], str(self.folder), None))
 
     def replay(self, *ids: str, corrected: Path | None = None, **changed: Any) -> tuple[int, ...]:
         """Exit status, then letters, good, filtered, bad, already, landed."""

@@ -26,6 +26,7 @@ from millrace.etl.record.tables import Table
 from millrace.etl.repair import commands
 from millrace.etl.repair.replay_dead_letters import Replayer, read_corrected
 from millrace.sandbox import jars
+from tests.faults import jobs
 from tests.spark.batches import DDL, Events, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
@@ -294,21 +295,13 @@ def test_a_file_that_is_missing_or_not_text_is_refused(spark: SparkSession, tmp_
 
 
 def job(table: Table, schema: Path) -> dict[str, Any]:
-    source = {"kind": "kafka", "name": "flights", "topic": "flights-topic", "connection": "main"}
-    source |= {"start": "earliest", "records_per_batch": 10, "retention_seconds": 60, "reading": None}
-    land = {"kind": "land", "name": "land-flights", "source": source, "format": "json"}
-    land |= {"schema": str(schema), "redact": [], "rules": [], "decompress_up_to": None}
-    land |= {"table": f"{table.database}.{table.name}", "trigger_seconds": 1, "repartition": None}
+    source = jobs.topic("flights-topic", 10, label="flights")
+    (land,) = jobs.queries(
+        "land", source, schema, lambda _: f"{table.database}.{table.name}", trigger_seconds=1
+    )
     main = {"kind": "msk", "cluster": "nowhere", "bootstrap_servers": None, "authentication": "iam"}
-    settings = {"version": 1, "environment": "dev", "job": "flights", "engine": "sandbox", "catalog": "lake"}
-    return settings | {
-        "checkpoints": "/nowhere",
-        "batch_retries": 0,
-        "dead_letters_kept_seconds": None,
-        "upkeep": None,
-        "connections": {"main": main},
-        "queries": [land],
-    }
+    settings = jobs.settings("flights", [land | {"name": "land-flights"}], "/nowhere", None)
+    return settings | {"connections": {"main": main}}
 
 
 def settings_of(table: Table, schema: Path) -> JobSettings:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # forgotten in its stubs
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,6 +21,7 @@ from millrace.etl.sinks.delivery.kafka_tail import Tail
 from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
 from millrace.sandbox import kafka
 from millrace.sandbox.kafka import Kafka
+from tests.faults import held
 from tests.spark.sinks import Refused, breaking, changes, none_refused, place, results, row, rows
 
 
@@ -37,27 +38,14 @@ def sink(broker: Kafka, topic: str, key: str | None = None, most: int = 100_000)
 
 def messages(broker: Kafka, topic: str) -> list[dict[str, Any]]:
     """All messages of a topic, in the order of a partition."""
-    consumer = Consumer(
+    return [
         {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": f"reader-of-{topic}",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": "false",
-            "enable.partition.eof": "true",
-            "isolation.level": "read_committed",
+            "key": message.key().decode(),
+            "headers": {name: value.decode() for name, value in message.headers()},
+            "value": None if message.value() is None else json.loads(message.value()),
         }
-    )
-    consumer.subscribe([topic])
-    found: list[dict[str, Any]] = []
-    while True:
-        message = consumer.poll(20)
-        assert message is not None, "the broker does not answer"
-        if message.error():
-            consumer.close()
-            return found
-        headers = {name: value.decode() for name, value in message.headers()}
-        value = None if message.value() is None else json.loads(message.value())
-        found.append({"key": message.key().decode(), "headers": headers, "value": value})
+        for message in held.messages(broker.bootstrap, topic)
+    ]
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from millrace.etl.sinks.kinesis import KinesisSink, KinesisSinkSettings, RecordW
 from millrace.etl.sources.kinesis.tail import Tail
 from millrace.sandbox import kinesalite
 from millrace.sandbox.kinesalite import Kinesalite
+from tests.faults import held
 from tests.faults.services import moto
 from tests.spark import faulty
 from tests.spark.sinks import Refused, breaking, changes, none_refused, place, results, row, rows
@@ -207,18 +208,8 @@ def make_stream(kinesis: Kinesalite, name: str, shards: int) -> None:
 
 
 def records(kinesis: Kinesalite, stream: str) -> list[dict[str, Any]]:
-    client, found = kinesis.client(), []
-    for shard in client.list_shards(StreamName=stream)["Shards"]:
-        iterator = client.get_shard_iterator(
-            StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
-        )["ShardIterator"]
-        while True:
-            answer = client.get_records(ShardIterator=iterator, Limit=10_000)
-            found += [{"key": r["PartitionKey"], **json.loads(r["Data"])} for r in answer["Records"]]
-            iterator = answer["NextShardIterator"]
-            if not answer["Records"]:
-                break
-    return found
+    found = held.records(kinesis.client(), stream)
+    return [{"key": record["PartitionKey"], **json.loads(record["Data"])} for record in found]
 
 
 @pytest.mark.faults

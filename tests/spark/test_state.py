@@ -25,6 +25,7 @@ from millrace.etl.record.lookup_bounds import Bound
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import Appended, IcebergSink
+from tests.faults import jobs
 from tests.spark.batches import Events, drained, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
@@ -116,21 +117,7 @@ class Pipeline:
             "latest_by": [],
             "dead_letters": None,
         }
-        return parse(
-            {
-                "version": 1,
-                "environment": "dev",
-                "job": "flights",
-                "engine": "sandbox",
-                "catalog": "lake",
-                "checkpoints": str(self.folder),
-                "batch_retries": 0,
-                "dead_letters_kept_seconds": None,
-                "upkeep": None,
-                "connections": {},
-                "queries": [query],
-            }
-        )
+        return parse(jobs.settings("flights", [query], str(self.folder), None))
 
     def query(self) -> Query:
         [query] = run.build(self.spark, self.settings(), {}, self.events.reporter)
