@@ -161,7 +161,8 @@ class Crashed:
         self.settings = settings
         lake = tuple(f"/lake/{self.name}/{table}/" for table in self.kind.tables)
         named = tuple(f"{self.name}\0{table}" for table in self.kind.tables)
-        own = f"/{self.name}/checkpoints/{self.kind.query}/"
+        # Of an upgrade the lease and the manifest, too, which lie beside the queries' own.
+        own = f"/{self.name}/checkpoints/" + ("" if self.kind.upgrade else f"{self.kind.query}/")
         self.servers.points.scope = (own, *lake, *named, f'"{self.name}"."', f"{self.name}.")
 
     def _topic(self) -> tuple[Producer, dict[str, Any]]:
