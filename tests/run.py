@@ -141,7 +141,7 @@ _LARGE = tuple(
         *("routed_direct", "refill", "refused", "backfill"),
     )
 )
-"""Once more with the settings that many rows bring about: nothing is broadcast. One of them a day."""
+"""Again with the settings that many rows bring about: nothing is broadcast. One of them a day."""
 
 NEWEST = list(LINES)[-1]
 _NEW_LINE = tuple(
@@ -340,7 +340,7 @@ def _run_lane(
         try:
             ends[part].set_result(run(part, scratch, slow))
         except Exception as error:
-            # Whoever waits for this part raises it; one left without an end would be waited for for ever.
+            # Whoever waits for this part raises it; one left without an end would be waited for forever.
             ends[part].set_exception(error)
         # Ctrl-C reaches pytest and this program in the same moment: let the word arrive.
         if interrupted.wait(0.5):

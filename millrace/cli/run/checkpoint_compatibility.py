@@ -15,7 +15,7 @@ class AnotherReleaseError(ValueError):
 
 
 def refusals(aws: Aws, assembly: Path, jobs: list[str]) -> list[str]:
-    """Say which checkpoints the versions of an assembly cannot go on from, a line each.
+    """Say which checkpoints the versions of an assembly cannot continue from, a line each.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def refusals(aws: Aws, assembly: Path, jobs: list[str]) -> list[str]:
 
 
 def checkpoint_refusals(aws: Aws, job: str, document: Mapping[str, Any]) -> list[str]:
-    """Say which of a job's checkpoints a launch document cannot go on from, by the core's own rules.
+    """Say which of a job's checkpoints a launch document cannot continue from, by the core's own rules.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def checkpoint_refusals(aws: Aws, job: str, document: Mapping[str, Any]) -> list
         if wrong:
             out = manifest.way_out(aws.names.environment.name, job, query.name, wrong)
             found.append(
-                f"job {job}, query {query.name}: it cannot go on from the checkpoint {where}: "
+                f"job {job}, query {query.name}: it cannot continue from the checkpoint {where}: "
                 f"{'; '.join(map(str, wrong))}; {out}"
             )
     return found
