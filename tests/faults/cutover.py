@@ -117,12 +117,15 @@ class Theirs:
         self.home.mkdir(parents=True, exist_ok=True)
         (self.home / "logs").mkdir(exist_ok=True)
         shipped = [path for name in ("sandbox", "kafka-client") for path in jars.files(name)]
-        document = {"environment": "theirs", "job": "sales", "spark": {}, "settings": {"catalog": "lake"}}
-        document["spark"] = {"spark.sql.catalog.lake.warehouse": f"s3://{BUCKET}/warehouse"}
-        settings = self.spark.settings(document) | {
+        settings = {
+            **driver.LOCAL,
+            **self.spark.file_system(),
             **iceberg_catalog("lake", RUN / "catalog.db", f"s3://{BUCKET}/warehouse"),
+            "spark.master": "local[2]",
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
             "spark.jars": ",".join(map(str, shipped)),
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.rolling.enabled": "false",
             "spark.eventLog.dir": (self.home / "logs").as_uri(),
         }
         environment = self.spark.stack.environment()

@@ -54,7 +54,7 @@ def test_a_query_that_groups_by_something_else_is_refused(aggregate: Pipeline) -
     message = str(refused.value)
     assert message.count("\n") == 0
     assert ".flight % 2) int, flight int" in message
-    assert "`millrace checkpoint reset flights derive-flights --env dev`" in message
+    assert "`millrace checkpoint reset flights derive-flights --env faults`" in message
     aggregate.function = "by_two_minutes"
     with pytest.raises(StartError, match="what keeps state was Aggregate by window"):
         aggregate.query()
@@ -134,45 +134,11 @@ def test_a_manifest_that_cannot_be_read_is_no_leave_to_go_on(aggregate: Pipeline
 
 def test_a_reset_query_begins_where_it_was_told(spark: SparkSession, tmp_path: Path) -> None:
     """For a source; the settings say something else, and its offsets by hand would go before."""
-    reading: dict[str, Any] = {
-        "pattern": False,
-        "partitions": None,
-        "partition_count": None,
-        "min_records_per_batch": None,
-    }
-    reading |= {
-        "max_delay_seconds": None,
-        "start_offsets": {"0": 5},
-        "headers": True,
-        "group_id_prefix": None,
-        "lag_group": None,
-        "null_payload": "dead_letter",
-    }
-    source: dict[str, Any] = {
-        "kind": "kafka",
-        "name": "a",
-        "topic": "a",
-        "connection": "c",
-        "start": "earliest",
-    }
-    source |= {"records_per_batch": 1, "retention_seconds": 1, "reading": reading}
-    query: dict[str, Any] = {
-        "kind": "land",
-        "name": "land",
-        "source": source,
-        "format": "json",
-        "decompress_up_to": None,
-    }
-    query |= {
-        "redact": [],
-        "rules": [],
-        "schema": str(tmp_path / "a.ddl"),
-        "table": "d.t",
-        "trigger_seconds": 1,
-    }
+    source = jobs.topic("a", 1, label="a", start_offsets={"0": 5}) | {"connection": "c"}
+    queries = jobs.queries("land", source, tmp_path / "a.ddl", lambda _: "d.t")
     (tmp_path / "a.ddl").write_text("a int")
     events = Events()
-    settings = parsed(jobs.settings("j", [{**query, "repartition": None}], str(tmp_path), None))
+    settings = parsed(jobs.settings("j", queries, str(tmp_path), None))
     start = tmp_path / "_millrace" / "land.start.json"
     start.parent.mkdir()
     start.write_text(json.dumps({"version": 1, "start": "2026-11-20T08:00:00+00:00"}))
