@@ -240,7 +240,8 @@ class Crashed:
             self.job.stop(grace_seconds=PATIENCE_SECONDS)
             self.send()
             self.versions += 1
-            (self.home / "schema.ddl").write_text(f"{DDL}, of_version_{self.versions} STRING")
+            columns = (f", of_version_{number + 1} STRING" for number in range(self.versions))
+            (self.home / "schema.ddl").write_text(DDL + "".join(columns))
         self.servers.points.arm(mode, number, self.kill)
         if self.kind.upgrade:
             self.start()
