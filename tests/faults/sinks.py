@@ -51,7 +51,7 @@ BATCH = 500
 DIRTY = 100
 """One of so many records is no JSON."""
 
-STALL_SECONDS = 240.0
+STALL_SECONDS = 600.0
 """Without another record in a sink for so long, what is missing is lost."""
 
 SHOP = """\
@@ -140,9 +140,9 @@ class Round:
         return self.runs[-1]
 
     def batches(self, runs: Iterable[Process]) -> list[dict[str, Any]]:
-        """Lines of the accounts of the sinks' queries."""
-        told = (event for run in runs for event in driver.events(run))
-        return [event for event in told if event["event"] == "batch" and event["query"] in self.sinks]
+        """Lines of the accounts of the sinks' queries, of batches with records in them."""
+        told = (event for run in runs for event in driver.events(run) if event["event"] == "batch")
+        return [event for event in told if event["query"] in self.sinks and event["read"]]
 
     def killed(self, choose: random.Random) -> set[str]:
         """Start the job, kill it at a random moment, and tell which of its queries had a batch that was not committed."""
