@@ -295,7 +295,8 @@ def parse(document: Any) -> JobSettings:
         routes = () if isinstance(query, DeriveSettings) else query.routes
         if isinstance(query, DirectSettings) and not all(source.REPLAYS for source in query.sources):
             raise typed_json.SettingsError(
-                f"settings.queries[{place}]: a direct query reads what replays, and {query.sources[0].kind!r} does not"
+                f"settings.queries[{place}]: a direct query needs a source that gives a batch again as it was, and "
+                f"{query.sources[0].kind!r} does not"
             )
         if any((route.name is None) != (query.kind in _ROUTE) for route in routes):
             raise typed_json.SettingsError(

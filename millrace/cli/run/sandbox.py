@@ -29,7 +29,7 @@ def demo(
     ] = "local",
     spark: Annotated[
         str | None,
-        typer.Option(help="Spark line for the job that reads Kafka, such as 4.1."),
+        typer.Option(help="Spark version of the job that reads Kafka, such as 4.1."),
     ] = None,
     keep: Annotated[bool, typer.Option(help="Leave the servers running and print their addresses.")] = False,
 ) -> None:
