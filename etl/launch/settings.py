@@ -165,6 +165,12 @@ class DeriveSettings:
         return ()
 
     @property
+    def landings(self) -> tuple[str, ...]:
+        """Landing tables that it reads."""
+        join = None if self.state is None else self.state.join
+        return (self.source_table,) if join is None else (self.source_table, join.source_table)
+
+    @property
     def key(self) -> tuple[str, ...]:
         """Columns that identify a row that a later one replaces; none where rows are records."""
         return self.latest_by or (self.state.key if self.state is not None else ())

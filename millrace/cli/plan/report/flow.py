@@ -21,6 +21,7 @@ _TROUBLES: Mapping[str, str] = {
     "catch-up-contradicted": "catches up late",
     "slow-catch-up": "slow to catch up",
     "full-shards": "nearly full",
+    "unpriced-writes": "writes without a price",
     "driver-limit": "near one driver's limit",
 }
 """What a box says of the risks that are its own."""

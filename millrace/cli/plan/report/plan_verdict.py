@@ -231,6 +231,25 @@ def _assumed(found: Doubted) -> Iterator[Risk]:
         )
 
 
+def _unpriced(found: Doubted) -> Iterator[Risk]:
+    """Sinks that ask a price for each write, which is on no line of the bill."""
+    from millrace.config.queries import written
+    from millrace.sizing.cost import HOURS
+
+    jobs = found.environment.jobs
+    for demand in found.demands:
+        writes = {
+            each.sink.paid_by_write
+            for each in written(jobs[demand.job].queries[demand.query]).values()
+            if each.sink.paid_by_write
+        }
+        month = demand.work.rate * demand.average * HOURS * 3600
+        for what in sorted(writes):
+            words = f"no line of the bill has the {what} of {demand.query}: up to {large(month)} a month"
+            key = f"jobs.{demand.job}.queries.{demand.query}"
+            yield Risk("unpriced-writes", "warning", words, (key,), found.usd(f"jobs.{demand.job}"))
+
+
 def _nouns(noun: str, several: Sequence[str]) -> str:
     return noun if len(several) == 1 else plural(noun)
 
@@ -343,5 +362,5 @@ def _unread(found: Doubted) -> Iterator[Risk]:
 
 _RISKS: tuple[Callable[[Doubted], Iterator[Risk]], ...] = (
     *(_late_at_peak, _late_at_rise, _contradicted_catch_up, _slow_catch_up),
-    *(_assumed, _full, _drivers, _brokers, _no_peak, _prices, _unread),
+    *(_assumed, _unpriced, _full, _drivers, _brokers, _no_peak, _prices, _unread),
 )
