@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from millrace.config.model import Environment, Stream
+from millrace.config.streams import MskCluster
 from millrace.config.units import format_duration
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.model import JobPlan, StreamPlan
@@ -46,6 +47,12 @@ def risks(
             yield f"{where}: {rate * traffic.peak_factor:,.0f} records/s at peak; is the rate one a second?"
         elif rate < FEW:
             yield f"{where}: {rate:g} records/s is one in {_about(1 / rate)}; is the rate one a second?"
+        cluster = environment.kafka.get(stream.cluster_name or "")
+        if isinstance(cluster, MskCluster) and cluster.existing is not None and not stream.theirs:
+            yield (
+                f"streams.{name}: the topic is made on the existing cluster {stream.cluster_name}; `existing: true` reads "
+                "one that is there"
+            )
         if (share := fullness(stream, streams[name])) > FULL:
             shards = streams[name].expected_partitions.value
             yield (
