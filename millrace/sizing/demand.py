@@ -352,7 +352,8 @@ def _reading_share(known: _Known, job: str, query: SourceQuery) -> Share:
     half = tightest / 2
     goal = known.environment.jobs[job].goal
     if half < own:
-        words = f"{half:g} s (half of the {2 * half:g} s SLA, deriving takes the rest)"
+        whose = "" if reader == job else f" of job {reader}"
+        words = f"{half:g} s (half of the {2 * half:g} s SLA{whose}, deriving takes the rest)"
         return Share(half, words, reader, part=0.5)
     if goal == "throughput":
         return Share(own, f"{own:g} s (two batches of which little is fixed cost)", job)

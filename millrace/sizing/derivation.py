@@ -216,12 +216,13 @@ def _of_query(
         origin=_rate(environment, job.name, demand),
     )
     yield Node("a", f"{demand.work.overhead:g} s a batch", origin=_rate(environment, job.name, demand))
-    latency = environment.jobs[job.name].latency.total_seconds()
+    whose = demand.sla_of.job
+    latency = environment.jobs[whose].latency.total_seconds()
     yield Node(
         "S",
         f"{demand.work.sla:g} s",
         demand.share,
-        inputs=(_from_file(environment, ("jobs", job.name, "latency"), "latency", f"{latency:g} s"),),
+        inputs=(_from_file(environment, ("jobs", whose, "latency"), "latency", f"{latency:g} s"),),
     )
     if key == "cores":
         yield from _spares(environment, demand)
