@@ -24,7 +24,7 @@ from millrace.etl.record.errors import StartError
 from millrace.etl.record.lookup_bounds import Bound
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks.iceberg import Appended, IcebergSink
+from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from tests.faults import jobs
 from tests.spark.batches import Events, drained, frame, good, kafka_rows, lander
 
@@ -246,7 +246,7 @@ def test_two_streams_are_joined_once(
 
     def counted(
         sink: IcebergSink, batch: DataFrame, bound: Bound | None, *rest: Any, **more: Any
-    ) -> Appended:
+    ) -> AppendResult:
         if sink.table.name.startswith("sink"):
             writes.append(bound)
         return append(sink, batch, bound, *rest, **more)

@@ -62,7 +62,7 @@ def simulate_command(
         typer.Option(
             "--outage",
             metavar="AT:TIME",
-            help="The job does not run for TIME from AT on, such as 2h:15m. Repeatable.",
+            help="Stop the job at AT for TIME, such as 2h:15m: after two hours, for 15 minutes. Repeatable.",
         ),
     ] = None,
     reshard: Annotated[
@@ -205,6 +205,10 @@ class _Traffic:
                 known = ", ".join(environment.streams)
                 raise ConfigurationError(
                     [Problem(str(self.trace), 0, "stream", unknown[0], f"one of {known}")]
+                )
+            if lacking := [name for name in streams if name not in recorded and None not in recorded]:
+                typer.echo(
+                    f"{self.trace} has no rows of {', '.join(lacking)}: nothing arrives there", err=True
                 )
             none = Arrivals.constant(0.0, max(each.seconds for each in recorded.values()))
             return {name: recorded.get(name, recorded.get(None, none)) for name in streams}
