@@ -6,6 +6,8 @@ stands in for; everything else of the document passes unchanged.
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 from pyiceberg.catalog.sql import SqlCatalog
 
@@ -27,6 +30,9 @@ from millrace.sandbox.process import RUN, Process, SandboxError
 from millrace.sandbox.toolchain import java_home
 
 _CATALOG_DATABASE = RUN / "catalog.db"
+
+_SIGNED_FOR = "us-east-1"
+"""Region for which the Kinesis connector's AWS SDK signs requests to a host that it does not know."""
 
 EVENT_LOGS = RUN / "event-logs"
 """Event logs of all ended runs in one flat folder, as the history server wants them.
@@ -191,6 +197,8 @@ class SandboxSpark:
         settings = self.settings(document)
         settings["spark.jars"] = ",".join(str(path) for path in [*engine, *own])
         settings["spark.eventLog.dir"] = event_logs.as_uri()
+        if self.stack.region != _SIGNED_FOR:
+            settings["spark.driver.extraClassPath"] = str(_signing_region(home / "conf", self.stack))
         given = [*document["arguments"], "--launch-document", launch.url, "--engine", "sandbox"]
         for binding in self._bindings(document["settings"], home):
             given += ["--bind", binding]
@@ -235,6 +243,19 @@ class SandboxSpark:
                 "s3.secret-access-key": "test",
             },
         )
+
+
+def _signing_region(folder: Path, stack: LocalStack) -> Path:
+    """Write a folder for the class path by which the Kinesis connector's AWS SDK signs for the region of LocalStack.
+
+    The SDK takes the region from the host's name and us-east-1 for one that it does not know; LocalStack then looks for the
+    stream there. Its own override file (``InternalConfig``, AWS SDK for Java 1.x) maps hosts to regions.
+    """
+    folder.mkdir()
+    host = re.escape(urlparse(stack.endpoint).hostname or "localhost")
+    mapping = {"hostRegexToRegionMappings": [{"hostNameRegex": host, "regionName": stack.region}]}
+    (folder / "awssdk_config_override.json").write_text(json.dumps(mapping))
+    return folder
 
 
 def ship_event_logs(stack: LocalStack, job: Job, url: str) -> int:
