@@ -239,8 +239,12 @@ def changes(old: Manifest, new: Manifest) -> tuple[Change, ...]:
             found.append(Change(what, old.sinks[route], new.sinks[route], why))
     found += _state_changes(old, new)
     if _minor(new.spark) < _minor(old.spark):
-        why = "an earlier Spark does not read the logs and states of a later one"
-        found.append(Change("Spark", old.spark, new.spark, why))
+        if old.state is not None:
+            why = "an earlier Spark does not read the states of a later one"
+            found.append(Change("Spark", old.spark, new.spark, why))
+        else:
+            follows = "the logs of a query without state are read by both"
+            found.append(Change("Spark", old.spark, new.spark, follows=follows))
     return tuple(found)
 
 

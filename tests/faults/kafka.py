@@ -66,7 +66,7 @@ class KafkaStage(Stage):
         return {"main": main | {"bootstrap_servers": self._broker.bootstrap}}
 
     def _jars(self) -> list[Path]:
-        return [*super()._jars(), *jars.files("kafka-client")]
+        return [*super()._jars(), *jars.files("kafka-client", self.line)]
 
     def close(self) -> None:
         for run in self.runs:

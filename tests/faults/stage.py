@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from pyiceberg.catalog.sql import SqlCatalog
 
+from millrace.config.engines.versions import Line
 from millrace.sandbox import driver, jars, lake
 from millrace.sandbox.driver import events
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION
@@ -88,6 +89,8 @@ class Stage:
         Of the land query's source, in place of the defaults.
     prelude
         Python that the entry script begins with.
+    line
+        Of Spark, for the runs that are started from now on; None for this interpreter's.
     """
 
     kinesis: Server
@@ -98,6 +101,7 @@ class Stage:
     trigger_seconds: float = 0.5
     prelude: str = ""
     ddl: str = DDL
+    line: Line | None = None
     runs: list[Process] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -175,8 +179,9 @@ class Stage:
         environment |= {"PYTHONPATH": str(ROOT), "AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION}
         arguments = ["--launch-document", document.as_uri(), *self._binds()]
         name, log = f"faults-{self.stream}", f"run-{len(self.runs) + 1}.log"
+        settings = self._spark_settings()
         run = driver.start(
-            name, self.home, entry, self._spark_settings(), arguments, environment=environment, log=log
+            name, self.home, entry, settings, arguments, environment=environment, log=log, line=self.line
         )
         self.runs.append(run)
         return run
@@ -191,7 +196,7 @@ class Stage:
         return {}
 
     def _jars(self) -> list[Path]:
-        return jars.files("sandbox")
+        return jars.files("sandbox", self.line)
 
     def _job_settings(self, schema: Path) -> dict[str, Any]:
         query = {"kind": "land", "name": "land", "source": self._source(), "format": "json"}
