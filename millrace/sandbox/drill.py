@@ -29,6 +29,9 @@ from millrace.sandbox.stream_servers import server_of
 _STALL_SECONDS = 120.0
 """Without a landed or derived record for so long the drill has failed."""
 
+_START_SECONDS = 300.0
+"""The same, of a run that has committed nothing: longer than Spark takes on a busy laptop from its start to a first commit."""
+
 
 _TERMINATED = 128 + signal.SIGTERM
 """What a JVM that was asked to end returns, once its shutdown hooks have let the batches at hand finish."""
@@ -120,7 +123,7 @@ class Drill:
         Raises
         ------
         SandboxError
-            The job ended by itself, or made no progress for 120 seconds.
+            The job ended by itself, or made no progress for 120 seconds, 300 up to its first commit.
         """
         self._producer.send(self._feed.backlog, sent=lambda _: self._tell())
         launch = self._sandbox.launch_document(self._job)
@@ -201,10 +204,11 @@ class Drill:
             if not job.process.alive:
                 status = job.process.popen.returncode
                 raise SandboxError(f"job {self._job} ended with status {status}:\n{job.process.tail(25)}")
-            if time.monotonic() - moved > _STALL_SECONDS:
+            patience = _STALL_SECONDS if job.committed() else _START_SECONDS
+            if time.monotonic() - moved > patience:
                 missing = f"{counts[0]} of {self._feed.total} records landed, {counts[1]} derived"
                 raise SandboxError(
-                    f"no progress for {_STALL_SECONDS:.0f} s: {missing}\n{job.process.tail(25)}"
+                    f"no progress for {patience:.0f} s: {missing}\n{job.process.tail(25)}"
                 )
             time.sleep(0.5)
 
