@@ -11,9 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ...launch.engine import KINESIS_IN_PYTHON
@@ -21,16 +19,11 @@ from .closed_shards import COLUMNS
 from .service import KinesisService
 from .stream_batches import BatchPlanner, Limits, Offset, Row, ShardRange, ranges, read_range
 
-_SCHEMA = pa.schema(
-    [
-        ("data", pa.binary()),
-        ("streamName", pa.string()),
-        ("partitionKey", pa.string()),
-        ("sequenceNumber", pa.string()),
-        ("approximateArrivalTimestamp", pa.timestamp("us", tz="UTC")),
-    ]
-)
-"""Of :data:`COLUMNS`, as Spark wants it from Python."""
+try:
+    from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+except ImportError:
+    # Spark 3. Every module of the core can be imported on every engine; nobody registers this one there.
+    DataSource = DataSourceStreamReader = InputPartition = object
 
 
 def register(spark: SparkSession) -> None:
@@ -92,8 +85,8 @@ class KinesisStreamReader(DataSourceStreamReader):
         self._batches().resume(end)
         return [Range(asked) for asked in ranges(start, end)]
 
-    def read(self, partition: Range) -> Iterator[pa.RecordBatch]:
-        """Records of one shard."""
+    def read(self, partition: Range) -> Iterator[Any]:
+        """Records of one shard, as record batches of PyArrow."""
         service = self._service()
         try:
             for rows in read_range(service, partition.asked):
@@ -120,6 +113,18 @@ class KinesisStreamReader(DataSourceStreamReader):
 
 
 def _record_batch(rows: list[Row]) -> Any:
+    """Rows as Spark wants them from Python, in the types of :data:`COLUMNS`."""
+    import pyarrow as pa
+
+    schema = pa.schema(
+        [
+            ("data", pa.binary()),
+            ("streamName", pa.string()),
+            ("partitionKey", pa.string()),
+            ("sequenceNumber", pa.string()),
+            ("approximateArrivalTimestamp", pa.timestamp("us", tz="UTC")),
+        ]
+    )
     columns = zip(*rows, strict=True)
-    arrays = [pa.array(column, kind.type) for column, kind in zip(columns, _SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+    arrays = [pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
