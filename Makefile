@@ -25,7 +25,7 @@ PYTHON311 := $(firstword $(wildcard $(BIN)/python3.11) python3.11)
 WITH_NODE := PATH="$$($(BIN)/python -c 'from millrace.sandbox.toolchain import node_bin; print(node_bin())'):$$PWD/$(BIN):$$PWD/node_modules/.bin:$$PATH"
 NPM = $$($(BIN)/python -c 'from millrace.sandbox.toolchain import npm; print(*npm())')
 
-.PHONY: help setup setup-dev spark jars demo plan synth test test-all test-unit test-template test-spark test-integration test-pages check docs lint secrets bill audit policy policy-regions soak faults bench-core bench-formats bench-growth bench-synth bench-plan advisor restart golden release validate format lock clean
+.PHONY: help setup setup-dev spark jars demo plan synth test test-all test-unit test-template test-spark test-integration test-pages mutants check docs lint secrets bill audit policy policy-regions soak faults bench-core bench-formats bench-growth bench-synth bench-plan advisor restart golden release validate format lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -143,6 +143,13 @@ bill: $(STAMPS)/python-dev ## Write the software bill of materials (CycloneDX) t
 $(STATE)/audit/bin/pip-audit: toolchain/audit.txt | $(UV)
 	@$(UV) venv --quiet --allow-existing --python $(PYTHON311) $(STATE)/audit
 	@$(PIP) $(STATE)/audit/bin/python --require-hashes -r toolchain/audit.txt
+
+$(STATE)/mutants/bin/cosmic-ray: toolchain/mutants.txt | $(UV)
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON311) $(STATE)/mutants
+	@$(PIP) $(STATE)/mutants/bin/python --require-hashes -r toolchain/mutants.txt
+
+mutants: setup-dev $(STATE)/mutants/bin/cosmic-ray ## Change one thing at a time in dangerous code; list what no test notices: AREA="fence lease", EACH=5
+	@$(STATE)/mutants/bin/python -m tests.mutants $(AREA) --each $(or $(EACH),5)
 
 audit: setup-dev $(STATE)/audit/bin/pip-audit ## Ask what is known against every pinned part; fails where nobody could be asked
 	@$(BIN)/python -m tests.supply audit

@@ -18,7 +18,7 @@ def locked_jars(root: Path, jar_set: str, why: str) -> tuple[Path, ...]:
     """Return the jars of a set as the lock names them; what else lies in the folder is left there.
 
     Set-up held them against their digests when it fetched them, which may be long ago: what runs with a job's role in an
-    account is looked at once more when it becomes an asset.
+    account is looked at again when it becomes an asset.
 
     Parameters
     ----------

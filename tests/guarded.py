@@ -80,7 +80,7 @@ def running(folder: Path, *, days: int = 1) -> Iterator[Guarded]:
         "ssl.truststore.location": str(folder / "authority.pem"),
         "listener.name.mutual.ssl.client.auth": "required",
         "listener.name.scram.sasl.enabled.mechanisms": "SCRAM-SHA-512",
-        # Clients say every few seconds anew who they are, as MSK asks of those that come by IAM.
+        # Clients say every few seconds again who they are, as MSK asks of those that come by IAM.
         "listener.name.scram.scram-sha-512.connections.max.reauth.ms": "4000",
         "listener.name.scram.scram-sha-512.sasl.jaas.config": f"{module}.scram.ScramLoginModule required;",
         "listener.name.plain.sasl.enabled.mechanisms": "PLAIN",

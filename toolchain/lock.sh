@@ -8,7 +8,7 @@ compile() {
 uv=$1
 compile --all-extras pyproject.toml -o requirements.txt
 compile --group dev -c requirements.txt -o requirements-dev.txt
-for name in java node uv; do
+for name in java mutants node uv; do
   compile "toolchain/$name.in" -o "toolchain/$name.txt"
 done
 # Spark lines beside the one of pyproject.toml.

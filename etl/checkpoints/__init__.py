@@ -1,1 +1,1 @@
-"""What a checkpoint holds, and whether a version of a query may go on from it."""
+"""What a checkpoint holds, and whether a version of a query may continue from it."""

@@ -64,7 +64,7 @@ class Checkpoint:
         Parameters
         ----------
         batch
-            Id of the batch at hand.
+            Id of the current batch.
 
         Returns
         -------
@@ -163,7 +163,7 @@ class Checkpoint:
         return any(name.isdecimal() for name in hadoop.names(spark, f"{self.location}/offsets"))
 
     def positions(self, spark: SparkSession) -> tuple[Any, ...] | None:
-        """Where its sources go on after the last batch that was committed, in the log's order.
+        """Where its sources continue after the last batch that was committed, in the log's order.
 
         Returns
         -------

@@ -7,7 +7,7 @@ the beginning is written there: all files of a state. Three things would still l
 - A commit that appends nothing (compaction, deletes) is passed over with all its files. So the beginning is an append.
 - Where a state's lists of files still name deleted ones, those are read as well, and the places of the others are
   miscounted. So it is an append whose lists name none.
-- A batch that goes on from there into later states reads of the first one only as many files as that one added. So a
+- A batch that continues from there into later states reads of the first one only as many files as that one added. So a
   batch that was planned like this is cut at the end of the first state, before anything of it is read, and what
   lies behind comes with the next one. A cut batch is as exact as any other, whatever the query keeps and wherever it writes.
 """
@@ -112,7 +112,7 @@ def begin_with_everything(
             raise StartError(
                 f"query {name}: the file {url} is lost or damaged: it says where the query began on {table}, whose "
                 "first states are forgotten, and its first batch, which begins there, is planned and not committed; "
-                "put the file back, or `millrace checkpoint reset` lets the query begin anew"
+                "put the file back, or `millrace checkpoint reset` lets the query start from the beginning"
             )
         # The oldest state is where Iceberg would begin too. Said here, one that is forgotten before the first
         # batch is an error, and not another beginning.
@@ -185,18 +185,18 @@ class _Whole:
                 raise LossError(
                     f"table {table}: the query began with all files of snapshot {start['snapshot_id']}, a state of "
                     "which the source leaves files out or gives deleted ones; `millrace checkpoint reset` lets it "
-                    "begin anew"
+                    "start from the beginning"
                 )
             if rest and end["snapshot_id"] != start["snapshot_id"]:
                 if self._sent_back == batch_id:
-                    # It would come again for ever, and nothing be read.
+                    # It would come again forever, and nothing be read.
                     raise LossError(
-                        f"batch {batch_id} was cut at snapshot {start['snapshot_id']} of {table} and goes on from it all "
-                        "the same; `millrace checkpoint reset` lets the query begin anew"
+                        f"batch {batch_id} was cut at snapshot {start['snapshot_id']} of {table} and is still cut there; "
+                        "`millrace checkpoint reset` lets the query start from the beginning"
                     )
                 self._sent_back = batch_id
                 raise ReopenError(
-                    f"batch {batch_id} goes on from snapshot {start['snapshot_id']} of {table}, which is to be read "
+                    f"batch {batch_id} continues from snapshot {start['snapshot_id']} of {table}, which is to be read "
                     "as a whole first"
                 )
         return first

@@ -1,4 +1,4 @@
-"""What a checkpoint was written by, and whether another version of its query may go on from it.
+"""What a checkpoint was written by, and whether another version of its query may continue from it.
 
 A checkpoint says where a query is, in terms that only its connectors, its sources' order and its state's layout make
 sense of, and names none of them. The manifest beside it does. Pure functions, without a session.
@@ -133,7 +133,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Change:
-    """One difference between who wrote a checkpoint and who would go on from it.
+    """One difference between who wrote a checkpoint and who would continue from it.
 
     Attributes
     ----------
@@ -218,7 +218,7 @@ def changes(old: Manifest, new: Manifest) -> tuple[Change, ...]:
     old
         Beside the checkpoint.
     new
-        Of the version that would go on from it.
+        Of the version that would continue from it.
 
     Returns
     -------
@@ -257,9 +257,9 @@ def way_out(environment: str, job: str, query: str, found: tuple[Change, ...] = 
     """What a person can do about a checkpoint that cannot be continued, for these reasons."""
     first = f"{ANOTHER_NAME}; then " if any(change.repeats for change in found) else ""
     return first + (
-        f"`millrace checkpoint reset {job} {query} --env {environment}` lets it begin anew (for a stream or topic with "
+        f"`millrace checkpoint reset {job} {query} --env {environment}` lets it start from the beginning (for a stream or topic with "
         "`--at TIME --overlap 10m`, a time before the oldest record that was not read), a query of another name has a "
-        "checkpoint of its own, and the version that wrote this one goes on from it"
+        "checkpoint of its own, and the version that wrote this one continues from it"
     )
 
 

@@ -108,7 +108,7 @@ class CsvDecoder:
     def _read(self, rows: DataFrame) -> DataFrame:
         """With ``_record``, the record and its two columns of ours; null where the parser must not be asked.
 
-        Decimals are read as texts, and made from them where that does not take for ever.
+        Decimals are read as texts, and made from them where that does not take forever.
         """
         if not exponents.decimals(self.schema):
             return rows.withColumn("_record", self._parse(self.schema))

@@ -87,12 +87,12 @@ class JsonDecoder:
     """Decodes JSON objects by Spark's own parser, in one pass and without Python.
 
     Spark's parser reads the first JSON value of a text and is content, whatever follows. So the
-    last brace gives way to one member more, under a name that is drawn anew in each process, and a
+    last brace gives way to one member more, under a name that is drawn again in each process, and a
     brace. The object has that member exactly if the brace was its own: of whatever else the
     payload is, the member is in an object within, in a text, after the end or breaks the
     syntax, and no payload knows its name.
 
-    What is not fine by that is read once more, by the schema and with a text for each field: for the
+    What is not fine by that is read again, by the schema and with a text for each field: for the
     reason, or because it is fine after all (``{}``, blanks after the brace).
 
     Parameters
@@ -188,7 +188,7 @@ class JsonDecoder:
         return to_parse, judged, ranged, taken_apart
 
     def _quick_text(self) -> Column:
-        """What the quick way parses; null where that could take for ever."""
+        """What the quick way parses; null where that could take forever."""
         suspected = exponents.suspected(_text(), self.schema)
         return _with_end() if suspected is None else F.when(~suspected, _with_end())
 
@@ -212,7 +212,7 @@ class JsonDecoder:
         Parameters
         ----------
         harmless
-            The fields with decimals, where one may take for ever, of a text in which none does. They are
+            The fields with decimals, where one may take forever, of a text in which none does. They are
             parsed as they came if nothing was refused of that.
         """
         texts = StructType([StructField(f.name, StringType()) for f in self.schema])

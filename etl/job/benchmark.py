@@ -276,7 +276,7 @@ class Benchmark:
                     )
                 time.sleep(POLL_SECONDS)
             progress = _full(running.recentProgress)
-            # Asked before the stop, which cuts the batch at hand short: that is no failure.
+            # Asked before the stop, which cuts the current batch short: that is no failure.
             failure = None if running.isActive else running.exception()
         finally:
             running.stop()

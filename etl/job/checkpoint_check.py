@@ -53,12 +53,12 @@ class Manifests:
         self._new: dict[str, Manifest] = {}
 
     def checked(self) -> JobSettings:
-        """Hold every query against the checkpoint that it would go on from, before anything is read.
+        """Hold every query against the checkpoint that it would continue from, before anything is read.
 
         Returns
         -------
         JobSettings
-            The job's, with other starts for queries that were told to begin anew at a moment
+            The job's, with other starts for queries that were told to start from a moment
             (``millrace checkpoint reset``).
 
         Raises
@@ -153,7 +153,7 @@ class Manifests:
         wrong = manifest.refused(found)
         if wrong:
             raise StartError(
-                f"query {query}: it cannot go on from the checkpoint {self._job.checkpoints}/{query}: "
+                f"query {query}: it cannot continue from the checkpoint {self._job.checkpoints}/{query}: "
                 + "; ".join(map(str, wrong))
                 + "; "
                 + manifest.way_out(self._job.environment, self._job.job, query, wrong)
@@ -179,7 +179,7 @@ class Manifests:
             moment = moment_of(at)
         except (KeyError, OSError, TypeError, ValueError) as error:
             again = f"`millrace checkpoint reset {self._job.job} {query.name} --env {self._job.environment} --at TIME`"
-            raise StartError(f"query {query.name}: {url}: {error}; {again} writes it anew") from error
+            raise StartError(f"query {query.name}: {url}: {error}; {again} writes it again") from error
         if isinstance(query, DeriveSettings):
             raise StartError(f"query {query.name}: {url}: a derive query begins with all that landed")
         self._report.emit("begins_at", query=query.name, at=_told(at, moment))

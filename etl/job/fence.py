@@ -2,7 +2,7 @@
 
 Spark's ``StreamingQuery.stop`` interrupts the thread of a query and waits for its end: with
 ``spark.sql.streaming.stopTimeout`` at its default, 0, without end (``StreamExecution``, Spark 3.5 to 4). A thread that is in
-Python, or in a client that takes no notice, goes on with its batch. And who would call it may itself wait for a
+Python, or in a client that takes no notice, continues with its batch. And who would call it may itself wait for a
 service that does not answer. So a thread of its own, which needs nobody, ends the process.
 """
 
@@ -40,7 +40,7 @@ STATUS = 1
 
 
 def check(lease: Lease | None) -> None:
-    """Let nobody go on whose lease is gone: a JVM that stood still for a while may be behind its successor.
+    """Let nobody continue whose lease is gone: a JVM that stood still for a while may be behind its successor.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def check(lease: Lease | None) -> None:
 
 
 class Fence:
-    """Watches a lease; once it is lost, and its queries go on, ends the process.
+    """Watches a lease; once it is lost, and its queries continue, ends the process.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Fence:
                 check(self._lease)
             except LeaseLostError as error:
                 if not self._down.wait(self._seconds):
-                    # Who cannot tell it must end all the same.
+                    # Who cannot tell it must end anyway.
                     with suppress(OSError, ValueError):
                         self._tell(error)
                     self._kill()

@@ -71,9 +71,9 @@ def remove_hook(spark: SparkSession, hook: Any) -> None:
 def keep_pools(spark: SparkSession) -> int:
     """Take away the hooks by which Iceberg's pools end as soon as a shutdown begins.
 
-    An engine's SIGTERM begins the JVM's shutdown, which waits for the batch at hand (:mod:`etl.job.supervise`). All hooks run
+    An engine's SIGTERM begins the JVM's shutdown, which waits for the current batch (:mod:`etl.job.supervise`). All hooks run
     at once, and those of Iceberg's pools refuse from then on what the batch asks of them: it fails, and comes again. The
-    pools' threads are daemons, so that without the hooks they end with the JVM all the same.
+    pools' threads are daemons, so that without the hooks they end with the JVM anyway.
 
     Returns
     -------

@@ -51,7 +51,7 @@ class Retries:
     Attributes
     ----------
     most
-        Failures in a row that are retried; a batch that succeeds begins the count anew.
+        Failures in a row that are retried; a batch that succeeds restarts the count.
     first_seconds, longest_seconds
         The wait before the first retry, doubled before each further one, and its bound.
     """
@@ -111,7 +111,7 @@ class Supervisor:
     monitor
         What measures the queries; none measures nothing. It is closed when they have ended.
     retries
-        Of a query that fails, while the others go on.
+        Of a query that fails, while the others continue.
     check_seconds
         Time between two looks at a source.
     lease
@@ -132,7 +132,7 @@ class Supervisor:
     _done: threading.Event = field(default_factory=threading.Event)
 
     def stop(self) -> None:
-        """Ask for an end after the batches at hand; returns at once, may be called from a signal handler."""
+        """Ask for an end after the current batches; returns at once, may be called from a signal handler."""
         self._stopping.set()
 
     def run(self, queries: Sequence[Query]) -> int:
@@ -272,7 +272,7 @@ class Supervisor:
             self.report.emit("unchecked", query=one.name, error=str(error))
         elif error is not None:
             _end(one)
-            # Behind it: the batch at hand was cut short, and has said so.
+            # Behind it: the current batch was cut short, and has said so.
             one.error = error
 
     def _will_retry(self, one: _Running) -> bool:
@@ -299,7 +299,7 @@ class Supervisor:
         return True
 
     def _reopen(self, one: _Running) -> bool:
-        """Start a query anew on its checkpoint; its batch at hand is planned, not landed, and comes again."""
+        """Start a query again on its checkpoint; its current batch is planned, not landed, and comes again."""
         assert one.spec is not None
         if one.spec.reopen is None or self._stopping.is_set():
             return False

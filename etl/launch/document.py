@@ -53,7 +53,7 @@ class ReplayRequest:
 
 @dataclass(frozen=True)
 class BackfillRequest:
-    """Which range of a landing table goes through a derive query once more, or what a land query lands again.
+    """Which range of a landing table goes through a derive query again, or what a land query lands again.
 
     Attributes
     ----------

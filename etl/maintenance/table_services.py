@@ -27,7 +27,7 @@ from ..record.envelope import ERASED
 from ..record.tables import Table
 
 MOST_SNAPSHOTS = 5_000
-"""However young: each is an entry of about a kilobyte in the metadata that every commit writes anew."""
+"""However young: each is an entry of about a kilobyte in the metadata that every commit writes again."""
 
 FEWEST_SNAPSHOTS = 20
 """However old: a query finds its last commit among them (:mod:`etl.record.commits`)."""
@@ -141,7 +141,7 @@ class Compaction(TableTask):
             "max-file-group-size-bytes": str(_GROUP_FILES * self.file_size),
             "max-concurrent-file-group-rewrites": "1",
             "partial-progress.enabled": "true",
-            # Of results that are replaced by key without writing their files anew: each batch adds one to many files.
+            # Of results that are replaced by key without writing their files again: each batch adds one to many files.
             "delete-file-threshold": str(_DELETE_FILES),
         }
         pairs = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
@@ -226,7 +226,7 @@ class Expiry(TableTask):
         """When the state was committed that a new reader begins at; None for a table that no query derives from.
 
         It is the present state, or was before the last compaction or delete. Of a table of results, which every batch
-        rewrites, it would be the first state for ever.
+        rewrites, it would be the first state forever.
         """
         metadata = self.table.metadata(spark)
         if metadata.schema().findField("_error") is None:

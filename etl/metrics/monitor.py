@@ -39,7 +39,7 @@ _REMEMBERED = 200
 class Monitor:
     """Asks every query what it did, in a daemon thread of its own.
 
-    Nothing here is in the way of a batch: a batch hands over its accounts and goes on, and Spark
+    Nothing here is in the way of a batch: a batch hands over its accounts and continues, and Spark
     keeps what is asked for in any case.
 
     Parameters
@@ -86,11 +86,11 @@ class Monitor:
         self._thread.start()
 
     def watch(self, query: str, feed: SparkFeed) -> None:
-        """Ask about a query from now on; one that was started anew goes on where it was."""
+        """Ask about a query from now on; one that was started again continues where it was."""
         with self._lock:
             before = self._watched.get(query)
             if before is not None:
-                # Once more, for its last batches; then it is forgotten, and with it all that Spark keeps of that run.
+                # Again, for its last batches; then it is forgotten, and with it all that Spark keeps of that run.
                 self._ended.append(before)
             else:
                 # A query that begins has something to tell, so that its silence from now on is one.
@@ -119,7 +119,7 @@ class Monitor:
     def _run(self) -> None:
         closing = False
         while not closing:
-            # Once more after the word to close, for the batches that ended meanwhile.
+            # Again after the word to close, for the batches that ended meanwhile.
             closing = self._closing.wait(self._poll_seconds)
             try:
                 self._look()

@@ -166,7 +166,7 @@ class Director:
         self.report.emit("batch", query=self.query, batch=batch_id, **fields)
 
     def _passed(self, place: Place, letters: _Letters) -> tuple[Mapping[str, int], Written]:
-        """Write a batch of one route, read once; one with dead letters is read once more for them."""
+        """Write a batch of one route, read once; one with dead letters is read again for them."""
         [lane] = self.lanes
         read = Counted(lane.sink, count("read"), F.expr("min(unix_micros(_arrived_at)) AS oldest"))
 

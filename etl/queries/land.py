@@ -141,8 +141,8 @@ class Lander:
             self.guard.after(positions, done.held)
             if done.whole:
                 return
-            # What was read first and what was read again end at different records; the connector goes on after
-            # the later one. Everything is read once more, and what is landed already is not landed again.
+            # What was read first and what was read again end at different records; the connector continues after
+            # the later one. Everything is read again, and what is landed already is not landed again.
             self.report.emit("read_twice", query=self.settings.name, batch=batch_id)
         raise LossError(
             f"query {self.settings.name}, batch {batch_id}: executors were lost in each of {MOST_READS} reads of "

@@ -72,7 +72,7 @@ def values_of(*observed: Observed, timeout: float = OBSERVATION_SECONDS) -> list
     Raises
     ------
     AccountsError
-        They did not come in time. Spark would wait for ever where its optimizer
+        They did not come in time. Spark would wait forever where its optimizer
         removed the observed part of a plan, or where the listener bus dropped the event.
     """
     # All of them in one thread: each thread of Python's opens a connection to the JVM, and a thread there.

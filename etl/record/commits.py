@@ -1,7 +1,7 @@
 """What a table's commits say about the batches of a query, and commits that a second writer cannot overlap.
 
 Each commit of a query names its batch: the id of the checkpoint (``run``) and Spark's number. The data and
-these names are one transaction. So the newest commit of a run tells whether the batch at hand was written before,
+these names are one transaction. So the newest commit of a run tells whether the current batch was written before,
 without a look at a row: compaction, replays and other queries in between do not matter.
 
 A commit is validated against the snapshot that its look-up read (``Fence``). Where somebody has added rows since,

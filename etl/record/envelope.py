@@ -196,7 +196,7 @@ def stamped(records: DataFrame) -> DataFrame:
 def moment(at: datetime, never: str = "_arrived_at IS NULL") -> Column:
     """One moment for all rows, in a form that does not become a part of Spark's generated code.
 
-    A literal time does, so that each batch would be code of its own, compiled and warmed up anew. Arrays
+    A literal time does, so that each batch would be code of its own, compiled and warmed up again. Arrays
     are handed over beside the code; an index that is only known with the row keeps the optimizer
     from taking the time out again.
 

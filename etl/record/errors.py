@@ -18,7 +18,7 @@ class StartError(Exception):
 
 
 class ReopenError(Exception):
-    """A query must be started anew with other limits; nothing has failed."""
+    """A query must be started again with other limits; nothing has failed."""
 
 
 class LossError(Exception):

@@ -1,4 +1,4 @@
-"""How a table's columns may change while its stream goes on: only so that every row it has stays what it is.
+"""How a table's columns may change while its stream continues: only so that every row it has stays what it is.
 
 A column or a field of a struct that is new is null in rows that were there before; a number
 becomes one that holds all values of the old type. These Iceberg does in its metadata, at

@@ -31,7 +31,7 @@ PROPERTIES: Mapping[str, str] = {
     # Identities are all different: their dictionary is thrown away again, the sooner the better. The
     # few hundred values of other columns fit, and files are no larger.
     "write.parquet.dict-size-bytes": "65536",
-    # One metadata file per batch otherwise stays for ever.
+    # One metadata file per batch otherwise stays forever.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "50",
     "commit.retry.num-retries": "10",
@@ -48,7 +48,7 @@ PROPERTIES: Mapping[str, str] = {
 """How every table of ours is written. Properties of columns that a table lacks are left out."""
 
 WITHOUT_PARTITIONS: Mapping[str, str] = {
-    # Results without a time in their key lie in any file: to write all of them anew for each batch costs more than the
+    # Results without a time in their key lie in any file: to write all of them again for each batch costs more than the
     # places of those that are replaced, which compaction works off.
     "write.merge.mode": "merge-on-read",
 }

@@ -1,4 +1,4 @@
-"""Backfill of a derived table: a range of a landing table through a derive query's transform once more, beside the stream.
+"""Backfill of a derived table: a range of a landing table through a derive query's transform again, beside the stream.
 
 What a transform should have written, or should have written otherwise, is worked out again from
 the landing table, in steps of an hour of arrival, each a transaction of its own. No checkpoint is
@@ -129,7 +129,7 @@ class Backfiller:
         """Put rows in place of those that the table has of a range, in one transaction.
 
         Row by row: a file may hold records of other hours, too, and Iceberg overwrites whole files only. So what
-        was there goes by its identity, and what was worked out anew comes without one to match.
+        was there goes by its identity, and what was worked out again comes without one to match.
         """
         spark = rows.sparkSession
         # A MERGE reads its source twice.

@@ -1,10 +1,10 @@
 """Erasure of a person's records: asked for by a file beside the job's checkpoints, done by the running job beside its queries.
 
 A landed row that matches stays as an empty one of stage ``erased``: with its identity it keeps the record from landing again,
-and with nothing else. Rows of other tables go. Then each table's lists of files are written anew, a commit without rows
+and with nothing else. Rows of other tables go. Then each table's lists of files are rewritten, a commit without rows
 (the *mark*) ends its past, and when every query that derives from it has read past the mark, all before it is expired.
 
-Each call does what can be done now, so a job that was killed goes on where it was (``docs/adr/0212-erasure.md``).
+Each call does what can be done now, so a job that was killed continues where it was (``docs/adr/0212-erasure.md``).
 """
 
 from __future__ import annotations

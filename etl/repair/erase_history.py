@@ -46,7 +46,7 @@ def mark(spark: SparkSession, table: Table, erasure: str) -> int:
 
 
 def _rewrite_lists(spark: SparkSession, table: Table) -> None:
-    """Write lists of files anew where they name deleted ones: those entries have the smallest and largest values."""
+    """Rewrite lists of files where they name deleted ones: those entries have the smallest and largest values."""
     metadata = table.metadata(spark)
     snapshot = metadata.currentSnapshot()
     if snapshot is None or not any(m.hasDeletedFiles() for m in snapshot.dataManifests(metadata.io())):

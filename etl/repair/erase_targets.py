@@ -39,7 +39,7 @@ class Matches:
     rows, letters
         Good rows, and dead letters.
     files
-        Data files that hold them, which are written anew.
+        Data files that hold them, which are rewritten.
     total
         Rows of the table.
     """

@@ -79,7 +79,7 @@ class Place:
     run
         Id of the query's checkpoint, which a reset checkpoint does not have again.
     batch
-        Number of the batch; begins anew with a checkpoint.
+        Number of the batch; starts from the beginning with a checkpoint.
     start, end
         The offsets that it lies between, as the checkpoint has them; empty where it does not know.
     notes
@@ -195,7 +195,7 @@ class Sink(Protocol):
         refuse
             Keeps rows that the sink cannot take.
         again
-            Gives the rows once more, for a second attempt in the same call; None where they are counted nowhere.
+            Gives the rows again, for a second attempt in the same call; None where they are counted nowhere.
         """
 
 

@@ -204,7 +204,7 @@ class IcebergSink:
         added
             Commits whose rows are looked at as well.
         distinct
-            Whether an identity that the table holds more than once is counted once all the same, which costs a shuffle.
+            Whether an identity that the table holds more than once is counted once anyway, which costs a shuffle.
         tasks
             That write after a look-up; None for as many as there are cores.
 
@@ -264,7 +264,7 @@ class IcebergSink:
 
 def may_hold(rows: DataFrame) -> bool:
     """Whether any file can hold a row of a table that is filtered, by Iceberg's metadata."""
-    plan: Any = rows  # DataFrame.rdd would plan once more, to hand the rows over to Python
+    plan: Any = rows  # DataFrame.rdd would plan again, to hand the rows over to Python
     return bool(plan._jdf.queryExecution().toRdd().getNumPartitions())
 
 

@@ -34,9 +34,9 @@ def ahead(steps: Collection[int], further: int, recent: int) -> tuple[Steps, ...
     steps
         That hold a record of the last batch.
     further
-        So many steps a shard may go on beyond the one of its last record.
+        So many steps a shard may advance beyond the one of its last record.
     recent
-        Shards that had nothing unread then go on after this step's beginning.
+        Shards that had nothing unread then continue after this step's beginning.
 
     Returns
     -------

@@ -190,7 +190,7 @@ class Part:
     bound
         Where in the table they can be.
     around
-        Gives those records once more where Spark cannot read one for its time; None where it finds none of that kind.
+        Gives those records again where Spark cannot read one for its time; None where it finds none of that kind.
     """
 
     name: str

@@ -130,7 +130,7 @@ class SourceUnion:
             listed = ", ".join(f"{shard} after {position}" for shard, position in sorted(positions.items()))
             tables = ", ".join(dict.fromkeys(str(guard.table) for guard in self.streams))
             raise LossError(
-                f"this batch goes on at {listed}, but of these positions some are not in {tables}: what a connector "
+                f"this batch continues at {listed}, but of these positions some are not in {tables}: what a connector "
                 "read last was not landed. A new checkpoint reads the streams again, and lands what is missing once"
             )
 

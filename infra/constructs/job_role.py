@@ -94,7 +94,7 @@ class JobRole(iam.Role):
             policy = iam.ManagedPolicy(
                 self,
                 f"Policy{number}",
-                # Without their number: another description makes a policy anew.
+                # Without their number: another description makes a policy again.
                 description=f"{description}, part {number}",
                 statements=_statements(part),
                 roles=[self],

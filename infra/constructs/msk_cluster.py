@@ -61,7 +61,7 @@ class ProvisionedCluster(Construct):
             self,
             "Configuration",
             # For any version: neither a configuration's name nor its versions can change, so one with the
-            # cluster's version would have to be made anew under its own name.
+            # cluster's version would have to be made again under its own name.
             name=f"{names.cluster(cluster)}-brokers",
             server_properties=server_properties(settings, replicas=self.replicas),
         )
@@ -192,7 +192,7 @@ def server_properties(settings: MskCluster, *, replicas: int) -> str:
     if settings.tier == "standard":
         properties |= {
             "default.replication.factor": str(replicas),
-            # One copy may be away (a broker is patched) and producers with acks=all go on.
+            # One copy may be away (a broker is patched) and producers with acks=all continue.
             "min.insync.replicas": str(max(replicas - 1, 1)),
             "unclean.leader.election.enable": "false",
         }

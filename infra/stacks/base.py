@@ -9,7 +9,7 @@ from constructs import Construct
 from millrace.config.names import Names
 
 TAGGED_FOR_GOOD = ("AWS::Kinesis::StreamConsumer", "AWS::MSK::ServerlessCluster")
-"""Types whose tags CloudFormation cannot change: it would make them anew, and their names are taken."""
+"""Types whose tags CloudFormation cannot change: it would replace them, and their names are taken."""
 
 
 class EnvironmentStack(Stack):

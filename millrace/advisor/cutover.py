@@ -1,4 +1,4 @@
-"""How a new job takes over from an imported one: the steps, and where it begins, written anew into its file.
+"""How a new job takes over from an imported one: the steps, and where it begins, written again into its file.
 
 Between the first import and the change over people write transforms and derive queries into the file. So a later import
 of the same job changes the one thing that time has changed.
@@ -147,7 +147,7 @@ def cut_over(found: Running, made: Mapping[str, Any], env: str, *, exact: bool) 
             f"the offsets at which its last batch ended take the place of those in environments/{env}.yaml (kafka.start_offsets). "
             "From a log that is older than the stop, what came between would be read twice",
             f"`millrace deploy --env {env}`, which brings these offsets and leaves {name} stopped",
-            f"{start}: its first start begins at these offsets, so no record is lost and none is read twice; later starts go on "
+            f"{start}: its first start begins at these offsets, so no record is lost and none is read twice; later starts continue "
             "from its checkpoint",
             "compare: `millrace audit`, and the row counts of both outputs around the change",
             f"keep {old} stopped, not deleted, until retention has passed",

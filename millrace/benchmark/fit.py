@@ -250,7 +250,7 @@ def _outliers(foretold: Array, told: Array) -> float:
 
 
 def _bootstrap(found: Sequence[Point], *, waves: bool, robust: bool, seed: int) -> Array:
-    """Parameters of resampled runs; a draw without two limits, or without waves where they are asked for, is drawn anew."""
+    """Parameters of resampled runs; a draw without two limits, or without waves where they are asked for, is drawn again."""
     by_run: dict[int, list[Point]] = {}
     for each in found:
         by_run.setdefault(each.group, []).append(each)

@@ -1,4 +1,4 @@
-"""What a machine that does other things disturbed is measured once more, instead of everything."""
+"""What a machine that does other things disturbed is measured again, instead of everything."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def disturbed(measured: Measurements, queries: Iterable[str]) -> list[Disturbanc
 
 
 def schedule_again(runs: Sequence[Planned], found: Iterable[Disturbance]) -> tuple[Planned, ...]:
-    """Plan the settings that disagree anew, all repetitions of each, behind a run that warms up.
+    """Plan the settings that disagree again, all repetitions of each, behind a run that warms up.
 
     The largest setting that agrees is among them: what disagrees is measured minutes after all the rest, and only a setting
     that is measured both times tells whether the machine is as quick as it was (:func:`replaced`).
@@ -72,7 +72,7 @@ def replaced(measured: Measurements, again: Measurements, found: Iterable[Distur
     found
         What disagreed.
     """
-    anew = tuple(run for run in again.runs if run.repetition != WARM_UP)
+    repeated = tuple(run for run in again.runs if run.repetition != WARM_UP)
     cells = _cells(found)
     kept = tuple(run for run in measured.runs if _cell(run) not in cells)
     last = max((run.number for run in measured.runs), default=-1)
@@ -84,11 +84,11 @@ def replaced(measured: Measurements, again: Measurements, found: Iterable[Distur
                 "repetition": run.repetition + (0 if _cell(run) in cells else further),
             }
         )
-        for run in anew
+        for run in repeated
     )
     told = {
         "measured_again": _listed(cells),
-        "measured_again_beside": _listed({_cell(run) for run in anew} - cells),
+        "measured_again_beside": _listed({_cell(run) for run in repeated} - cells),
     }
     return measured.model_copy(
         update={

@@ -50,7 +50,7 @@ class Taken(NamedTuple):
     warm_up
         How many batches were cut.
     short
-        Batches of runs that have too few for the fit: it leaves them out, and a disturbance shows in them all the same.
+        Batches of runs that have too few for the fit: it leaves them out, and a disturbance shows in them anyway.
     left_out
         How many such runs there were.
     """

@@ -37,7 +37,7 @@ class Network(Model):
     zone_ids: tuple[Annotated[str, StringConstraints(pattern=r"^[a-z]{2,5}\d-az\d{1,2}$")], ...] = Field(
         default=(),
         description="Zones of the VPC that is made, one for each of availability_zones; left out, the first that the "
-        "account is told, in an order that is not promised. A change makes its subnets anew.",
+        "account is told, in an order that is not promised. A change replaces its subnets.",
         examples=[["use1-az1", "use1-az2", "use1-az4"]],
     )
     cidr: str = Field(

@@ -57,5 +57,5 @@ def chosen_by_aws(environment: Environment) -> str | None:
         return None
     return (
         f"network.zone_ids: not given, so AWS chooses the zones, and {' and '.join(services)} may refuse one of them "
-        f"(as of {AS_OF}); to name them after the first deployment makes all subnets anew"
+        f"(as of {AS_OF}); to name them after the first deployment replaces all subnets"
     )

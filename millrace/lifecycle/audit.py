@@ -3,7 +3,7 @@
 A connector that loses a record tells nobody: no error, no dead letter, and the accounts of every
 batch balance. So the source is asked. Kafka numbers its records: what is missing has
 a number, and the topic is read there before anything is called lost. Kinesis counts
-them by the minute (CloudWatch, ``IncomingRecords``), or its shards are read once more.
+them by the minute (CloudWatch, ``IncomingRecords``), or its shards are read again.
 """
 
 from __future__ import annotations

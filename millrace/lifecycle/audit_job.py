@@ -304,7 +304,7 @@ def _ended(hours: Sequence[datetime], end: datetime) -> Sequence[datetime]:
 
 
 def positions(s3: Any, checkpoint: str, leg: int = 0) -> dict[str, Any]:
-    """Where a query goes on, after the last batch that it committed.
+    """Where a query continues, after the last batch that it committed.
 
     Parameters
     ----------

@@ -214,7 +214,7 @@ def compare(
                 for part in gaps(known, max(first, begin), min(last + 1, end))
             ]
         for first, last in suspect:
-            # Records whose own time is far from when they came are in the table all the same.
+            # Records whose own time is far from when they came are in the table anyway.
             elsewhere = landed.between(topic.name, partition, first, last)
             known |= elsewhere
             for a, b in gaps(elsewhere, first, last + 1):

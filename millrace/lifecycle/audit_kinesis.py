@@ -1,4 +1,4 @@
-"""What a Kinesis stream took in: by CloudWatch's counters, or by reading its shards once more."""
+"""What a Kinesis stream took in: by CloudWatch's counters, or by reading its shards again."""
 
 from __future__ import annotations
 

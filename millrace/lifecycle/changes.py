@@ -30,7 +30,7 @@ class JobChange:
     before
         ``drain``: its application or a stream that it reads is changed or replaced.
     after
-        ``start`` a new job, ``restart`` one that would go on with what it began with, ``stop``: let a new one stay stopped.
+        ``start`` a new job, ``restart`` one that would continue with what it began with, ``stop``: let a new one stay stopped.
     why
         Reasons, for people.
     """

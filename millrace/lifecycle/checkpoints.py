@@ -46,7 +46,7 @@ class Kept:
     committed_at
         When that was.
     positions
-        Where each source goes on, as the connector writes it; None for one without data yet.
+        Where each source continues, as the connector writes it; None for one without data yet.
     manifest
         Of who wrote it; None where a release before manifests did.
     start
@@ -176,7 +176,7 @@ class Checkpoints:
             self._put({"IfMatch": self._etag})
 
     def put_aside(self, query: str, *, start: str | None, moment: datetime) -> str:
-        """Let a query begin anew; what it had is kept below ``_millrace/old``.
+        """Let a query start from the beginning; what it had is kept below ``_millrace/old``.
 
         Parameters
         ----------
@@ -202,7 +202,7 @@ class Checkpoints:
         return f"s3://{self.bucket}/{kept}"
 
     def copy(self, query: str, to: Checkpoints, name: str, *, same_sink: bool) -> None:
-        """Copy a checkpoint to another name, from which a query of it goes on.
+        """Copy a checkpoint to another name, from which a query of it continues.
 
         Parameters
         ----------
@@ -226,7 +226,7 @@ class Checkpoints:
             )
         if damaged := self.kept(query).damaged:
             raise CheckpointError(
-                f"{self.job}/{query} is damaged, and nothing goes on from it: {'; '.join(damaged)}"
+                f"{self.job}/{query} is damaged, and nothing continues from it: {'; '.join(damaged)}"
             )
         to._delete(name)  # what an interrupted copy has left
         self._copy(f"{self.prefix}/{query}", f"{to.prefix}/{name}")
@@ -279,7 +279,7 @@ class Checkpoints:
                 raise
 
     def _delete(self, query: str) -> None:
-        """Delete a checkpoint: one that is deleted in part has lost its identity first, and no job goes on from it."""
+        """Delete a checkpoint: one that is deleted in part has lost its identity first, and no job continues from it."""
         first = f"{self.prefix}/{query}/metadata"
         keys = self._keys(f"{self.prefix}/{query}")
         for key in sorted(keys, key=lambda key: key != first):
@@ -355,7 +355,7 @@ def _manifest(text: str) -> dict[str, Any]:
 
 
 def _lease(body: bytes) -> dict[str, Any]:
-    """Read a lease's record; an empty one where it is damaged, whose age counts all the same (as ``etl/job/lease.py`` has it)."""
+    """Read a lease's record; an empty one where it is damaged, whose age counts anyway (as ``etl/job/lease.py`` has it)."""
     try:
         return _object(body.decode(errors="replace"))
     except ValueError:

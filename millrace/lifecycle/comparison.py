@@ -29,7 +29,7 @@ _LASTING = ("kafka", "lifecycle", "network", "storage", "streams")
 """Parts of an environment that hold data, or that everything stands on."""
 
 _NEVER_MADE = ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED")
-"""A stack whose first creation failed; CDK deletes it and makes it anew."""
+"""A stack whose first creation failed; CDK deletes it and makes it again."""
 
 
 @dataclass(frozen=True)

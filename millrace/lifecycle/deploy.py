@@ -204,7 +204,7 @@ def _begun_all_the_same(
     try:
         done = {job.job for job in look_again().jobs if job.after == "leave"}
     except (AwsError, NotDeployedError) as error:
-        return [f"which jobs were deployed all the same is not known ({error}): {_by_hand(aws, 'JOB')}"]
+        return [f"which jobs were deployed anyway is not known ({error}): {_by_hand(aws, 'JOB')}"]
     lines = []
     for change in jobs:
         if change.job not in done:
@@ -212,7 +212,7 @@ def _begun_all_the_same(
         try:
             if _begin(aws, change, stopped, progress) is not None:
                 lines.append(
-                    f"{change.job} was deployed all the same, and started: "
+                    f"{change.job} was deployed anyway, and started: "
                     f"`millrace status --env {aws.names.environment.name} {change.job}`"
                 )
         except (AwsError, DeployError, NotDeployedError) as error:

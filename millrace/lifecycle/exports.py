@@ -27,7 +27,7 @@ CREATED_ONLY = {
     "AWS::S3::Bucket": ("BucketName", "BucketNamePrefix", "BucketNamespace"),
     "AWS::SNS::Topic": ("FifoTopic", "TopicName"),
 }
-"""Kinds of what is exported, and the properties with which CloudFormation makes one anew: its resource types'
+"""Kinds of what is exported, and the properties whose change makes CloudFormation replace one: its resource types'
 ``createOnlyProperties``, which a test holds this against (tests/template/test_exports.py)."""
 
 
@@ -75,12 +75,12 @@ def order(
         first=tuple(sorted(ways["first"])),
         refused=(
             *(
-                f"{stack} holds data and stands on what this change makes anew: take the change back, or make "
+                f"{stack} holds data and stands on what this change replaces: take the change back, or make "
                 "another environment and move to it"
                 for stack in sorted(ways["keep"])
             ),
             *(
-                f"{stack} stands on what this change takes away or makes anew: first `npx cdk destroy {stack}`, "
+                f"{stack} stands on what this change takes away or replaces: first `npx cdk destroy {stack}`, "
                 "then deploy"
                 for stack in sorted(ways["destroy"])
             ),
@@ -92,12 +92,12 @@ def moved(old: Template | None, new: Template) -> frozenset[str]:
     """Return the names of a stack's exports that an update takes away, or gives another value."""
     if old is None:
         return frozenset()
-    anew = _made_anew(old, new)
+    replaced = _replaced(old, new)
     after = exports(new)
     return frozenset(
         name
         for name, value in exports(old).items()
-        if name not in after or after[name] != value or anew & set(_resources(value))
+        if name not in after or after[name] != value or replaced & set(_resources(value))
     )
 
 
@@ -136,8 +136,8 @@ def _exported(templates: Mapping[str, Template]) -> frozenset[str]:
     return frozenset(name for template in templates.values() for name in exports(template))
 
 
-def _made_anew(old: Template, new: Template) -> set[str]:
-    """Logical ids of what is made anew, with what stands on it: a subnet goes with its VPC."""
+def _replaced(old: Template, new: Template) -> set[str]:
+    """Logical ids of what is replaced, with what stands on it: a subnet goes with its VPC."""
     before, after = old.get("Resources", {}), new.get("Resources", {})
     found: set[str] = set()
     while True:

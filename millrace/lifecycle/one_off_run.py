@@ -31,7 +31,7 @@ _EMR_LONGEST_BATCH_MINUTES = 10_080
 """What a run of mode BATCH may take at most (API reference, StartJobRun); no limit at all is for streaming runs."""
 
 _EMR_STREAMING = ("ClientToken", "ExecutionTimeoutMinutes", "Mode", "RetryPolicy")
-"""Keys of the call that are of a run that goes on and on."""
+"""Keys of the call that are of a continuous run."""
 _WELL = ("SUCCEEDED", "SUCCESS")
 
 
@@ -63,7 +63,7 @@ def run_once(
     progress: Callable[[str], None],
     poll_seconds: float = POLL_SECONDS,
 ) -> Ended:
-    """Run a job once, in place of its run that goes on and on.
+    """Run a job once, in place of its continuous run.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What becomes of a query that begins anew: what it reads again, and whether its sink can take it. Pure functions."""
+"""What becomes of a query that starts from the beginning: what it reads again, and whether its sink can take it. Pure functions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read_again(environment: Environment, job: str, query: str, since: datetime, 
 
 
 def objection(environment: Environment, job: str, query: str, at: datetime | None) -> str | None:
-    """Why a query cannot begin anew without a wrong table at its end; None where it can.
+    """Why a query cannot start from the beginning without a wrong table at its end; None where it can.
 
     Parameters
     ----------

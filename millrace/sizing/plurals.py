@@ -58,10 +58,10 @@ def length(seconds: float) -> str:
     Examples
     --------
     >>> length(200), length(0.25), length(4.25), length(7260), length(float("inf"))
-    ('3 min 20 s', '250 ms', '4.2 s', '2 h 1 min', 'for ever')
+    ('3 min 20 s', '250 ms', '4.2 s', '2 h 1 min', 'forever')
     """
     if math.isinf(seconds):
-        return "for ever"
+        return "forever"
     if seconds < 0.9995:
         return f"{round(seconds * 1000)} ms" if seconds else "0 s"
     if seconds < 10:

@@ -150,7 +150,7 @@ def _room(most: float, above: float, held: float) -> tuple[float, bool]:
 
 
 def _least(hop: Hop, query: SourceQuery, most: Figure[int]) -> list[Finding]:
-    """A batch that waits for more records than it may take would wait for ever, or for its longest delay."""
+    """A batch that waits for more records than it may take would wait forever, or for its longest delay."""
     reading = query.kafka if isinstance(query, StreamQuery) else None
     least = None if reading is None else reading.min_records_per_batch
     if least is None or least <= most.value:

@@ -1,7 +1,7 @@
 """``python -m tests.advisor``: real runs with one fault each, read by the advisor; writes docs/advisor.md.
 
 What a run came to is kept below ``.millrace/sandbox/advisor``, so that runs can be made a few at a time; ``--again`` makes
-none and judges the logs anew.
+none and judges the logs again.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--spark", choices=SPARKS, default="3.5")
     made.add_argument("--seconds", type=float, default=60, help="of each run")
     made.add_argument("--work", type=float, default=1.0, help="share of the usual work, for a busy machine")
-    made.add_argument("--again", action="store_true", help="make no run; judge the kept logs anew")
+    made.add_argument("--again", action="store_true", help="make no run; judge the kept logs again")
     made.add_argument("--page", type=Path, default=PAGE)
     return made
 

@@ -2,7 +2,7 @@
 
 A project of its own is deployed to LocalStack, and its job is started from the deployed launch document, with a limit that is
 lower than what arrives. ``millrace advise`` reads the event log where the run left it in S3 and writes the change into the
-environment file, ``millrace plan`` takes it up, the project is deployed again, and the job goes on from its checkpoint: first
+environment file, ``millrace plan`` takes it up, the project is deployed again, and the job continues from its checkpoint: first
 without new records until the backlog is gone, then with as many as before. The finding must be gone, too. It prints what
 each command printed, and ends with 1 where the loop stays open.
 """

@@ -174,7 +174,7 @@ def _wait(
 
 @contextmanager
 def produced(bootstrap: str, topic: str, run: Run) -> Iterator[None]:
-    """Fill a topic, and go on at the run's rate while the block runs."""
+    """Fill a topic, and continue at the run's rate while the block runs."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "log_level": 3})
     ended = threading.Event()
     value = b"x" * 200

@@ -63,7 +63,7 @@ def test_a_small_environment_is_verified_and_leaves_nothing(sandbox: Sandbox, tm
     assert "in 2 runs" in dpu["why"]
     prefix = f"tiny-{told['name']}"
     stacks = sandbox.stack.client("cloudformation").describe_stacks()["Stacks"]
-    # LocalStack goes on telling of deleted ones.
+    # LocalStack continues telling of deleted ones.
     there = [stack["StackName"] for stack in stacks if stack["StackStatus"] != "DELETE_COMPLETE"]
     assert not [name for name in there if name.startswith(prefix)]
     assert any(name.startswith(sandbox.names.prefix) for name in there)

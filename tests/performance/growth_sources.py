@@ -36,7 +36,7 @@ AHEAD = 10**9
 """Offsets by which one partition of a topic is ahead of another: none ever ends where another does."""
 
 SETTLED = timedelta(minutes=20)
-"""What lies in a table when a query goes on was landed so long ago."""
+"""What lies in a table when a query continues was landed so long ago."""
 
 Next = Callable[[], Step]
 
@@ -140,7 +140,7 @@ class _Kinesis(Numbering):
         with known:  # the query asks no server where its shards begin
             self.built.append(self.bench.build(self.land(kinesis(self.bench.rows))))
         self.fill(now() - SETTLED)
-        # The last batch of an earlier run, with whose last records the checkpoint goes on.
+        # The last batch of an earlier run, with whose last records the checkpoint continues.
         write(
             self.bench.spark, self.query.table, self.records(self.count[0] - 1, now()).good(self.bench.spark)
         )
@@ -162,7 +162,7 @@ class _Kinesis(Numbering):
         return self.records(batch, since).envelope(self.bench.spark)
 
     def entry(self, batch: int, position: Mapping[str, str] | None = None) -> None:
-        """Each shard goes on after a record of the batch before."""
+        """Each shard continues after a record of the batch before."""
         last = batch * self.bench.rows - 1
         numbers = [str(last - shard) for shard in range(self.shards)]
         after = {
@@ -281,7 +281,7 @@ class Topic(Numbering):
 @dataclass(frozen=True)
 class PartitionsRunning(Topic):
     name = "partitions, running"
-    unit = "partitions of a topic that a land query goes on reading"
+    unit = "partitions of a topic that a land query continues reading"
     a_task_each = True
     sizes = (10, 100, 1_000, 5_000)
 

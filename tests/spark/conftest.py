@@ -55,7 +55,7 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
         # end, which with all the rest is this heap; a driver without memory ends itself in the middle of a test.
         .config("spark.buffer.pageSize", "1m")
         # One test loses files of a shuffle. In local mode Spark then takes the only executor for lost, cannot register it
-        # anew (that asks a scheduler which local mode has not), and ends the JVM after sixty heartbeats: ten minutes
+        # again (that asks a scheduler which local mode has not), and ends the JVM after sixty heartbeats: ten minutes
         # later, in the middle of another test.
         .config("spark.executor.heartbeat.maxFailures", "1000000")
         # Nothing here runs long enough to earn back what the second compiler takes: a quarter of all CPU time.

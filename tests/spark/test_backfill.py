@@ -61,7 +61,7 @@ def test_only_what_is_missing_is_written_and_a_second_time_nothing(pipe: Pipelin
     assert flights(pipe) == list(range(12))
     assert backfill(pipe, *ALL)["written"] == 0
     assert flights(pipe) == list(range(12))
-    # And the stream goes on, on its own checkpoint.
+    # And the stream continues, on its own checkpoint.
     pipe.land(frame(pipe.spark, kafka_rows(0, 13, [good(13)])), 1)
     pipe.derive()
     assert flights(pipe) == [*range(12), 13]

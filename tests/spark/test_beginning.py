@@ -67,7 +67,7 @@ def test_a_new_reader_of_an_expired_table_reads_all_of_it(
 def test_what_lands_before_all_is_read_takes_nothing_from_it(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
-    """A batch that goes on into the next state would be given as many files of the first as that one added."""
+    """A batch that continues into the next state would be given as many files of the first as that one added."""
     pipe = Pipeline(spark, table, tmp_path / "reader")
     land(pipe, 0, 3)
     expire(spark, pipe)

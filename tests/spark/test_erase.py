@@ -99,7 +99,7 @@ def test_a_reader_that_is_behind_a_kill_and_a_batch_that_comes_again(
     shop.new_lander(rewound)(
         shop.rows([*map(order, range(10)), BROKEN, NEIGHBOUR, *map(order, range(10, 25))], 0), 0
     )
-    # Streams go on, and everybody else's orders are there once.
+    # Streams continue, and everybody else's orders are there once.
     shop.next_batch, shop.next_offset = 4, 27
     shop.land([order(n) for n in range(25, 30) if n % 5])
     shop.derive()

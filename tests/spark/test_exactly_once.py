@@ -116,7 +116,7 @@ def test_batches_that_come_again_otherwise_land_once_whatever_is_lost(
     regime: str,
     data: st.DataObject,
 ) -> None:
-    """Kinesis: a replay ends elsewhere, an executor is lost, files are compacted, processes begin anew."""
+    """Kinesis: a replay ends elsewhere, an executor is lost, files are compacted, processes start from the beginning."""
     landing, now, folder = (
         table(f"landing_{time.monotonic_ns()}"),
         accounts.now(),

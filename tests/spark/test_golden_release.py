@@ -1,4 +1,4 @@
-"""This version goes on from what every release has left: its checkpoints with their state, manifests and tables."""
+"""This version continues from what every release has left: its checkpoints with their state, manifests and tables."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_topic_is_read_on_where_a_release_was(spark: SparkSession, broker: Kaf
     routed = archive in ROUTES
     with release.place() as place:
         release.open_catalog(spark)
-        # Sent anew to the offsets that the release has read.
+        # Sent again to the offsets that the release has read.
         jobs = (release.routed_jobs if routed else release.topic_jobs)(spark, broker)
         release.unpack(archive)
         kept = [

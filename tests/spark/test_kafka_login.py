@@ -216,7 +216,7 @@ def test_a_sink_follows_a_password_that_is_changed(
     broker.set_password("changed")
     try:
         secrets.change(arn, broker.secret("scram-sha-512") | {"password": "changed"})
-        # The connections that are open go on; a batch that comes again opens one, to look at the topic's end.
+        # The connections that are open continue; a batch that comes again opens one, to look at the topic's end.
         with pytest.raises(SinkError, match="SaslAuthenticationException"):
             one.write(batch, place(0, notes=tmp_path), none_refused)
         assert one.write(batch, place(0, notes=tmp_path), none_refused) == Written(1, 0)

@@ -245,7 +245,7 @@ def test_routes_are_read_around_times_that_overflow(
 def test_a_batch_is_no_code_of_its_own(
     spark: SparkSession, broker: Kafka, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What differs from batch to batch stands beside Spark's generated code: compiled anew, it is warmed up anew, too."""
+    """What differs from batch to batch stands beside Spark's generated code: compiled again, it is warmed up again, too."""
     monkeypatch.setattr(in_process, "PORTION", 1)
     job = Timed(spark, broker, tmp_path, kind)
     job.send_at(*[now()] * 12)

@@ -1,4 +1,4 @@
-"""A query on topics and a stream goes on at times of Kafka that overflow: a real broker, and the sandbox's Kinesis."""
+"""A query on topics and a stream continues at times of Kafka that overflow: a real broker, and the sandbox's Kinesis."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_CBOR = "org.apache.spark.sql.kinesis.shaded.amazonaws.sdk.disableCbor"
 """The connector's own copy of AWS's SDK, which otherwise speaks what the local server does not."""
 
 PATIENCE = 120.0
-"""Seconds after which a run that lands nothing more is ended; what it landed is compared all the same."""
+"""Seconds after which a run that lands nothing more is ended; what it landed is compared anyway."""
 
 
 @pytest.fixture(scope="module")

@@ -161,7 +161,7 @@ def test_records_are_decoded_by_the_tasks_that_read_them(
 def test_a_batch_of_which_a_part_was_read_twice_is_read_once_more(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
-    """Each read of the shard finds five records more, and the connector goes on after the last of them."""
+    """Each read of the shard finds five records more, and the connector continues after the last of them."""
     landing, events, now = table("landing"), Events(), accounts.now()
     write = lander(spark, landing, events, source=KINESIS)
     write.settings = replace(write.settings, repartition=4)
@@ -177,12 +177,12 @@ def test_a_batch_of_which_a_part_was_read_twice_is_read_once_more(
     schema = spark.createDataFrame([], ENVELOPE).schema
     write(spark.createDataFrame(spark.sparkContext.parallelize([0], 1).mapPartitions(shard), schema), 0)
     last = max(int(p.name) for p in reads.iterdir())
-    assert last >= 3  # lost, read again within the action, and once more by the core
+    assert last >= 3  # lost, read again within the action, and again by the core
     told = [e["event"] for e in events.all()]
     assert told == ["batch", "read_twice", "batch"]
     first, second = (e for e in events.all() if e["event"] == "batch")
     wanted = 35 + 5 * last
-    # The first action wrote a mixture: not all that its second read brought, though it went on after it.
+    # The first action wrote a mixture: not all that its second read brought, though it continued after it.
     assert first["landed"] < 35 + 5 * (last - 1)
     assert second["read"] == wanted
     assert len(ids(spark, landing)) == len(set(ids(spark, landing))) == wanted
@@ -205,7 +205,7 @@ def test_a_batch_begins_where_the_one_before_was_landed(
     write(frame(spark, kinesis_rows([14, 30], now)), 2)
     assert events.accounts() == (2, 0, 2, 2, 0)
 
-    # The connector goes on after 16, though nobody landed 15 and 16.
+    # The connector continues after 16, though nobody landed 15 and 16.
     log_positions(tmp_path, 3, {"shardId-0": 16, "shardId-1": 21, "shardId-2": 30})
     with pytest.raises(LossError, match="shardId-0 after 16"):
         write(frame(spark, kinesis_rows([17], now)), 3)
@@ -312,7 +312,7 @@ def test_a_query_is_opened_again_on_its_checkpoint(spark: SparkSession, tmp_path
     query = Query("ticks", ticks(5), handle, str(tmp_path / "checkpoint"), 0.1, lambda: ticks(10))
     assert supervisor.run([query]) == 0
     assert opened == [5, 10]
-    assert batches[:4] == [0, 1, 1, 2]  # the batch at hand comes again
+    assert batches[:4] == [0, 1, 1, 2]  # the current batch comes again
     assert [e["event"] for e in events.all()] == ["started", "reopened"]
 
 
@@ -336,7 +336,7 @@ class Looks(IcebergSink):
 def test_a_shard_that_lags_adds_its_own_minutes_to_the_look_up(
     spark: SparkSession, table: Names, tmp_path: Path, hours: int
 ) -> None:
-    """Whatever its lag: a shard that is read now, and one that goes on at a minute of long ago."""
+    """Whatever its lag: a shard that is read now, and one that continues at a minute of long ago."""
     landing, events, now = table("landing"), Events(), accounts.now()
     source = replace(KINESIS, retention_seconds=86_400)
     lag = now - timedelta(hours=hours)
@@ -348,7 +348,7 @@ def test_a_shard_that_lags_adds_its_own_minutes_to_the_look_up(
     log_positions(tmp_path, 0, {"shardId-0": None, "shardId-1": None})
     write(frame(spark, [*kinesis_rows([2000], lag), *kinesis_rows([3000], now)]), 0)
     for batch in range(1, 6):
-        # The lagging shard goes on by two minutes a batch.
+        # The lagging shard advances by two minutes a batch.
         log_positions(tmp_path, batch, {"shardId-0": 1999 + batch, "shardId-1": 2999 + batch})
         at = lag + timedelta(minutes=2 * batch)
         write(frame(spark, [*kinesis_rows([2000 + batch], at), *kinesis_rows([3000 + batch], now)]), batch)
@@ -378,7 +378,7 @@ def test_a_record_that_no_range_expects_is_landed_by_a_wider_look_up(
     assert len(looks.rows) - tries == 2
     assert ids(spark, landing) == [f"flights-stream/{n}" for n in (10, 11, 12, 50)]
     (guard,) = write.guard.streams
-    # The next time it is taken to go on further.
+    # The next time it is expected to advance further.
     assert guard.further == 2 * FURTHER
 
 

@@ -80,7 +80,7 @@ def test_a_run_that_falls_behind_asks_before_each_batch(
     write(frame(spark, kinesis_rows([12], begun)), 2)
     assert asked == ["shardId-0"]
     log_positions(tmp_path, 3, {"shardId-0": 12})
-    with pytest.raises(LossError, match="shardId-0 goes on after 12, its oldest record is 13") as refused:
+    with pytest.raises(LossError, match="shardId-0 continues after 12, its oldest record is 13") as refused:
         write(frame(spark, []), 3)
     assert "7200 s" in str(refused.value)
 

@@ -330,7 +330,7 @@ def test_a_table_of_another_shape_is_refused(spark: SparkSession, table: Names) 
     message = str(refused.value)
     assert "has flight as int, not string" in message
     assert "has delay, which nothing fills" in message
-    assert "gate" not in spark.table(str(landing)).columns, "it was altered all the same"
+    assert "gate" not in spark.table(str(landing)).columns, "it was altered anyway"
 
 
 def test_tables_do_not_shuffle_and_do_not_pile_up_metadata(spark: SparkSession, table: Names) -> None:

@@ -57,7 +57,7 @@ def test_a_query_that_groups_by_something_else_is_refused(aggregate: Pipeline) -
     aggregate.function = "by_two_minutes"
     with pytest.raises(StartError, match="what keeps state was Aggregate by window"):
         aggregate.query()
-    # What was refused leaves no trace, and the version of before goes on.
+    # What was refused leaves no trace, and the version of before continues.
     assert held(aggregate) == before
     aggregate.function = "by_minute"
     aggregate.land(frame(aggregate.spark, kafka_rows(0, 20, [good(n) for n in range(20, 90)])), 1)

@@ -104,7 +104,7 @@ def test_a_topic_that_was_made_again_is_refused_and_a_stream_of_another_name_tak
     shop.send()
     shop.send()
     told = shop.run()
-    assert told.status == 2, "it went on as if nothing had been"
+    assert told.status == 2, "it continued as if nothing had been"
     old = shop.kept()["checkpoint"]
     (key,) = (key for key in old if key.startswith("topic "))
     assert f"its id was {old[key]} and is " in told.message
@@ -125,7 +125,7 @@ def test_a_topic_that_was_made_again_is_refused_and_a_stream_of_another_name_tak
     assert {source for source, _, _ in new} == {"events-of-november"}
     good = sum(1 for bad in shop._producer.ledger.dirt if bad is None)
     assert len(new) == (good if shop._kind == "direct" else 2 * PORTION)
-    # And it goes on from there.
+    # And it continues from there.
     shop.send()
     assert shop.run().status == 0
     assert len(shop.landed()) - len(after) > 0

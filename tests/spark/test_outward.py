@@ -203,12 +203,12 @@ def test_results_of_a_later_batch_and_of_a_later_checkpoint_win(
     cut_off.handle(late, 0)
     assert accounts(events)[-1][1] == 1  # a duplicate
     assert held()[0] == (3, later)
-    # A checkpoint that begins anew: its first batch counts as 0 again, and takes the place of all before.
+    # A checkpoint that starts from the beginning: its first batch counts as 0 again, and takes the place of all before.
     derive(spark, job("two"), binds, events)
-    anew = held()
-    assert min(version for _, version in anew.values()) > later
+    renewed = held()
+    assert min(version for _, version in renewed.values()) > later
     cut_off.handle(late, 1)
-    assert held() == anew
+    assert held() == renewed
     made.delete()
 
 

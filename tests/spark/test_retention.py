@@ -42,7 +42,7 @@ def test_only_dead_letters_and_only_old_ones_go(spark: SparkSession, table: Name
     commits = len(added_records(spark, pipe.landing))
     expire(spark)
     assert len(added_records(spark, pipe.landing)) == commits, "a table without old letters was written"
-    # The stream and what derives from it go on.
+    # The stream and what derives from it continue.
     pipe.land(frame(spark, kafka_rows(0, 92, [good(5)])), 2)
     pipe.derive()
     assert sorted(r["flight"] for r in pipe.written().collect()) == [1, 2, 4, 5]

@@ -151,7 +151,7 @@ def test_each_record_ends_where_its_route_does_and_the_batch_is_read_once(pipe: 
         "web.new/0/0": ("route", b"click 0"),
     }
     # Other tests of the session hold tables that they enrich with.
-    assert set(jsc.getPersistentRDDs()) <= held, "the batch is held for ever"
+    assert set(jsc.getPersistentRDDs()) <= held, "the batch is held forever"
 
 
 def test_a_sink_that_fails_brings_the_batch_again_and_the_others_know_it(pipe: Pipeline) -> None:
@@ -166,7 +166,7 @@ def test_a_sink_that_fails_brings_the_batch_again_and_the_others_know_it(pipe: P
     pipe.start()
     pipe.batch(0, [gate(0), click(0)], 1, web(1))
     assert pipe.accounts() == (2, 0, 2, 1, 0, 1)
-    # Nothing committed it in the checkpoint: it comes once more.
+    # Nothing committed it in the checkpoint: it comes again.
     pipe.start()
     pipe.batch(0, [gate(0), click(0)], 1, web(1))
     assert pipe.accounts() == (2, 0, 2, 2, 0, 0)

@@ -107,7 +107,7 @@ def test_results_of_an_older_batch_do_not_win_in_an_index(spark: SparkSession, d
     assert one.write(results(spark, {"AA": 6, "UA": 6}), place(6), none_refused) == Written(2, 1)
     assert counts() == {"AA": 7, "UA": 6}
     assert one.write(results(spark, {"AA": 7}), place(7), none_refused) == Written(1, 1)
-    # A reset checkpoint counts its batches anew, and what it reads again comes to other results.
+    # A reset checkpoint counts its batches again, and what it reads again comes to other results.
     assert one.write(results(spark, {"AA": 5}), place(0, "run-2", created=2), none_refused) == Written(1, 1)
     assert one.write(results(spark, {"AA": 8}), place(8), none_refused) == Written(1, 0)
     assert counts() == {"AA": 5, "UA": 6}

@@ -111,7 +111,7 @@ def test_a_source_that_cannot_be_read_is_a_failure(spark: SparkSession, tmp_path
 
 @pytest.mark.faults
 def test_a_query_that_fails_is_started_again_alone(spark: SparkSession, tmp_path: Path) -> None:
-    """Twice no, then yes; the other query goes on meanwhile, and the batch that failed is the one that comes."""
+    """Twice no, then yes; the other query continues meanwhile, and the batch that failed is the one that comes."""
     events, others, seen = Events(), [], []
     supervisor = Supervisor(spark, events.reporter, retries=Retries(2, first_seconds=0.5))
 
@@ -156,7 +156,7 @@ def test_a_query_that_goes_on_failing_fails_the_job(spark: SparkSession, tmp_pat
 
 @pytest.mark.faults
 def test_a_retry_while_the_source_is_away_is_a_retry_too(spark: SparkSession, tmp_path: Path) -> None:
-    """Who is asked when a source is opened again may be away as well; the other query goes on meanwhile."""
+    """Who is asked when a source is opened again may be away as well; the other query continues meanwhile."""
     events, seen, others = Events(), list[int](), list[int]()
     supervisor = Supervisor(
         spark, events.reporter, retries=Retries(4, first_seconds=0.1, longest_seconds=0.1)
@@ -292,7 +292,7 @@ def test_a_requested_stop_lets_the_batch_end_and_is_no_failure(spark: SparkSessi
     assert supervisor.run([ticking(spark, "slow", tmp_path, slow)]) == 0
     assert finished == [0]
     assert [e["event"] for e in events.all()] == ["started"]
-    # The batch that was let end is committed: the next start goes on after it.
+    # The batch that was let end is committed: the next start continues after it.
     assert (tmp_path / "slow" / "commits" / "0").exists()
 
 

@@ -73,7 +73,7 @@ def test_a_lost_lease_cuts_a_batch_short_and_lets_no_other_begin(spark: SparkSes
 def test_a_batch_that_no_interruption_reaches_ends_with_the_process_when_the_lease_is_lost(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Spark would wait for its end, for ever: it is in Python, or in a client that takes no notice."""
+    """Spark would wait for its end, forever: it is in Python, or in a client that takes no notice."""
     events, lease, ended, told = Events(), Lent(), threading.Event(), list[list[Any]]()
 
     def deaf(_batch: DataFrame, _id: int) -> None:

@@ -209,11 +209,11 @@ def test_it_is_validated_planned_synthesised_and_run(
     job_settings = parse(settings)
     (query,) = job_settings.queries
     first = dataclasses.replace(job_settings, checkpoints=str(tmp_path / "checkpoints"))
-    anew = dataclasses.replace(job_settings, checkpoints=str(tmp_path / "another"))
+    again = dataclasses.replace(job_settings, checkpoints=str(tmp_path / "another"))
     put(played, "a", range(3))
     put(played, "b", range(3, 5))
     read = []
-    for each, name in ((first, "c"), (first, "d"), (anew, None)):
+    for each, name in ((first, "c"), (first, "d"), (again, None)):
         events = Events()
         drained(spark, each, events)
         batches = [event for event in events.all() if event["event"] == "batch"]

@@ -65,7 +65,7 @@ def test_of_two_runs_of_a_land_query_one_commits_and_the_other_fails(
 def test_what_others_land_meanwhile_is_looked_up_once_more(
     spark: SparkSession, table: Names, tmp_path: Path, regime: str
 ) -> None:
-    """A refill or a replay is no rival: the batch goes on, and finds what they have landed."""
+    """A refill or a replay is no rival: the batch continues, and finds what they have landed."""
     landing, events = table("landing"), Events()
     rows = kafka_rows(0, 0, [good(n) for n in range(5)])
     log_offsets(tmp_path / "here", 0, {"flights-topic": {"0": 5}})

@@ -188,7 +188,7 @@ def test_results_without_a_time_are_replaced_without_rewriting_files_and_compact
     assert int(newest["total-position-deletes"]) == 2 * replaced
     assert (
         int(newest["total-records"]) == 100 + 2 * replaced
-    )  # nothing was written anew but what was replaced
+    )  # nothing was written again but what was replaced
     compact(spark, results, Events())
     newest = spark.table(f"{results}.snapshots").orderBy("committed_at").collect()[-1]["summary"]
     assert int(newest["total-records"]) == 100

@@ -13,7 +13,7 @@ Templates = Mapping[str, Template]
 
 
 def created_only(kind: str) -> list[list[str]]:
-    """Paths of the properties with which CloudFormation makes a resource anew, as AWS publishes them."""
+    """Paths of the properties whose change makes CloudFormation replace a resource, as AWS publishes them."""
     schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-1", kind).schema
     return [path.split("/")[2:] for path in schema.get("createOnlyProperties", ())]
 
@@ -53,7 +53,7 @@ def imports(template: Template) -> set[str]:
 
 
 def replaced(old: Template, new: Template) -> set[str]:
-    """Return the logical ids of the resources that an update makes anew, those that stand on others included."""
+    """Return the logical ids of the resources that an update replaces, those that stand on others included."""
     found: set[str] = set()
     while True:
         before = set(found)
@@ -80,11 +80,11 @@ def refusals(deployed: Templates, stack: str, new: Template) -> list[str]:
     others = {name: template for name, template in deployed.items() if name != stack}
     old = deployed.get(stack)
     if old is not None:
-        anew = replaced(old, new)
+        new_ones = replaced(old, new)
         for name, value in exports(old).items():
             users = sorted(user for user, template in others.items() if name in imports(template))
             will = exports(new).get(name)
-            moved = {*named(will, "Ref"), *named(will, "Fn::GetAtt")} & anew
+            moved = {*named(will, "Ref"), *named(will, "Fn::GetAtt")} & new_ones
             if users and (will is None or json.dumps(will) != json.dumps(value) or moved):
                 said.append(
                     f"{stack}: {name} {'goes' if will is None else 'changes'}, used by {', '.join(users)}"

@@ -24,7 +24,7 @@ Resource = dict[str, Any]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update", action="store_true", help="write the golden templates anew")
+    parser.addoption("--update", action="store_true", help="write the golden templates again")
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,7 @@ REFUSED: dict[str, tuple[tuple[Change, ...], tuple[Change, ...]]] = {
     "zones are named": ((no_kafka,), (no_kafka, ZONES)),
     "another range": (SAME, (put("network.cidr", "10.99.0.0/16"),)),
 }
-"""Changes that make anew what other stacks stand on."""
+"""Changes that replace what other stacks stand on."""
 
 
 @pytest.mark.parametrize("name", REFUSED)

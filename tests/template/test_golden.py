@@ -1,6 +1,6 @@
 """One golden file for each stack of `dev`: what a change deploys is seen in review.
 
-``pytest tests/template/test_golden.py --update`` writes them anew.
+``pytest tests/template/test_golden.py --update`` rewrites them.
 """
 
 from __future__ import annotations

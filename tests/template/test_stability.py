@@ -25,7 +25,7 @@ def ids(synthesis: Synthesis) -> set[tuple[str, str]]:
 
 
 def made_anew(before: Synthesis, after: Synthesis) -> Iterator[str]:
-    """Resources, each with the property that a change of the environment would make it anew for."""
+    """Resources, each with the property that a change of the environment would make it again for."""
     for part, template in before.templates.items():
         for logical, old in template["Resources"].items():
             new = after.templates[part]["Resources"][logical]

@@ -54,7 +54,7 @@ def test_cpu_of_a_worker_is_counted_once_and_is_never_less_than_none() -> None:
         ([(2.0, 8.0)], (2.0, 0.0, 6.0, 1.0)),  # a plain append
         ([(1.0, 3.0), (4.0, 8.0)], (2.0, 2.0, 4.0, 1.0)),  # a look-up before it
         ([(1.0, 3.0), (2.0, 4.0), (4.0, 8.0)], (1.0, 3.0, 4.0, 1.0)),  # two at a time count once
-        ([(3.0, 8.0), (1.0, 5.0)], (1.0, 2.0, 5.0, 1.0)),  # one that goes on while it is written
+        ([(3.0, 8.0), (1.0, 5.0)], (1.0, 2.0, 5.0, 1.0)),  # one that continues while it is written
         ([(-1.0, 10.0)], (0.0, 0.0, 9.0, 0.0)),  # clocks that differ by a little
     ],
 )

@@ -18,7 +18,7 @@ PAGE = Path("docs/validation.md")
 
 _INTRODUCTION = """# The model against reality
 
-`make validate` measures everything on this page anew and writes it. Nothing here is a promise of the product's; it is
+`make validate` measures everything on this page again and writes it. Nothing here is a promise of the product's; it is
 what came out, misses included.
 """
 
@@ -95,7 +95,7 @@ def _page(
         parts += [f"- {each}" for each in real.disturbed]
     parts.append("\n## Draining\n")
     parts.append(
-        "A producer goes on while the query is stopped for R seconds; foretold: λR/(μ - λ), with μ = L/max(T, D(L)) out "
+        "A producer continues while the query is stopped for R seconds; foretold: λR/(μ - λ), with μ = L/max(T, D(L)) out "
         "of the fit above. Wanted: within 20 %. One batch more or less, as triggers fall, makes L/(μ - λ). The last two "
         "columns take μ out of the batches that drained the backlog: "
         "what the formula misses by itself, whatever the fit and the machine did in between.\n"

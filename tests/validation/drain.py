@@ -1,4 +1,4 @@
-"""After a pause of R seconds the backlog drains in λR/(μ - λ): on real Spark and Kafka, with a producer that goes on."""
+"""After a pause of R seconds the backlog drains in λR/(μ - λ): on real Spark and Kafka, with a producer that continues."""
 
 from __future__ import annotations
 

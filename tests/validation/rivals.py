@@ -35,7 +35,7 @@ def true_rate(points: Sequence[Point]) -> Foretell:
 
 
 def replay(trained: Trained) -> Foretell:
-    """Sparklens: the driver's time as it was, the measured tasks anew on other cores.
+    """Sparklens: the driver's time as it was, the measured tasks again on other cores.
 
     Of other limits or partitions it knows nothing; it is given the nearest limit that was measured, and tasks
     that grow with their records.

@@ -1,4 +1,4 @@
-r"""Numbers out of all range: decimals that would take their reader for ever, and what becomes Infinity.
+r"""Numbers out of all range: decimals that would take their reader forever, and what becomes Infinity.
 
 A ``DOUBLE`` or ``FLOAT`` of more than its type holds is Infinity when it is read, and is looked for then (:func:`finite`).
 Decimals are found in a text before it is read.
@@ -73,7 +73,7 @@ def finite(kind: DataType, value: Column) -> Column | None:
     Parameters
     ----------
     value
-        The column. Of one that holds arrays or maps it must be no expression that takes long: Spark evaluates it anew, as
+        The column. Of one that holds arrays or maps it must be no expression that takes long: Spark evaluates it again, as
         it has no generated code for what is asked of each item.
     """
     return every(

@@ -7,7 +7,7 @@ ends where it does, behind a colon or an equals sign; behind anything else (a co
 the record. Bytes in which a name could hide are withheld as a whole: text that is not UTF-8 or no object,
 and an escape (``\u0065mail``) in what may be a name; and all of a format that names no fields.
 
-Each look at the bytes is linear: none begins anew within what another one has read.
+Each look at the bytes is linear: none starts from the beginning within what another one has read.
 
 Keys and headers of a Kafka record are not payload; they stay.
 """
@@ -34,7 +34,7 @@ _SCALAR = r"""(?:"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|true|false|null|[-+.\dEe]
 
 _ESCAPED_NAME = r"""(?s)(?:\A|["'`])(?:[^"'`\\]++|\\(?![ux0-7]))*+\\[ux0-7][^"'`]*+["'`]\s*+[:=/#]"""
 """An escape between two quotes, and behind them what may follow a name, with a comment before it. The search for an end of the
-comment could go on to the end of the record, for each name anew."""
+comment could continue to the end of the record, for each name again."""
 
 
 @runtime_checkable

@@ -120,12 +120,12 @@ class EndPositions:
         end: Callable[[], Any],
         send: Callable[[DataFrame, Any], Written],
     ) -> Written:
-        """Write a batch, and once more, behind its mark, where one of its tasks came again.
+        """Write a batch, and again, behind its mark, where one of its tasks came again.
 
         Parameters
         ----------
         again
-            Gives the rows once more; without it a task that comes again fails the batch.
+            Gives the rows again; without it a task that comes again fails the batch.
         waits
             Before each further attempt.
         end
@@ -141,12 +141,12 @@ class EndPositions:
                 if again is None or TASK_RETRIED not in whole_text(error):
                     raise
                 waits.wait(TASK_RETRIED)
-                # Behind it stands all of the batch at hand.
+                # Behind it stands all of the current batch.
                 mark, rows = self._mark, again()
 
     @staticmethod
     def _write(spark: SparkSession, folder: str, mark: Mark) -> None:
-        # Removed first: a driver that ends in between has written nothing of the batch, and marks anew.
+        # Removed first: a driver that ends in between has written nothing of the batch, and marks again.
         for other in hadoop.names(spark, folder):
             hadoop.delete(spark, f"{folder}/{other}")
         hadoop.write_text(spark, f"{folder}/{name_of(mark.run, mark.batch)}.json", json.dumps(asdict(mark)))
@@ -166,7 +166,7 @@ class EndPositions:
             if isinstance(error, OSError) and not hadoop.spoiled(error):
                 raise
             raise SinkError(
-                f"{url} says where {self.stream} ended, and cannot be read: {error}. Delete it: what the batch at hand "
+                f"{url} says where {self.stream} ended, and cannot be read: {error}. Delete it: what the current batch "
                 "has written already is then written again"
             ) from error
         return mark if mark.stream == self.stream and mark.batch <= place.batch else None

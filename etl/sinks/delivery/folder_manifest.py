@@ -103,7 +103,7 @@ class Manifests:
                 raise
             raise SinkError(
                 f"{url} says what batch {place.batch} has written, and cannot be read: {error}. Put it back, or delete "
-                "it: the batch is then written anew in the place of what it had written"
+                "it: the batch is then written again in the place of what it had written"
             ) from error
         if not manifest.of(place):
             raise SinkError(

@@ -103,7 +103,7 @@ class Tail:
 
 
 def _start(first: int, since: int | None, end: int) -> int:
-    """From where a partition is read: a new one, and one of a topic that was made anew, from its first message."""
+    """From where a partition is read: a new one, and one of a topic that was made again, from its first message."""
     return first if since is None or since > end else max(first, since)
 
 

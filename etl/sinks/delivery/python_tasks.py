@@ -122,7 +122,7 @@ class Counted:
 def behind_rdd(rows: DataFrame) -> DataFrame:
     """The same rows as those of an RDD: whatever becomes of them, it is the plan of ``rows`` that runs.
 
-    Spark's writers plan what they are handed anew, and Spark 4 tells nobody what was observed in that plan: figures are
+    Spark's writers plan what they are handed again, and Spark 4 tells nobody what was observed in that plan: figures are
     0. Rows stay in Spark's own form, as in its own ``foreachBatch``; nothing is copied.
     """
     frame: Any = rows  # what PySpark keeps of the JVM is not in its types

@@ -149,7 +149,7 @@ class Entry:
         return found
 
     def forget(self) -> None:
-        """Ask anew the next time."""
+        """Ask again the next time."""
         self._options = {}
 
     def ask(self, question: Callable[[Mapping[str, str]], Answer]) -> Answer:

@@ -39,7 +39,7 @@ guide, "Configuring cluster authentication and network access", ``CLIENT_CERTIFI
 
 
 def options(connection: Connection, endpoint: str | None = None) -> dict[str, str]:
-    """Options of Spark's Kafka source and sink by which they sign in; a secret is read anew at each call.
+    """Options of Spark's Kafka source and sink by which they sign in; a secret is read again at each call.
 
     Parameters
     ----------

@@ -117,7 +117,7 @@ class Timed:
         again = self._again(batch, batch_id)
         if again is None:
             return False
-        # Not made anew: what the handler knows of the table's commits is of this process, too.
+        # Not made again: what the handler knows of the table's commits is of this process, too.
         handle = copy.copy(self.handle)
         handle.decoder = Overflown(handle.decoder)
         handle(self._bounded(again, batch_id), batch_id)

@@ -210,7 +210,7 @@ def _unstable_start(view: View) -> Iterator[Finding]:
     )
     words = (
         f"Batch {heavy.id} of {view.query.name} took all that waited, {heavy.records:,} records in {heavy.duration:.1f} s, "
-        f"{longer:.0f} times the usual: nothing was committed meanwhile, and a failure in it begins it anew."
+        f"{longer:.0f} times the usual: nothing was committed meanwhile, and a failure in it begins it again."
     )
     effect = Estimate(saved, heavy.duration - limit / max(speed * 0.5, 1e-3), heavy.duration)
     yield view.finding(

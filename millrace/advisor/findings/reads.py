@@ -55,7 +55,7 @@ def find(view: View) -> Iterator[Finding]:
 def _readers(batch: Batch) -> list[tuple[SparkJob, Stage]]:
     """The stages that read the batch's source, one for each action, and not from what is held.
 
-    They are told by what they read: each the batch's records, where offsets count those, or all the same and together the
+    They are told by what they read: each the batch's records, where offsets count those, or anyway and together the
     rows that Spark counted. A connector that counts nothing is told by its name.
     """
     read: dict[int, list[tuple[SparkJob, Stage]]] = defaultdict(list)

@@ -303,7 +303,7 @@ def _after_shuffle(view: View, stage: Repeated, wanted: int, name: str) -> tuple
 
 
 def _retried(view: View) -> Iterator[Finding]:
-    """Tasks that failed and were run anew."""
+    """Tasks that failed and were run again."""
     failures: Counter[tuple[str, str]] = Counter()
     batches, wasted, attempts = [], [], 0
     for batch in view.query.batches:
@@ -328,7 +328,7 @@ def _retried(view: View) -> Iterator[Finding]:
         figure("seconds of failed attempts in such a batch", spent, "s"),
         *(Evidence(f"{each[0]}: {each[1]}", number, "times") for each, number in failures.most_common(3)),
     )
-    words = f"{count} task attempts of {view.query.name} failed and were run anew, {most} of them with {error}: {message or 'no message'}"
+    words = f"{count} task attempts of {view.query.name} failed and were run again, {most} of them with {error}: {message or 'no message'}"
     place = view.subject.where or "the job's program"
     changes = view.subject.code(
         f"query {view.query.name} of {place}",

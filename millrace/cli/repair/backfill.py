@@ -1,4 +1,4 @@
-"""``millrace backfill``: a range of a landing table through a derive query once more."""
+"""``millrace backfill``: a range of a landing table through a derive query again."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def backfill(
     place, aws = _where(environment)
     told = _size(environment, place, job, name, span, origin)
     console.print(f"{told}; {_IN_THE_SANDBOX if aws is None else _ON_AWS}", markup=False)
-    confirm("Go on?", yes=yes)
+    confirm("Continue?", yes=yes)
     asked = {"--backfill": name}
     if span is not None:
         asked |= {"--since": span[0].isoformat(), "--until": span[1].isoformat()}

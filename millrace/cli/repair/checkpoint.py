@@ -133,7 +133,7 @@ def reset(
             typer.echo(f"{job}/{query} has no checkpoint yet", err=True)
         if dry_run:
             return
-        confirm("Go on?", yes=yes)
+        confirm("Continue?", yes=yes)
         with found.held("millrace checkpoint reset"):
             kept = found.put_aside(query, start=start, moment=now)
     typer.echo(f"{job}/{query} gets a new checkpoint at the next start; the old one is in {kept}")

@@ -62,7 +62,7 @@ def erase(
     Shows first what matches, table by table, and what is not reached; asks for confirmation. The running jobs erase beside
     their streams: no query stops, and no other record is lost or doubled. A landed row stays as an empty one with its
     identity, so that the record does not land again. Old snapshots go when every derive query has read past them. If you
-    interrupt the command, the jobs go on; the same command follows them again. A record of what was done is kept in the lake.
+    interrupt the command, the jobs continue; the same command follows them again. A record of what was done is kept in the lake.
 
     Not reached: what the source still holds, other sinks, other copies; the command names each. With --json and without
     --yes, prints what would be erased.

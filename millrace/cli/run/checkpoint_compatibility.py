@@ -16,7 +16,7 @@ class AnotherReleaseError(ValueError):
 
 
 def refusals(aws: Aws, assembly: Path, jobs: list[str]) -> list[str]:
-    """Say which checkpoints the versions of an assembly cannot go on from, a line each.
+    """Say which checkpoints the versions of an assembly cannot continue from, a line each.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def checkpoints_one_way(aws: Aws, job: str, document: Mapping[str, Any]) -> list
 
 
 def checkpoint_refusals(aws: Aws, job: str, document: Mapping[str, Any]) -> list[str]:
-    """Say which of a job's checkpoints a launch document cannot go on from, by the core's own rules.
+    """Say which of a job's checkpoints a launch document cannot continue from, by the core's own rules.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def checkpoint_refusals(aws: Aws, job: str, document: Mapping[str, Any]) -> list
         if wrong:
             out = manifest.way_out(aws.names.environment.name, job, query, wrong)
             found.append(
-                f"job {job}, query {query}: it cannot go on from the checkpoint {where}: "
+                f"job {job}, query {query}: it cannot continue from the checkpoint {where}: "
                 f"{'; '.join(map(str, wrong))}; {out}"
             )
     return found

@@ -102,7 +102,7 @@ class SinkConfig(Model, ABC):
     lake_formats, spark_extensions, spark
         What Glue puts on the class path (``--datalake-formats``), and Spark settings.
     keeps
-        Why a query cannot begin anew: what is written stays; None where it can.
+        Why a query cannot start from the beginning: what is written stays; None where it can.
     """
 
     promise: ClassVar[Promise]

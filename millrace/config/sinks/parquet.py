@@ -24,6 +24,6 @@ class ParquetSink(FileSink):
         """Its files are written once: without a transaction, beside the query, no row of them can go."""
         lake = f"s3://{context.names.bucket('lake')}"
         return (
-            f"drain the job, write the files of {lake}/{self.folder(context)} anew in Spark without the rows where {where}, "
+            f"drain the job, write the files of {lake}/{self.folder(context)} again in Spark without the rows where {where}, "
             "under their names, which the manifests list, and start the job"
         )

@@ -63,7 +63,7 @@ class StreamSink(SinkConfig):
         """The stream, which is of the kind, can be written, and takes records of the largest size."""
 
     def check_size(self, most: int, why: str, use: SinkUse, hint: str | None = None) -> Iterator[Finding]:
-        """A row that the sink lets through and the stream does not take would fail its batch each time anew."""
+        """A row that the sink lets through and the stream does not take would fail its batch at every attempt."""
         if self.max_record_size > most:
             yield Finding(
                 (*use.path, "max_record_size"),

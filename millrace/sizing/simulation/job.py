@@ -19,7 +19,7 @@ class Reshard:
 
 @dataclass(frozen=True)
 class Outage:
-    """From ``at`` seconds the job is away for ``seconds``; the batch at hand is lost and begins anew."""
+    """From ``at`` seconds the job is away for ``seconds``; the current batch is lost and starts from the beginning."""
 
     at: float
     seconds: float

@@ -20,7 +20,7 @@ class Case:
     ----------
     answers
         By state: the answer to the first try, to the first retry and so on. LocalStack
-        gives the same ones again whenever a state is entered anew.
+        gives the same ones again whenever a state is entered again.
     wish
         The parameter before the execution; ``None``: there is none.
     by_hand

@@ -77,7 +77,7 @@ def test_a_change_drains_what_must_be_replaced_and_restarts_what_got_another_num
     assert told.index(f"{EMR}: asking the run to end") < told.index("deploying")
     assert told.index(f"{EMR}: stopping its application") < told.index("deploying")
     assert told.index("deploying") < told.index(f"{EMR}: starting a run")
-    # A number is in the launch document: the run goes on until the new document is there.
+    # A number is in the launch document: the run continues until the new document is there.
     assert f"job {GLUE}: deploy, restart: its launch document changes" in shown
     assert "  settings.queries[0].trigger_seconds: 10.0 → 20.0" in shown.splitlines()
     assert told.index("deploying") < told.index(f"{GLUE}: asking the run to end")
@@ -91,7 +91,7 @@ def test_a_change_drains_what_must_be_replaced_and_restarts_what_got_another_num
     ]
     (cancel,) = engines.calls("CancelJobRun")
     assert cancel["shutdownGracePeriodInSeconds"] == "1800"
-    # What is deployed is what was asked for, so that the same once more is nothing.
+    # What is deployed is what was asked for, so that the same again is nothing.
     assert describe(changes(shop.aws, assembly_of(shop))) == ["nothing changes"]
 
 

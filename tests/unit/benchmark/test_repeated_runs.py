@@ -1,4 +1,4 @@
-"""Few settings whose repetitions disagree are measured once more, whole; many are not."""
+"""Few settings whose repetitions disagree are measured again, whole; many are not."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
-    """Folders that were written; what is compared is one job that begins anew and a table that grows."""
+    """Folders that were written; what is compared is one job that starts from the beginning and a table that grows."""
     found: list[Path] = []
     change = Changes((), (JobChange("clicks", "leave", "restart", ("its launch document changes",)),), {})
     names = Names(load("minimal", root=ROOT), "111122223333")

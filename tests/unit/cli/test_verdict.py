@@ -144,7 +144,7 @@ def played(outage: float = 0.0):
 
 
 def test_records_that_wait_too_long_are_late_though_nobody_committed_them() -> None:
-    """The job never comes back: of committed records all are in time, and the SLA is missed all the same."""
+    """The job never comes back: of committed records all are in time, and the SLA is missed anyway."""
     environment, sized, result = played(outage=10_000)
     query = result.queries["land-glue"]
     assert query.ages.within(60) == 1.0
@@ -239,7 +239,7 @@ def test_numbers_as_people_read_them() -> None:
         *("512 B", "12.4 GiB", "1 MiB", "4.44 PiB")
     ]
     assert [length(each) for each in (200, 0.25, 4.25, 60, 7199.9, 7199, 90_000, math.inf)] == [
-        *("3 min 20 s", "250 ms", "4.2 s", "1 min", "2 h", "1 h 59 min", "1 day 1 h", "for ever")
+        *("3 min 20 s", "250 ms", "4.2 s", "1 min", "2 h", "1 h 59 min", "1 day 1 h", "forever")
     ]
     assert [dollars(each) for each in (1234.4, 12.4, 99.999)] == ["$1,234", "$12.40", "$100"]
     assert [percent(each) for each in (0.34, 0.99996, 1.0, 0.0004, 0.0)] == [

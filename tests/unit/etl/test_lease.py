@@ -226,6 +226,19 @@ def test_a_lease_that_cannot_be_renewed_is_given_up_before_another_may_take_it(
     assert record(s3, place)["released"] is False
 
 
+def test_it_is_given_up_by_the_margin_before_another_may_take_it(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = own(place)
+    one.acquire()
+    assert isinstance(one, lease.S3Lease)
+    renewed = one._renewed
+    for seconds, held in ((24.9, True), (25.1, False)):
+        monkeypatch.setattr(lease, "_now", lambda seconds=seconds: renewed + seconds)
+        assert (one.lost() is None) is held
+    assert lease.LIVE_SECONDS - lease.MARGIN_SECONDS == 25
+
+
 def _unavailable() -> Any:
     class Raw:
         def stream(self, *_: Any, **__: Any) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Which checkpoints another version of a query may go on from: a row for every rule."""
+"""Which checkpoints another version of a query may continue from: a row for every rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which topics and streams a checkpoint goes on from: what is kept, compared and adopted, without anyone to ask."""
+"""Which topics and streams a checkpoint continues from: what is kept, compared and adopted, without anyone to ask."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def test_a_payload_comes_to_so_many_values_at_most() -> None:
         one = protobuf._Each(message)()
         assert one(payload)[1:] == ("decode", "more than 1,000,000 values")
         assert one.values <= protobuf.MOST_VALUES + 1_000_000
-        assert one(b"")[1:] == (None, None), "the next one begins anew"
+        assert one(b"")[1:] == (None, None), "the next one starts from the beginning"
     packed = one(pb.block(9, b"\x02" * 900_000))
     assert packed[0] is not None
     assert packed[0]["sizes"] == [1] * 900_000

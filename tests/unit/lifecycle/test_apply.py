@@ -263,7 +263,7 @@ def test_what_was_deployed_before_another_stack_failed_begins_with_it(aws: Aws) 
         apply(deployed.place, found, cdk_deploy=partly, progress=lambda _: None, look_again=lambda: still)
     assert deployed.verbs == ["drain", "start", "start new", "stop held"]
     assert str(told.value).split("\n")[2:] == [
-        f"{job} was deployed all the same, and started: `millrace status --env minimal {job}`"
+        f"{job} was deployed anyway, and started: `millrace status --env minimal {job}`"
         for job in ("clicks", "new")
     ]
 

@@ -38,7 +38,7 @@ def test_damaged_files_are_shown_and_a_reset_is_the_way_out(shop: Shop, file: st
     moved = shop.run("move", "clicks", "land", "other/land-2")
     assert moved.exit_code == 2
     assert (
-        f"clicks/land is damaged, and nothing goes on from it: s3://{shop.bucket}/clicks/{file}"
+        f"clicks/land is damaged, and nothing continues from it: s3://{shop.bucket}/clicks/{file}"
         in moved.output
     )
     assert shop.names_of("other/") == []

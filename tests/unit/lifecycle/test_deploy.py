@@ -60,7 +60,7 @@ def test_a_second_one_tells_numbers_and_restarts(aws: Aws, tmp_path: Path) -> No
 
 
 def test_a_stack_whose_first_creation_failed_is_new(aws: Aws, tmp_path: Path) -> None:
-    """CloudFormation gives its template all the same."""
+    """CloudFormation gives its template anyway."""
     s3 = aws.client("s3")
     s3.create_bucket(Bucket=BUCKET)
     s3.put_object(Bucket=BUCKET, Key="3.json", Body=json.dumps(document(3)))

@@ -69,7 +69,7 @@ def test_a_run_that_is_to_end_has_the_longest_time_that_there_is(
     )
     assert ended.well
     (given,) = emr.asked
-    # A run of mode BATCH that may take for ever (0) is refused; seven days are the most.
+    # A run of mode BATCH that may take forever (0) is refused; seven days are the most.
     assert CALL["ExecutionTimeoutMinutes"] == 0
     assert (given["mode"], given["executionTimeoutMinutes"]) == ("BATCH", 7 * 24 * 60)
     assert "retryPolicy" not in given

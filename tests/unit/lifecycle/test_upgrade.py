@@ -89,7 +89,7 @@ def test_a_job_goes_back_to_what_was_deployed_before_and_forward_again(
     keep(deployed, JOB)
     stack.deploy(back.document_url)
     assert previous(deployed, JOB).document_url == "s3://assets/3.json"
-    # The same once more is no version of before.
+    # The same again is no version of before.
     keep(deployed, JOB)
     assert previous(deployed, JOB).document_url == "s3://assets/3.json"
 

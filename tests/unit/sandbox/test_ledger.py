@@ -69,7 +69,7 @@ def test_same_payload_twice_is_two_records():
         ((*ALL[:2], ("t/0/2", BAD, "x", b"?"), ALL[3]), ("t/0/0", "t/0/1"), "altered"),
         (ALL, ("t/0/0",), "derived_lost"),
         (ALL, ("t/0/0", "t/0/1", "t/0/1"), "derived_duplicated"),
-        (ALL, ("t/0/0", "t/0/1", "t/0/2"), "derived_duplicated"),  # a dead letter went on
+        (ALL, ("t/0/0", "t/0/1", "t/0/2"), "derived_duplicated"),  # a dead letter is derived
     ],
 )
 def test_every_fault_is_named(rows, derived, field):

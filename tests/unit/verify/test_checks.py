@@ -49,14 +49,14 @@ def versions(*active: str) -> Answers:
     }
 
 
-def types(**anew: list[str]) -> Answers:
+def types(**said: list[str]) -> Answers:
     def answer(params: Mapping[str, str]) -> Any:
         kind = params["TypeName"]
-        if kind == anew.get("lacking"):
+        if kind == said.get("lacking"):
             return Refused("TypeNotFoundException")
         schema = {
             "properties": dict.fromkeys(checks.RESOURCE_TYPES[kind]),
-            "createOnlyProperties": [f"/properties/{each}" for each in anew.get("only", ())],
+            "createOnlyProperties": [f"/properties/{each}" for each in said.get("only", ())],
         }
         return {"Schema": json.dumps(schema)}
 

@@ -144,7 +144,7 @@ def test_a_topic_whose_brokers_do_not_answer_is_told_as_left(
 def test_topics_of_a_cluster_that_is_forgotten_keep_no_stack_and_are_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """No later `--clean` could find them: the stack would stay for ever."""
+    """No later `--clean` could find them: the stack would stay forever."""
     nobody = kafka_only(tmp_path)
     aws = Aws(Names(nobody, ACCOUNT), lambda service: pytest.fail(service))
     kept: list[list[str]] = []

@@ -97,7 +97,7 @@ def bench(
     more, if they are few; what still disagrees is refused.
 
     With --on glue or --on emr the deployed job is stopped, reads its own topic from the beginning into tables
-    that are dropped again, and is started once more.
+    that are dropped again, and is started again.
 
     [bold]Examples[/bold]
 

@@ -109,7 +109,7 @@ def _rows_of(table: str, given: Mapping[str, Path]) -> Any:
 def measure(
     subject: Subject, payloads: Sequence[bytes], runs: Sequence[Planned], cores: Sequence[int]
 ) -> list[Measurements]:
-    """Run the schedule on each core level; the few settings that disagree on the fewest cores are measured once more."""
+    """Run the schedule on each core level; the few settings that disagree on the fewest cores are measured again."""
     from millrace.benchmark.repeated_runs import disturbed, replaced, schedule_again
     from millrace.sandbox import benchmark, kafka
     from millrace.sandbox.process import only_one
@@ -125,12 +125,12 @@ def measure(
             ]
         # The costs are those of the fewest cores: only there does a disturbance refuse them.
         found = disturbed(measured[0], subject.queries)
-        if anew := schedule_again(runs, found):
+        if repeated := schedule_again(runs, found):
             for each in found:
                 typer.echo(f"measured again: {each}", err=True)
-            with _progress(len(anew)) as moved:
+            with _progress(len(repeated)) as moved:
                 again = benchmark.measure(
-                    subject, anew, broker.bootstrap, cores=cores[0], done=lambda _n, _of: moved()
+                    subject, repeated, broker.bootstrap, cores=cores[0], done=lambda _n, _of: moved()
                 )
             measured[0] = replaced(measured[0], again, found)
         return measured

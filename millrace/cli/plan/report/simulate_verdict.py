@@ -36,7 +36,7 @@ def simulation_verdict(
     env
         How the command line named the environment.
     again
-        The command that does the same once more.
+        The command that does the same again.
     fixed
         Whether all executors were held.
     """

@@ -1,0 +1,246 @@
+"""Changes one thing in the code of a dangerous area, runs the tests that guard it, and lists the changes that no test noticed.
+
+``make mutants``, or ``make mutants AREA="fence lease" EACH=10``. Cosmic Ray finds where its operators (another comparison,
+number, exception, ...) apply; of each area so many are drawn, by a seed. Tests run in a clone of HEAD below ``.millrace``, so
+that the checkout at hand stays as it is. The status is 1 where a mutant survived that is not in :data:`EQUIVALENT`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from cosmic_ray.commands.init import _all_work_items as all_mutants
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator
+from cosmic_ray.work_item import MutationSpec
+
+ROOT = Path(__file__).parents[1]
+HOME = ROOT / ".millrace" / "mutants"
+WITHOUT = re.compile(r"Remove|Bit|Shift|Pow|Mod$|_Is(Not)?$")
+"""Operators that are left out: a type's ``|``, a class without its ``@dataclass``, and what mostly ends in a TypeError."""
+
+
+@dataclass(frozen=True)
+class Area:
+    """Code in which a mistake loses, doubles or exposes something, and what of ``make test`` guards it."""
+
+    code: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+AREAS = {
+    "identity": Area(
+        ("etl/sources/identity_check.py", "etl/record/envelope.py"),
+        (
+            "unit/etl/test_origins.py",
+            "spark/test_land.py",
+            "spark/test_read_once.py",
+            "spark/test_kinesis_land.py",
+        ),
+    ),
+    "fence": Area(
+        ("etl/job/fence.py", "etl/record/commits.py"),
+        ("unit/etl/test_fence.py", "spark/test_two_writers.py", "spark/test_marks.py", "spark/test_land.py"),
+    ),
+    "counts": Area(
+        ("etl/queries/land.py", "etl/queries/derive.py", "etl/queries/direct.py"),
+        ("spark/test_land.py", "spark/test_derive.py", "spark/test_direct.py", "spark/test_exactly_once.py"),
+    ),
+    "offsets": Area(
+        ("etl/sources/offsets.py", "etl/sources/kafka/ranges.py", "etl/sources/kinesis/guard.py"),
+        (
+            *(
+                "unit/etl/test_sources.py",
+                "unit/etl/test_sources_contract.py",
+                "unit/etl/test_sources_kinesis.py",
+            ),
+            *("unit/etl/test_kinesis_ranges.py", "unit/etl/test_sources_kafka_table.py"),
+            *("spark/test_land.py", "spark/test_kinesis_land.py", "spark/test_kinesis_trimmed.py"),
+        ),
+    ),
+    "lease": Area(
+        ("etl/job/lease.py",),
+        ("unit/etl/test_lease.py", "spark/test_supervise_lease.py", "spark/test_supervise.py"),
+    ),
+    "dead-letters": Area(
+        ("etl/sinks/dead_letters.py", "etl/formats/decoding/rows.py", "etl/formats/decoding/redact.py"),
+        (
+            "spark/test_decode.py",
+            "spark/test_refused.py",
+            "spark/test_redact.py",
+            "spark/test_land.py",
+            "spark/test_bad_input.py",
+        ),
+    ),
+    "accounts": Area(
+        ("etl/record/accounts.py",),
+        ("spark/test_land.py", "spark/test_derive.py", "spark/test_direct.py", "spark/test_route.py"),
+    ),
+    "retention": Area(
+        ("etl/maintenance/table_services.py", "etl/job/maintenance_schedule.py"),
+        ("spark/test_retention.py", "spark/test_upkeep.py", "spark/test_operations.py"),
+    ),
+    "permissions": Area(
+        (
+            *(
+                "infra/grants.py",
+                "infra/run_permissions.py",
+                "infra/read_permissions.py",
+                "infra/source_permissions.py",
+            ),
+            *("infra/command_permissions.py", "infra/command_scope.py", "infra/permissions.py"),
+        ),
+        (
+            *("template/test_security.py", "template/test_own_files.py", "template/test_iam_resources.py"),
+            *("template/test_kafka_login.py", "template/test_policies.py", "template/test_golden.py"),
+        ),
+    ),
+    "limits": Area(
+        ("millrace/sizing/capacity.py", "millrace/sizing/demand.py", "millrace/sizing/streams.py"),
+        ("unit/sizing",),
+    ),
+}
+
+EQUIVALENT = {
+    "+            if free or age > LIVE_SECONDS + 1 or _now() - looked >= LIVE_SECONDS:": "a clock that is never equal",
+    "+    def __init__(self, term: str, message: str, seconds: float = 1.0) -> None:": "who leaves it out is not asked",
+}
+"""Changed lines that mean the same, or what nobody can see, each with the reason."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change.
+
+    Attributes
+    ----------
+    file
+        Below the root.
+    source
+        All of the file with the change in it.
+    lines
+        The lines that differ, as a difference shows them.
+    """
+
+    file: str
+    source: str
+    lines: tuple[str, ...]
+
+    def runs(self) -> bool:
+        """Whether it is Python: an operator takes the ``*`` of a signature for one of a product."""
+        try:
+            ast.parse(self.source)
+        except SyntaxError:
+            return False
+        return True
+
+
+def say(*lines: str) -> None:
+    """Print lines at once: a run takes long."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+
+
+def clone(name: str) -> Path:
+    """Return a fresh clone of HEAD with the environments of this checkout."""
+    home = HOME / name
+    shutil.rmtree(home, ignore_errors=True)
+    subprocess.run(("git", "clone", "--quiet", "--shared", ROOT, home), check=True)
+    for shared in (".venv", ".millrace", "node_modules"):
+        (home / shared).symlink_to(ROOT / shared)
+    return home
+
+
+def drawn(area: Area, each: int, seed: str) -> list[Mutant]:
+    """Choose mutants of an area: those of operators that change what runs, not a type."""
+    files = [ROOT / file for file in area.code]
+    found = [
+        item.mutations[0]
+        for item in all_mutants(files, {})
+        if not WITHOUT.search(item.mutations[0].operator_name)
+    ]
+    random.Random(seed).shuffle(found)
+    return list(islice(filter(Mutant.runs, map(mutated, found)), each))
+
+
+def mutated(spec: MutationSpec) -> Mutant:
+    """Apply an operator to the text of its module."""
+    before = Path(spec.module_path).read_text()
+    after = mutate_code(before, get_operator(spec.operator_name)(**spec.operator_args), spec.occurrence)
+    difference = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
+    lines = tuple(line for line in list(difference)[2:] if not line.startswith("@@"))
+    return Mutant(str(Path(spec.module_path).relative_to(ROOT)), after, lines)
+
+
+def notices(home: Path, tests: tuple[str, ...], seconds: float | None) -> bool:
+    """Whether a test fails, or does not end within the time."""
+    environment = {
+        **os.environ,
+        "MILLRACE_SANDBOX": str(home / "sandbox"),
+        "SLOW": "none",
+        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
+    }
+    command = [home / ".venv/bin/python", "-m", "pytest", "-q", "-x", *(f"tests/{test}" for test in tests)]
+    with (home.parent / f"{home.name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            command, cwd=home, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            return process.wait(seconds) != 0
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 15)
+            process.wait()
+            return True
+
+
+def survivors(name: str, each: int, seed: int) -> list[Mutant]:
+    """Run the tests of an area over its mutants and print a line for each."""
+    area, home = AREAS[name], clone(name)
+    started = time.monotonic()
+    if notices(home, area.tests, None):
+        sys.exit(f"{name}: its tests fail without a change; see {home.parent / home.name}.log")
+    unchanged = time.monotonic() - started
+    found = []
+    for mutant in drawn(area, each, f"{name} {seed}"):
+        file = home / mutant.file
+        before = file.read_text()
+        file.write_text(mutant.source)
+        noticed = notices(home, area.tests, 60 + 3 * unchanged)
+        file.write_text(before)
+        equivalent = next((EQUIVALENT[line] for line in mutant.lines if line in EQUIVALENT), None)
+        said = "killed" if noticed else "survived" if equivalent is None else f"equivalent: {equivalent}"
+        say(f"{name}: {mutant.file}: {said}", *(f"    {line}" for line in mutant.lines))
+        if not noticed and equivalent is None:
+            found.append(mutant)
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Run the areas in turn and count."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants")
+    parser.add_argument("areas", nargs="*", metavar="AREA", help=", ".join(AREAS))
+    parser.add_argument("--each", type=int, default=5, help="mutants of an area")
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args(arguments)
+    unknown = set(asked.areas) - set(AREAS)
+    if unknown:
+        parser.error(f"no such area: {', '.join(sorted(unknown))}; there are {', '.join(AREAS)}")
+    left = {name: survivors(name, asked.each, asked.seed) for name in asked.areas or AREAS}
+    say(*(f"{name}: {len(found)} of {asked.each} survived" for name, found in left.items()))
+    return int(any(left.values()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
